@@ -28,6 +28,8 @@ MIB = 1024 * 1024
 _CREDENTIALS = re.compile(r"[^:/]*(:[^@]*)?@")
 # Query parameters that the settings replace; a client's own certificate stays.
 _HOW_VERIFIED = ("ssl_cert_reqs", "ssl_ca_", "ssl_check_hostname")
+# A scheme and what follows it (RFC 9110, 11.4): one line of visible ASCII.
+_AUTHORIZATION = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+ +[!-~](?:[ -~]*[!-~])?")
 _REDIS_FORM = "use redis://:password@host:port/0, or rediss:// for TLS"
 
 
@@ -130,6 +132,20 @@ def operator_url(text: str) -> str:
         check_url(text, EVERYWHERE)
     except BadURL as error:
         raise ValueError(error.detail) from None
+    return text
+
+
+def authority_url(text: str) -> str:
+    """Read the address of a timestamp authority; a login has a setting of its own."""
+    if "@" in urlsplit(text).netloc:
+        raise ValueError("it holds a login: set TSA_AUTHORIZATION, and leave the login out here")
+    return operator_url(text)
+
+
+def authorization(text: str) -> str:
+    """Read the value of an Authorization header, which no error repeats."""
+    if not _AUTHORIZATION.fullmatch(text):
+        raise ValueError("use the whole value of the header, such as `Basic <base64>`")
     return text
 
 

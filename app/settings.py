@@ -77,7 +77,10 @@ class Settings:
         "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
     )
     webhook_ca_file: str | None = _setting("WEBHOOK_CA_FILE", values.authorities, None)
-    tsa_url: str | None = _setting("TSA_URL", values.operator_url, None)
+    tsa_url: str | None = _setting("TSA_URL", values.authority_url, None)
+    tsa_authorization: str | None = _setting(
+        "TSA_AUTHORIZATION", values.authorization, None, secret=True
+    )
     tsa_ca_file: tuple[Certificate, ...] = _setting("TSA_CA_FILE", values.certificates, ())
     witness_policy: Policy | None = _setting("WITNESS_POLICY", values.policy, None)
     log_require_quorum: bool = _setting("LOG_REQUIRE_QUORUM", values.switch, False)
@@ -246,6 +249,10 @@ def _check_authority(settings: Settings) -> None:
         raise SettingError("TSA_CA_FILE is not set, and TSA_URL is: set both, or neither.")
     if settings.tsa_ca_file and not settings.tsa_url:
         raise SettingError("TSA_URL is not set, and TSA_CA_FILE is: set both, or neither.")
+    if settings.tsa_authorization and not settings.tsa_url:
+        raise SettingError(
+            "TSA_URL is not set, and TSA_AUTHORIZATION is: it is for that authority."
+        )
 
 
 def _check_quorum(settings: Settings) -> None:

@@ -1,9 +1,12 @@
 """Agents: the AI agents that act for a tenant's people.
 
 An agent belongs to the whole tenant: a pinned key sees its own agent, and cannot create or change.
+Proofs have the name that an agent had when the record was made, so a rename is audited and the old
+name kept.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +16,20 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core import feeds, json_columns
+from app.core.audit import chain
 from app.core.callers import Caller
+from app.database import Tx, cursor
 from app.errors import NotFound
 from app.models import Agent
+
+_KEEP_NAME = "INSERT INTO former_agent_names (tenant_id, agent_id, name) VALUES (%s, %s, %s)"
+_NAME_AT = """
+SELECT coalesce((SELECT former.name FROM former_agent_names AS former
+                  WHERE former.tenant_id = a.tenant_id AND former.agent_id = a.id
+                    AND former.until > %s
+                  ORDER BY former.until LIMIT 1), a.name)
+  FROM agents AS a WHERE a.tenant_id = %s AND a.id = %s
+"""
 
 
 def create(
@@ -67,20 +81,38 @@ def change(
 ) -> Agent:
     """Set the fields (`name`, `description`, `metadata`) that `wanted` names; leave the rest.
 
-    Raises `NotFound` when there is no such agent, and `PinnedKey` when the caller is pinned: the
-    agent's other principals would see the change.
+    Another name is an entry of the audit chain. Raises `NotFound` when there is no such agent, and
+    `PinnedKey` when the caller is pinned: the agent's other principals would see the change.
     """
     caller.require_no_pin()
     agent = find(session, caller, agent_id, lock=True)
-    columns = dict(wanted)
+    name, columns = agent.name, dict(wanted)
     if "metadata" in columns:
         columns["metadata_json"] = json_columns.to_text(columns.pop("metadata"))
-    for name, value in columns.items():
-        setattr(agent, name, value)
+    for column, value in columns.items():
+        setattr(agent, column, value)
     if session.is_modified(agent):
         agent.updated_at = func.clock_timestamp()
         session.flush()
+    if agent.name != name:
+        _note_rename(session, caller, agent, name)
     return agent
+
+
+def _note_rename(session: Session, caller: Caller, agent: Agent, old: str) -> None:
+    """Keep an agent's old name, and append the change to the audit chain."""
+    cursor(session).execute(_KEEP_NAME, (agent.tenant_id, agent.id, old))
+    target = ("agent", ids.text("agt", agent.id))
+    details = {"name": {"old": old, "new": agent.name}}
+    chain.append_by(session, caller, "agent.update", target=target, details=details)
+
+
+def name_at(tx: Tx, tenant_id: UUID, agent_id: UUID, moment: datetime) -> str:
+    """Return the name that an agent had at a moment; it has to exist."""
+    row = cursor(tx).execute(_NAME_AT, (moment, tenant_id, agent_id)).fetchone()
+    if row is None:
+        raise LookupError(f"There is no agent {ids.text('agt', agent_id)}.")
+    return str(row[0])
 
 
 def represent(agent: Agent) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The service's signing keys: one for bundles and packs, one for the log, older ones kept.
+"""The service's signing keys: one for bundles and packs, one for the log, older ones.
 
-Private keys are sealed in the database, for all processes. A retired key only verifies. No bundle
-may be dated after its key's `retired_at`: a signer reads the time first and the key second, and
-`retired_at` is set slightly in the future.
+Private keys are sealed in the database. A retired key only verifies. No bundle is dated after its
+key's `retired_at`: a signer reads the time first, then the key, and `retired_at` is slightly in
+the future; nor before `created_at`: it then reads again.
 """
 
 import enum
@@ -36,7 +36,12 @@ class Purpose(enum.StrEnum):
 
 
 _CURRENT = """
-SELECT key_id, sealed_private_key FROM signing_keys WHERE purpose = %s AND retired_at IS NULL
+SELECT key_id, sealed_private_key, created_at FROM signing_keys
+ WHERE purpose = %s AND retired_at IS NULL
+"""
+_INSERT = """
+INSERT INTO signing_keys (key_id, purpose, public_key, sealed_private_key)
+VALUES (%s, %s, %s, %s) RETURNING created_at
 """
 
 _REVOKED = "SELECT revoked_at FROM signing_keys WHERE key_id = %s"
@@ -48,14 +53,23 @@ _SEALED = "SELECT sealed_private_key FROM signing_keys WHERE key_id = %s"
 
 def current(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
     """Return the current signing key; the first call creates it."""
+    return current_with_age(tx, master_keys, purpose)[0]
+
+
+def current_with_age(
+    tx: Tx, master_keys: MasterKeys, purpose: Purpose
+) -> tuple[SigningKey, datetime]:
+    """Return the current signing key and when it was created; the first call creates it."""
     found = cursor(tx).execute(_CURRENT, (purpose,)).fetchone()
-    return _make(tx, master_keys, purpose) if found is None else _opened(master_keys, *found)
+    if found is None:
+        return _make(tx, master_keys, purpose)
+    return _opened(master_keys, *found[:2]), found[2]
 
 
 def current_id(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> str:
     """Return the id of the current signing key without opening it; the first call creates it."""
     found = cursor(tx).execute(_CURRENT, (purpose,)).fetchone()
-    return _make(tx, master_keys, purpose).public.id if found is None else str(found[0])
+    return _make(tx, master_keys, purpose)[0].public.id if found is None else str(found[0])
 
 
 def rows(session: Session) -> Sequence[SigningKeyRow]:
@@ -179,26 +193,25 @@ def replace(
     if old is not None:
         old.retired_at = database_now(session)
         session.flush()
-    return (None if old is None else old.key_id), _insert(session, master_keys, purpose)
+    return (None if old is None else old.key_id), _insert(session, master_keys, purpose)[0]
 
 
-def _make(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
+def _make(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> tuple[SigningKey, datetime]:
     """Create the first key of a purpose; concurrent calls get the same key."""
     cur = cursor(tx)
     cur.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
     found = cur.execute(_CURRENT, (purpose,)).fetchone()
-    return _insert(tx, master_keys, purpose) if found is None else _opened(master_keys, *found)
+    if found is None:
+        return _insert(tx, master_keys, purpose)
+    return _opened(master_keys, *found[:2]), found[2]
 
 
-def _insert(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> SigningKey:
+def _insert(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> tuple[SigningKey, datetime]:
     fresh = SigningKey.generate()
     sealed = master_keys.seal(fresh.seed, identity(fresh.public.id))
-    cursor(tx).execute(
-        "INSERT INTO signing_keys (key_id, purpose, public_key, sealed_private_key)"
-        " VALUES (%s, %s, %s, %s)",
-        (fresh.public.id, purpose, fresh.public.raw, sealed),
-    )
-    return fresh
+    values = (fresh.public.id, purpose, fresh.public.raw, sealed)
+    ((created_at,),) = cursor(tx).execute(_INSERT, values).fetchall()
+    return fresh, created_at
 
 
 @lru_cache(maxsize=16)

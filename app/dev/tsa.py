@@ -71,11 +71,13 @@ class TimestampAuthority:
         port: int = 0,
         *,
         sends_root: bool = False,
+        configured: str = "",
     ) -> None:
         """Make its keys and certificates if they are not there. Raises `CannotStart`.
 
         With `sends_root` its answers include the root beside its own certificate, as those of some
-        authorities do.
+        authorities do. `configured` are further lines for openssl, such as
+        `clock_precision_digits = 3`; of a name that stands twice the last line counts.
         """
         openssl = shutil.which("openssl")
         if openssl is None:
@@ -88,7 +90,8 @@ class TimestampAuthority:
         if not self.ca_file.is_file():
             _make(self.folder, key_type)
         written = _CONFIGURATION + (_WITH_ROOT if sends_root else "")
-        (self.folder / "tsa.cnf").write_text(written.format(folder=self.folder), "utf-8")
+        text = written.format(folder=self.folder) + configured
+        (self.folder / "tsa.cnf").write_text(text, "utf-8")
 
     @property
     def ca_file(self) -> Path:

@@ -1,13 +1,15 @@
 """Data flow between steps: which step made the version of a name that another one used.
 
-A name gets a new version wherever a step has it among its outputs, and wherever another value is
-reported for it. A step uses the newest version of the steps before it.
+A name gets a new version wherever a step has it among its outputs, and where another value is
+reported. A step uses the newest version of the steps before it; if it ended before that one's
+maker began, one from outside.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from app.evidence.bundle import Step
+from app.evidence.times import unix_nanoseconds
 from app.lib import canonical_json
 from app.lib.canonical_json import JSON
 
@@ -44,24 +46,37 @@ class DataFlow:
 def follow(steps: Sequence[Step]) -> DataFlow:
     """Walk through the steps once; memory grows with the names in them, not with their values."""
     flow = DataFlow()
+    last: dict[str, Version] = {}
     newest: dict[str, Version] = {}
+    # What steps used that ended before the newest version's maker began.
+    earlier: dict[str, Version] = {}
 
     def add(name: str, value: "JSON | Unknown", maker: int | None) -> Version:
-        older = newest.get(name)
+        older = last.get(name)
         version = Version(name, older.number + 1 if older else 1, value, maker, older)
-        newest[name] = version
+        last[name] = version
         flow.versions.append(version)
         return version
 
     for index, step in enumerate(steps):
         for name, value in _named(step.get("inputs", [])):
-            version = newest.get(name)
+            version, known = newest.get(name), newest
+            if version is not None and _is_later(version, steps, step):
+                version, known = earlier.get(name), earlier
             if version is None or not _may_be(version, value):
-                version = add(name, value, None)
+                version = known[name] = add(name, value, None)
             flow.uses.append((index, version))
         for name, value in _named(step.get("outputs", [])):
-            add(name, value, index)
+            newest[name] = add(name, value, index)
     return flow
+
+
+def _is_later(version: Version, steps: Sequence[Step], user: Step) -> bool:
+    """Say whether a version's maker began after a step had ended."""
+    if version.maker is None:
+        return False
+    begun = unix_nanoseconds(steps[version.maker]["started_at"])
+    return begun > unix_nanoseconds(user["ended_at"])
 
 
 def _named(side: list[str] | dict[str, JSON]) -> Iterable[tuple[str, "JSON | Unknown"]]:

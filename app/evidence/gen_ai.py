@@ -2,7 +2,7 @@
 
 A step's kind, or its attribute `gen_ai.operation.name`, names the operation; its span gets the
 name, kind and attributes of the conventions. A step's own attributes are never replaced.
-https://github.com/open-telemetry/semantic-conventions-genai
+https://github.com/open-telemetry/semantic-conventions-genai, v0.1.0
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,9 @@ from typing import Literal
 
 from app.evidence.bundle import Record, Step
 from app.lib.canonical_json import JSON
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai/0.1.0"
+"""The conventions, as OTLP names them."""
 
 INTERNAL = 1
 CLIENT = 3
@@ -42,7 +45,7 @@ _TARGETS = {
     EXECUTE_TOOL: "gen_ai.tool.name",
     INVOKE_AGENT: "gen_ai.agent.name",
     "create_agent": "gen_ai.agent.name",
-    "invoke_workflow": "gen_ai.workflow.name",
+    "invoke_workflow": "gen_ai.agent.name",
     "plan": "gen_ai.agent.name",
 }
 
@@ -78,11 +81,12 @@ def span_kind(step: Step) -> int:
     return INTERNAL if what is None or what in _LOCAL else CLIENT
 
 
-def of_record(record: Record) -> dict[str, JSON]:
+def of_record(record: Record, agent_name: str) -> dict[str, JSON]:
     """Return the attributes of the record's own span: an agent at work for its principal."""
     return {
         "gen_ai.operation.name": INVOKE_AGENT,
         "gen_ai.agent.id": record["agent_id"],
+        "gen_ai.agent.name": agent_name,
         "gen_ai.conversation.id": record["session_id"],
         "enduser.id": record["principal"],
     }

@@ -2,11 +2,11 @@
 
 The record is the root span, steps are its children, a session is a trace. Ids are parts of a
 SHA-256, so the same record gives the same bytes: trace of the session's id, span of `<record
-id>:<step index>`, with -1 for the record.
+id>:<step index>`, -1 for the record. Logs are in words.
 https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import cast
 
@@ -22,6 +22,12 @@ ROOT = -1
 """The step index from which the record's own span id is made."""
 
 _STATUS_CODES = {"unset": 0, "ok": 1, "error": 2}
+_SAMPLED = 1
+_INFO = {"severityNumber": 9, "severityText": "INFO"}
+_ERROR = {"severityNumber": 17, "severityText": "ERROR"}
+# OpenTelemetry's name of an event that tells of an error, and where errors are told in words.
+_EXCEPTION = "exception"
+_MESSAGES = ("exception.message", "error.message", "message")
 
 
 def trace_id(session_id: str) -> str:
@@ -34,14 +40,20 @@ def span_id(record_id: str, index: int) -> str:
     return sha256(f"{record_id}:{index}".encode()).hexdigest()[:16]
 
 
-def write_traces(bundle: Bundle, *, version: str) -> Iterator[bytes]:
-    """Yield a record's `TracesData`, in chunks; `version` is the service's own."""
-    return in_chunks(_document("Spans", "spans", version, _spans(bundle)))
+def write_traces(bundle: Bundle, *, version: str, agent_name: str) -> Iterator[bytes]:
+    """Yield a record's `TracesData`, in chunks; `version` is the service's own.
+
+    `agent_name` is the agent's, of which the bundle has the id alone.
+    """
+    return in_chunks(_document("Spans", "spans", version, _spans(bundle, agent_name)))
 
 
-def write_logs(bundle: Bundle, *, version: str) -> Iterator[bytes]:
-    """Yield a record's `LogsData`, in chunks: each event of each step, in their order."""
-    return in_chunks(_document("Logs", "logRecords", version, _log_records(bundle)))
+def write_logs(bundle: Bundle, *, version: str, agent_name: str) -> Iterator[bytes]:
+    """Yield a record's `LogsData`, in chunks; `version` and `agent_name` as in `write_traces`.
+
+    A log record for the record, then for each step its events, and its failure.
+    """
+    return in_chunks(_document("Logs", "logRecords", version, _log_records(bundle, agent_name)))
 
 
 Messages = Iterable[dict[str, object]]
@@ -53,12 +65,13 @@ def _document(signal: str, items: str, version: str, messages: Messages) -> Iter
     scope = compact({"name": SERVICE_NAME, "version": version})
     yield f'{{"resource{signal}":[{{"resource":'.encode() + resource
     yield f',"scope{signal}":[{{"scope":'.encode() + scope
+    yield b',"schemaUrl":' + compact(gen_ai.SCHEMA_URL)
     yield from enclosed(f',"{items}":['.encode(), map(compact, messages), b"]")
     yield b"}]}]}"
 
 
-def _spans(bundle: Bundle) -> Messages:
-    yield _root_span(bundle)
+def _spans(bundle: Bundle, agent_name: str) -> Messages:
+    yield _root_span(bundle, agent_name)
     record = bundle["record"]
     trace, parent = trace_id(record["session_id"]), span_id(record["id"], ROOT)
     for index, step in enumerate(bundle["steps"]):
@@ -78,11 +91,25 @@ def _spans(bundle: Bundle) -> Messages:
         )
 
 
-def _root_span(bundle: Bundle) -> dict[str, object]:
+def _root_span(bundle: Bundle, agent_name: str) -> dict[str, object]:
     record = bundle["record"]
     start, end = _duration(bundle)
+    return without_empty(
+        {
+            "traceId": trace_id(record["session_id"]),
+            "spanId": span_id(record["id"], ROOT),
+            "name": f"{gen_ai.INVOKE_AGENT} {agent_name}",
+            "kind": gen_ai.INTERNAL,
+            "startTimeUnixNano": unix_nano(start),
+            "endTimeUnixNano": unix_nano(end),
+            "attributes": attributes(_of_record(record, agent_name)),
+        }
+    )
+
+
+def _of_record(record: Record, agent_name: str) -> dict[str, JSON]:
     told: dict[str, JSON] = {
-        **gen_ai.of_record(record),
+        **gen_ai.of_record(record, agent_name),
         "record.id": record["id"],
         "record.tenant_id": record["tenant_id"],
         "record.kind": record["kind"],
@@ -93,17 +120,7 @@ def _root_span(bundle: Bundle) -> dict[str, object]:
         told["record.occurred_at"] = record["occurred_at"]
     if record["labels"]:
         told["record.labels"] = dict(record["labels"])
-    return without_empty(
-        {
-            "traceId": trace_id(record["session_id"]),
-            "spanId": span_id(record["id"], ROOT),
-            "name": gen_ai.INVOKE_AGENT,
-            "kind": gen_ai.INTERNAL,
-            "startTimeUnixNano": unix_nano(start),
-            "endTimeUnixNano": unix_nano(end),
-            "attributes": attributes(told),
-        }
-    )
+    return told
 
 
 def _duration(bundle: Bundle) -> tuple[int, int]:
@@ -125,10 +142,15 @@ def _of_step(index: int, step: Step, record: Record) -> dict[str, JSON]:
         # Values that stand under the name of the conventions need not stand there twice.
         if side in step and told.get(conventional) is not step[side]:
             told[f"record.step.{side}"] = cast("JSON", step[side])
-    told["record.step.index"] = index
-    told["record.step.name"] = step["name"]
-    told["record.step.kind"] = step["kind"]
-    return told
+    return {**told, **_names(index, step)}
+
+
+def _names(index: int, step: Step) -> dict[str, JSON]:
+    return {
+        "record.step.index": index,
+        "record.step.name": step["name"],
+        "record.step.kind": step["kind"],
+    }
 
 
 def _span_event(event: Event) -> dict[str, object]:
@@ -141,21 +163,58 @@ def _span_event(event: Event) -> dict[str, object]:
     )
 
 
-def _log_records(bundle: Bundle) -> Messages:
+def _log_records(bundle: Bundle, agent_name: str) -> Messages:
     record = bundle["record"]
-    trace, observed = trace_id(record["session_id"]), _nano(record["created_at"])
+    words = f"{agent_name} recorded for {record['principal']}: {record['kind']}, {record['title']}"
+    at = record["occurred_at"] or record["created_at"]
+    told = _of_record(record, agent_name)
+    yield _log_record(record, ROOT, at, "record.created", _INFO, words, told)
     for index, step in enumerate(bundle["steps"]):
         for event in step["events"]:
-            yield without_empty(
-                {
-                    "timeUnixNano": _nano(event["at"]),
-                    "observedTimeUnixNano": observed,
-                    "eventName": event["name"],
-                    "attributes": attributes(event["attributes"]),
-                    "traceId": trace,
-                    "spanId": span_id(record["id"], index),
-                }
-            )
+            severity = _ERROR if event["name"] == _EXCEPTION else _INFO
+            words = _joined(step["name"], event["name"], _message(event["attributes"]))
+            told = event["attributes"]
+            yield _log_record(record, index, event["at"], event["name"], severity, words, told)
+        if step["status"] == "error":
+            words = _joined(f"{step['name']} failed", _message(step["attributes"]))
+            told = {**gen_ai.of_step(step, record), **step["attributes"], **_names(index, step)}
+            at = step["ended_at"]
+            yield _log_record(record, index, at, "record.step.failed", _ERROR, words, told)
+
+
+def _log_record(
+    record: Record,
+    index: int,
+    at: str,
+    name: str,
+    severity: Mapping[str, object],
+    words: str,
+    told: Mapping[str, JSON],
+) -> dict[str, object]:
+    return without_empty(
+        {
+            "timeUnixNano": _nano(at),
+            "observedTimeUnixNano": _nano(record["created_at"]),
+            **severity,
+            "eventName": name,
+            # Readers of logs drop or hide a record without a body.
+            "body": {"stringValue": words},
+            "attributes": attributes(told),
+            "flags": _SAMPLED,
+            "traceId": trace_id(record["session_id"]),
+            "spanId": span_id(record["id"], index),
+        }
+    )
+
+
+def _joined(*words: str) -> str:
+    return ": ".join(filter(None, words)) or "event"
+
+
+def _message(told: Mapping[str, JSON]) -> str:
+    """Return what attributes say in words of an error, if they do."""
+    found = (told.get(name) for name in _MESSAGES)
+    return next((each for each in found if isinstance(each, str) and each), "")
 
 
 def _nano(text: str) -> str:

@@ -15,6 +15,7 @@ MAX_LEVELS = 16
 An object costs three nested messages a level, and protobuf's readers refuse the hundredth.
 """
 
+_UNNAMED = "record.unnamed"
 _MAX_FIXED64 = 2**64 - 1
 
 
@@ -36,12 +37,17 @@ def any_value(value: JSON, levels: int = MAX_LEVELS) -> dict[str, object]:
     if levels == 0:
         return {"stringValue": canonical_json.dumps(value).decode("utf-8")}
     if isinstance(value, dict):
-        return {"kvlistValue": without_empty({"values": attributes(value, levels - 1)})}
+        return {"kvlistValue": without_empty({"values": key_values(value, levels - 1)})}
     values = [any_value(item, levels - 1) for item in value]
     return {"arrayValue": without_empty({"values": values})}
 
 
-def attributes(values: Mapping[str, JSON], levels: int = MAX_LEVELS) -> list[dict[str, object]]:
+def attributes(values: Mapping[str, JSON]) -> list[dict[str, object]]:
+    """Return the attributes of a message, in their order; each has a name, as OTLP asks for."""
+    return key_values({name or _UNNAMED: value for name, value in values.items()})
+
+
+def key_values(values: Mapping[str, JSON], levels: int = MAX_LEVELS) -> list[dict[str, object]]:
     """Return the KeyValue list of an object, in its order."""
     return [
         without_empty({"key": name, "value": any_value(value, levels)})

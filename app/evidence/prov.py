@@ -1,8 +1,8 @@
 """A record as W3C PROV-JSON, streamed.
 
 The agent acted on behalf of the principal. Session and steps are activities, each step informed by
-the one before. The bundle is an entity that the session generated; so are versions of inputs and
-outputs (`data_flow`). Nothing is claimed that the record does not say.
+the one before, if that began in time. The bundle is an entity that the session generated; so are
+versions of inputs and outputs (`data_flow`). Nothing is claimed that the record does not say.
 https://www.w3.org/submissions/prov-json/
 """
 
@@ -13,6 +13,7 @@ from app.evidence.bundle import Bundle, Step
 from app.evidence.data_flow import DataFlow, Unknown, Version, follow
 from app.evidence.prov_terms import (
     Literal,
+    attribute_name,
     literal,
     local_name,
     name_literal,
@@ -26,13 +27,13 @@ Statement = dict[str, Literal]
 Members = Iterable[tuple[str, Mapping[str, object]]]
 
 
-def write(bundle: Bundle, *, sha256: str, base_url: str) -> Iterator[bytes]:
+def write(bundle: Bundle, *, sha256: str, base_url: str, agent_name: str) -> Iterator[bytes]:
     """Yield a PROV-JSON document in UTF-8, in chunks; the same arguments give the same bytes.
 
     `sha256` is the hex digest of the bundle's own bytes, `base_url` the service's, without a slash
-    at its end.
+    at its end. `agent_name` is the agent's, of which the bundle has the id alone.
     """
-    return in_chunks(_document(_Document(bundle, sha256, base_url)))
+    return in_chunks(_document(_Document(bundle, sha256, base_url, agent_name)))
 
 
 def _document(document: "_Document") -> Iterator[bytes]:
@@ -44,7 +45,7 @@ def _document(document: "_Document") -> Iterator[bytes]:
 
 
 class _Document:
-    def __init__(self, bundle: Bundle, sha256: str, base_url: str) -> None:
+    def __init__(self, bundle: Bundle, sha256: str, base_url: str, agent_name: str) -> None:
         record = bundle["record"]
         self.prefixes = namespaces(base_url, record)
         self._bundle = bundle
@@ -52,6 +53,8 @@ class _Document:
         self._sha256 = sha256
         self._steps = bundle["steps"]
         self._flow: DataFlow = follow(self._steps)
+        self._used_early = self._find_used_early()
+        self._agent_name = agent_name
         self._agent = f"agent:{local_name(record['agent_id'])}"
         self._principal = f"principal:{local_name(record['principal'])}"
         self._session = f"session:{local_name(record['session_id'])}"
@@ -72,7 +75,10 @@ class _Document:
             yield name, ((f"_:id{next(self._relations)}", each) for each in statements)
 
     def _agents(self) -> Iterator[tuple[str, Statement]]:
-        yield self._agent, {"prov:type": name_literal("prov:SoftwareAgent")}
+        yield (
+            self._agent,
+            {"prov:type": name_literal("prov:SoftwareAgent"), "prov:label": self._agent_name},
+        )
         yield self._principal, {"prov:label": self._record["principal"]}
 
     def _activities(self) -> Iterator[tuple[str, Statement]]:
@@ -98,7 +104,7 @@ class _Document:
         if record["occurred_at"] is not None:
             statement["rs:occurred_at"] = time_literal(record["occurred_at"])
         for name, value in record["labels"].items():
-            statement[f"label:{local_name(name)}"] = value
+            statement[attribute_name("label", name)] = value
         return statement
 
     def _delegation(self) -> Iterator[Statement]:
@@ -114,10 +120,13 @@ class _Document:
             yield {"prov:activity": _step(index), "prov:agent": self._agent}
 
     def _communications(self) -> Iterator[Statement]:
-        before = self._session
-        for index in range(len(self._steps)):
-            yield {"prov:informed": _step(index), "prov:informant": before}
-            before = _step(index)
+        begun, before = 0, self._session
+        for index, step in enumerate(self._steps):
+            # Nothing that began after a step had ended informed it.
+            in_time = index > 0 and begun <= unix_nanoseconds(step["ended_at"])
+            informant = before if in_time else self._session
+            yield {"prov:informed": _step(index), "prov:informant": informant}
+            begun, before = unix_nanoseconds(step["started_at"]), _step(index)
 
     def _usages(self) -> Iterator[Statement]:
         for index, version in self._flow.uses:
@@ -125,6 +134,15 @@ class _Document:
             if self._was_there_at_start(index, version):
                 usage["prov:time"] = self._steps[index]["started_at"]
             yield usage
+
+    def _find_used_early(self) -> set[Version]:
+        """Return what steps used that ended before its maker did: when it was made is not known."""
+        ends = [unix_nanoseconds(step["ended_at"]) for step in self._steps]
+        return {
+            version
+            for index, version in self._flow.uses
+            if version.maker is not None and ends[version.maker] > ends[index]
+        }
 
     def _was_there_at_start(self, index: int, version: Version) -> bool:
         """Say whether a time of use may be claimed: nothing is used before it is made."""
@@ -141,11 +159,13 @@ class _Document:
         }
         for version in self._flow.versions:
             if version.maker is not None:
-                yield {
+                made: Statement = {
                     "prov:entity": _data(version),
                     "prov:activity": _step(version.maker),
-                    "prov:time": self._steps[version.maker]["ended_at"],
                 }
+                if version not in self._used_early:
+                    made["prov:time"] = self._steps[version.maker]["ended_at"]
+                yield made
 
     def _alternates(self) -> Iterator[Statement]:
         for version in self._flow.versions:
@@ -173,7 +193,7 @@ def _activity(step: Step) -> Statement:
         "rs:status": step["status"],
     }
     for name, value in step["attributes"].items():
-        activity[f"attribute:{local_name(name)}"] = literal(value)
+        activity[attribute_name("attribute", name)] = literal(value)
     return activity
 
 

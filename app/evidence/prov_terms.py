@@ -46,6 +46,11 @@ def local_name(text: str) -> str:
     return _encoded(text[:start]) + quote(inner, safe="") + _encoded(text[end:])
 
 
+def attribute_name(prefix: str, name: str) -> str:
+    """Return the name of an attribute of a statement, which has a local part whatever its name."""
+    return f"{prefix}:{local_name(name)}" if name else f"rs:unnamed_{prefix}"
+
+
 def _encoded(text: str) -> str:
     return text.replace("-", "%2D").replace(".", "%2E")
 

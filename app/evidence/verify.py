@@ -103,6 +103,10 @@ class Report:
         show(f"{status:<12} {name}: {detail}")
         return status == "VALID"
 
+    def tell(self, name: str, verdict: Verdict) -> None:
+        """Say what was left out, and counts neither for the whole nor against it."""
+        show(f"{verdict.status:<12} {name}: {verdict}")
+
     def ended(self, needed: list[str], own: str, besides: str) -> int:
         """Print the last line and return the exit code; the `needed` checks must be VALID.
 
@@ -162,6 +166,7 @@ BUNDLE = "schema:str record:dict key_id:str content:any steps:list nonce:str"
 PROOF = "leaf_index:int leaf_data:str leaf_hash:hash tree_size:int inclusion:list checkpoint:str"
 ANCHOR = ("schema:str release:str anchored_by:str vkey:str log_proof:dict cosignatures:list "
           "timestamp:any")
+AGENT = "id:str name:str"  # in the second form of anchor.json
 STAMP = "gen_time:str response:str chain:str"
 ENTRY = ("seq:int prev_hash:hash hash:hash tenant_id:str action:str at:any actor:any target:any "
          "details:any request_id:any")
@@ -200,6 +205,11 @@ def instant(text: Any) -> str:
     """Return a time in UTC, in the one spelling that the service has; such texts sort by time."""
     form = r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\.[0-9]{6}Z"
     return matched(form, str(text), f"{str(text)[:40]!r} is not a time in UTC with microseconds")[0]
+
+def cut(text: str) -> str:
+    """Return a time in that spelling: its second's digits are cut off, or filled up with zeros."""
+    second, _, digits = text[:-1].partition(".")
+    return f"{second}.{digits[:6]:0<6}Z"
 
 def written(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -307,7 +317,7 @@ def key_id(public: bytes) -> str:
 
 # --- Signed notes, checkpoints, cosignatures, policies (C2SP) and the Merkle tree (RFC 9162) ------
 
-ED25519, COSIGNATURE, ML_DSA_COSIGNATURE = 1, 4, 6
+ED25519, COSIGNATURE = 1, 4  # the types of keys that are checked here
 NAME, BASE64 = r"([^+\s\x00-\x1f]+)", "([A-Za-z0-9+/=]+)"
 Line = Tuple[str, bytes, bytes]  # a signature: who made it, the hash of the key, the rest
 
@@ -394,6 +404,8 @@ class Policy:
 
     def __init__(self, data: bytes) -> None:
         self.logs: list[Key] = []
+        self.keys: list[Key] = []  # that of the line which is read
+        self.unchecked: dict[int, str] = {}  # the lines with keys of other types
         self.witnesses: dict[str, Key] = {}
         self.groups: dict[str, tuple[int, tuple[str, ...]]] = {"none": (0, ())}
         self.quorum = ""
@@ -402,6 +414,10 @@ class Policy:
         for number, line in enumerate(str(data, "utf-8", "surrogateescape").split("\n"), 1):
             items = re.findall(r"[^ \t]+", line)
             good = not items or items[0].startswith("#") or self._take(*items)
+            key = self.keys.pop() if self.keys else None
+            if key and key.algorithm not in (ED25519, COSIGNATURE):
+                self.unchecked[number] = (f"a {items[0]} with a key of the type "
+                                          f"{key.algorithm:02x}, which is not checked here")
             require(good, f"line {number} is no log, witness, group or quorum line that fits here")
         require(self.quorum, "a policy has a quorum line")
 
@@ -409,14 +425,16 @@ class Policy:
         """Take a line; say whether it has the items, keys and names that such a line may have."""
         names = {*self.witnesses, *self.groups}
         if kind == "log" and len(items) in (1, 2):
-            self.logs.append(read_key(items[0]))
+            self.keys = [read_key(items[0])]
+            self.logs += self.keys
             known = [key.public for key in self.logs]
-            return self.logs[-1].algorithm == ED25519 and len(set(known)) == len(known)
+            return self.logs[-1].algorithm != COSIGNATURE and len(set(known)) == len(known)
         if kind == "witness" and len(items) in (2, 3):
             known = [key.public for key in self.witnesses.values()]
             key = self.witnesses[items[0]] = read_key(items[1])
+            self.keys = [key]
             new = items[0] not in names and key.public not in known
-            return new and key.algorithm in (COSIGNATURE, ML_DSA_COSIGNATURE)
+            return new and key.algorithm != ED25519
         if kind == "group" and len(items) > 2:
             return items[0] not in names and self._take_group(items[0], items[1], items[2:])
         unset, self.quorum = not self.quorum, "".join(items)
@@ -438,10 +456,18 @@ class Policy:
                 met.add(name)
         return self.quorum in met
 
+def tell_unchecked(options: argparse.Namespace, report: Report) -> None:
+    """Tell of the lines of the policy that could not count, whatever they say."""
+    for number, kind in options.policy.unchecked.items() if options.policy else ():
+        report.tell(f"policy line {number}", NotChecked(kind))
+
 def check_log_key(key: Key, policy: Policy | None) -> str:
     """Hold the key of a log to the policy."""
     if policy is None or not policy.logs:
         raise NotChecked(f"nobody else says that {key.name} has this key: give --policy")
+    others = [each.name for each in policy.logs if each.algorithm != ED25519]
+    if key not in policy.logs and key.name in others:
+        raise NotChecked(f"the policy has a key of {key.name} that this program does not check")
     require(key in policy.logs, f"{key.name}, with this key, is no log that the policy lists")
     return f"the policy lists {key.name}"
 
@@ -473,12 +499,15 @@ def check_cosignatures(anchor: Anchor, policy: Policy | None, found: Any, older:
 # --- The ZIP: nothing but the bytes that its files make, so nothing hides in it -------------------
 
 LOCAL, CENTRAL, END = map(struct.Struct, ("<4s5H3I2H", "<4s6H3I5H2I", "<4s4H2IH"))
-MADE = (0x314, 20, 0, 0, 0, 0x21, 0, 0, 0, 0, 0o100644 << 16)  # all but names, sizes and places
+MADE = (0x314, 20, 0, 0, 0, 0x41, 0, 0, 0, 0, 0o100644 << 16)  # all but names, sizes and places
+FIRST_MADE = (*MADE[:5], 0x21, *MADE[6:])  # dated a month before, as packs were at first
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LEFT_BEHIND = re.compile(  # by the Finder and the Explorer, in folders that they showed
+    r"(?is)\.DS_Store|\._.*|__MACOSX|\.localized|(eh)?thumbs\.db|desktop\.ini")
 Files = Dict[str, memoryview]
 
 def unzip(path: pathlib.Path) -> Files:
-    """Take a ZIP apart that must be as packs are: stored, sorted, dated 1980, nothing between.
+    """Take a ZIP apart that must be as packs are: stored, sorted, of one date, nothing between.
 
     Of its directory only names and lengths are read: the rest is made anew, and must be the same.
     """
@@ -487,11 +516,12 @@ def unzip(path: pathlib.Path) -> Files:
     if len(data) < END.size or bytes(data[:2]) != b"PK":
         raise Unreadable("this is not a ZIP")
     count, _, start = END.unpack(data[-END.size :])[4:7]
-    at = start
+    at, made = start, MADE
     while len(files) < min(count, 64):
         require(at + CENTRAL.size <= len(data), "the ZIP's directory is cut off")
         told = CENTRAL.unpack(data[at : at + CENTRAL.size])
-        require(told[1:7] + told[11:16] == MADE, "the ZIP was made or changed by another program, "
+        made = FIRST_MADE if not files and told[6] == FIRST_MADE[5] else made
+        require(told[1:7] + told[11:16] == made, "the ZIP was made or changed by another program, "
                 "and may hide something: unzip it, and check the folder (verify.py FOLDER)")
         length, name_length = told[9:11]
         raw = bytes(data[at + CENTRAL.size : at + CENTRAL.size + name_length])
@@ -500,8 +530,8 @@ def unzip(path: pathlib.Path) -> Files:
         require(good, f"{name[:64]!r} is no name of a file in a pack, or not in its order")
         files[name] = content = data[begin : begin + length]
         sizes = (zlib.crc32(content), length, length, name_length)
-        head = LOCAL.pack(b"PK\3\4", *MADE[1:6], *sizes, 0) + raw
-        entry = CENTRAL.pack(b"PK\1\2", *MADE[:6], *sizes, *MADE[6:], offset) + raw
+        head = LOCAL.pack(b"PK\3\4", *made[1:6], *sizes, 0) + raw
+        entry = CENTRAL.pack(b"PK\1\2", *made[:6], *sizes, *made[6:], offset) + raw
         same = data[offset:begin] == head and data[at : at + len(entry)] == entry
         require(same, f"{name}: its bytes or what the ZIP says of it are not as they must be")
         offset, at = begin + length, at + len(entry)
@@ -509,14 +539,18 @@ def unzip(path: pathlib.Path) -> Files:
     require(offset == start and data[at:] == end, "something else is in the ZIP than its files")
     return files
 
-def read_folder(folder: pathlib.Path) -> Files:
-    """Read the files of an unzipped pack; a link or a folder among them is refused."""
+def read_folder(folder: pathlib.Path) -> tuple[Files, list[str]]:
+    """Read the files of an unzipped pack; return the names of what else is there as well."""
     files: Files = {}
+    others = []
     for path in sorted(folder.iterdir()):
-        plain = path.is_file() and not path.is_symlink() and FILE_NAME.fullmatch(path.name)
-        require(plain and len(files) < 64, f"{path.name[:64]!r} is not a plain file of a pack")
-        files[path.name] = memoryview(read_file(path, MAX_PACK - sum(map(len, files.values()))))
-    return files
+        named = FILE_NAME.fullmatch(path.name) and not LEFT_BEHIND.fullmatch(path.name)
+        if named and len(files) < 64 and path.is_file() and not path.is_symlink():
+            left = MAX_PACK - sum(map(len, files.values()))
+            files[path.name] = memoryview(read_file(path, left))
+        else:
+            others.append(path.name)
+    return files, others
 
 def read_file(path: pathlib.Path, limit: int) -> bytes:
     with path.open("rb") as stream:
@@ -546,8 +580,10 @@ class Pack:
     def check(self) -> int:
         """Make every check; return the exit code."""
         attempt, options = self.report.attempt, self.options
-        if not attempt("folder" if self.path.is_dir() else "archive", self.open):
+        opened = attempt("folder" if self.path.is_dir() else "archive", self.open)
+        if not opened and not self.files:
             return self.report.ended([], "", "")
+        tell_unchecked(options, self.report)
         attempt("SHA256SUMS.sig", self.check_signature, "SHA256SUMS", "pack-key.pem")
         attempt("SHA256SUMS", self.read_sums)
         for name, digest in sorted(self.sums.items()):
@@ -567,7 +603,7 @@ class Pack:
         attempt("manifest.json", self.check_same, "manifest.json", self.expected_manifest)
         attempt("prov.json", self.check_prov, packer)
         attempt("README.txt", self.check_told, packer, "nothing of it is held to anything: it is")
-        attempt("release", lambda: self.check_told(packer, f"{self.need('release')} is"))
+        attempt("release", lambda: self.check_told(packer, f"{self.need('told')} is"))
         anchor = self.found.get("anchor")
         if anchor and (anchor.lines or options.policy):
             attempt("cosignatures", check_cosignatures, anchor, options.policy, self.cosigned)
@@ -584,8 +620,14 @@ class Pack:
                                  besides if bundle and not packer else "")
 
     def open(self) -> str:
-        self.files = (read_folder if self.path.is_dir() else unzip)(self.path)
-        return f"{len(self.files)} files, and nothing besides"
+        if not self.path.is_dir():
+            self.files = unzip(self.path)
+            return f"{len(self.files)} files, and nothing besides"
+        self.files, others = read_folder(self.path)
+        strange = [repr(each[:64]) for each in others if not LEFT_BEHIND.fullmatch(each)]
+        require(not strange, f"{', '.join(strange[:20])}: a pack has nothing like that")
+        besides = f"beside the pack, and not read: {', '.join(others)}" if others else ""
+        return f"{len(self.files)} files, and {besides or 'nothing besides'}"
 
     def need(self, what: str) -> Any:
         if what not in self.found:
@@ -645,14 +687,24 @@ class Pack:
         key = key_id(public_key(self.read("public-key.pem")))
         require(named == key, "it names another key than public-key.pem")
         self.found.update(record_id=record["id"], digest=sha256(data).hex(),
-                          created_at=record.get("created_at"))
+                          created_at=record.get("created_at"), agent_id=record.get("agent_id"))
         return f"it is the bundle of {record['id']}"
 
     def read_anchor(self) -> str:
         """Read where the record is in the log, and check the log's signature."""
         anchored = read_canonical(self.view("anchor.json"))
-        schema, release, said, vkey, proof, lines, timestamp = members(anchored, ANCHOR)
-        require(schema == "records/anchor/v1", "this is not an anchor of a kind that is known here")
+        named = type(anchored) is dict and anchored.get("schema") == "records/anchor/v2"
+        schema, release, said, vkey, proof, lines, timestamp, *agents = members(
+            anchored, ANCHOR + " agent:dict" * named)
+        known = named or schema == "records/anchor/v1"
+        require(known, "this is not an anchor of a kind that is known here")
+        self.found["told"] = release
+        for agent in agents:
+            called, name = members(agent, AGENT)
+            good = called == self.found.get("agent_id", called)
+            require(good, f"the bundle is by another agent than {called}")
+            told = f"{release}, and that {called} was called {name!r},"
+            self.found.update(agent=agent, told=told)
         anchor = read_anchor(vkey, proof, lines)
         others = [] if timestamp is None else [f"a timestamp of {members(timestamp, STAMP)[0]}"]
         if lines:
@@ -727,8 +779,10 @@ class Pack:
         anchor, record_id, release = map(self.need, ("anchor", "record_id", "release"))
         checkpoint = {"origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()}
         names = {*self.sums, *OTHERS} - {"manifest.json"}
+        agent = {"agent": self.found["agent"]} if "agent" in self.found else {}
         return write_json({
-            "schema": "records/manifest/v1", "record_id": record_id, "release": release,
+            "schema": f"records/manifest/v{1 + len(agent)}", "record_id": record_id, **agent,
+            "release": release,
             "pack_key_id": key_id(public_key(self.read("pack-key.pem"))), "checkpoint": checkpoint,
             "files": {name: {"sha256": sha256(data).hex(), "size": len(data)} for name, data in
                       ((name, self.view(name, MAX_PACK)) for name in names)}})
@@ -749,9 +803,12 @@ class Pack:
         told, stamped = self.need("timestamp"), self.read("checkpoint")
         response, chain = self.read("checkpoint.tsr"), self.read("tsa-chain.pem")
         found = check_timestamp(response, stamped, chain, self.options.tsa_ca)
-        same = told == {"gen_time": found, "response": "checkpoint.tsr", "chain": "tsa-chain.pem"}
+        # The first form of anchor.json had microseconds, or the whole second and zeros.
+        known = {found} if "agent" in self.found else {cut(found), cut(f"{found[:19]}Z")}
+        files = {"response": "checkpoint.tsr", "chain": "tsa-chain.pem"}
+        same = told == {"gen_time": told["gen_time"], **files} and told["gen_time"] in known
         require(same, "anchor.json tells of another timestamp")
-        self.found["stamped"] = found
+        self.found["stamped"] = cut(found)
         return f"it is a timestamp of the checkpoint at {found}"
 
     def check_verifier(self) -> None:
@@ -891,6 +948,7 @@ def check_audit(options: argparse.Namespace, report: Report) -> int:
     if options.chain is not None:
         matched("[0-9a-f]{64}", options.chain, f"--chain {options.chain}: {why}")
     chain, held, anchored, besides = Chain(), 0, 0, ""
+    tell_unchecked(options, report)
     with options.path.open("rb") as stream:
         report.attempt("entries", chain.read, stream)
     for head in heads:
@@ -1055,15 +1113,18 @@ def bits(value: Der) -> bytes:
 
 def moment(value: Der) -> datetime:
     """Return a UTCTime or GeneralizedTime in UTC, cut to microseconds."""
+    try:
+        return datetime.strptime(cut(stated(value)) + "+0000", "%Y-%m-%dT%H:%M:%S.%fZ%z")
+    except ValueError:
+        raise Invalid("this is not a time in UTC") from None
+
+def stated(value: Der) -> str:
+    """Return such a time in RFC 3339, with all the digits that stand there."""
     text, why = str(value.content, "latin-1"), "this is not a time in UTC"
     require(value.tag in (0x17, 0x18), why)
     century = ("19" if text >= "50" else "20") if value.tag == 0x17 else ""
-    found = matched(r"([0-9]{14})(?:\.([0-9]*[1-9]))?Z", century + text, why)
-    try:
-        second = datetime.strptime(found[1] + "+0000", "%Y%m%d%H%M%S%z")
-    except ValueError:
-        raise Invalid(why) from None
-    return second.replace(microsecond=int((found[2] or "")[:6].ljust(6, "0")))
+    form = "([0-9]{4})" + 5 * "([0-9]{2})" + r"((?:\.[0-9]*[1-9])?)Z"
+    return "{}-{}-{}T{}:{}:{}{}Z".format(*matched(form, century + text, why).groups())
 
 def signature_verifies(spki: bytes, name: str, hashed: str, signature: bytes, data: bytes) -> bool:
     """Say whether a signature by the key in a SubjectPublicKeyInfo holds.
@@ -1248,7 +1309,7 @@ def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certi
 
 def check_timestamp(response: bytes, data: bytes, chain: bytes,
                     roots: list[Certificate] | None) -> str:
-    """Check a timestamp of `data` (a TimeStampResp), at its own time; return that (RFC 3339).
+    """Check a timestamp of `data` (a TimeStampResp), at its own time; return that as it is stated.
 
     `chain` is PEM with more certificates; what is self-issued in it is trusted if `roots` is None.
     """
@@ -1278,7 +1339,7 @@ def check_timestamp(response: bytes, data: bytes, chain: bytes,
     holds = signature_verifies(signer.spki, scheme, name, signature.content, signed)
     require(holds, "the timestamp's signature does not hold")
     check_chain(signer, known, roots, found)
-    return written(found)
+    return stated(time)
 
 def check_attributes(attributes: bytes, digest: bytes, signer: Certificate) -> None:
     """Check what is signed: the kind and digest of the content, and which certificate signed."""

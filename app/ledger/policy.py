@@ -1,7 +1,7 @@
 """Policies (C2SP tlog-policy): witnesses and their quorum.
 
-A policy is octets: names are compared byte for byte. Its logs are checked and not kept: the
-service has one, and knows its key.
+A policy is octets: names are compared byte for byte. Its logs are read and not kept: the service
+has one, and knows its key. Keys of types that are not checked here count for nothing.
 """
 
 import re
@@ -9,9 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from app.ledger.notes import COSIGNATURE, ED25519, Malformed, VerifierKey
-
-ML_DSA_44_COSIGNATURE = 0x06
-"""A witness's other algorithm. Its lines are kept, and never checked here."""
 
 NONE = "none"
 """The quorum of a policy that needs no cosignature."""
@@ -45,11 +42,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy as it was read; groups stand behind what they are made of."""
+    """A policy as it was read; groups stand behind what they are made of.
+
+    `unchecked` tells of each line whose key is of a type that is not checked here. Cosignatures by
+    such a witness are kept, and never count.
+    """
 
     witnesses: tuple[Witness, ...]
     groups: tuple[Group, ...]
     quorum: str
+    unchecked: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, data: bytes) -> "Policy":
@@ -60,13 +62,15 @@ class Policy:
             raise Malformed("Each line of a policy ends with a newline, the last one too.")
         reader = _Reader()
         for number, line in enumerate(data.decode("utf-8", "surrogateescape").split("\n"), 1):
+            reader.line = number
             try:
                 reader.take(_ITEM.findall(line))
             except Malformed as error:
                 raise Malformed(f"Line {number} of the policy: {error}") from None
         if reader.quorum is None:
             raise Malformed("A policy has a line `quorum <name>`, or `quorum none`.")
-        return cls(tuple(reader.witnesses), tuple(reader.groups), reader.quorum)
+        witnesses, groups = tuple(reader.witnesses), tuple(reader.groups)
+        return cls(witnesses, groups, reader.quorum, tuple(reader.unchecked))
 
     def is_met_by(self, keys: Iterable[VerifierKey]) -> bool:
         """Say whether cosignatures by these keys make the quorum."""
@@ -80,8 +84,10 @@ class Policy:
 
 @dataclass
 class _Reader:
-    """The declarations of the lines read so far."""
+    """The declarations of the lines read so far, and the number of the one that is read."""
 
+    line: int = 0
+    unchecked: list[str] = field(default_factory=list)
     logs: list[VerifierKey] = field(default_factory=list)
     witnesses: list[Witness] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
@@ -108,15 +114,17 @@ class _Reader:
 
     def _log(self, text: str) -> None:
         key = VerifierKey.parse(text)
-        if key.algorithm != ED25519:
-            raise Malformed("The key of a log is Ed25519 (algorithm 01).")
+        if key.algorithm == COSIGNATURE:
+            raise Malformed("The key of a log is Ed25519 (algorithm 01), and this a witness's.")
+        self._note(f"log {key.name}", key)
         _check_new(key, self.logs)
         self.logs.append(key)
 
     def _witness(self, name: str, text: str, url: list[str]) -> None:
         key = VerifierKey.parse(text)
-        if key.algorithm not in (COSIGNATURE, ML_DSA_44_COSIGNATURE):
-            raise Malformed("The key of a witness is for cosignatures (algorithm 04 or 06).")
+        if key.algorithm == ED25519:
+            raise Malformed("The key of a witness is for cosignatures (algorithm 04), not 01.")
+        self._note(f"witness {name}", key)
         self._define(name)
         _check_new(key, [each.key for each in self.witnesses])
         self.witnesses.append(Witness(name, key, url[0] if url else None))
@@ -144,6 +152,12 @@ class _Reader:
         if name != NONE and name not in self.names:
             raise Malformed("The quorum is a witness or group from a line before it, or `none`.")
         self.quorum = name
+
+    def _note(self, what: str, key: VerifierKey) -> None:
+        if not key.checkable:
+            self.unchecked.append(
+                f"line {self.line}: {what} has a key of the type {key.algorithm:02x}"
+            )
 
     def _define(self, name: str) -> None:
         if name == NONE or name in self.names:

@@ -4,7 +4,7 @@
 `findings`; `webhooks`, `deliveries`, `delivery_hours`; `jobs`, `digests`, `counters`; `proofs/`.
 """
 
-from app.models.agents import Agent, AgentSession
+from app.models.agents import Agent, AgentSession, FormerAgentName
 from app.models.base import Base
 from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
@@ -58,6 +58,7 @@ __all__ = [
     "EvidencePackPart",
     "Finding",
     "FindingWords",
+    "FormerAgentName",
     "IdempotencyKey",
     "Job",
     "Lane",

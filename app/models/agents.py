@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy.orm import Mapped
+from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, CreatedAt, Id, Json, TenantId
 
@@ -20,6 +20,17 @@ class Agent(Base):
     metadata_json: Mapped[Json | None]
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[CreatedAt]
+
+
+class FormerAgentName(Base):
+    """A name that an agent had until it was given another one."""
+
+    __tablename__ = "former_agent_names"
+
+    tenant_id: Mapped[TenantId]
+    agent_id: Mapped[Id]
+    until: Mapped[datetime] = mapped_column(primary_key=True)
+    name: Mapped[str]
 
 
 class AgentSession(Base):

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from app import metrics
 from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
-from app.core.anchoring.timestamping import Stamper
+from app.core.anchoring.timestamping import Authority, Stamper
 from app.core.delivery.lanes.lanes import Lane
 from app.core.digests import schedule
 from app.core.digests.sending import Sender
@@ -62,9 +62,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     schedule.KIND: _digest,
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,
-    timestamping.KIND: lambda here: (
-        Stamper(here.authorities, here.settings.tsa_url, here.settings.tsa_ca_file).step
-    ),
+    timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.step, here.verifier),
     resealing.KIND: lambda here: partial(resealing.step, here.settings.master_keys),
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,

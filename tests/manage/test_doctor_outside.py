@@ -23,7 +23,7 @@ from tests.support.database.doctoring import Installation
 from tests.support.evidence.witnesses import Witness
 from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.mail import Mood, serving
-from tests.support.servers.receivers import LOOPBACK, Listener, Receiver, http_answer
+from tests.support.servers.receivers import LOOPBACK, Listener, Receiver, Request, http_answer
 
 AddWebhook = Callable[[str], None]
 
@@ -56,6 +56,28 @@ def test_an_authority_that_stamps_is_well(
     (one,) = here.found("timestamps")["timestamps"]
     assert one.level is Level.OK
     assert "stamped random bytes" in one.sentence
+    assert "a-secret" not in one.sentence
+
+
+def test_an_authority_that_asks_for_a_login_is_told_and_the_login_is_not(
+    here: Installation, authority: TimestampAuthority
+) -> None:
+    login = "Bearer a-secret-token"
+
+    def answer(request: Request) -> bytes:
+        if request.headers.get("authorization") != login:
+            return http_answer(403)
+        return http_answer(200, authority.reply(request.body))
+
+    with Receiver(answer) as receiver:
+        trusting(here, receiver.url(), authority.ca_file)
+        here.change(tsa_authorization="Bearer a-secret-mistake")
+        said = here.failing("timestamps")
+        assert "403: TSA_AUTHORIZATION is not what it asks for" in said
+        assert "a-secret" not in said
+        here.change(tsa_authorization=login)
+        (one,) = here.found("timestamps")["timestamps"]
+    assert one.level is Level.OK
     assert "a-secret" not in one.sentence
 
 

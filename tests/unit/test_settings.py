@@ -77,6 +77,9 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("TSA_URL", "tsa.example.com"),
         ("TSA_URL", "ftp://tsa.example.com"),
         ("TSA_URL", "https://user:password@tsa.example.com/"),
+        ("TSA_AUTHORIZATION", "hunter2"),
+        ("TSA_AUTHORIZATION", "Basic hunter2\r\nX-Other: 1"),
+        ("TSA_AUTHORIZATION", "Bearer h\u00fcnter2"),
         ("TSA_CA_FILE", "/no/such/file"),
         ("TSA_CA_FILE", __file__),
         ("WITNESS_POLICY", "/no/such/file"),
@@ -89,6 +92,7 @@ def test_a_wrong_value_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(SettingError, match=f"^{name} is wrong: ") as refusal:
         read(**{name: value})
     assert "\n" not in str(refusal.value)
+    assert "nter2" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -293,3 +297,17 @@ def test_each_process_has_its_share_of_the_connections(
 ) -> None:
     settings = read(**given)
     assert (settings.connections_of("web"), settings.connections_of("worker")) == (web, worker)
+
+
+def test_a_login_at_the_authority_is_set_beside_its_url_and_shown_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(authority().chain)
+    told = {"TSA_URL": "https://tsa.example.com/", "TSA_CA_FILE": str(tmp_path / "ca.pem")}
+    login = "Basic dXNlcjpodW50ZXIy"
+    found = read(**told, TSA_AUTHORIZATION=login)
+    assert found.tsa_authorization == login
+    assert "dXNlcjpodW50ZXIy" not in repr(found)
+    assert read(**told).tsa_authorization is None
+    with pytest.raises(SettingError, match=r"^TSA_URL is not set, and TSA_AUTHORIZATION is"):
+        read(TSA_AUTHORIZATION=login)
+    with pytest.raises(SettingError, match="set TSA_AUTHORIZATION"):
+        read(**told | {"TSA_URL": "https://user:hunter2@tsa.example.com/"})

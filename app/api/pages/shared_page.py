@@ -21,7 +21,7 @@ from app.api.pages import private_page
 from app.api.pages.shared_view import view_of
 from app.api.resources.records.bundle_access import QUERY
 from app.api.resources.records.record_schemas import RecordSchema
-from app.core import signing_keys
+from app.core import agents, signing_keys
 from app.core.records import anonymous_access, records
 from app.core.records.anonymous_access import Link
 from app.errors import NotFound
@@ -105,9 +105,11 @@ def _opened(link: Link) -> Response:
         if _wants_json():
             return answer({**told, "links": links})
         pem = signing_keys.public_key(session, record.key_id).pem.decode()
+        agent_name = agents.name_at(session, link.tenant_id, record.agent_id, record.created_at)
     return private_page.page(
         "shared/record",
         record=told,
+        agent_name=agent_name,
         occurred_at=record.occurred_at,
         created_at=record.created_at,
         inside=view_of(record),

@@ -87,7 +87,7 @@ class CheckpointCache:
                 each.subject == each.issuer and each not in self._trusted for each in own
             ):
                 return None
-            moment = timestamps.verify(response, note, self._trusted or own)
+            time = timestamps.verify(response, note, self._trusted or own)
         except (NotStamped, ValueError):
             return None
-        return Stamp(response, chain, moment)
+        return Stamp(response, chain, time)

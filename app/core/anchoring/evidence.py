@@ -218,9 +218,9 @@ class Chooser:
 
     def _presentable(self, held: CachedCheckpoint) -> tuple[str, ...]:
         """Return the lines of a checkpoint that may be given out, each checked once."""
-        size, note = held.published.checkpoint.size, held.published.note
+        size = held.published.checkpoint.size
         if size not in self._lines:
-            self._lines[size] = quorum.presentable(self._policy, note, held.lines)
+            self._lines[size] = quorum.presentable(self._policy, held.published, held.lines)
         return self._lines[size]
 
     def _is_both(self, size: int) -> bool:

@@ -3,8 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from app.core.log.publication import Published
+from app.database import Tx, cursor
 from app.ledger.notes import Malformed, Note, Signature, Unverified, VerifierKey
 from app.ledger.policy import NONE, Policy, Witness
+
+_LINES = """
+SELECT line FROM checkpoint_cosignatures WHERE generation = %s AND size = %s
+ ORDER BY created_at, name, key_hash
+"""
 
 
 @dataclass(frozen=True)
@@ -36,15 +43,30 @@ def is_met(policy: Policy, note: bytes, lines: Iterable[str]) -> bool:
     return policy.is_met_by(key for key in signers if key is not None)
 
 
-def presentable(policy: Policy | None, note: bytes, lines: Iterable[str]) -> tuple[str, ...]:
+def presentable(policy: Policy | None, at: Published, lines: Iterable[str]) -> tuple[str, ...]:
     """Return the lines but those for which a verifier refuses all that they are given with.
 
-    These are malformed, or in the name of a witness that did not sign them.
+    These are malformed, in the name of a witness that did not sign them, or in the log's own.
     """
-    text = Note.parse(note).text
+    text = Note.parse(at.note).text
     witnesses = () if policy is None else policy.witnesses
-    keys = [each.key for each in witnesses if each.key.checkable]
-    return tuple(line for line in lines if _check(text, line, keys)[0])
+    log = at.generation.verifier_key
+    keys = [log, *(each.key for each in witnesses if each.key.checkable)]
+    checked = ((line, *_check(text, line, keys)) for line in lines)
+    return tuple(line for line, is_good, key in checked if is_good and key != log)
+
+
+def cosigned(tx: Tx, policy: Policy | None, at: Published) -> bytes:
+    """Return a checkpoint's note with the cosignatures that there are so far.
+
+    As witnesses answered them: each is a line of the note (C2SP tlog-witness, tlog-cosignature).
+    """
+    place = (at.generation.number, at.checkpoint.size)
+    lines = [row[0] for row in cursor(tx).execute(_LINES, place).fetchall()]
+    if not lines:
+        return at.note
+    found = presentable(policy, at, lines)
+    return bytes(Note.parse(at.note).with_signatures(map(Signature.parse, found)))
 
 
 def _cosigned(witness: Witness) -> Condition:

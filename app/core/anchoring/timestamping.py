@@ -6,7 +6,7 @@ and replaced if invalid.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from uuid import UUID
@@ -15,7 +15,6 @@ import structlog
 from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
-from app.clock import rfc3339
 from app.core.anchoring import checkpoint_round, external_post, incidents
 from app.core.anchoring.checkpoint_cache import CheckpointCache
 from app.core.jobs.steps import Errand, Failed, Step
@@ -25,9 +24,12 @@ from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import NotStamped, Stamp
 from app.lib.outbound.client import Outbound
 from app.models import Job
+from app.settings import Settings
 
 KIND = "stamp_checkpoint"
 PART = "timestamps"
+
+_LOGIN_NEEDED = (401, 403, 407)
 
 _log = structlog.get_logger(__name__)
 
@@ -57,15 +59,36 @@ def enqueue_due(session: Session, last: Published, trusted: Sequence[Certificate
     )
 
 
-def ask(
-    outbound: Outbound, url: str, data: bytes, trusted: Sequence[Certificate]
-) -> Stamp | NotStamped:
+@dataclass(frozen=True)
+class Authority:
+    """Where an authority is, the value of the Authorization header that it asks for, its roots."""
+
+    url: str
+    authorization: str | None = field(repr=False)
+    trusted: Sequence[Certificate]
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Authority | None":
+        """Return the authority that the operator chose, if any."""
+        if settings.tsa_url is None:
+            return None
+        return cls(settings.tsa_url, settings.tsa_authorization, settings.tsa_ca_file)
+
+
+def ask(outbound: Outbound, authority: Authority, data: bytes) -> Stamp | NotStamped:
     """Ask an authority for a timestamp of `data`, outside any transaction."""
     asked = timestamps.request(data)
     headers = {"Content-Type": timestamps.CONTENT_TYPE}
+    if authority.authorization is not None:
+        headers["Authorization"] = authority.authorization
     try:
-        body = external_post.post(outbound, url, asked.as_bytes(), headers).ok()
-        return timestamps.check(body, asked, data, trusted)
+        reply = external_post.post(outbound, authority.url, asked.as_bytes(), headers)
+        if reply.status in _LOGIN_NEEDED:
+            raise external_post.NoAnswer(
+                f"It answered with the status {reply.status}: TSA_AUTHORIZATION is not what it asks"
+                " for, or not set."
+            )
+        return timestamps.check(reply.ok(), asked, data, authority.trusted)
     except external_post.NoAnswer as error:
         return NotStamped(str(error))
     except NotStamped as error:
@@ -74,22 +97,21 @@ def ask(
 
 @dataclass(frozen=True)
 class Stamper:
-    """Asks one authority; without a URL there is none, and nothing to do."""
+    """Asks one authority; without one there is nothing to do."""
 
     outbound: Outbound
-    url: str | None
-    trusted: tuple[Certificate, ...]
+    authority: Authority | None
 
     def step(
         self, session: Session, _tenant_id: UUID, job: Job
     ) -> Step | Errand[Stamp | NotStamped]:
         """Have the checkpoint of the job's tick stamped."""
-        url, last = self.url, checkpoint_round.checkpoint(session, job)
-        if url is None or last is None or self._cache(session, last).is_stamped(_size(last)):
+        authority, last = self.authority, checkpoint_round.checkpoint(session, job)
+        if authority is None or last is None or self._cache(session, last).is_stamped(_size(last)):
             return Step(None, {})
         last_try = external_post.was_last(job)
         return Errand(
-            lambda: ask(self.outbound, url, last.note, self.trusted),
+            lambda: ask(self.outbound, authority, last.note),
             lambda then, outcome: self._record(then, last, outcome, last_try=last_try),
         )
 
@@ -106,10 +128,11 @@ class Stamper:
         if not self._cache(session, last).is_stamped(_size(last)):
             _store(session, last, outcome)
         incidents.end(session, PART)
-        return Step(None, {"size": _size(last), "at": rfc3339(outcome.gen_time)})
+        return Step(None, {"size": _size(last), "at": outcome.time})
 
     def _cache(self, session: Session, last: Published) -> CheckpointCache:
-        return CheckpointCache(session, last.generation, self.trusted)
+        trusted = () if self.authority is None else self.authority.trusted
+        return CheckpointCache(session, last.generation, trusted)
 
 
 def _store(session: Session, last: Published, stamp: Stamp) -> None:

@@ -72,13 +72,12 @@ def indexes(tx: Tx, leaf_hashes: Sequence[bytes]) -> dict[bytes, int]:
     return dict(rows.fetchall())
 
 
-def of_leaf(tx: Tx, leaf_hash: bytes) -> dict[str, object]:
+def of_leaf(tx: Tx, last: Published, leaf_hash: bytes) -> dict[str, object]:
     """Return a record's leaf with its proof and checkpoint: the log-proof of docs/formats.md.
 
-    Raises `LogPending` while no published checkpoint covers it, `LogDamaged` if it is not there: a
-    record and its leaf are committed together.
+    Its checkpoint is `last`, with the log's own signature. Raises `LogPending` while that does not
+    cover the leaf, `LogDamaged` if it is not there: a record and its leaf are committed together.
     """
-    last = newest(tx)
     return at_checkpoints(tx, [(_of_record(tx, last, leaf_hash), last)])[0]
 
 

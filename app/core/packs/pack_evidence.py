@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core import signing_keys
+from app.core import agents, signing_keys
 from app.core.anchoring import evidence as anchoring
 from app.core.log import proofs, publication
 from app.core.packs.store import Source, StoredPack
@@ -30,8 +30,9 @@ from app.settings import VERSION, Settings
 
 @dataclass(frozen=True)
 class Choice:
-    """The inputs of a pack made now: the leaf's place, and the evidence for it."""
+    """The inputs of a pack made now: the agent's name, the leaf's place, the evidence for it."""
 
+    agent_name: str
     index: int
     anchor: anchoring.Evidence
     source: Source
@@ -48,6 +49,7 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
     index = proofs.index_of_record(session, last, records.leaf_hash(record.bundle_sha256))
     # Of a record whose key was revoked counts what others had seen by then.
     revoked_at = signing_keys.revoked_at(session, record.key_id)
+    agent_name = agents.name_at(session, record.tenant_id, record.agent_id, record.created_at)
     others = (settings.witness_policy, settings.tsa_ca_file)
     found = anchoring.Chooser(session, last, *others).best(index, by=revoked_at)
     source = Source(
@@ -55,9 +57,9 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
         found.published.checkpoint.size,
         found.rank,
         signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
-        recipe(settings, revoked_at),
+        recipe(settings, agent_name, revoked_at),
     )
-    return Choice(index, found, source)
+    return Choice(agent_name, index, found, source)
 
 
 def is_current(session: Session, settings: Settings, stored: StoredPack, wanted: Source) -> bool:
@@ -76,17 +78,19 @@ def _rank_still(session: Session, settings: Settings, have: Source) -> int:
     return have.rank & now
 
 
-def recipe(settings: Settings, revoked_at: datetime | None = None) -> str:
+def recipe(settings: Settings, agent_name: str, revoked_at: datetime | None = None) -> str:
     """Name what of the service's own a pack is a function of.
 
-    Its release, its URL and verify.py, and whose word counted when its rank was found: the
-    witnesses and their quorum, the roots of timestamp authorities, and by when they had to have
-    seen the log, if the bundle's key was revoked.
+    Its release, its URL and verify.py, what the agent was called when the record was made, and
+    whose word counted when its rank was found: the witnesses and their quorum, the roots of
+    timestamp authorities, and by when they had to have seen the log, if the bundle's key was
+    revoked.
     """
     parts = (
         VERSION.encode(),
         settings.base_url.encode(),
         pack.verifier_source(),
+        agent_name.encode(),
         _witnesses(settings.witness_policy),
         *([] if revoked_at is None else [rfc3339(revoked_at).encode()]),
         *sorted(each.fingerprint(SHA256()) for each in settings.tsa_ca_file),
@@ -123,6 +127,7 @@ def evidence_of(
         pack_key=signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
         base_url=settings.base_url,
         release=VERSION,
+        agent_name=chosen.agent_name,
         log_key=published.generation.verifier_key,
         checkpoint=published.note,
         leaf_index=chosen.index,

@@ -55,6 +55,7 @@ _SESSION = """
 SELECT agent_id, principal, status, clock_timestamp() FROM sessions
  WHERE tenant_id = %s AND id = %s
 """
+_NOW = "SELECT clock_timestamp()"
 _COLUMNS = tuple(column.key for column in Record.__table__.columns)
 _INSERT = (
     f"INSERT INTO records ({', '.join(_COLUMNS)})"
@@ -92,7 +93,10 @@ def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> 
     if found is None:
         return None
     agent_id, principal, _, now = found
-    signing_key = signing_keys.current(tx, master_keys, Purpose.BUNDLE)
+    signing_key, since = signing_keys.current_with_age(tx, master_keys, Purpose.BUNDLE)
+    if now < since:
+        # It was made after the time was read: no record may be older than its key.
+        ((now,),) = cursor(tx).execute(_NOW).fetchall()
     lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
     return Draft(agent_id, principal, now, signing_key, lexemes)
 

@@ -3,22 +3,24 @@
 from base64 import b64encode
 from typing import Any
 
+from app.evidence.bundle import Record
 from app.evidence.pack.evidence import Evidence
 from app.ledger import merkle
 from app.ledger.checkpoints import Checkpoint
 from app.lib import canonical_json
 from app.lib.crypto.timestamps import Stamp
 
-SCHEMA = "records/anchor/v1"
+SCHEMA = "records/anchor/v2"
 
 
-def write(evidence: Evidence, checkpoint: Checkpoint) -> bytes:
+def write(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> bytes:
     """Return the canonical JSON of the file."""
     leaf = evidence.leaf_data
     return canonical_json.dumps(
         {
             "schema": SCHEMA,
             "release": evidence.release,
+            "agent": agent_json(evidence, record),
             "anchored_by": sentence(evidence),
             "vkey": str(evidence.log_key),
             "log_proof": {
@@ -35,11 +37,16 @@ def write(evidence: Evidence, checkpoint: Checkpoint) -> bytes:
     )
 
 
+def agent_json(evidence: Evidence, record: Record) -> dict[str, str]:
+    """Return the record's agent by its id, as the bundle has it, and the name it had then."""
+    return {"id": record["agent_id"], "name": evidence.agent_name}
+
+
 def sentence(evidence: Evidence) -> str:
     """Say in plain words what anchors the pack."""
     others = []
     if evidence.timestamp is not None:
-        others.append(f"a timestamp of {gen_time_text(evidence.timestamp)}")
+        others.append(f"a timestamp of {evidence.timestamp.time}")
     count = len(evidence.cosignatures)
     if count:
         others.append("one cosignature" if count == 1 else f"{count} cosignatures")
@@ -49,16 +56,11 @@ def sentence(evidence: Evidence) -> str:
 
 
 def timestamp_json(timestamp: Stamp | None) -> dict[str, Any] | None:
-    """Return what is told of the timestamp: its time (RFC 3339, UTC, microseconds) and files."""
+    """Return what is told of the timestamp: its time, with the digits sent, and its files."""
     if timestamp is None:
         return None
     return {
-        "gen_time": gen_time_text(timestamp),
+        "gen_time": timestamp.time,
         "response": "checkpoint.tsr",
         "chain": "tsa-chain.pem",
     }
-
-
-def gen_time_text(timestamp: Stamp) -> str:
-    """Return the timestamp's moment with microseconds and `Z`."""
-    return timestamp.gen_time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

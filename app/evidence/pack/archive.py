@@ -13,7 +13,9 @@ from hashlib import sha256
 MAX_BYTES = 2**32 - 2
 """Beyond this a ZIP needs the fields of Zip64, which these archives do not have."""
 
-_MIDNIGHT, _FIRST_DAY = 0, 0x0021  # 1 January 1980, where the clock of ZIP begins
+# 1 February 1980. The clock of ZIP begins on 1 January, in local time: west of Greenwich programs
+# that zip the files again would be before it.
+_MIDNIGHT, _FIRST_DAY = 0, 0x0041
 _VERSION = 20
 _UNIX = 3
 _MODE = 0o100644 << 16

@@ -6,6 +6,7 @@ from hashlib import sha256
 from importlib import resources
 
 from app.evidence import bundle, prov
+from app.evidence.bundle import Record
 from app.evidence.pack import anchor, archive, manifest, readme
 from app.evidence.pack.archive import Archive, Member, of_bytes
 from app.evidence.pack.evidence import Evidence
@@ -23,17 +24,19 @@ def write(evidence: Evidence) -> Archive:
     checkpoint = evidence.check()
     read = bundle.read(evidence.bundle)
     digest = sha256(evidence.bundle).hexdigest()
-    record_id = read["record"]["id"]
+    record = read["record"]
 
     def provenance() -> Iterator[bytes]:
-        return prov.write(read, sha256=digest, base_url=evidence.base_url)
+        return prov.write(
+            read, sha256=digest, base_url=evidence.base_url, agent_name=evidence.agent_name
+        )
 
     summed = [
         archive.measure("prov.json", provenance),
-        *(of_bytes(name, data) for name, data in _files(evidence, checkpoint, record_id).items()),
+        *(of_bytes(name, data) for name, data in _files(evidence, checkpoint, record).items()),
     ]
     members = [*summed, *_signed_sums(evidence, summed)]
-    listed = manifest.write(evidence, checkpoint, record_id, members)
+    listed = manifest.write(evidence, checkpoint, record, members)
     return Archive([*members, of_bytes("manifest.json", listed)])
 
 
@@ -43,10 +46,10 @@ def verifier_source() -> bytes:
     return resources.files("app.evidence").joinpath("verify.py").read_bytes()
 
 
-def _files(evidence: Evidence, checkpoint: Checkpoint, record_id: str) -> dict[str, bytes]:
+def _files(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> dict[str, bytes]:
     return {
-        "README.txt": readme.write(evidence, checkpoint, record_id),
-        "anchor.json": anchor.write(evidence, checkpoint),
+        "README.txt": readme.write(evidence, checkpoint, record),
+        "anchor.json": anchor.write(evidence, checkpoint, record),
         "bundle.json": evidence.bundle,
         "bundle.sig": evidence.signature,
         "checkpoint": evidence.checkpoint,

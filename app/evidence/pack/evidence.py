@@ -31,7 +31,9 @@ class Evidence:
     """All inputs of a pack: its bytes are a function of them.
 
     `bundle` and `signature` are the stored bytes and the 64 of their signature by `public_key`;
-    `base_url` is the service's, without a slash at its end, and `release` its version. `checkpoint`
+    `base_url` is the service's, without a slash at its end, and `release` its version. `agent_name`
+    is what the agent was called when the record was made, for the bundle has its id alone.
+    `checkpoint`
     is the note as published, with the log's own signature only; `leaf_index` and `path` say where
     in that tree the record's leaf is. `cosignatures` are lines by others on the same checkpoint;
     `timestamp` is of its bytes, with the root among its certificates. `pack_key` signs the pack.
@@ -43,6 +45,7 @@ class Evidence:
     pack_key: SigningKey
     base_url: str
     release: str
+    agent_name: str
     log_key: VerifierKey
     checkpoint: bytes
     leaf_index: int
@@ -87,7 +90,7 @@ class Evidence:
 
 
 def _check_timestamp(timestamp: Stamp) -> None:
-    if timestamp.gen_time.utcoffset() != timedelta(0):
+    if not timestamp.time.endswith("Z") or timestamp.gen_time.utcoffset() != timedelta(0):
         raise Inconsistent("The time of a timestamp is in UTC.")
     if max(len(timestamp.response), len(timestamp.chain.encode())) > MAX_FILE_BYTES:
         raise Inconsistent(f"A timestamp and its chain have up to {MAX_FILE_BYTES} bytes each.")

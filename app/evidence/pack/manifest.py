@@ -5,12 +5,14 @@ The sums are signed; the manifest follows from signed files.
 
 from collections.abc import Iterable
 
+from app.evidence.bundle import Record
+from app.evidence.pack import anchor
 from app.evidence.pack.archive import Member
 from app.evidence.pack.evidence import Evidence
 from app.ledger.checkpoints import Checkpoint
 from app.lib import canonical_json
 
-SCHEMA = "records/manifest/v1"
+SCHEMA = "records/manifest/v2"
 
 
 def sums(members: Iterable[Member]) -> bytes:
@@ -20,13 +22,14 @@ def sums(members: Iterable[Member]) -> bytes:
 
 
 def write(
-    evidence: Evidence, checkpoint: Checkpoint, record_id: str, members: Iterable[Member]
+    evidence: Evidence, checkpoint: Checkpoint, record: Record, members: Iterable[Member]
 ) -> bytes:
     """Return the canonical JSON of the file; `members` are all files but itself."""
     return canonical_json.dumps(
         {
             "schema": SCHEMA,
-            "record_id": record_id,
+            "record_id": record["id"],
+            "agent": anchor.agent_json(evidence, record),
             "release": evidence.release,
             "pack_key_id": evidence.pack_key.public.id,
             "checkpoint": {

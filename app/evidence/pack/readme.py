@@ -3,10 +3,12 @@
 import math
 from base64 import b64encode
 
+from app.evidence.bundle import Record
 from app.evidence.pack import anchor
 from app.evidence.pack.evidence import Evidence
 from app.ledger.checkpoints import Checkpoint
 from app.lib.crypto.timestamps import Stamp
+from app.lib.text_sanitizer import visible
 
 _TEXT = """\
 Evidence pack of the record {record_id}
@@ -16,6 +18,7 @@ This folder shows what an AI agent was recorded to have done, who signed that re
 hash stands in a public, append-only log. Everything can be checked without the service that made
 it, offline.
 
+Agent:       {agent_name} ({agent_id})
 Anchored by: {sentence}.
 Made by:     record-service {release} at {base_url}
 
@@ -110,6 +113,8 @@ What this does not prove
 - That what the record says is true. It shows what was reported to the service, and that nobody
   has changed it since it was signed.
 - That the agent reported everything, or that there are no other records.
+- What the agent was called. Its id is in the bundle; its name, when the record was made, is the
+  word of the service.
 - When it happened. Times in the bundle are the reporter's and the service's word. {when}
 - That the log shows everyone the same. {who}
 - That prov.json says all that the bundle says. It is a translation; the bundle decides.
@@ -130,14 +135,17 @@ fails from the day they end. Put a root that you trust in place of tsa-chain.pem
 """
 
 
-def write(evidence: Evidence, checkpoint: Checkpoint, record_id: str) -> bytes:
+def write(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> bytes:
     """Return the text in UTF-8."""
+    record_id = record["id"]
     title = f"Evidence pack of the record {record_id}"
     same = evidence.public_key == evidence.pack_key.public
     stamp = evidence.timestamp
     text = _TEXT.format(
         record_id=record_id,
         underline="=" * len(title),
+        agent_name=visible(evidence.agent_name),
+        agent_id=record["agent_id"],
         sentence=anchor.sentence(evidence),
         release=evidence.release,
         base_url=evidence.base_url,
@@ -175,7 +183,7 @@ def _steps(evidence: Evidence, size: int) -> str:
 
 
 def _timestamp_files(stamp: Stamp) -> str:
-    return _TIMESTAMP_FILES.format(gen_time=anchor.gen_time_text(stamp))
+    return _TIMESTAMP_FILES.format(gen_time=stamp.time)
 
 
 def _timestamp_commands(stamp: Stamp) -> str:
@@ -190,9 +198,7 @@ def _when(stamp: Stamp | None, cosignatures: int) -> str:
         )
     if stamp is None:
         return "No\n  timestamp by others is in this pack, so nothing here bounds them."
-    return (
-        f"The\n  timestamp shows only that the log had this leaf by {anchor.gen_time_text(stamp)}."
-    )
+    return f"The\n  timestamp shows only that the log had this leaf by {stamp.time}."
 
 
 def _who(cosignatures: int) -> str:

@@ -1,10 +1,11 @@
-"""A timestamp response in the one form that a strict DER reader takes.
+"""What the library does not read of a timestamp response: BER, and genTime with all its digits.
 
 Authorities may send BER (RFC 5652 section 5.1): certificates and revocation lists in any order, and
-the status `grantedWithMods` (RFC 3161 section 2.4.2). None of that is signed; the library reads
-ordered sets and `granted` alone.
+the status `grantedWithMods` (RFC 3161 section 2.4.2). None of that is signed. Of genTime the
+library drops the fraction of the second.
 """
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,6 +13,11 @@ _INTEGER = 0x02
 # In SignedData (RFC 5652 section 5.1): certificates and crls, both implicitly tagged sets.
 _UNSIGNED_SETS = (0xA0, 0xA1)
 _GRANTED, _GRANTED_WITH_MODS = b"\x00", b"\x01"
+# In UTC, with a fraction of any length that does not end with a zero (RFC 3161 section 2.4.2).
+_GENERALIZED_TIME = 0x18
+_TIME = re.compile(
+    rb"([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})(\.[0-9]*[1-9])?Z"
+)
 
 
 class _Element(NamedTuple):
@@ -45,6 +51,32 @@ def strict(response: bytes) -> bytes:
     except (_Unreadable, ValueError, IndexError):
         return response
     return bytes(made)
+
+
+def gen_time(response: bytes) -> str:
+    """Return a response's genTime in RFC 3339, with the digits that the authority sent.
+
+    Raises ValueError where there is none. Whether it was signed, the caller has to know.
+    """
+    try:
+        (whole,) = _elements(response, 0, len(response))
+        _, token = _inside(response, whole)
+        _, explicit = _inside(response, token)
+        (signed,) = _inside(response, explicit)
+        _, _, encapsulated, *_ = _inside(response, signed)
+        _, content = _inside(response, encapsulated)
+        (octets,) = _inside(response, content)
+        (info,) = _inside(response, octets)
+        _, _, _, _, time, *_ = _inside(response, info)
+    except (_Unreadable, ValueError, IndexError):
+        raise ValueError("It has no genTime.") from None
+    found = _TIME.fullmatch(response[time.content : time.end])
+    if time.tag != _GENERALIZED_TIME or found is None:
+        raise ValueError("Its genTime is not as RFC 3161 writes it.")
+    year, month, day, hour, minute, second, fraction = (
+        (part or b"").decode("ascii") for part in found.groups()
+    )
+    return f"{year}-{month}-{day}T{hour}:{minute}:{second}{fraction}Z"
 
 
 def _grant(made: bytearray, status: _Element) -> None:

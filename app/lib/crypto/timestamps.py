@@ -37,11 +37,24 @@ class NotStamped(Exception):
 
 @dataclass(frozen=True)
 class Stamp:
-    """A response as it came, the certificates that lead from its signer to the root, genTime."""
+    """A response as it came, the certificates that lead from its signer to the root, genTime.
+
+    `time` is genTime in RFC 3339 with the digits that the authority sent.
+    """
 
     response: bytes
     chain: str
-    gen_time: datetime
+    time: str
+
+    @property
+    def gen_time(self) -> datetime:
+        """The same as a moment, cut to microseconds."""
+        return moment(self.time)
+
+
+def moment(time: str) -> datetime:
+    """Return a time in RFC 3339 as a moment, cut to microseconds. Raises ValueError."""
+    return datetime.fromisoformat(time)
 
 
 def read_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
@@ -78,24 +91,23 @@ def check(
         _verify_imprint(read, data)
         chain = _chain(read, trusted)
         _builder(trusted).nonce(asked.nonce).build().verify_message(read, data)
-        moment = read.tst_info.gen_time
     except (VerificationError, ValueError, TypeError) as error:
         raise NotStamped(_expired(read, trusted) or _plain(error)) from None
-    return Stamp(response, "".join(_pem(each) for each in chain), moment)
+    return Stamp(response, "".join(_pem(each) for each in chain), _time(response))
 
 
-def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> datetime:
+def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> str:
     """Return the time of a response that was kept, if it is a timestamp of exactly `data`.
 
-    `trusted` as in `check`. Its nonce was checked when it came. Raises `NotStamped`.
+    As in `Stamp`; `trusted` as in `check`. Its nonce was checked when it came. Raises `NotStamped`.
     """
     read = _read(response)
     try:
         _verify_imprint(read, data)
         _builder(trusted).build().verify_message(read, data)
-        return read.tst_info.gen_time
     except (VerificationError, ValueError, TypeError) as error:
         raise NotStamped(_expired(read, trusted) or _plain(error)) from None
+    return _time(response)
 
 
 def _read(response: bytes) -> TimeStampResponse:
@@ -108,7 +120,17 @@ def _read(response: bytes) -> TimeStampResponse:
     if read.status != PKIStatus.GRANTED:
         named = {each.value: each.name.lower() for each in PKIStatus}.get(read.status, "unknown")
         raise NotStamped(f"The authority answered with the status {named}.")
+    _time(response)
     return read
+
+
+def _time(response: bytes) -> str:
+    try:
+        time = timestamp_forms.gen_time(response)
+        moment(time)
+    except ValueError as error:
+        raise NotStamped(_plain(error)) from None
+    return time
 
 
 def _verify_imprint(read: TimeStampResponse, data: bytes) -> None:

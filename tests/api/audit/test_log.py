@@ -1,19 +1,29 @@
 """The public log over HTTP: tiles, checkpoints, keys and successors."""
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from sqlalchemy import Engine, text
 from tlog_scales.reader import TilesReader
+from tlog_scales.signing import Vkey
+from tlog_scales.tlog import Checkpoint
 
 from app.core.log.recovery import succession
 from app.core.log.sequencer import Sequencer
 from app.ledger import leaves, merkle
+from app.ledger.notes import Note, VerifierKey
+from app.ledger.policy import Policy
 from app.lib.crypto.signing import PublicKey
+from app.settings import Settings
 from tests.api.audit.log_service import Service, Stranger
+from tests.support.callers.api import serving
 from tests.support.callers.making import make_record, make_session, pointers, refused
+from tests.support.evidence.anchoring import put_line
 from tests.support.evidence.logs import add_leaves
+from tests.support.evidence.witnesses import Witness
 
 FOR_EVER = "public, max-age=31536000, immutable"
 
@@ -104,6 +114,81 @@ def test_a_checkpoint_is_asked_for_by_its_etag(service: Service) -> None:
     assert service.anyone.get("/v1/log/checkpoint", headers=tag).status_code == 200
 
 
+def test_a_monitor_finds_the_cosignatures_that_there_are(
+    service: Service, log_settings: Settings, log_owner: Engine
+) -> None:
+    record = make_record(service.api, make_session(service.api)["id"])
+    service.publish()
+    ours, stranger = Witness("one.test"), Witness("two.test")
+    policy = Policy.parse(f"witness w {ours.vkey}\nquorum w\n".encode())
+    path = f"/v1/records/{record['id']}/log-proof"
+    with serving(replace(log_settings, witness_policy=policy)) as api:
+        bare = api().get("/v1/log/checkpoint")
+        assert len(Note.parse(bare.data).signatures) == 1
+        for witness in (ours, stranger):
+            put_line(log_owner, witness)
+        found = api().get("/v1/log/checkpoint")
+        assert found.data.startswith(bare.data), "more lines, and nothing else"
+        assert found.headers["ETag"] != bare.headers["ETag"]
+        # As others read it: C2SP's Ed25519 cosignatures, each by its vkey.
+        checkpoint = Checkpoint.from_text(found.text)
+        checkpoint.verify(Vkey.from_string(api().get("/v1/log/key").text.strip()))
+        for witness in (ours, stranger):
+            checkpoint.verify(Vkey.from_string(str(witness.vkey)))
+        note = Note.parse(found.data)
+        assert policy.is_met_by(each.key for each in note.signed_by([ours.vkey])), "quorum 1"
+        assert service.api.get(path).json["checkpoint"] == found.text
+        assert api().get("/v1/log/1/checkpoint").data == found.data
+        # A line that would spoil the whole note is left out: by one of ours, or in the log's name.
+        log_key = VerifierKey.parse(api().get("/v1/log/key").text.strip())
+        spoiled = {"w": ours.cosign("another text\n"), "l": ours.cosign(note.text)}
+        spoiled["l"] = replace(spoiled["l"], name=log_key.name, key_hash=log_key.key_hash)
+        for name, line in spoiled.items():
+            put_text(log_owner, name, str(line))
+        assert api().get("/v1/log/checkpoint").data == found.data
+        add_leaves(service.world.database, 1)
+        service.publish()
+        assert len(Note.parse(api().get("/v1/log/checkpoint").data).signatures) == 1
+
+
+def put_text(owner: Engine, name: str, line: str) -> None:
+    """Put any text where the cosignatures of the log's checkpoint are."""
+    query = """
+    INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)
+    SELECT generation, size, :name, '\\x00000000', :line, clock_timestamp() FROM checkpoints
+     WHERE note IS NOT NULL ORDER BY size DESC LIMIT 1
+    """
+    with owner.begin() as connection:
+        connection.execute(text(query), {"name": name, "line": line})
+
+
+def test_pages_of_any_origin_may_read_the_log_and_its_keys(service: Service) -> None:
+    add_leaves(service.world.database, 300)
+    service.publish()
+    origin = {"Origin": "https://monitor.example"}
+    for path, status in (
+        ("/v1/log/checkpoint", 200),
+        ("/v1/log/1/checkpoint", 200),
+        ("/v1/log/key", 200),
+        ("/v1/log/tile/0/000", 200),
+        ("/v1/log/tile/entries/001.p/44", 200),
+        ("/v1/log/tile/9/000", 404),
+        ("/v1/log/proof/inclusion?index=1", 200),
+        ("/v1/log/proof/inclusion?index=999", 422),
+        ("/v1/log/proof/consistency?from=1", 200),
+        ("/.well-known/jwks.json", 200),
+    ):
+        answer = service.anyone.get(path, headers=origin)
+        assert answer.status_code == status, path
+        assert answer.headers.getlist("Access-Control-Allow-Origin") == ["*"]
+        assert answer.headers.getlist("Cross-Origin-Resource-Policy") == ["cross-origin"]
+        assert "Access-Control-Allow-Credentials" not in answer.headers
+    for path in ("/v1/agents", "/v1/audit", "/healthz"):
+        answer = service.api.get(path, headers=origin)
+        assert "Access-Control-Allow-Origin" not in answer.headers
+        assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
 def test_the_keys_are_published_with_their_dates(service: Service) -> None:
     assert service.anyone.get("/.well-known/jwks.json").json == {"keys": []}
     record = make_record(service.api, make_session(service.api)["id"])
@@ -112,6 +197,7 @@ def test_the_keys_are_published_with_their_dates(service: Service) -> None:
     keys = {key["purpose"]: key for key in answer.json["keys"]}
     assert keys["bundle"]["kid"] == record["bundle"]["key_id"]
     assert keys["bundle"]["retired_at"] is None
+    assert keys["bundle"]["created_at"] <= record["created_at"], "the first record is no older"
     assert keys["log"]["vkey"] == service.anyone.get("/v1/log/key").text.strip()
     assert keys["log"]["prefix"] == "/v1/log/1"
     for key in keys.values():

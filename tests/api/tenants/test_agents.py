@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.callers.api import ApiOf
+from tests.support.callers.api import Api, ApiOf
 from tests.support.callers.making import NOBODY, make_agent, pointers
 
 FULL = {"name": "a", "description": "what it does", "metadata": {"model": "m-4"}}
@@ -79,8 +79,30 @@ def test_a_name_cannot_be_cleared(api: ApiOf) -> None:
     assert pointers(api().patch(f"/v1/agents/{made['id']}", {"name": None})) == ["/name"]
 
 
-def test_agents_stay_out_of_the_audit_chain(api: ApiOf) -> None:
+def test_agents_stay_out_of_the_audit_chain_but_for_their_names(api: ApiOf) -> None:
     before = api().get("/v1/audit/verify").json["entries"]
     made = make_agent(api())
-    api().patch(f"/v1/agents/{made['id']}", {"name": "renamed"})
+    api().patch(f"/v1/agents/{made['id']}", {"description": "changed"})
     assert api().get("/v1/audit/verify").json["entries"] == before
+
+
+def updates(api: Api) -> list[dict[str, Any]]:
+    """The entries of the audit chain that tell of agents, oldest first."""
+    entries = api.get("/v1/audit?action=agent.update").json["data"]
+    return sorted(entries, key=lambda entry: int(entry["seq"]))
+
+
+def test_a_rename_is_audited_with_the_old_and_the_new_name(api: ApiOf) -> None:
+    agent = make_agent(api(), name="Loans")
+    path = f"/v1/agents/{agent['id']}"
+    for body in ({"name": "Loans"}, {"description": "d"}, {"metadata": {"a": 1}}, {}):
+        assert api().patch(path, body).status_code == 200
+    assert updates(api()) == []
+    for name in ("Innocent", "Loans"):
+        assert api().patch(path, {"name": name, "description": name}).json["name"] == name
+    first, second = updates(api())
+    assert first["target"] == {"type": "agent", "id": agent["id"]}
+    assert first["actor"]["type"] == "key"
+    assert first["details"] == {"name": {"old": "Loans", "new": "Innocent"}}
+    assert second["details"] == {"name": {"old": "Innocent", "new": "Loans"}}
+    assert api().get("/v1/audit/verify").json["status"] == "intact"

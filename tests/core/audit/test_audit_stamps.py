@@ -5,6 +5,7 @@ Each is over a checkpoint that the log grew out of; what was changed in the data
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -177,6 +178,23 @@ def test_from_the_newest_anchor_on_stamps_are_reported_as_not_read(stamped: Plac
         "newest_timestamp",
         "cosignatures",
     }
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_time_that_was_stored_without_its_fraction_is_no_damage(
+    place: Place, witness: Witness, tmp_path: Path, *, full: bool
+) -> None:
+    """As releases before stored the stamps of authorities that send one."""
+    digits = "clock_precision_digits = 6\n"
+    stamped = stamp_newest(place, TimestampAuthority(tmp_path, configured=digits), witness)
+    exact = stamped.verify(full=full)["anchors"]
+    assert exact["timestamps"] == 1
+    assert not exact["newest_timestamp"]["at"].endswith(".000000Z")
+    stamped.owner("UPDATE checkpoint_timestamps SET gen_time = date_trunc('second', gen_time)")
+    assert stamped.verify(full=full)["anchors"] == exact
+    stamped.owner("UPDATE checkpoint_timestamps SET gen_time = gen_time + interval '1 second'")
+    with pytest.raises(LogDamaged):
+        stamped.verify(full=full)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,12 @@ from app.core.signing_keys import Purpose
 from app.database import Database
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy
+from app.lib.crypto import timestamp_forms
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from tests.support.evidence.anchoring import put_line, put_stamp
 from tests.support.evidence.packing import Packer, execute, files_in, record_id, set_up_as, stored
+from tests.support.evidence.verifying import answer
 from tests.support.evidence.witnesses import Witness
 
 
@@ -40,6 +42,28 @@ def test_a_pack_is_made_anew_once_there_is_better_evidence(
     put_stamp(admin_engine, authority)
     assert packer.ask(record).data == answer.data
     assert len(packer.jobs()) == 2
+
+
+@pytest.mark.parametrize("digits", [0, 3, 6])
+def test_a_pack_tells_the_time_with_the_digits_that_the_authority_sent(
+    packer: Packer, settings: Settings, admin_engine: Engine, tmp_path: Path, digits: int
+) -> None:
+    authority = TimestampAuthority(
+        tmp_path / "tsa", KeyType.P256, configured=f"clock_precision_digits = {digits}\n"
+    )
+    roots = read_certificates(authority.ca_file.read_bytes())
+    with set_up_as(packer, settings, tsa_ca_file=roots) as trusting:
+        record = trusting.record()
+        response = put_stamp(admin_engine, authority)
+        data = trusting.built(record)
+    files = files_in(data)
+    told = json.loads(files["anchor.json"])["timestamp"]["gen_time"]
+    stamped = timestamp_forms.gen_time(response)
+    assert told == stamped
+    assert f"the log had this leaf by {stamped}." in files["README.txt"].decode()
+    (tmp_path / "pack.zip").write_bytes(data)
+    found = answer(tmp_path / "pack.zip", "--tsa-ca", authority.ca_file)
+    assert (found.code, found.verdicts["checkpoint.tsr"]) == (0, "VALID"), found.text
 
 
 def test_a_witnessed_pack_is_made_anew_once_its_record_is_stamped_as_well(

@@ -14,6 +14,7 @@ from app.lib.canonical_json import MAX_INTEGER
 BASE_URL = "https://records.example"
 SHA256 = "5e" * 32
 VERSION = "1.2.3"
+AGENT = "Refunds 🤖"
 
 _GOLDEN = Path(__file__).parent / "golden"
 

@@ -18,15 +18,17 @@ from app.evidence import otlp
 from app.evidence.bundle import Bundle
 from app.evidence.otlp_values import MAX_LEVELS, any_value
 from tests.unit.evidence import records
-from tests.unit.evidence.records import RECORD, VERSION, golden, made_of, step
+from tests.unit.evidence.records import AGENT, RECORD, VERSION, golden, made_of, step
+
+CREATED, FAILED = "record.created", "record.step.failed"
 
 
 def traces(bundle: Bundle) -> Any:
-    return json.loads(b"".join(otlp.write_traces(bundle, version=VERSION)))
+    return json.loads(b"".join(otlp.write_traces(bundle, version=VERSION, agent_name=AGENT)))
 
 
 def logs(bundle: Bundle) -> Any:
-    return json.loads(b"".join(otlp.write_logs(bundle, version=VERSION)))
+    return json.loads(b"".join(otlp.write_logs(bundle, version=VERSION, agent_name=AGENT)))
 
 
 def spans(bundle: Bundle) -> list[Any]:
@@ -65,9 +67,11 @@ def for_protobuf(value: Any) -> Any:
 
 def test_a_record_s_bytes_never_change() -> None:
     bundle = bundles.read(golden("bundle.json"))
-    written = b"".join(otlp.write_traces(bundle, version=VERSION))
-    assert written == golden("otlp-traces.json")
-    assert b"".join(otlp.write_logs(bundle, version=VERSION)) == golden("otlp-logs.json")
+    for write, name in (
+        (otlp.write_traces, "otlp-traces.json"),
+        (otlp.write_logs, "otlp-logs.json"),
+    ):
+        assert b"".join(write(bundle, version=VERSION, agent_name=AGENT)) == golden(name)
 
 
 @given(records.bundles)
@@ -110,13 +114,22 @@ def test_every_step_is_a_span_below_the_record_and_every_event_stands_in_both(
         attributes(each)
 
     of_spans = [(span["spanId"], event) for span in below for event in span.get("events", [])]
+    failed = [span["spanId"] for span in below if span.get("status") == {"code": 2}]
+    made = log_records(bundle)
+    assert made[0]["spanId"] == root["spanId"]
+    assert [each["spanId"] for each in made if each.get("eventName") == FAILED] == failed
     of_logs = []
-    for each in log_records(bundle):
+    for each in made:
         assert each.pop("traceId") == trace
         each.pop("observedTimeUnixNano", None)
+        assert each.pop("body")["stringValue"], "what has no body is dropped or hidden"
+        severity = (each.pop("severityNumber"), each.pop("severityText"))
+        assert severity in ((9, "INFO"), (17, "ERROR"))
+        assert each.pop("flags") == 1
         if "eventName" in each:
             each["name"] = each.pop("eventName")
-        of_logs.append((each.pop("spanId"), each))
+        if each.get("name") not in (CREATED, FAILED):
+            of_logs.append((each.pop("spanId"), each))
     assert of_logs == of_spans
 
 
@@ -129,9 +142,63 @@ def test_the_resource_is_the_service() -> None:
         }
 
 
-def test_a_record_without_events_has_no_log_records_and_says_nothing_empty() -> None:
-    (resource,) = logs(made_of(step("a")))["resourceLogs"]
-    assert resource["scopeLogs"] == [{"scope": {"name": "record-service", "version": VERSION}}]
+def test_the_conventions_are_named_by_their_schema() -> None:
+    for made, of in ((traces(made_of()), "Spans"), (logs(made_of()), "Logs")):
+        (scope,) = made[f"resource{of}"][0][f"scope{of}"]
+        assert scope["scope"] == {"name": "record-service", "version": VERSION}
+        assert scope["schemaUrl"] == "https://opentelemetry.io/schemas/gen-ai/0.1.0"
+
+
+def test_a_record_without_events_has_one_log_record_which_says_what_was_recorded() -> None:
+    (told,) = log_records(made_of(step("a")))
+    (root, _) = spans(made_of(step("a")))
+    assert (told["eventName"], told["severityNumber"], told["severityText"]) == (CREATED, 9, "INFO")
+    assert told["body"] == {
+        "stringValue": f"{AGENT} recorded for dana@example.com: refund, {RECORD['title']}"
+    }
+    assert told["attributes"] == root["attributes"]
+    assert (told["traceId"], told["spanId"]) == (root["traceId"], root["spanId"])
+    assert told["timeUnixNano"] == "1769860804000000000"
+
+
+def test_a_step_that_failed_has_a_log_record_of_its_own() -> None:
+    told = {"error.type": "timeout", "error.message": "no answer in 5 s"}
+    bundle = made_of(step("a"), step("pay", status="error", attributes=told), step("c"))
+    _, failed = log_records(bundle)
+    (_, _, span, _) = spans(bundle)
+    assert (failed["eventName"], failed["severityNumber"]) == (FAILED, 17)
+    assert failed["severityText"] == "ERROR"
+    assert failed["body"] == {"stringValue": "pay failed: no answer in 5 s"}
+    assert (failed["traceId"], failed["spanId"]) == (span["traceId"], span["spanId"])
+    assert failed["timeUnixNano"] == span["endTimeUnixNano"]
+    assert attributes(failed)["error.type"] == {"stringValue": "timeout"}
+    assert attributes(failed)["record.step.index"] == {"intValue": "1"}
+    (_, unnamed) = log_records(made_of(step("pay", status="error")))
+    assert unnamed["body"] == {"stringValue": "pay failed"}
+    assert attributes(unnamed)["error.type"] == {"stringValue": "_OTHER"}
+
+
+def test_an_event_is_told_in_words_and_an_exception_as_an_error() -> None:
+    said = {"exception.type": "IOError", "exception.message": "disk full"}
+    happened = [
+        {"name": "retry", "at": RECORD["created_at"]},
+        {"name": "exception", "at": RECORD["created_at"], "attributes": said},
+        {"name": "", "at": RECORD["created_at"]},
+    ]
+    _, retry, exception, unnamed = log_records(made_of(step("save", events=happened)))
+    assert (retry["body"], retry["severityText"]) == ({"stringValue": "save: retry"}, "INFO")
+    assert exception["body"] == {"stringValue": "save: exception: disk full"}
+    assert (exception["severityNumber"], exception["severityText"]) == (17, "ERROR")
+    assert unnamed["body"] == {"stringValue": "save"}
+    (_, nothing) = log_records(made_of(step("", events=happened[2:])))
+    assert nothing["body"] == {"stringValue": "event"}
+
+
+def test_an_attribute_without_a_name_has_one_here() -> None:
+    happened = [{"name": "e", "at": RECORD["created_at"], "attributes": {"": 1}}]
+    _, span = spans(made_of(step("a", attributes={"": "x"}, events=happened)))
+    assert attributes(span)["record.unnamed"] == {"stringValue": "x"}
+    assert attributes(span["events"][0]) == {"record.unnamed": {"intValue": "1"}}
 
 
 def test_the_record_lasts_from_the_first_start_to_the_last_end() -> None:
@@ -181,8 +248,9 @@ def test_an_error_that_the_step_names_is_not_renamed() -> None:
 
 def test_the_record_names_the_agent_and_its_principal() -> None:
     (root,) = spans(made_of())
-    assert (root["name"], root["kind"]) == ("invoke_agent", 1)
+    assert (root["name"], root["kind"]) == (f"invoke_agent {AGENT}", 1)
     told = attributes(root)
+    assert told["gen_ai.agent.name"] == {"stringValue": AGENT}
     assert told["gen_ai.agent.id"] == {"stringValue": RECORD["agent_id"]}
     assert told["gen_ai.conversation.id"] == {"stringValue": RECORD["session_id"]}
     assert told["enduser.id"] == {"stringValue": "dana@example.com"}
@@ -202,6 +270,16 @@ def test_a_tool_call_has_the_names_of_the_conventions() -> None:
     }
     assert "record.step.inputs" not in told
     assert told["record.step.outputs"] == {"arrayValue": {"values": [{"stringValue": "receipt"}]}}
+
+
+def test_a_workflow_is_named_as_the_present_conventions_name_it() -> None:
+    named = {"gen_ai.agent.name": "month end"}
+    _, told, untold = spans(
+        made_of(
+            step("a", kind="invoke_workflow", attributes=named), step("b", kind="invoke_workflow")
+        )
+    )
+    assert (told["name"], untold["name"]) == ("invoke_workflow month end", "invoke_workflow b")
 
 
 def test_a_model_call_is_named_for_its_model_if_it_is_told() -> None:

@@ -21,7 +21,7 @@ from app.evidence.bundle import Bundle, read
 from app.evidence.prov_terms import local_name
 from app.evidence.times import unix_nanoseconds
 from tests.unit.evidence import records
-from tests.unit.evidence.records import BASE_URL, RECORD, SHA256, golden, made_of, step
+from tests.unit.evidence.records import AGENT, BASE_URL, RECORD, SHA256, golden, made_of, step
 
 STEP = "https://records.example/v1/records/rec_019412d0a1b27c3d8e4f5a6b7c8d9e0f/bundle#/steps/"
 
@@ -35,7 +35,7 @@ def document(bundle: Bundle) -> Any:
 
 
 def written(bundle: Bundle) -> bytes:
-    return b"".join(prov.write(bundle, sha256=SHA256, base_url=BASE_URL))
+    return b"".join(prov.write(bundle, sha256=SHA256, base_url=BASE_URL, agent_name=AGENT))
 
 
 def loaded(raw: bytes | str) -> ProvDocument:
@@ -91,16 +91,46 @@ def test_every_record_keeps_the_constraints_of_prov(bundle: Bundle) -> None:
     generated = {each["prov:entity"]: each for each in made["wasGeneratedBy"].values()}
     assert len(generated) == len(made["wasGeneratedBy"]), "an entity was generated twice"
     uses = made.get("used", {}).values()
-    for use in uses:
-        if use["prov:entity"] in generated and "prov:time" in use:
-            begun = unix_nanoseconds(generated[use["prov:entity"]]["prov:time"])
-            assert begun <= unix_nanoseconds(use["prov:time"])
+    if all(_lasts(each) for each in made["activity"].values()):
+        _check_order(made)
     pairs = Counter((each["prov:activity"], each["prov:entity"]) for each in uses)
     assert all(times == 1 for times in pairs.values())
     for place, activity in enumerate(made["activity"].values(), -1):
         if place >= 0:
             assert activity["prov:startTime"] == bundle["steps"][place]["started_at"]
             assert activity["prov:endTime"] == bundle["steps"][place]["ended_at"]
+
+
+def _lasts(activity: Any) -> bool:
+    """Say whether an activity ends when it starts or later, as the API demands of steps."""
+    start, end = (activity.get(f"prov:{name}Time") for name in ("start", "end"))
+    return start is None or unix_nanoseconds(start) <= unix_nanoseconds(end)
+
+
+def _check_order(made: Any) -> None:
+    """Hold a document to PROV-CONSTRAINTS, section 6.2, as far as we make such statements."""
+    infinite = 1 << 200
+
+    def bounds(activity: str, time: str | None = None) -> tuple[int, int]:
+        """Between when and when something in an activity happened."""
+        told = made["activity"][activity]
+        start = unix_nanoseconds(told["prov:startTime"]) if "prov:startTime" in told else -infinite
+        end = unix_nanoseconds(told["prov:endTime"]) if "prov:endTime" in told else infinite
+        at = None if time is None else unix_nanoseconds(time)
+        assert at is None or start <= at <= end, "an event outside its activity"
+        return (start, end) if at is None else (at, at)
+
+    made_between = {}
+    for each in made["wasGeneratedBy"].values():
+        made_between[each["prov:entity"]] = bounds(each["prov:activity"], each.get("prov:time"))
+    for each in made.get("used", {}).values():
+        _, until = bounds(each["prov:activity"], each.get("prov:time"))
+        first, _ = made_between.get(each["prov:entity"], (-infinite, None))
+        assert first <= until, "an entity was used before it was generated"
+    for each in made.get("wasInformedBy", {}).values():
+        first, _ = bounds(each["prov:informant"])
+        _, until = bounds(each["prov:informed"])
+        assert first <= until, "a step was informed by what began after it had ended"
 
 
 RELATIONS = [
@@ -133,7 +163,10 @@ def test_agent_and_principal_are_named_as_what_they_are() -> None:
     agent, principal = f"agent:{RECORD['agent_id']}", "principal:dana%40example.com"
     session = f"session:{RECORD['session_id']}"
     assert made["agent"] == {
-        agent: {"prov:type": {"$": "prov:SoftwareAgent", "type": "xsd:QName"}},
+        agent: {
+            "prov:type": {"$": "prov:SoftwareAgent", "type": "xsd:QName"},
+            "prov:label": AGENT,
+        },
         principal: {"prov:label": "dana@example.com"},
     }
     (delegation,) = made["actedOnBehalfOf"].values()
@@ -269,3 +302,45 @@ def test_nothing_is_said_to_be_used_before_it_was_made() -> None:
 def test_attributes_keep_their_types(value: Any, expected: Any) -> None:
     made = document(made_of(step("a", attributes={"gen_ai.x y": value})))
     assert made["activity"]["step:0"]["attribute:gen_ai.x%20y"] == expected
+
+
+def backwards() -> Bundle:
+    """Two steps, the second of which ended before the first began; a third between both ends."""
+    return made_of(
+        step("a", outputs=["x"], started_at=_at(10), ended_at=_at(20)),
+        step("b", inputs=["x"], started_at=_at(1), ended_at=_at(2)),
+        step("c", inputs=["x"], started_at=_at(3), ended_at=_at(15)),
+        step("d", inputs=["x"], started_at=_at(30), ended_at=_at(40)),
+    )
+
+
+def _at(second: int) -> str:
+    return f"2026-01-31T12:00:{second:02}Z"
+
+
+def test_steps_that_overlap_backwards_keep_the_order_of_events() -> None:
+    made = document(backwards())
+    _check_order(made)
+    session = f"session:{RECORD['session_id']}"
+    assert [each["prov:informant"] for each in made["wasInformedBy"].values()] == [
+        session,
+        session,
+        "step:1",
+        "step:2",
+    ]
+    assert flow(made) == (
+        {("step:1", "data:x/2"), ("step:2", "data:x"), ("step:3", "data:x")},
+        {("step:0", "data:x")},
+    )
+    # The third used it before its maker had ended: by when it was there, nobody says.
+    (made_by,) = (e for e in made["wasGeneratedBy"].values() if e["prov:entity"] == "data:x")
+    assert "prov:time" not in made_by
+    schema().validate(made)
+
+
+def test_an_attribute_without_a_name_has_one_here() -> None:
+    made = document(made_of(step("a", attributes={"": 1, "unnamed": 2})))
+    activity = made["activity"]["step:0"]
+    assert activity["rs:unnamed_attribute"] == {"$": "1", "type": "xsd:integer"}
+    assert activity["attribute:unnamed"] == {"$": "2", "type": "xsd:integer"}
+    assert "attribute:" not in activity

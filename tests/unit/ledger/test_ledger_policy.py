@@ -5,7 +5,7 @@ import pytest
 from app.ledger.notes import COSIGNATURE, ED25519, Malformed, Note, Unverified, VerifierKey
 from app.ledger.policy import Policy
 from tests.unit.verify import packs
-from tests.unit.verify.policies import NESTED, NO_POLICIES, X1, X2
+from tests.unit.verify.policies import NESTED, NO_POLICIES, OTHERS, X1, X2
 
 
 def parsed(text: str) -> Policy:
@@ -55,6 +55,20 @@ def test_a_cosignature_by_another_algorithm_is_kept_and_not_checked() -> None:
     policy = parsed(f"witness w {other}\nquorum w\n")
     assert not policy.witnesses[0].key.checkable
     assert Note.parse(packs.evidence().checkpoint).signed_by([policy.witnesses[0].key]) == []
+
+
+def test_lines_with_keys_of_other_types_are_read_and_told_of() -> None:
+    policy = parsed(OTHERS)
+    assert [each.name for each in policy.witnesses] == ["e", "m", "X1"]
+    assert [each.partition(":")[0] for each in policy.unchecked] == [
+        "line 3",
+        "line 4",
+        "line 5",
+        "line 6",
+    ]
+    assert policy.unchecked[0].endswith("log ecdsa.example has a key of the type 02")
+    assert policy.is_met_by([packs.witness_key(1)])
+    assert parsed(NESTED).unchecked == ()
 
 
 @pytest.mark.parametrize("text", NO_POLICIES)

@@ -87,11 +87,11 @@ def authority(
     return Authority(key, certificate, (above,))
 
 
-def gen_time(response_bytes: bytes) -> datetime:
+def gen_time(response_bytes: bytes) -> str:
     """Read the moment of a timestamp of ours or of OpenSSL's, which has whole seconds."""
     at = response_bytes.index(b"\x18\x0f") + 2
     text = response_bytes[at : at + 14].decode()
-    return datetime.strptime(text + "+0000", "%Y%m%d%H%M%S%z").astimezone(UTC)
+    return f"{datetime.strptime(text, '%Y%m%d%H%M%S'):%Y-%m-%dT%H:%M:%SZ}"  # noqa: DTZ007  # UTC
 
 
 # DER, as little of it as a response needs.

@@ -18,10 +18,14 @@ from app.lib.crypto.signing import SigningKey
 BASE_URL = "https://records.example"
 ORIGIN = "log.example/records"
 RELEASE = "1.2.3"
+AGENT = "Prüfer 🏦"
 
 KEY = SigningKey(bytes(range(32)))
 NEXT_KEY = SigningKey(bytes(range(1, 33)))
 LOG = Signer(ORIGIN, Ed25519PrivateKey.from_private_bytes(bytes(range(2, 34))))
+OTHER_LOG = Signer(
+    "other.example/log", Ed25519PrivateKey.from_private_bytes(bytes(range(3, 35)))
+).verifier_key
 SECONDS = 1_770_000_000
 
 
@@ -103,6 +107,7 @@ def evidence(
         pack_key=pack_key or key,
         base_url=BASE_URL,
         release=release,
+        agent_name=AGENT,
         log_key=log.verifier_key,
         checkpoint=bytes(note),
         leaf_index=index,

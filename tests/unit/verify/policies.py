@@ -18,6 +18,21 @@ quorum all-of-them
 """
 
 
+# Another log's ECDSA key and its ML-DSA key, and witnesses with keys of such types.
+ECDSA = VerifierKey("ecdsa.example", b"\1\2\3\4", 0x02, bytes(range(91)))
+ML_DSA = VerifierKey("mldsa.example", b"\5\6\7\x08", 0x06, bytes(1312))
+OTHERS = f"""log {LOG}
+log {packs.OTHER_LOG}
+log {ECDSA}
+log {ML_DSA} https://mldsa.example/
+witness e {ECDSA}
+witness m {ML_DSA}
+witness X1 {X1}
+group some any e m X1
+quorum some
+"""
+
+
 def same_key_as_x1() -> str:
     public = packs.private_key(1).public_key().public_bytes_raw()
     return str(VerifierKey.ed25519("other.example", public, COSIGNATURE))
@@ -36,6 +51,8 @@ NO_POLICIES = [
     f"log {X1}\nquorum none\n",
     f"log {LOG} a b\nquorum none\n",
     f"log {LOG}\nlog {LOG}\nquorum none\n",
+    f"log {ECDSA}\nlog {ECDSA}\nquorum none\n",
+    f"witness e {ECDSA}\nwitness f {ECDSA}\nquorum none\n",
     f"witness X1 {LOG}\nquorum none\n",
     f"witness none {X1}\nquorum none\n",
     f"witness X1 {X1}\nwitness X1 {X2}\nquorum none\n",

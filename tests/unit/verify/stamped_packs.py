@@ -12,11 +12,12 @@ from tests.unit.verify import packs
 from tests.unit.verify.authorities import Authority
 
 MOMENT = datetime(2026, 2, 1, 12, 0, 0, tzinfo=UTC)
+TIME = "2026-02-01T12:00:00Z"
 EVIDENCE = packs.evidence()
 
 
-def stamped(response: bytes, chain: bytes, moment: datetime = MOMENT) -> bytes:
-    timestamp = Stamp(response, chain.decode(), moment)
+def stamped(response: bytes, chain: bytes, time: str = TIME) -> bytes:
+    timestamp = Stamp(response, chain.decode(), time)
     return b"".join(pack.write(replace(EVIDENCE, timestamp=timestamp)))
 
 
@@ -29,5 +30,5 @@ def verdict(folder: Path, by: Authority, *, moment: datetime = MOMENT, **other: 
     """The verdict on a timestamp with something unusual about it, by a root given from outside."""
     response = by.stamp(EVIDENCE.checkpoint, moment, **other)
     (folder / "ca.pem").write_bytes(by.chain)
-    data = stamped(response, by.chain, moment)
+    data = stamped(response, by.chain, f"{moment:%Y-%m-%dT%H:%M:%SZ}")
     return checked(folder, data, "--tsa-ca", folder / "ca.pem").verdicts["checkpoint.tsr"]

@@ -70,7 +70,10 @@ def check(tmp_path: Path, tsa: Authority) -> Made:
         evidence = packs.evidence(witnesses=witnesses, **others)
         if stamped is not None:
             response = tsa.stamp(evidence.checkpoint, stamped)
-            evidence = replace(evidence, timestamp=Stamp(response, tsa.chain.decode(), stamped))
+            evidence = replace(
+                evidence,
+                timestamp=Stamp(response, tsa.chain.decode(), f"{stamped:%Y-%m-%dT%H:%M:%SZ}"),
+            )
         (tmp_path / "pack.zip").write_bytes(b"".join(pack.write(evidence)))
         (tmp_path / "keys.json").write_bytes(key_set(*keys))
         (tmp_path / "ca.pem").write_bytes(tsa.chain)
@@ -255,7 +258,9 @@ def test_an_authority_whose_certificate_had_expired_is_named_in_words(
     expired = authority(begin=begin, end=end)
     evidence = packs.evidence()
     response = expired.stamp(evidence.checkpoint, STAMPED)
-    stamped = replace(evidence, timestamp=Stamp(response, expired.chain.decode(), STAMPED))
+    stamped = replace(
+        evidence, timestamp=Stamp(response, expired.chain.decode(), f"{STAMPED:%Y-%m-%dT%H:%M:%SZ}")
+    )
     (tmp_path / "pack.zip").write_bytes(b"".join(pack.write(stamped)))
     found = answer(tmp_path / "pack.zip")
     assert found.verdicts["checkpoint.tsr"] == "INVALID"

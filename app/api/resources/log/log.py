@@ -23,6 +23,7 @@ from app.api.resources.log.log_schemas import (
     InclusionSchema,
     JwksSchema,
 )
+from app.core.anchoring import quorum
 from app.core.log import generations, proofs, reading
 from app.models import NO_TENANT
 
@@ -43,6 +44,15 @@ def _refuse_other_spellings() -> None:
         abort(404)
 
 
+@blp.after_request
+def _open_to_all(response: Response) -> Response:
+    """Let pages of any origin read it: it is public, and no cookie or key changes an answer."""
+    response.headers["Access-Control-Allow-Origin"] = "*"
+    response.headers["Access-Control-Expose-Headers"] = "ETag, Retry-After"
+    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    return response
+
+
 @blp.route("/v1/log/checkpoint", methods=["GET"])
 @blp.route("/v1/log/<int:generation>/checkpoint", methods=["GET"], endpoint="old_checkpoint")
 @public
@@ -51,10 +61,14 @@ def _refuse_other_spellings() -> None:
 def checkpoint(generation: int | None = None) -> AnyResponse:
     """Read the newest published checkpoint, a signed note
 
-    C2SP tlog-checkpoint. The first one is published within a second of the worker's start.
+    C2SP tlog-checkpoint, with the cosignatures that witnesses have made so far (C2SP tlog-witness):
+    more may follow while it is the newest. The first one is published within a second of the
+    worker's start.
     """
     with _log() as session:
-        return _fresh(proofs.published(session, generation).note, _TEXT)
+        last = proofs.published(session, generation)
+        note = quorum.cosigned(session, services().settings.witness_policy, last)
+    return _fresh(note, _TEXT)
 
 
 @blp.route("/v1/log/key", methods=["GET"])

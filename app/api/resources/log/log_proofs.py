@@ -6,8 +6,10 @@ from flask import Response
 
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.json_responses import answer
+from app.api.http.services import services
 from app.api.resources.log.log_schemas import LogProofSchema
 from app.api.resources.records.bundle_access import ShareTokenArgs, admitted, bundle_content
+from app.core.anchoring import quorum
 from app.core.log import proofs
 from app.core.records import records
 
@@ -29,7 +31,11 @@ def read(args: dict[str, Any], record_id: str) -> Response:
 
     409 `log-pending` with `Retry-After` until a published checkpoint covers the record. That takes
     seconds or, where the service waits for its witnesses, as long as they take. Needs a key of the
-    tenant or a share link of the record. The proof remains after the bundle has expired.
+    tenant or a share link of the record. The proof remains after the bundle has expired. Its
+    checkpoint, the newest, has the cosignatures that witnesses have made so far.
     """
     with admitted() as (session, found):
-        return answer(proofs.of_leaf(session, records.leaf_hash(found.bundle_sha256)))
+        last = proofs.newest(session)
+        proof = proofs.of_leaf(session, last, records.leaf_hash(found.bundle_sha256))
+        note = quorum.cosigned(session, services().settings.witness_policy, last)
+        return answer({**proof, "checkpoint": note.decode()})

@@ -16,6 +16,7 @@ from app.api.http.responses.conditional import IF_NONE_MATCH, is_current, not_mo
 from app.api.http.services import services
 from app.api.resources.records import in_flight
 from app.api.resources.records.bundle_access import ShareTokenArgs, admitted, bundle_content
+from app.core import agents
 from app.core.records import contents
 from app.evidence import bundle, otlp, prov
 from app.evidence.bundle import Bundle
@@ -69,10 +70,11 @@ def read_prov(args: dict[str, Any], record_id: str) -> Response:
 
 @_export("/otlp-logs.json", "otlp_logs", public=False)
 def read_logs(args: dict[str, Any], record_id: str) -> Response:
-    """Read the events of the steps as OpenTelemetry logs
+    """Read what happened as OpenTelemetry logs
 
-    OTLP/JSON, `LogsData`. Needs a key of the tenant or a share link, regardless of
-    `bundle_visibility`.
+    OTLP/JSON, `LogsData`: a log record for the record, one for each event of its steps and one for
+    each step that failed, all with a body in words and a severity. Needs a key of the tenant or a
+    share link, regardless of `bundle_visibility`.
     """
     return export("otlp-logs.json")
 
@@ -87,35 +89,43 @@ def read_traces(args: dict[str, Any], record_id: str) -> Response:
     return export("otlp-traces.json")
 
 
-def _write_prov(record: Record, read: Bundle) -> Iterator[bytes]:
-    base_url = services().settings.base_url
-    return prov.write(read, sha256=record.bundle_sha256.hex(), base_url=base_url)
+def _write_prov(record: Record, read: Bundle, agent_name: str) -> Iterator[bytes]:
+    digest, base_url = record.bundle_sha256.hex(), services().settings.base_url
+    return prov.write(read, sha256=digest, base_url=base_url, agent_name=agent_name)
 
 
-_Write: TypeAlias = Callable[[Record, Bundle], Iterator[bytes]]
+def _write_logs(_: Record, read: Bundle, agent_name: str) -> Iterator[bytes]:
+    return otlp.write_logs(read, version=VERSION, agent_name=agent_name)
+
+
+def _write_traces(_: Record, read: Bundle, agent_name: str) -> Iterator[bytes]:
+    return otlp.write_traces(read, version=VERSION, agent_name=agent_name)
+
+
+_Write: TypeAlias = Callable[[Record, Bundle, str], Iterator[bytes]]
 FORMATS: Mapping[str, _Write] = {
     "prov.json": _write_prov,
-    "otlp-logs.json": lambda _, read: otlp.write_logs(read, version=VERSION),
-    "otlp-traces.json": lambda _, read: otlp.write_traces(read, version=VERSION),
+    "otlp-logs.json": _write_logs,
+    "otlp-traces.json": _write_traces,
 }
 
 
 def export(name: str) -> Response:
     """Answer the admitted record in one of `FORMATS`, from the cache if it was rendered lately.
 
-    The ETag is computed from the bundle, the format, BASE_URL and the exporters' code, so it is
-    known without rendering.
+    The ETag is computed from the bundle, the format, BASE_URL, the name that the agent had when the
+    record was made, and the exporters' code, so it is known without rendering.
     """
-    write = FORMATS[name]
     with admitted() as (session, record):
         contents.require_kept(session, record)
-    etag = _etag(record, name)
+        agent_name = agents.name_at(session, record.tenant_id, record.agent_id, record.created_at)
+    etag = _etag(record, name, agent_name)
     if is_current(etag):
         return not_modified(etag)
     # An iterator, so that werkzeug sets no Content-Length: the length is not known.
     answered = Response(iter(()), content_type=MEDIA_TYPE)
     if request.method != "HEAD":
-        _fill(answered, etag, record, write)
+        _fill(answered, etag, record, lambda read: FORMATS[name](record, read, agent_name))
     answered.set_etag(etag)
     return answered
 
@@ -124,7 +134,7 @@ def _fill(
     answered: Response,
     etag: str,
     record: Record,
-    write: _Write,
+    write: Callable[[Bundle], Iterator[bytes]],
 ) -> None:
     """Set a response's body; an export too large for the cache is rendered while it is sent."""
     renderings = services().renderings
@@ -141,11 +151,11 @@ def _fill(
         held.enter_context(in_flight.share(record.bundle_size))
         with admitted() as (session, _):
             raw = contents.read(session, services().settings.master_keys, record)
-        answered.response, whole = renderings.made(etag, write(record, bundle.read(raw)))
+        answered.response, whole = renderings.made(etag, write(bundle.read(raw)))
         if not whole:
             answered.call_on_close(held.pop_all().close)
 
 
-def _etag(record: Record, name: str) -> str:
-    of = (record.bundle_sha256.hex(), name, _WRITERS, services().settings.base_url)
-    return sha256("\n".join(map(str, of)).encode()).hexdigest()
+def _etag(record: Record, name: str, agent_name: str) -> str:
+    of = (record.bundle_sha256.hex(), name, _WRITERS, services().settings.base_url, agent_name)
+    return sha256("\n".join(of).encode()).hexdigest()

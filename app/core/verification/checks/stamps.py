@@ -117,10 +117,11 @@ class Stamps:
         row = cursor(session).execute(_STAMP, place).fetchone()
         response, chain, stated = row or (b"", "", None)
         try:
-            moment = timestamps.verify(bytes(response), note, _own(chain))
+            moment = timestamps.moment(timestamps.verify(bytes(response), note, _own(chain)))
         except NotStamped as error:
             raise LogDamaged(f"The timestamp over size {place[1]} does not hold: {error}") from None
-        if moment != stated:
+        # Before 0.2 the row had the time without the fraction of its second.
+        if stated not in (moment, moment.replace(microsecond=0)):
             raise LogDamaged(f"The timestamp over size {place[1]} is of {moment}, not of {stated}.")
         # Of an authority that is no longer trusted: a valid timestamp that proves nothing.
         if not self._is_trusted(bytes(response), note):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from app.core.anchoring import cosigning, incidents, timestamping
+from app.core.anchoring.timestamping import Authority
 from app.ledger.policy import Policy, Witness
 from app.lib.crypto.timestamps import NotStamped
 from app.lib.outbound.addresses import EVERYWHERE
@@ -20,21 +21,22 @@ _SECONDS = 10.0
 
 def check_authority(context: Context) -> Iterator[Finding]:
     """Yield whether TSA_URL stamps, as TSA_CA_FILE trusts it."""
-    settings = context.settings
-    if settings.tsa_url is None:
-        yield _nobody(context) if settings.witness_policy is None else _no_authority()
+    authority = Authority.of(context.settings)
+    if authority is None:
+        yield _nobody(context) if context.settings.witness_policy is None else _no_authority()
         return
     outbound = Outbound(EVERYWHERE)
     try:
         data = secrets.token_bytes(32)
-        stamp = timestamping.ask(outbound, settings.tsa_url, data, settings.tsa_ca_file)
+        stamp = timestamping.ask(outbound, authority, data)
     finally:
         outbound.close()
-    where = place(settings.tsa_url)
+    where = place(authority.url)
     if isinstance(stamp, NotStamped):
         yield findings.failed(
             f"the timestamp authority at {where} gives none that counts: {stamp}",
-            "let this host reach TSA_URL; set TSA_CA_FILE to that authority's root",
+            "let this host reach TSA_URL; set TSA_CA_FILE to that authority's root, and"
+            " TSA_AUTHORIZATION if it asks for a login",
             see=_SEE,
         )
     else:
@@ -57,6 +59,8 @@ def check_witnesses(context: Context) -> Iterator[Finding]:
     """Yield which witnesses answer, and what is not anchored."""
     policy = context.settings.witness_policy
     if policy is not None:
+        for line in policy.unchecked:
+            yield findings.not_checked(f"WITNESS_POLICY, {line}, which is not checked here")
         yield from _witnesses(policy, context.patient(_SECONDS))
     with context.reading() as session:
         found = [(each.alarm, incidents.line(each)) for each in incidents.rows(session)]

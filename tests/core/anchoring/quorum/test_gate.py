@@ -36,7 +36,7 @@ def test_of_a_candidate_nothing_is_served_and_nothing_proven(gated: Gated) -> No
         last = proofs.published(session)
         assert (last.checkpoint.size, proofs.newest(session)) == (3, last)
         with pytest.raises(LogPending, match="once its witnesses have cosigned it"):
-            proofs.of_leaf(session, leaf)
+            proofs.of_leaf(session, last, leaf)
         with pytest.raises(LogPending):
             evidence.Chooser(session, last, None).best(3)
         assert proofs.indexes(session, [leaf]) == {}
@@ -45,7 +45,8 @@ def test_of_a_candidate_nothing_is_served_and_nothing_proven(gated: Gated) -> No
         assert publication.at(session, last.generation, 4) is None
     gated.settle()
     with gated.place.database.across_tenants(snapshot=True) as session:
-        assert proofs.of_leaf(session, leaf)["tree_size"] == 4
+        last = proofs.newest(session)
+        assert proofs.of_leaf(session, last, leaf)["tree_size"] == 4
 
 
 @pytest.mark.parametrize(("threshold", "published"), [("all", 3), ("any", 4)])

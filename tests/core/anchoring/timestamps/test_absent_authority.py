@@ -4,7 +4,7 @@ import structlog
 
 from app.dev.tsa import TimestampAuthority
 from tests.support.evidence.anchoring import Place
-from tests.support.servers.receivers import Receiver, http_answer
+from tests.support.servers.receivers import Receiver, Request, http_answer
 
 # Nobody listens on this port, and no ordinary user may.
 NOBODY = "http://127.0.0.1:1/"
@@ -76,3 +76,32 @@ def test_a_trouble_of_an_authority_that_is_not_asked_any_more_is_forgotten(
     assert place.troubles() == []
     place.retry()
     assert place.jobs()[0].status == "succeeded"
+
+
+def test_an_authority_behind_a_login_is_asked_with_it_and_nobody_is_told(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    login = "Basic dXNlcjpodW50ZXIy"
+
+    def answer(request: Request) -> bytes:
+        if request.headers.get("authorization") != login:
+            return http_answer(401)
+        return http_answer(200, authority.reply(request.body))
+
+    place.age()
+    told = []
+    with Receiver(answer) as receiver, structlog.testing.capture_logs() as lines:
+        place.stamped_by(receiver.url(), authority.ca_file)
+        for wrong in (None, "Basic d3Jvbmc6aHVudGVyMg=="):
+            place.set(tsa_authorization=wrong)
+            place.stamp()
+            place.retry()
+            told += [each.detail for each in place.troubles()]
+            assert "401: TSA_AUTHORIZATION is not what it asks for" in told[-1]
+        place.set(tsa_authorization=login)
+        place.retry()
+        assert len(place.stamps()) == 1
+        (job,) = place.jobs()
+    seen = repr((lines, told, job.error, job.progress, place.runtime.settings))
+    assert "dXNlcjpodW50ZXIy" not in seen
+    assert "d3Jvbmc6aHVudGVyMg" not in seen

@@ -2,7 +2,6 @@
 
 from base64 import b64decode
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -64,7 +63,7 @@ def test_how_far_stamps_reach_is_told_by_the_first_that_holds(
         put_stamp(place.owner, authority)
     verify_one, verified = timestamps.verify, list[bytes]()
 
-    def counted(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> datetime:
+    def counted(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> str:
         verified.append(response)
         return verify_one(response, data, trusted)
 

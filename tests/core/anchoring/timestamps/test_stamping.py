@@ -10,7 +10,7 @@ from rfc3161_client import decode_timestamp_response
 from sqlalchemy import text
 
 from app import ids
-from app.core.anchoring.timestamping import Stamper
+from app.core.anchoring.timestamping import Authority, Stamper
 from app.core.jobs.steps import Errand, Step
 from app.dev.tsa import KeyType, TimestampAuthority
 from app.evidence import verify
@@ -186,7 +186,7 @@ def test_who_dies_between_the_answer_and_its_record_is_followed_by_another(
     with authority:
         place.stamped_by(authority.url, authority.ca_file)
         settings = place.runtime.settings
-        stamper = Stamper(place.runtime.authorities, settings.tsa_url, settings.tsa_ca_file)
+        stamper = Stamper(place.runtime.authorities, Authority.of(settings))
         job = Job(tenant_id=NO_TENANT, id=ids.new(), attempts=0, args="{}")
         with place.database.across_tenants() as session:
             first, second = (stamper.step(session, NO_TENANT, job) for _ in range(2))

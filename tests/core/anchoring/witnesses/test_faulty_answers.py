@@ -2,11 +2,13 @@
 
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Signature, VerifierKey, key_hash
-from app.ledger.policy import ML_DSA_44_COSIGNATURE, Policy
+from app.ledger.policy import Policy
 from tests.core.anchoring.witnesses.choosing import chosen
 from tests.support.evidence.witnessed import Witnessed
 from tests.support.evidence.witnesses import SIZE, Witness
 from tests.support.servers.receivers import http_answer
+
+ML_DSA_44 = 0x06
 
 
 def _line_of_another(witness: Witness, text: str) -> str:
@@ -111,9 +113,7 @@ def test_another_algorithm_is_kept_and_counts_for_nothing(witnessed: Witnessed) 
     one = witnessed.one
     public = bytes(1312)
     name = one.name
-    other = VerifierKey(
-        name, key_hash(name, ML_DSA_44_COSIGNATURE, public), ML_DSA_44_COSIGNATURE, public
-    )
+    other = VerifierKey(name, key_hash(name, ML_DSA_44, public), ML_DSA_44, public)
     witnessed.name(extra=f"witness quantum {other}")
     said = place.world.published().checkpoint.text
     lines = [one.cosign(said), Signature(name, other.key_hash, bytes(2428)), one.cosign(said)]

@@ -71,6 +71,33 @@ def test_a_folder_of_anything_but_plain_files_is_refused(tmp_path: Path, kind: s
     assert (done.returncode, done.stderr) == (1, b"")
     assert done.stdout.startswith(b"INVALID      folder: ")
     assert b"\x1b" not in done.stdout
+    assert b"VALID        SHA256SUMS.sig: " in done.stdout, "everything else is checked"
+    assert b"VALID        inclusion: " in done.stdout or kind == "link"
+
+
+def test_what_finder_and_explorer_leave_in_a_folder_is_named_and_all_else_checked(
+    tmp_path: Path, roots: list[object]
+) -> None:
+    folder = tmp_path / "unzipped"
+    zipfile.ZipFile(io.BytesIO(PACK)).extractall(folder)
+    plain = answer(folder, *roots, "--strict")
+    left = [".DS_Store", "._bundle.json", "Thumbs.db", "__MACOSX", "desktop.ini"]
+    for each in left:
+        if each == "__MACOSX":
+            (folder / each).mkdir()
+            (folder / each / "._checkpoint").write_bytes(b"\0")
+        else:
+            (folder / each).write_bytes(b"\0\0\0\1Bud1")
+    found = answer(folder, *roots, "--strict")
+    assert (found.code, plain.code) == (0, 0), found.text
+    assert found.verdicts == plain.verdicts
+    told = f"VALID        folder: 13 files, and beside the pack, and not read: {', '.join(left)}"
+    assert found.text.splitlines()[0] == told
+    # A file of the pack by such a name's side is as it was: changed, it is refused.
+    (folder / "prov.json").write_bytes(b"{}")
+    assert answer(folder, *roots).code == 1
+    (folder / "notes.txt").touch()
+    assert "notes.txt" in answer(folder).text
 
 
 def test_what_cannot_be_read_ends_with_2(tmp_path: Path) -> None:

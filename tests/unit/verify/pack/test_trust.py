@@ -7,7 +7,7 @@ import pytest
 
 from app.evidence import pack
 from app.ledger.notes import Note, Signer, VerifierKey
-from tests.unit.verify import packs
+from tests.unit.verify import packs, policies
 from tests.unit.verify.pack.checking import EVIDENCE, PACK, TOLD, UNKNOWN_PACKER, checked
 
 
@@ -95,6 +95,31 @@ def test_a_witness_of_another_algorithm_is_not_counted(tmp_path: Path, roots: li
     line = replace(EVIDENCE.cosignatures[0], name="w", key_hash=bytes(4))
     data = b"".join(pack.write(replace(EVIDENCE, cosignatures=[line])))
     assert checked(tmp_path, data, *roots).of("INCOMPLETE") == ["cosignatures"]
+
+
+def test_a_policy_may_name_other_logs_and_keys_that_are_not_checked(
+    tmp_path: Path, roots: list[object]
+) -> None:
+    by_9 = packs.witness_key(9)
+    (tmp_path / "policy").write_text(policies.OTHERS.replace(policies.X1, str(by_9)))
+    found = checked(tmp_path, PACK, *roots, "--strict")
+    # They are told of, and what the pack needs is met without them.
+    assert (found.code, found.last) == (0, "VALID"), found.text
+    assert found.of("NOT CHECKED") == [f"policy line {number}" for number in (3, 4, 5, 6)]
+    assert "a log with a key of the type 02, which is not checked here" in found.text
+    assert "a witness with a key of the type 06, which is not checked here" in found.text
+
+
+def test_a_log_that_the_policy_knows_by_another_type_of_key_is_not_checked(
+    tmp_path: Path, roots: list[object]
+) -> None:
+    key = replace(policies.ECDSA, name=packs.ORIGIN)
+    (tmp_path / "policy").write_text(f"log {packs.OTHER_LOG}\nlog {key}\nquorum none\n")
+    found = checked(tmp_path, PACK, *roots)
+    assert (found.code, found.verdicts["the log's key"]) == (0, "NOT CHECKED"), found.text
+    assert checked(tmp_path, PACK, *roots, "--strict").code == 2
+    (tmp_path / "policy").write_text(f"log {packs.OTHER_LOG}\nquorum none\n")
+    assert checked(tmp_path, PACK, *roots).of("INVALID") == ["the log's key"]
 
 
 def test_a_log_that_the_policy_does_not_list_is_refused(
