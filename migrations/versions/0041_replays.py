@@ -1,0 +1,63 @@
+"""Of the failed and the cancelled, those whose event a replay has delivered are counted."""
+
+from alembic import op
+from sqlalchemy import text
+
+from app import sql
+
+revision = "0041"
+down_revision = "0039"
+branch_labels = None
+depends_on = None
+
+# The rows count themselves, whatever statement of whatever version changes them.
+COLUMNS = """
+SET LOCAL lock_timeout = '2s';
+ALTER TABLE lanes
+    ADD COLUMN IF NOT EXISTS failed_arrived    bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS cancelled_arrived bigint NOT NULL DEFAULT 0;
+"""
+TRIGGER = """
+CREATE OR REPLACE TRIGGER count_arrived_after_update AFTER UPDATE ON deliveries
+    REFERENCING NEW TABLE AS fresh OLD TABLE AS stale
+    FOR EACH STATEMENT EXECUTE FUNCTION count_arrived_after_update();
+"""
+REPLAYED = """
+WITH every AS MATERIALIZED (SELECT set_config('app.every_tenant', 'on', true))
+SELECT tenant_id, webhook_id FROM lanes, every WHERE replays_accepted > 0 ORDER BY 1, 2
+"""
+# Rows end under their lane's lock, so the count that follows it, with a snapshot of its own, is
+# exact, and is the same when it is made again.
+COUNT = """
+DO $$
+BEGIN
+    PERFORM set_config('app.every_tenant', 'on', true);
+    PERFORM FROM lanes WHERE tenant_id = '{tenant}' AND webhook_id = '{webhook}'
+        FOR NO KEY UPDATE;
+    UPDATE lanes AS l
+       SET failed_arrived = found.failed, cancelled_arrived = found.cancelled
+      FROM (SELECT count(*) FILTER (WHERE d.status = 'failed') AS failed,
+                   count(*) FILTER (WHERE d.status = 'cancelled') AS cancelled
+              FROM deliveries AS d
+             WHERE d.tenant_id = '{tenant}' AND d.webhook_id = '{webhook}'
+               AND d.status IN ('failed', 'cancelled') AND d.kind = 'event'
+               AND d.event_id IN (
+                    SELECT r.event_id FROM deliveries AS r
+                     WHERE r.tenant_id = '{tenant}' AND r.webhook_id = '{webhook}'
+                       AND r.kind = 'replay' AND r.status = 'succeeded')) AS found
+     WHERE l.tenant_id = '{tenant}' AND l.webhook_id = '{webhook}';
+END $$;
+"""
+
+
+def upgrade() -> None:
+    """Add the counters and their trigger, then count what is stored, a lane a transaction.
+
+    Killed on the way, the next run counts all lanes again.
+    """
+    op.execute(COLUMNS)
+    op.execute(sql.text("count_arrived_after_update"))
+    op.execute(TRIGGER)
+    with op.get_context().autocommit_block():
+        for tenant, webhook in op.get_bind().execute(text(REPLAYED)).all():
+            op.execute(COUNT.format(tenant=tenant, webhook=webhook))
