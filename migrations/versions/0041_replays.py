@@ -10,17 +10,11 @@ down_revision = "0039"
 branch_labels = None
 depends_on = None
 
-# The rows count themselves, whatever statement of whatever version changes them.
 COLUMNS = """
 SET LOCAL lock_timeout = '2s';
 ALTER TABLE lanes
     ADD COLUMN IF NOT EXISTS failed_arrived    bigint NOT NULL DEFAULT 0,
     ADD COLUMN IF NOT EXISTS cancelled_arrived bigint NOT NULL DEFAULT 0;
-"""
-TRIGGER = """
-CREATE OR REPLACE TRIGGER count_arrived_after_update AFTER UPDATE ON deliveries
-    REFERENCING NEW TABLE AS fresh OLD TABLE AS stale
-    FOR EACH STATEMENT EXECUTE FUNCTION count_arrived_after_update();
 """
 REPLAYED = """
 WITH every AS MATERIALIZED (SELECT set_config('app.every_tenant', 'on', true))
@@ -51,13 +45,12 @@ END $$;
 
 
 def upgrade() -> None:
-    """Add the counters and their trigger, then count what is stored, a lane a transaction.
+    """Add the counters, which a trigger keeps, then count what is stored, a lane a transaction.
 
     Killed on the way, the next run counts all lanes again.
     """
     op.execute(COLUMNS)
-    op.execute(sql.text("count_arrived_after_update"))
-    op.execute(TRIGGER)
+    op.execute(sql.text("count_open_after_update"))
     with op.get_context().autocommit_block():
         for tenant, webhook in op.get_bind().execute(text(REPLAYED)).all():
             op.execute(COUNT.format(tenant=tenant, webhook=webhook))

@@ -27,8 +27,8 @@ from app.models import Job
 
 KIND = "retry_now"
 _PARK, _BRING = "park", "bring"
-# Counting reads all that is open: once for so many steps, and more rarely the older the job is.
-_STEPS_BETWEEN_COUNTS = 10
+# Counting reads all that is open: of many, once for so many steps; waiting, more rarely with time.
+_FEW, _STEPS_BETWEEN_COUNTS = 10_000, 10
 _COUNT_AGAIN = (timedelta(seconds=1), timedelta(minutes=1))
 
 
@@ -64,7 +64,7 @@ def all_of(
             "rate": rate,
             "as_of": rfc3339(found.as_of),
             "sequence": found.sequence,
-            "oldest": found.oldest and found.oldest.hex,
+            "oldest": found.oldest and ids.text("dlv", found.oldest),
             "until": rfc3339(until),
         },
         dedupe_key=webhook.id.hex,
@@ -109,7 +109,8 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     moved = 0 if held_up else retry_now.bring(session, tenant_id, webhook.id, found, most)
     if moved:
         wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
-    if not moved or turn % _STEPS_BETWEEN_COUNTS == 0:
+    few = progress["selected"] <= _FEW
+    if few or not moved or turn % _STEPS_BETWEEN_COUNTS == 0:
         progress |= tally(session, job)
     if moved:
         wait = timedelta(seconds=moved / rate) if rate else timedelta(0)
@@ -134,7 +135,7 @@ def _plan(job: Job) -> tuple[dict[str, Any], Mapping[str, Any]]:
         "as_of": datetime.fromisoformat(args["as_of"]),
         "until": datetime.fromisoformat(args["until"]),
         "sequence": args["sequence"],
-        "oldest": args["oldest"] and UUID(hex=args["oldest"]),
+        "oldest": args["oldest"] and ids.read("dlv", args["oldest"]),
     }
 
 

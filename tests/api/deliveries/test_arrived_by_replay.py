@@ -146,6 +146,13 @@ def test_what_was_cancelled_and_replayed_is_counted_apart(
     rows = history(api(), webhook, "status=cancelled")
     assert len([row for row in rows if row["arrived_by_replay"]]) == 2
 
+    # What was in flight when it was cancelled may turn out to have arrived.
+    worker.run(
+        "UPDATE deliveries SET status = 'succeeded' WHERE kind = 'event' AND event_id IN"
+        " (SELECT event_id FROM deliveries WHERE kind = 'replay' AND status = 'succeeded' LIMIT 1)"
+    )
+    assert books(api(), webhook)["cancelled_arrived_by_replay"] == 1
+
 
 def test_a_group_tells_how_many_arrived_and_how_many_still_retry(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
