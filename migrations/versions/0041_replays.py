@@ -16,10 +16,9 @@ ALTER TABLE lanes
     ADD COLUMN IF NOT EXISTS failed_arrived    bigint NOT NULL DEFAULT 0,
     ADD COLUMN IF NOT EXISTS cancelled_arrived bigint NOT NULL DEFAULT 0;
 """
-REPLAYED = """
-WITH every AS MATERIALIZED (SELECT set_config('app.every_tenant', 'on', true))
-SELECT tenant_id, webhook_id FROM lanes, every WHERE replays_accepted > 0 ORDER BY 1, 2
-"""
+# Row-level security binds the owner too: without the setting it would see no lane.
+EVERY_TENANT = "SELECT set_config('app.every_tenant', 'on', true)"
+REPLAYED = "SELECT tenant_id, webhook_id FROM lanes WHERE replays_accepted > 0 ORDER BY 1, 2"
 # Rows end under their lane's lock, so the count that follows it, with a snapshot of its own, is
 # exact, and is the same when it is made again.
 COUNT = """
@@ -51,6 +50,8 @@ def upgrade() -> None:
     """
     op.execute(COLUMNS)
     op.execute(sql.text("count_open_after_update"))
+    op.execute(EVERY_TENANT)
+    replayed = op.get_bind().execute(text(REPLAYED)).all()
     with op.get_context().autocommit_block():
-        for tenant, webhook in op.get_bind().execute(text(REPLAYED)).all():
+        for tenant, webhook in replayed:
             op.execute(COUNT.format(tenant=tenant, webhook=webhook))

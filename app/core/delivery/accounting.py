@@ -2,8 +2,7 @@
 
 `accepted` is the lane's sequence counter plus the unnumbered rows; the totals outlive pruned
 history; `pending` is counted by a scan, or for a long backlog by triggers. No
-side is computed from another, so `balanced` is a real check. What failed stays `failed` when a
-replay delivers it: triggers count that too.
+side is computed from another, so `balanced` is a real check. Triggers count what replays deliver.
 """
 
 from typing import Any
