@@ -40,7 +40,8 @@ class Lane(Base):
 
     `next_sequence` is the webhook's own counter of accepted events: accounting compares it with the
     totals, and neither is computed from the other. The `…_open` are counted by triggers from the
-    rows themselves, an event from when it has its number; nothing else writes them.
+    rows themselves, an event from when it has its number; nothing else writes them. So are the
+    `…_arrived`: of the failed and the cancelled, those whose event a replay has delivered.
     """
 
     __tablename__ = "lanes"
@@ -82,6 +83,8 @@ class Lane(Base):
     events_open: Mapped[Count]
     replays_open: Mapped[Count]
     tests_open: Mapped[Count]
+    failed_arrived: Mapped[Count]
+    cancelled_arrived: Mapped[Count]
 
 
 class LaneSlot(Base):

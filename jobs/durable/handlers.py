@@ -19,7 +19,7 @@ from app.core.master_keys import resealing
 from app.core.packs import building
 from app.core.packs.building import Builder
 from app.core.records import expiry
-from app.core.replay import bulk_replay
+from app.core.replay import bulk_replay, send_now
 from app.core.verification import jobs as verification
 from app.core.webhooks import receiver_check
 from app.core.webhooks.receiver_check import Checker
@@ -57,6 +57,7 @@ def _send(
 # Each binds the step function to the services of the process that it needs.
 KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     bulk_replay.KIND: lambda _: bulk_replay.step,
+    send_now.KIND: lambda _: send_now.step,
     receiver_check.KIND: lambda here: Checker(partial(_send, here), here.settings.master_keys).step,
     expiry.KIND: lambda _: expiry.step,
     schedule.KIND: _digest,

@@ -108,7 +108,7 @@ def test_each_form_of_a_webhook_is_done_once(page: Page, do: Doer, api: ApiOf) -
     assert len(history(api(), made)) == 2
     for button, done in (
         ("Check the receiver", {"jobs": 1}),
-        ("Send now what waits", {}),
+        ("Send now what waits", {"jobs": 1, "deliveries.retry_now": 1}),
         ("Hold", {"webhook.hold": 1}),
         ("Release", {"webhook.release": 1}),
         ("Disable", {"webhook.disable": 1}),
@@ -151,8 +151,8 @@ def test_each_form_of_deliveries_and_jobs_is_done_once(
     assert do("Send it again") == {"deliveries": 1, "delivery.replay": 1}
     page.goto("/console/replays/new")
     assert do("Replay 1 event") == {"jobs": 1, "deliveries.replay": 1}
-    assert do("Stop it") == {}
-    assert do("Go on with it") == {}
+    assert do("Stop it") == {"job.cancel": 1}
+    assert do("Go on with it") == {"job.resume": 1}
     with database.transaction(tenant.id) as session:
         job = job_queue.enqueue(session, tenant.id, kind="evidence_pack", args={})
     with database.transaction(tenant.id) as session:
@@ -160,7 +160,7 @@ def test_each_form_of_deliveries_and_jobs_is_done_once(
         assert claimed is not None
         assert steps.fail(session, claimed, "The disk is full.", for_good=True)
     page.goto(f"/console/jobs/{ids.text('job', job.id)}")
-    assert do("Try it again") == {}
+    assert do("Try it again") == {"job.retry": 1}
     expect(page.locator(".lead .status")).to_have_text("queued")
 
 

@@ -19,10 +19,10 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses.json_responses import answer
 from app.api.http.transactions import transaction
-from app.core.callers import Role
+from app.core.callers import Caller, Role
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
-from app.core.replay import bulk_replay
+from app.core.replay import job_changes
 from app.models import Job
 
 blp = Blueprint(
@@ -84,7 +84,7 @@ def list_jobs(args: dict[str, Any]) -> Response:
             lambda before, limit: job_control.find(
                 session, caller().tenant_id, before=before, limit=limit, **filters(args)
             ),
-            job_control.represent,
+            lambda job: job_changes.represent(session, job),
         )
 
 
@@ -95,7 +95,7 @@ def read(job_id: str) -> Response:
     """Read a job"""
     with transaction() as session:
         found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
-        return answer(job_control.represent(found))
+        return answer(job_changes.represent(session, found))
 
 
 @blp.route("/<job_id>/retry", methods=["POST"])
@@ -104,7 +104,7 @@ def read(job_id: str) -> Response:
 @blp.alt_response(409, "CONFLICT")
 def retry(job_id: str) -> Response:
     """Retry a dead job from where it stopped"""
-    return _move(job_control.retry, job_id)
+    return _move(job_changes.retry, job_id)
 
 
 @blp.route("/<job_id>/cancel", methods=["POST"])
@@ -116,7 +116,7 @@ def cancel(job_id: str) -> Response:
 
     Finished work is kept; deliveries of a replay that are not sent yet stay unsent.
     """
-    return _move(bulk_replay.cancel, job_id)
+    return _move(job_changes.cancel, job_id)
 
 
 @blp.route("/<job_id>/resume", methods=["POST"])
@@ -125,14 +125,14 @@ def cancel(job_id: str) -> Response:
 @blp.alt_response(409, "CONFLICT")
 def resume(job_id: str) -> Response:
     """Resume a cancelled job from where it stopped"""
-    return _move(job_control.resume, job_id)
+    return _move(job_changes.resume, job_id)
 
 
-def _move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str) -> Response:
+def _move(verb: Callable[[Session, Caller, UUID | None], Job], job_id: str) -> Response:
     job = ids.parse("job", job_id)
     with transaction() as session:
         return once(
             session,
             200,
-            lambda: job_control.represent(verb(session, caller().tenant_id, job)),
+            lambda: job_changes.represent(session, verb(session, caller(), job)),
         )

@@ -227,6 +227,12 @@ class LineSchema(AnswerSchema):
 class AccountingSchema(LineSchema):
     """The accounting of a webhook: its events, with separate lines for tests and replays."""
 
+    arrived_by_replay = fields.Count(
+        description="Of `failed`: the events that a replay has delivered since."
+    )
+    cancelled_arrived_by_replay = fields.Count(
+        description="Of `cancelled`: the events that a replay has delivered since."
+    )
     balanced = fields.Boolean(
         description="On every line: accepted = succeeded + failed + cancelled + pending; "
         "and if `counted`, the scan found as many waiting as the running counters say."

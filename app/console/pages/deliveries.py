@@ -6,6 +6,7 @@ from flask import Blueprint, request
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
+from app import ids
 from app.api.http.access.auth import caller
 from app.api.http.paging import page_of
 from app.api.http.transactions import transaction
@@ -15,6 +16,7 @@ from app.api.resources.webhooks import represent
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Role
+from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import delivery_history, failure_groups, tenant_history
 from app.core.delivery.history.delivery_filters import Status
@@ -52,7 +54,8 @@ def index() -> Response:
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     args: dict[str, Any] = {}
     with transaction(snapshot=True) as session:
-        names = webhook_names(known_webhooks(session))
+        known = known_webhooks(session)
+        names = webhook_names(known)
         try:
             args = typed.load(TenantHistoryArgs)
             filters = tenant_filters(args)
@@ -71,8 +74,8 @@ def index() -> Response:
         typed=typed,
         found=found,
         names=names,
-        replayable=_is_replayable(args),
-        filtered=sorted(args.keys() - {"limit", "cursor"}),
+        offer=_offer(args, found, known),
+        filtered=sorted(filters_named(args)),
         choices=_choices(names),
         does=("deliveries list", f"GET /v1/deliveries{'?' if query else ''}{query}"),
     )
@@ -84,8 +87,10 @@ def groups() -> Response:
     """Group failures by webhook and cause."""
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "complete": True}
+    books: dict[str, Any] | None = None
     with transaction(snapshot=True) as session:
-        names = webhook_names(known_webhooks(session))
+        known = known_webhooks(session)
+        names = webhook_names(known)
         try:
             args = typed.load(GroupArgs)
             filters = tenant_filters(args)
@@ -93,13 +98,17 @@ def groups() -> Response:
                 session, caller().tenant_id, filters, window=_MOST_READ, most=_MOST_GROUPS
             )
             found = failure_groups.represent(groups)
+            if not groups.complete and not filters_named(args):
+                books = accounting.of_all(session, caller().tenant_id)
         except Invalid as wrong:
             typed = typed.refused(wrong)
     return rendering.page(
         "deliveries/groups",
         typed=typed,
         found=found,
+        books=books,
         names=names,
+        sending=_sending(known),
         choices=_choices(names),
         does=("deliveries groups", "GET /v1/deliveries/groups"),
     )
@@ -117,6 +126,18 @@ def webhook_names(known: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: each["description"] or each["url"] for name, each in known.items()}
 
 
+def filters_named(args: dict[str, Any]) -> set[str]:
+    """Return the names of the filters in a list's arguments."""
+    return args.keys() - {"limit", "cursor"}
+
+
+def _sending(known: dict[str, dict[str, Any]]) -> set[str]:
+    """Return the webhooks that are sent what waits for them."""
+    return {
+        name for name, each in known.items() if each["status"] == "enabled" and not each["held"]
+    }
+
+
 def _choices(names: dict[str, str]) -> dict[str, list[tuple[str, str]]]:
     return {
         "webhook_id": list(names.items()),
@@ -126,9 +147,34 @@ def _choices(names: dict[str, str]) -> dict[str, list[tuple[str, str]]]:
     }
 
 
+def _offer(
+    args: dict[str, Any], found: dict[str, Any], known: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what can be done with a page of deliveries.
+
+    `pick`: a replay takes some of them; `replay`: it can select exactly what the filters list;
+    `retry`: the one webhook of those that wait.
+    """
+    rows = found["data"]
+    pick = any(_takes_replay(row) for row in rows)
+    waits = any(row["status"] in ("pending", "retrying") for row in rows)
+    group = args.get("group")
+    one = args.get("webhook_id") if group is None else group.webhook_id
+    named = None if one is None else ids.text("whk", one)
+    return {
+        "pick": pick,
+        "replay": _is_replayable(args) and (pick or found["next_cursor"] is not None),
+        "retry": named if waits and named in _sending(known) else None,
+    }
+
+
+def _takes_replay(row: dict[str, Any]) -> bool:
+    return row["status"] in _REPLAYABLE and row["arrived_by_replay"] is None
+
+
 def _is_replayable(args: dict[str, Any]) -> bool:
     """Return whether a bulk replay can select exactly what these filters list."""
-    named = args.keys() - {"limit", "cursor"}
+    named = filters_named(args)
     if "group" in named:
         return named == {"group"}
     statuses = frozenset(args.get("status", (Status.FAILED,)))

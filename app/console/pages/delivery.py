@@ -51,6 +51,7 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         named = known_webhooks(session)
         raw = delivery_history.payload_of(session, tenant_id, found.row.event_id)
     attempts = [{**each, "phases": _phases(each["timings"])} for each in told["attempts"][::-1]]
+    shown = [delivery_history.represent(each) for each in siblings if each.id != found.id]
     longest = max((sum(ms for _, ms in each["phases"]) for each in attempts), default=0)
     return rendering.page(
         "deliveries/one",
@@ -58,7 +59,8 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         stands=stands,
         attempts=attempts,
         longest=longest,
-        siblings=[delivery_history.represent(each) for each in siblings if each.id != found.id],
+        siblings=shown,
+        under_way=_under_way(told, shown),
         names=webhook_names(named),
         size=None if raw is None else len(raw),
         curl=_curl(named.get(webhook_id), told["event_id"], raw),
@@ -92,12 +94,23 @@ def retry_now(webhook_id: str, delivery_id: str) -> Response:
 
     def bring_forward() -> dict[str, Any]:
         send_now.one(session, caller(), webhook, delivery)
-        return {"count": 1}
+        return {"count": 1, "job_id": None}
 
     with transaction() as session:
         forms.once(session, bring_forward)
     place = url_for(".show", webhook_id=webhook_id, delivery_id=delivery_id)
     return rendering.done(place, "Its next attempt goes out now.")
+
+
+def _under_way(delivery: dict[str, Any], siblings: list[dict[str, Any]]) -> str | None:
+    """Return a replay that will send an ended delivery's event again; None without one."""
+    open_ones = (
+        each["id"]
+        for each in siblings
+        if each["kind"] == "replay" and each["webhook_id"] == delivery["webhook_id"]
+        if each["finished_at"] is None and delivery["finished_at"] is not None
+    )
+    return next(open_ones, None)
 
 
 def _phases(timings: dict[str, float | None]) -> list[tuple[str, float]]:

@@ -16,13 +16,13 @@ from app.api.http.transactions import transaction
 from app.api.resources.jobs import JobArgs, Status
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
-from app.core.callers import Role
+from app.core.callers import Caller, Role
 from app.core.digests import schedule
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.packs import building
 from app.core.records import expiry
-from app.core.replay import bulk_replay
+from app.core.replay import bulk_replay, job_changes, send_now
 from app.core.verification import jobs as verification
 from app.core.webhooks import receiver_check
 from app.errors import Invalid
@@ -33,6 +33,7 @@ blp = Blueprint("jobs", __name__, url_prefix="/jobs")
 # A tenant's kinds of jobs, in words.
 KINDS = {
     bulk_replay.KIND: "replay",
+    send_now.KIND: "sending of what waits",
     building.KIND: "evidence pack",
     expiry.KIND: "expiry of bundles",
     schedule.KIND: "digest",
@@ -55,7 +56,7 @@ def index() -> Response:
                 lambda before, limit: job_control.find(
                     session, caller().tenant_id, before=before, limit=limit, **filters(args)
                 ),
-                job_control.represent,
+                lambda job: job_changes.represent(session, job),
             )
     except Invalid as wrong:
         typed = typed.refused(wrong)
@@ -75,13 +76,13 @@ def show(job_id: str) -> Response:
     """Show one job."""
     with transaction() as session:
         found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
-        job = job_control.represent(found)
+        job = job_changes.represent(session, found)
     return rendering.page(
         "jobs/one",
         job=job,
         kinds=KINDS,
         cancellable=job["kind"] in job_control.CANCELLABLE,
-        watched=job["finished_at"] is None,
+        watched=is_watched(job),
         does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
     )
 
@@ -90,24 +91,29 @@ def show(job_id: str) -> Response:
 @signed_in(Role.WRITE, whole_tenant=True)
 def retry(job_id: str) -> Response:
     """Retry a dead job."""
-    return move(job_control.retry, job_id, "The job goes on where it stopped.")
+    return move(job_changes.retry, job_id, "The job goes on where it stopped.")
 
 
 @blp.post("/<job_id>/cancel")
 @signed_in(Role.WRITE, whole_tenant=True)
 def cancel(job_id: str) -> Response:
     """Cancel a job."""
-    return move(bulk_replay.cancel, job_id, "The job was stopped; what it has done stays done.")
+    return move(job_changes.cancel, job_id, "The job was stopped; what it has done stays done.")
 
 
 @blp.post("/<job_id>/resume")
 @signed_in(Role.WRITE, whole_tenant=True)
 def resume(job_id: str) -> Response:
     """Resume a cancelled job."""
-    return move(job_control.resume, job_id, "The job goes on where it stopped.")
+    return move(job_changes.resume, job_id, "The job goes on where it stopped.")
 
 
-def move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, text: str) -> Response:
+def is_watched(job: dict[str, Any]) -> bool:
+    """Return whether a job's page may change: it is open, or what it sent has not ended."""
+    return job["finished_at"] is None or bool((job["progress"] or {}).get("waiting"))
+
+
+def move(verb: Callable[[Session, Caller, UUID | None], Job], job_id: str, text: str) -> Response:
     """Cancel, resume or retry a job once, then redirect to its page with a message.
 
     The page is that of the blueprint that got the form: jobs or replays.
@@ -115,8 +121,6 @@ def move(verb: Callable[[Session, UUID, UUID | None], Job], job_id: str, text: s
     with transaction() as session:
         forms.once(
             session,
-            lambda: job_control.represent(
-                verb(session, caller().tenant_id, ids.parse("job", job_id))
-            ),
+            lambda: job_control.represent(verb(session, caller(), ids.parse("job", job_id))),
         )
     return rendering.done(url_for(".show", job_id=job_id), text)

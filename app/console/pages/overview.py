@@ -63,9 +63,9 @@ def index() -> Response:
             args = typed.load(StatsArgs)
         except Invalid as wrong:
             typed, args = typed.refused(wrong), StatsArgs().load({})
-        needs = list(_needs(session, {name: parts[name] for name in missing}))
-        traffic = _traffic(session, args)
         books = accounting.of_all(session, caller().tenant_id)
+        needs = list(_needs(session, {name: parts[name] for name in missing}, books))
+        traffic = _traffic(session, args)
     return rendering.page(
         "overview/index",
         typed=typed,
@@ -79,7 +79,7 @@ def index() -> Response:
     )
 
 
-def _needs(session: Session, missing: dict[str, str]) -> Iterator[Need]:
+def _needs(session: Session, missing: dict[str, str], books: dict[str, Any]) -> Iterator[Need]:
     """Yield the items that need attention, gravest first."""
     if alerts.count_open(session):
         yield Need(
@@ -88,7 +88,7 @@ def _needs(session: Session, missing: dict[str, str]) -> Iterator[Need]:
             url_for("console.audit.index"),
             grave=True,
         )
-    yield from _failures(session)
+    yield from _failures(session, books)
     for webhook in known_webhooks(session).values():
         trouble = _trouble(webhook)
         if trouble:
@@ -120,21 +120,30 @@ def _mail(session: Session) -> Iterator[Need]:
             yield Need(text, "See what it said", url_for("console.mail.index"))
 
 
-def _failures(session: Session) -> Iterator[Need]:
-    """Yield how many deliveries failed for good and were not replayed since."""
+def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
+    """Yield how many deliveries failed for good and were not replayed since.
+
+    Only the newest are grouped; the books have counted all, also those no longer kept.
+    """
     failed = TenantFilters(status=frozenset((Status.FAILED,)))
     found = failure_groups.find(session, caller().tenant_id, failed, window=_MOST_FAILED)
     count = sum(group.count for group, _ in found.groups)
+    in_all = f" In all {books['failed']:,} have failed since the webhooks began, and "
+    in_all += f"{books['arrived_by_replay']:,} of them arrived by a replay."
     if count:
-        more = "" if found.complete else "+"
-        causes = len(found.groups)
-        text = f"{count:,}{more} event{'s' if count > 1 else ''} failed for good and "
-        text += f"{'were' if count > 1 else 'was'} not replayed, of "
-        text += "one cause." if causes == 1 else f"{causes} causes."
+        causes = "one cause" if len(found.groups) == 1 else f"{len(found.groups)} causes"
+        were = "were" if count > 1 else "was"
+        if found.complete:
+            text = f"{count:,} event{'s' if count > 1 else ''} failed for good and {were} not "
+            text += f"replayed, of {causes}."
+        else:
+            text = f"Of the newest {_MOST_FAILED:,} events that failed for good, {count:,} {were} "
+            text += f"not replayed, of {causes}.{in_all}"
         place = url_for("console.deliveries.groups", status="failed")
         yield Need(text, "See the causes", place, grave=True)
     elif not found.complete:
         text = f"The newest {_MOST_FAILED:,} events that failed were replayed; older ones may wait."
+        text += in_all
         place = url_for("console.deliveries.index", status="failed")
         yield Need(text, "See what failed", place)
 

@@ -17,11 +17,11 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.console.pages.deliveries import known_webhooks, webhook_names
-from app.console.pages.jobs import move
+from app.console.pages.jobs import is_watched, move
 from app.core.callers import Role
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
-from app.core.replay import bulk_replay
+from app.core.replay import bulk_replay, job_changes
 from app.core.replay.replay_plan import Pace
 from app.errors import Invalid
 from app.models import Job
@@ -50,7 +50,7 @@ def index() -> Response:
             lambda before, limit: job_control.find(
                 session, caller().tenant_id, before=before, limit=limit, kind=bulk_replay.KIND
             ),
-            job_control.represent,
+            lambda job: job_changes.represent(session, job),
         )
     return rendering.page(
         "replays/list",
@@ -94,12 +94,12 @@ def show(job_id: str) -> Response:
     with transaction() as session:
         job = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
         names = webhook_names(known_webhooks(session))
-    told = job_control.represent(job)
+        told = job_changes.represent(session, job)
     return rendering.page(
         "replays/one",
         job=told,
         names=names,
-        watched=told["finished_at"] is None,
+        watched=is_watched(told),
         does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
     )
 
@@ -108,21 +108,21 @@ def show(job_id: str) -> Response:
 @signed_in(Role.WRITE, whole_tenant=True)
 def cancel(job_id: str) -> Response:
     """Cancel a replay; deliveries not sent yet stay unsent."""
-    return move(bulk_replay.cancel, job_id, "The replay was stopped: nothing more is sent.")
+    return move(job_changes.cancel, job_id, "The replay was stopped: nothing more is sent.")
 
 
 @blp.post("/<job_id>/resume")
 @signed_in(Role.WRITE, whole_tenant=True)
 def resume(job_id: str) -> Response:
     """Resume a cancelled replay."""
-    return move(job_control.resume, job_id, "The replay goes on where it stopped.")
+    return move(job_changes.resume, job_id, "The replay goes on where it stopped.")
 
 
 @blp.post("/<job_id>/retry")
 @signed_in(Role.WRITE, whole_tenant=True)
 def retry(job_id: str) -> Response:
     """Retry a dead replay."""
-    return move(job_control.retry, job_id, "The replay goes on where it stopped.")
+    return move(job_changes.retry, job_id, "The replay goes on where it stopped.")
 
 
 def _preview(typed: Input) -> Response:

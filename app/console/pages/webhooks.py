@@ -151,12 +151,13 @@ def retry_now(webhook_id: str) -> Response:
         with transaction() as session:
             moved = forms.once(
                 session,
-                lambda: {"count": send_now.all_of(session, caller(), webhook, rate)},
+                lambda: send_now.all_of(session, caller(), webhook, rate),
             )
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
-    text = f"{moved['count']:,} that waited for their next attempt go out now."
-    return _done(webhook_id, text)
+    waited = "delivery that waited goes" if moved["count"] == 1 else "deliveries that waited go"
+    text = f"{moved['count']:,} {waited} out now; this job tells what becomes of them."
+    return rendering.done(url_for("console.jobs.show", job_id=moved["job_id"]), text)
 
 
 def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:

@@ -1,8 +1,8 @@
 """The books of a webhook: every accepted event is succeeded, failed, cancelled or pending.
 
 `accepted` is the lane's sequence counter plus the unnumbered rows; the totals outlive pruned
-history; `pending` is counted by a scan, or for a long backlog by triggers (migration 0004). No
-side is computed from another, so `balanced` is a real check.
+history; `pending` is counted by a scan, or for a long backlog by triggers. No
+side is computed from another, so `balanced` is a real check. Triggers count what replays deliver.
 """
 
 from typing import Any
@@ -35,6 +35,7 @@ SELECT lane.counted,
        next_sequence - 1 + unnumbered AS events_accepted,
        events_succeeded, events_failed, events_cancelled,
        events_open + unnumbered AS events_open, open.events AS events_found,
+       failed_arrived, cancelled_arrived,
        replays_accepted, replays_succeeded, replays_failed, replays_cancelled,
        replays_open, open.replays AS replays_found,
        tests_accepted, tests_succeeded, tests_failed, tests_cancelled,
@@ -69,6 +70,8 @@ def of(
         _log.error("accounting_unbalanced", **where, **figures)
     return {
         **lines["events"],
+        "arrived_by_replay": figures["failed_arrived"],
+        "cancelled_arrived_by_replay": figures["cancelled_arrived"],
         "balanced": balanced,
         "counted": figures["counted"],
         "tests": lines["tests"],
@@ -82,7 +85,9 @@ SELECT coalesce(sum(next_sequence - 1 + unnumbered), 0)::bigint AS accepted,
        coalesce(sum(events_succeeded), 0)::bigint AS succeeded,
        coalesce(sum(events_failed), 0)::bigint AS failed,
        coalesce(sum(events_cancelled), 0)::bigint AS cancelled,
-       coalesce(sum(events_open + unnumbered), 0)::bigint AS pending
+       coalesce(sum(events_open + unnumbered), 0)::bigint AS pending,
+       coalesce(sum(failed_arrived), 0)::bigint AS arrived_by_replay,
+       coalesce(sum(cancelled_arrived), 0)::bigint AS cancelled_arrived_by_replay
   FROM lanes AS l
  CROSS JOIN LATERAL (
     SELECT coalesce(sum(count_unnumbered(w.tenant_id, w.id)), 0) AS unnumbered FROM webhooks AS w

@@ -15,7 +15,7 @@ from app.errors import NotResumable
 from app.models import Job
 
 # Jobs of other kinds follow a tenant's settings, and have an audit entry only at their end.
-CANCELLABLE = frozenset({"bulk_replay"})
+CANCELLABLE = frozenset({"bulk_replay", "retry_now"})
 # Kinds whose rows hold a sealed result: the route that opens it shows it.
 _SEALED = frozenset({"verify_audit"})
 
@@ -57,7 +57,9 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     """
     job = job_rows.locked(session, tenant_id, job_id)
     if job.kind not in CANCELLABLE:
-        raise NotResumable(f"A job of the kind {job.kind} runs to its end; only a replay stops.")
+        raise NotResumable(
+            f"A job of the kind {job.kind} runs to its end; only what sends deliveries stops."
+        )
     if job.finished_at is not None:
         raise NotResumable(f"The job is {job.status} already.")
     job.finished_at = database_now(session)

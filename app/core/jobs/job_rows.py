@@ -28,6 +28,11 @@ def args_of(job: Job) -> dict[str, Any]:
     return dict(json.loads(job.args))
 
 
+def progress_of(job: Job) -> dict[str, Any]:
+    """Return a job's progress so far."""
+    return dict(json.loads(job.progress or "{}"))
+
+
 def locked(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     """Return one of the tenant's jobs, locked until the transaction ends. Raises `NotFound`."""
     get(session, tenant_id, job_id)

@@ -1,50 +1,162 @@
-"""Sends waiting deliveries now, for a receiver that is back hours before their next attempts."""
+"""Sends waiting deliveries now, for a receiver that is back hours before their next attempts.
 
+All that waits on a webhook is a job, like a bulk replay: at a rate, with its progress. It ends when
+each delivery was tried; what fails then waits for its next attempt as before.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.clock import rfc3339
 from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.delivery.history import delivery_history
-from app.core.delivery.lanes import retry_now
+from app.core.delivery.lanes import lanes, retry_now
+from app.core.jobs import control, job_queue, job_rows
+from app.core.jobs.steps import Step
 from app.core.webhooks import webhooks
-from app.errors import Conflict
+from app.database import database_now
+from app.errors import Conflict, NotFound, WebhookDisabled
+from app.models import Job
+
+KIND = "retry_now"
+_PARK, _BRING = "park", "bring"
+# Counting reads all that is open: of many, once for so many steps; waiting, more rarely with time.
+_FEW, _STEPS_BETWEEN_COUNTS = 10_000, 10
+_COUNT_AGAIN = (timedelta(seconds=1), timedelta(minutes=1))
 
 
-def all_of(session: Session, caller: Caller, webhook_id: UUID | None, rate: int | None) -> int:
-    """Make deliveries due that wait for a retry, at most `rate` a second; return how many.
+def all_of(
+    session: Session, caller: Caller, webhook_id: UUID | None, rate: int | None
+) -> dict[str, Any]:
+    """Begin to send all that waits on a webhook, at most `rate` a second.
 
-    Raises `NotFound` and `WebhookDisabled`.
+    Returns how many wait, and the job; an open one of this webhook is cancelled. Raises `NotFound`,
+    `WebhookDisabled`, and `Conflict` for a webhook that is held.
     """
     webhook = webhooks.lock(session, caller.tenant_id, webhook_id)
     webhooks.require_enabled(webhook)
-    moved = retry_now.bring_all(session, caller.tenant_id, webhook.id, rate)
-    wakeups.ring_lanes(session, [(caller.tenant_id, webhook.id)])
+    lane = lanes.load(session, caller.tenant_id, webhook.id, locked=False)
+    if lane is not None and lane.held:
+        raise Conflict(
+            "This webhook is held: what waits is sent once it is released. "
+            'Release it: PATCH it with {"held": false}.'
+        )
+    found = retry_now.open_of(session, caller.tenant_id, webhook.id)
+    earlier = job_queue.open_job(session, caller.tenant_id, KIND, webhook.id.hex)
+    if earlier is not None:
+        control.cancel(session, caller.tenant_id, earlier.id)
+        earlier.error = "A later request to send what waits took its place."
+        session.flush()
+    until = found.as_of + timedelta(seconds=found.count / rate) if rate else found.as_of
+    job = job_queue.enqueue(
+        session,
+        caller.tenant_id,
+        kind=KIND,
+        args={
+            "webhook_id": ids.text("whk", webhook.id),
+            "rate": rate,
+            "as_of": rfc3339(found.as_of),
+            "sequence": found.sequence,
+            "oldest": found.oldest and ids.text("dlv", found.oldest),
+            "until": rfc3339(until),
+        },
+        dedupe_key=webhook.id.hex,
+        progress={
+            "selected": found.count,
+            **dict.fromkeys(("sent", "succeeded", "failed", "cancelled", "retrying"), 0),
+            "waiting": found.count,
+        },
+    )
+    told = {"count": found.count - found.in_flight, "job_id": ids.text("job", job.id)}
+    target = ("webhook", ids.text("whk", webhook.id))
+    details = {**told, "rate": rate}
+    chain.append_by(session, caller, "deliveries.retry_now", target=target, details=details)
+    return told
+
+
+def step(session: Session, tenant_id: UUID, job: Job) -> Step:
+    """Do the next step: park what is due where there is a rate, bring forward, or wait.
+
+    The cursor is what it does, and how often it did.
+    """
+    args, found = _plan(job)
+    progress = job_rows.progress_of(job)
+    phase, _, steps = (job.cursor or _PARK).partition(" ")
+    turn = int(steps or 0)
+    try:
+        webhook = webhooks.lock(session, tenant_id, found["webhook"])
+        webhooks.require_enabled(webhook)
+    except (NotFound, WebhookDisabled):
+        reason = "The webhook was disabled or deleted: what waited was cancelled."
+        return Step(f"{phase} {turn}", progress | tally(session, job), stopped=reason)
+    lane = lanes.load(session, tenant_id, webhook.id, locked=False)
+    rate = args["rate"]
+    if phase == _PARK:
+        parked = rate and retry_now.park(session, tenant_id, webhook.id, found)
+        if not parked:
+            retry_now.end_pause(session, tenant_id, webhook.id)
+            wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
+        return Step(f"{_PARK if parked else _BRING} {turn + 1}", progress)
+    held_up = lane is None or lane.held or lane.suspended or bool(rate and lane.paused)
+    most = min(rate or retry_now.MOST_AT_ONCE, retry_now.MOST_AT_ONCE)
+    moved = 0 if held_up else retry_now.bring(session, tenant_id, webhook.id, found, most)
     if moved:
-        target = ("webhook", ids.text("whk", webhook.id))
-        details = {"count": moved, "rate": rate}
-        chain.append_by(session, caller, "deliveries.retry_now", target=target, details=details)
-    return moved
+        wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
+    few = progress["selected"] <= _FEW
+    if few or not moved or turn % _STEPS_BETWEEN_COUNTS == 0:
+        progress |= tally(session, job)
+    if moved:
+        wait = timedelta(seconds=moved / rate) if rate else timedelta(0)
+        return Step(f"{_BRING} {turn + 1}", progress, wait)
+    if not progress["waiting"]:
+        return Step(None, progress)
+    return Step(f"{_BRING} {turn + 1}", progress, _pause(session, job))
+
+
+def tally(session: Session, job: Job) -> dict[str, int]:
+    """Count what became of a job's deliveries: `sent` are those that were tried since it began."""
+    _, found = _plan(job)
+    selected = job_rows.progress_of(job)["selected"]
+    return retry_now.tally(session, job.tenant_id, found["webhook"], found, selected)
+
+
+def _plan(job: Job) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return a job's arguments, and those of them that say which deliveries it has."""
+    args = job_rows.args_of(job)
+    return args, {
+        "webhook": ids.read("whk", args["webhook_id"]),
+        "as_of": datetime.fromisoformat(args["as_of"]),
+        "until": datetime.fromisoformat(args["until"]),
+        "sequence": args["sequence"],
+        "oldest": args["oldest"] and ids.read("dlv", args["oldest"]),
+    }
+
+
+def _pause(session: Session, job: Job) -> timedelta:
+    shortest, longest = _COUNT_AGAIN
+    return min(max((database_now(session) - job.created_at) / 20, shortest), longest)
 
 
 def one(
     session: Session, caller: Caller, webhook_id: UUID | None, delivery_id: UUID | None
 ) -> None:
-    """Make one delivery due, even to a paused webhook, where it is the probe.
+    """Make one delivery due, even to a paused or held webhook, where it is the probe.
 
-    Raises `NotFound`, `WebhookDisabled`, and `Conflict` when it does not wait for a retry.
+    Raises `NotFound`, `WebhookDisabled`, and `Conflict` when it does not wait for an attempt.
     """
     tenant_id = caller.tenant_id
     webhook = webhooks.lock(session, tenant_id, webhook_id)
     found = delivery_history.find(session, tenant_id, webhook.id, delivery_id)
     webhooks.require_enabled(webhook)
     if not retry_now.bring_one(session, tenant_id, webhook.id, found.id):
-        raise Conflict(
-            f"This delivery is {found.row.status}: it does not wait for its next attempt."
-        )
+        raise Conflict(f"This delivery is {found.row.status}: it does not wait for an attempt.")
     wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
     target = ("delivery", ids.text("dlv", found.id))
     details = {"webhook_id": ids.text("whk", webhook.id)}

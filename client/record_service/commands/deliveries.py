@@ -25,6 +25,7 @@ _DELIVERIES = {
 }
 _GROUPS = {
     "COUNT": "count",
+    "RETRYING": "retrying",
     "OUTCOME": "outcome",
     "CODE": "status_code",
     "ERROR": "error",
@@ -140,16 +141,26 @@ def replay(
 @click.argument("delivery_id", required=False)
 @click.option("--webhook", metavar="ID", help="All that waits of this webhook.")
 @click.option("--rate", type=click.IntRange(1), help="At most so many a second.")
+@watch_option
 @pass_run
-def retry_now(run: Run, delivery_id: str | None, webhook: str | None, rate: int | None) -> None:
-    """Send now what waits for its next attempt: one delivery, or all of a webhook."""
+def retry_now(
+    run: Run, /, delivery_id: str | None, webhook: str | None, rate: int | None, watching: bool
+) -> None:
+    """Send now what waits for an attempt: one delivery, or all of a webhook.
+
+    With --watch, all of a webhook is followed; it ends with 1 if one of them fails again.
+    """
     if delivery_id is not None:
         found = _find(run, delivery_id)
         path = at("/v1/webhooks/{}/deliveries/{}/retry-now", found["webhook_id"], found["id"])
         run.out.item(run.client.create(path))
     elif webhook is not None:
         body = {} if rate is None else {"rate": rate}
-        run.out.item(run.client.create(at("/v1/webhooks/{}/retry-now", webhook), body))
+        made = run.client.create(at("/v1/webhooks/{}/retry-now", webhook), body)
+        if watching:
+            watch(run, made["job_id"], lambda told: bool(told["failed"] or told["retrying"]))
+        else:
+            run.out.item(made)
     else:
         raise click.UsageError("Name a delivery, or --webhook.")
 

@@ -27,6 +27,8 @@ def line(figures: dict[str, Any]) -> dict[str, int]:
 def test_a_new_webhook_has_empty_books(api: ApiOf) -> None:
     assert books(api(), make_webhook(api())) == {
         **NOTHING,
+        "arrived_by_replay": 0,
+        "cancelled_arrived_by_replay": 0,
         "balanced": True,
         "counted": True,
         "tests": NOTHING,

@@ -90,7 +90,7 @@ def test_a_lane_that_does_not_send_is_the_reason(
 def test_what_was_cancelled_or_never_sent_is_told_why(api: ApiOf, webhook: dict[str, Any]) -> None:
     make_findings(api(), 1)
     api().patch(f"/v1/webhooks/{webhook['id']}", {"status": "disabled"})
-    assert why(api(), webhook) == ("It was cancelled at THEN, and a replay sends it.", "disabled")
+    assert why(api(), webhook) == ("It was cancelled at THEN; a replay sends it again.", "disabled")
     other = make_webhook(api())
     make_findings(api(), 1)
     unsent = history(api(), other)[0]["event_id"]

@@ -80,7 +80,7 @@ POST   /v1/webhooks/<webhook_id>/rotate-secret
 POST   /v1/deliveries/replay                | 401 | 403 202 202 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/retry-now  | 401 | 403 202 202 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now
-                                            | 401 | 403 409 409 | 403 403 403 | 403 403 403
+                                            | 401 | 403 202 202 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/test       | 401 | 403 202 202 | 403 403 403 | 403 403 403
 POST   /v1/webhooks/<webhook_id>/replay     | 401 | 403 202 202 | 403 403 403 | 403 403 403
 GET    /v1/webhooks/<webhook_id>/accounting | 401 | 200 200 200 | 403 403 403 | 403 403 403

@@ -16,7 +16,7 @@ from app.core.delivery.lanes import lanes
 from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.core.jobs import leases, steps
-from app.core.replay import bulk_replay
+from app.core.replay import bulk_replay, send_now
 from app.database import Database
 from app.models import Job
 from tests.support.callers.api import Api, FreshTenant
@@ -30,6 +30,7 @@ SELECT tenant_id, id_beside(event_id), webhook_id, event_id, event_type, kind, p
        sequence + n, status, attempts, next_attempt_at, finished_at, failure, outcome
   FROM deliveries, generate_series(1, :more) AS n WHERE status = :status
 """
+_STEPS = {bulk_replay.KIND: bulk_replay.step, send_now.KIND: send_now.step}
 ONE_TRY = (0.0,)
 TWO_TRIES = (0.0, 300.0)
 
@@ -124,19 +125,19 @@ class Worker:
         return len(claimed)
 
     def step(self, job: dict[str, Any]) -> bool:
-        """Do one step of a bulk replay as the actor does; return whether there was one to do."""
+        """Do one step of a job that sends, as the actor does; return whether there was one."""
         job_id = uuid_of(job["id"])
         with self._database.transaction(self._tenant_id) as session:
             claimed = leases.claim(session, self._tenant_id, job_id)
         if claimed is None:
             return False
         with self._database.transaction(self._tenant_id) as session:
-            step = bulk_replay.step(session, self._tenant_id, claimed)
+            step = _STEPS[claimed.kind](session, self._tenant_id, claimed)
             assert steps.advance(session, claimed, step)
         return True
 
     def finish(self, job: dict[str, Any]) -> None:
-        """Do every step of a bulk replay that has no rate, until it waits for what it has sent."""
+        """Do every step of a job that has no rate, until it waits for what it has sent."""
         while self.step(job):
             pass
 
@@ -144,12 +145,17 @@ class Worker:
         """End the pause of every lane."""
         self.run("UPDATE lanes SET paused_until = NULL, pause_level = 0")
 
+    def make_due(self) -> None:
+        """Let every open delivery be due."""
+        due = "next_attempt_at = clock_timestamp()"
+        self.run(f"UPDATE deliveries SET {due} WHERE finished_at IS NULL")
+
     def copy(self, status: str, more: int) -> None:
         """Store so many more deliveries like the one of this status, each with its own number."""
         self.run(_COPY, status=status, more=more)
 
     def count_again(self, job: dict[str, Any]) -> None:
-        """Let a bulk replay that waits count again, and do what follows."""
+        """Let a job that waits count again, and do what follows."""
         job_id = uuid_of(job["id"])
         self.run("UPDATE jobs SET run_at = clock_timestamp() WHERE id = :job", job=job_id)
         self.finish(job)

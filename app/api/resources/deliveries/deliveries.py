@@ -115,19 +115,21 @@ def replay_one(webhook_id: str, delivery_id: str) -> Response:
 @requires(Role.WRITE, whole_tenant=True)
 @blp.arguments(RetryNowSchema)
 @blp.response(202, MovedSchema)
+@blp.alt_response(409, "CONFLICT")
 def retry_now(body: dict[str, Any], webhook_id: str) -> Response:
-    """Retry all waiting deliveries of a webhook now
+    """Send all waiting deliveries of a webhook now
 
-    After an outage deliveries wait up to 24 hours for their next attempt. They become due now,
-    20,000 at most, without using up their retry schedule. A pause ends, with one of them as its
-    probe. A disabled webhook answers 409.
+    After an outage deliveries wait up to 24 hours for their next attempt, and on a paused webhook
+    for its probe. They become due now, without using up their retry schedule. A pause ends, with
+    one of them as its probe. A job does so, and its `progress` tells what became of them; an open
+    one of this webhook ends. A disabled or held webhook answers 409.
     """
     webhook = ids.parse("whk", webhook_id)
     with transaction() as session:
         return once(
             session,
             202,
-            lambda: {"count": send_now.all_of(session, caller(), webhook, body.get("rate"))},
+            lambda: send_now.all_of(session, caller(), webhook, body.get("rate")),
         )
 
 
@@ -136,7 +138,7 @@ def retry_now(body: dict[str, Any], webhook_id: str) -> Response:
 @blp.response(202, MovedSchema)
 @blp.alt_response(409, "CONFLICT")
 def retry_one_now(webhook_id: str, delivery_id: str) -> Response:
-    """Retry one waiting delivery now
+    """Send one waiting delivery now
 
     It is sent even while the webhook is paused or held. A delivery that waits for no attempt, and a
     disabled webhook, answer 409.
@@ -145,7 +147,7 @@ def retry_one_now(webhook_id: str, delivery_id: str) -> Response:
 
     def bring_forward() -> dict[str, Any]:
         send_now.one(session, caller(), webhook, delivery)
-        return {"count": 1}
+        return {"count": 1, "job_id": None}
 
     with transaction() as session:
         return once(session, 202, bring_forward)

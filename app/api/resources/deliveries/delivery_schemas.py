@@ -69,6 +69,12 @@ class DeliverySchema(AnswerSchema):
     )
     status = fields.Choice(Status)
     replay_of = fields.Id("dlv", allow_none=True)
+    arrived_by_replay = fields.Id(
+        "dlv",
+        allow_none=True,
+        description="The replay that delivered the event first; null: none has, or this delivery "
+        "succeeded itself. Bulk replays leave such deliveries out.",
+    )
     job_id = fields.Id("job", allow_none=True)
     attempt_count = fields.Count(example=2)
     last_attempt = fields.Object(AttemptSummarySchema, allow_none=True)

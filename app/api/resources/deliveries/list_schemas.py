@@ -171,6 +171,12 @@ class FailureGroupSchema(AnswerSchema):
         example="could not connect within <n> s",
     )
     count = fields.Count(example=1250)
+    retrying = fields.Count(
+        description="Of `count`: those that wait for their next attempt. A replay leaves them out."
+    )
+    arrived_by_replay = fields.Count(
+        description="Not in `count`: failures of this kind whose event a replay has delivered."
+    )
     first_at = fields.Time(description="The earliest of the deliveries' last attempts.")
     last_at = fields.Time(description="The latest of the deliveries' last attempts.")
     example_id = fields.Id("dlv", description="The newest delivery of the group.")

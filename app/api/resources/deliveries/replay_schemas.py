@@ -95,9 +95,12 @@ class RetryNowSchema(Schema):
 
 
 class MovedSchema(AnswerSchema):
-    """The number of deliveries that became due."""
+    """The number of deliveries that waited, and the job that sends them; one has no job."""
 
-    count = fields.Count(example=1250)
+    count = fields.Count(
+        description="All that waited for an attempt, the first or a later one.", example=1250
+    )
+    job_id = fields.Id("job", allow_none=True)
 
 
 class LeftOutSchema(AnswerSchema):

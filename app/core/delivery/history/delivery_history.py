@@ -81,10 +81,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Listed:
-    """A delivery with its last attempt, if it has one."""
+    """A delivery with its last attempt, if it has one.
+
+    `arrived_by_replay` is the replay that delivered its event first; None if the delivery did.
+    """
 
     row: Row
     last_attempt: Attempt | None
+    arrived_by_replay: UUID | None = None
 
     @property
     def id(self) -> UUID:
@@ -150,7 +154,48 @@ def find(session: Session, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID 
 def listed(session: Session, tenant_id: UUID, rows: Sequence[Row]) -> list[Listed]:
     """Return rows with the last attempt of each."""
     last = delivery_attempts.last_of(session, tenant_id, [row.id for row in rows])
-    return [Listed(row, last.get(row.id)) for row in rows]
+    behind = [row for row in rows if row.status != Status.SUCCEEDED]
+    arrived = _arrived(session, tenant_id, behind) if behind else {}
+    return [
+        Listed(
+            row,
+            last.get(row.id),
+            arrived.get((row.webhook_id, row.event_id)) if row.status != Status.SUCCEEDED else None,
+        )
+        for row in rows
+    ]
+
+
+# A page has at most 200 events, so each is probed; a webhook without replays costs no probe. A
+# replay is made after its event, which prunes partitions.
+_ARRIVED = """
+SELECT e.webhook_id, e.id, arrived.id
+  FROM unnest(%(webhooks)s::uuid[], %(events)s::uuid[], %(oldest)s::uuid[])
+       AS e (webhook_id, id, oldest_id)
+  JOIN lanes AS l ON l.tenant_id = (SELECT %(tenant)s::uuid) AND l.webhook_id = e.webhook_id
+                 AND l.replays_succeeded > 0
+ CROSS JOIN LATERAL (
+    SELECT r.id FROM deliveries AS r
+     WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = e.webhook_id
+       AND r.kind = 'replay' AND r.event_id = e.id AND r.status = 'succeeded'
+       AND r.id >= e.oldest_id
+     ORDER BY r.finished_at, r.id LIMIT 1) AS arrived
+"""
+
+
+def _arrived(
+    session: Session, tenant_id: UUID, rows: Sequence[Row]
+) -> dict[tuple[UUID, UUID], UUID]:
+    """Return the replay that delivered each event first, by webhook and event."""
+    events = sorted({(row.webhook_id, row.event_id) for row in rows})
+    wanted = {
+        "tenant": tenant_id,
+        "webhooks": [webhook for webhook, _ in events],
+        "events": [event for _, event in events],
+        "oldest": [earliest_id(ids.made_at(event)) for _, event in events],
+    }
+    found = cursor(session).execute(_ARRIVED, wanted).fetchall()
+    return {(webhook, event): replay for webhook, event, replay in found}
 
 
 def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> bytes | None:
@@ -174,6 +219,7 @@ def represent(delivery: Listed) -> dict[str, Any]:
         "sequence": row.sequence,
         "status": row.status,
         "replay_of": _text("dlv", row.replay_of),
+        "arrived_by_replay": _text("dlv", delivery.arrived_by_replay),
         "job_id": _text("job", row.job_id),
         "attempt_count": row.attempts,
         "last_attempt": (

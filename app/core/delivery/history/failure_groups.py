@@ -30,13 +30,19 @@ MOST_GROUPS = 200
 
 @dataclass(frozen=True)
 class Found:
-    """A group and its newest delivery; `outcome` is None for rows from an earlier release."""
+    """A group and its newest delivery; `outcome` is None for rows from an earlier release.
+
+    Of `count`, `retrying` wait for their next attempt. `arrived` are not in `count`: those which
+    failed the same way and whose event a replay has delivered.
+    """
 
     webhook_id: UUID
     failure: int
     outcome: str | None
     status_code: int | None
     count: int
+    retrying: int
+    arrived: int
     first_at: datetime
     last_at: datetime
     example_id: UUID
@@ -63,22 +69,31 @@ _NEWEST = """
 _GROUPS = f"""
 WITH newest AS MATERIALIZED (
     SELECT webhook_id, event_id, id, kind = 'replay' AS is_replay, coalesce(failure, 0) AS failure,
-           outcome, status_code, coalesce(attempted_at, finished_at, created_at) AS at
+           finished_at IS NULL AS retrying, outcome, status_code,
+           coalesce(attempted_at, finished_at, created_at) AS at
       FROM ({{newest}}) AS d ORDER BY d.id DESC LIMIT {{window}} + 1
 ), rows AS MATERIALIZED (
     SELECT * FROM newest ORDER BY id DESC LIMIT {{window}}
-), {later_replays.AGAIN}, counted AS (
-    SELECT webhook_id, id, failure, outcome, status_code, at FROM rows
-     WHERE NOT {later_replays.IS_REPLAYED}
-        OR NOT ({later_replays.has_later("status <> 'cancelled'")})
+), {later_replays.AGAIN}, marked AS (
+    SELECT webhook_id, id, failure, outcome, status_code, retrying, at,
+           NOT {later_replays.IS_REPLAYED}
+           OR NOT ({later_replays.has_later("status <> 'cancelled'")}) AS counts,
+           {later_replays.IS_REPLAYED} AND {later_replays.has("status = 'succeeded'")} AS arrived
+      FROM rows
 ), groups AS (
-    SELECT webhook_id, failure, max(outcome) AS outcome, max(status_code) AS status_code,
-           count(*) AS count, min(at) AS first_at, max(at) AS last_at,
-           max(id::text)::uuid AS example_id
-      FROM counted GROUP BY webhook_id, failure
+    SELECT webhook_id, failure,
+           max(outcome) FILTER (WHERE counts) AS outcome,
+           max(status_code) FILTER (WHERE counts) AS status_code,
+           count(*) FILTER (WHERE counts) AS count,
+           count(*) FILTER (WHERE counts AND retrying) AS retrying,
+           count(*) FILTER (WHERE arrived AND NOT counts) AS arrived,
+           min(at) FILTER (WHERE counts) AS first_at, max(at) FILTER (WHERE counts) AS last_at,
+           max(id::text) FILTER (WHERE counts)::uuid AS example_id
+      FROM marked GROUP BY webhook_id, failure
+    HAVING count(*) FILTER (WHERE counts) > 0
 )
 SELECT (SELECT count(*) FROM newest) AS read, g.webhook_id, g.failure, g.outcome, g.status_code,
-       g.count, g.first_at, g.last_at, g.example_id
+       g.count, g.retrying, g.arrived, g.first_at, g.last_at, g.example_id
   FROM (VALUES (true)) AS always LEFT JOIN groups AS g ON true
  ORDER BY g.count DESC, g.last_at DESC, g.example_id LIMIT {{most}} + 1
 """
@@ -141,6 +156,8 @@ def _represent(found: Found, error: str | None) -> dict[str, Any]:
         "status_code": found.status_code,
         "error": error,
         "count": found.count,
+        "retrying": found.retrying,
+        "arrived_by_replay": found.arrived,
         "first_at": rfc3339(found.first_at),
         "last_at": rfc3339(found.last_at),
         "example_id": ids.text("dlv", found.example_id),

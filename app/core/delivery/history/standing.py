@@ -109,10 +109,10 @@ def _summary(session: Session, tenant_id: UUID, lane: _Lane, delivery: Listed) -
         case Status.FAILED:
             return (
                 f"It failed for good after {_attempts(row.attempts)}, at {ended}"
-                f"{_how(delivery)}; a replay sends it again."
+                f"{_how(delivery)}; {_further(delivery)}."
             )
         case Status.CANCELLED:
-            return f"It was cancelled at {ended}, and a replay sends it."
+            return f"It was cancelled at {ended}; {_further(delivery)}."
         case Status.SENDING:
             return f"Attempt {row.attempts + 1} is under way."
         case Status.RETRYING:
@@ -124,6 +124,12 @@ def _summary(session: Session, tenant_id: UUID, lane: _Lane, delivery: Listed) -
             )
         case Status.PENDING:
             return f"It waits for its first attempt, {_turn(session, tenant_id, row.id, lane)}."
+
+
+def _further(delivery: Listed) -> str:
+    if delivery.arrived_by_replay:
+        return "its event has arrived by a replay"
+    return "a replay sends it again"
 
 
 def _turn(session: Session, tenant_id: UUID, delivery_id: UUID, lane: _Lane) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.api.deliveries.replays.bulk import ALL, dry, fail, made, of, read, start
 from tests.support.callers.api import ApiOf
+from tests.support.callers.making import refused
 from tests.support.callers.sending import TWO_TRIES, Worker, books, history, make_webhook
 
 
@@ -178,3 +179,41 @@ def test_a_job_of_the_release_before_goes_on_where_it_was(
     worker.send(webhook, 200)
     worker.count_again(job)
     assert read(api(), job)["progress"]["succeeded"] == 2
+
+
+def test_a_replay_that_was_stopped_goes_on_telling_what_became_of_what_it_sent(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(api(), worker, webhook, 9)
+    job = start(api(), of(webhook), canary=5)
+    worker.finish(job)
+    worker.send(webhook, 400, TWO_TRIES)
+    worker.count_again(job)
+    found = read(api(), job)
+    assert (found["status"], found["progress"]["waiting"]) == ("cancelled", 5)
+
+    worker.make_due()
+    worker.send(webhook, 400)
+
+    now = read(api(), job)["progress"]
+    assert (now["waiting"], now["retrying"], now["failed_same"]) == (0, 0, 5)
+    (listed,) = api().get("/v1/jobs?kind=bulk_replay").json["data"]
+    assert listed["progress"] == now
+
+
+def test_stopping_resuming_and_retrying_leave_audit_entries(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(api(), worker, webhook, 2)
+    job = start(api(), of(webhook))
+    for verb in ("cancel", "resume"):
+        assert api().post(f"/v1/jobs/{job['id']}/{verb}").status_code == 200
+        refused(api().post(f"/v1/jobs/{job['id']}/{verb}"), 409, "job-state")
+    worker.run("UPDATE jobs SET status = 'dead', finished_at = clock_timestamp()")
+    assert api().post(f"/v1/jobs/{job['id']}/retry").status_code == 200
+
+    entries = [e for e in api().get("/v1/audit").json["data"] if e["target"]["type"] == "job"]
+
+    assert [entry["action"] for entry in entries] == ["job.retry", "job.resume", "job.cancel"]
+    assert {entry["target"]["id"] for entry in entries} == {job["id"]}
+    assert entries[0]["details"] == {"kind": "bulk_replay"}

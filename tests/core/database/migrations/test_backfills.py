@@ -69,6 +69,47 @@ _OPEN_AND_DONE = (
 )
 
 
+def test_what_replays_had_delivered_before_it_was_counted_is_counted(owned: str) -> None:
+    now, failed = ids.new(), ids.new()
+    engine = create_engine(owned)
+    with engine.begin() as connection:
+        upgrade(connection, "0001")
+        partitions.make_partitions(connection, clock.now())
+        connection.execute(text("SET LOCAL app.every_tenant = 'on'"))
+        for statement in _REPLAYED:
+            connection.execute(text(statement), {"now": now, "failed": failed})
+    engine.dispose()
+
+    migrations.migrate(owned, app_url=owned)
+    migrations.migrate(owned, app_url=owned)
+
+    database = Database(owned, application="tests")
+    counts = text("SELECT failed_arrived, cancelled_arrived FROM lanes")
+    with database.across_tenants() as session:
+        assert session.execute(counts).all() == [(1, 1)]
+    database.close()
+
+
+_REPLAYED = (
+    "INSERT INTO tenants (id, name) VALUES (:now, 'before')",
+    """
+    INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets)
+    VALUES (:now, :now, '', 1, 'enabled', '')
+    """,
+    "INSERT INTO lanes (tenant_id, webhook_id, replays_accepted) VALUES (:now, :now, 4)",
+    """
+    INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                            sequence, status, finished_at)
+    SELECT :now, id_beside(:now), :now,
+           CASE row.event WHEN 1 THEN CAST(:now AS uuid) ELSE CAST(:failed AS uuid) END, 'x',
+           row.kind, 1, row.event, row.status, clock_timestamp()
+      FROM (VALUES ('event', 1, 'cancelled'), ('event', 2, 'failed'), ('replay', 1, 'succeeded'),
+                   ('replay', 1, 'succeeded'), ('replay', 2, 'failed'), ('replay', 2, 'succeeded'))
+           AS row (kind, event, status)
+    """,
+)
+
+
 def test_tenants_made_before_chains_had_seals_get_one_at_the_release(owned: str) -> None:
     # The walls bind this role: who forgot them would take the anchored chain's name, too.
     engine = create_engine(owned)

@@ -1,0 +1,64 @@
+"""Jobs as their tenant sees them, and its changes to them: cancel, retry, resume, all audited."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.audit import chain
+from app.core.callers import Caller
+from app.core.jobs import control
+from app.core.replay import bulk_replay, replay_outcome, send_now
+from app.models import Job
+
+# Jobs whose deliveries may end after them.
+_TALLIES: Mapping[str, Callable[[Session, Job], dict[str, int]]] = {
+    bulk_replay.KIND: replay_outcome.tally,
+    send_now.KIND: send_now.tally,
+}
+
+
+def represent(session: Session, job: Job) -> dict[str, Any]:
+    """Return a job's JSON representation, as GET returns it.
+
+    A job that has ended no longer counts: what it left waiting is counted here.
+    """
+    told = control.represent(job)
+    progress = told["progress"] or {}
+    waits = progress.get("waiting") or progress.get("retrying")
+    if job.finished_at is not None and job.kind in _TALLIES and waits:
+        told["progress"] = progress | _TALLIES[job.kind](session, job)
+    return told
+
+
+def cancel(session: Session, caller: Caller, job_id: UUID | None) -> Job:
+    """Cancel an open job; for a bulk replay, also withdraw the replays not sent yet.
+
+    Raises `NotFound`, or `NotResumable` when it has ended or is of a kind that must run to its end.
+    """
+    return _audited(session, caller, bulk_replay.cancel, job_id, "cancel")
+
+
+def retry(session: Session, caller: Caller, job_id: UUID | None) -> Job:
+    """Retry a dead job from its cursor. Raises `NotFound`, or `NotResumable` if not dead."""
+    return _audited(session, caller, control.retry, job_id, "retry")
+
+
+def resume(session: Session, caller: Caller, job_id: UUID | None) -> Job:
+    """Resume a cancelled job. Raises `NotFound`, or `NotResumable` if it was not cancelled."""
+    return _audited(session, caller, control.resume, job_id, "resume")
+
+
+def _audited(
+    session: Session,
+    caller: Caller,
+    verb: Callable[[Session, UUID, UUID | None], Job],
+    job_id: UUID | None,
+    name: str,
+) -> Job:
+    job = verb(session, caller.tenant_id, job_id)
+    target = ("job", ids.text("job", job.id))
+    chain.append_by(session, caller, f"job.{name}", target=target, details={"kind": job.kind})
+    return job

@@ -1,0 +1,202 @@
+"""Pages of deliveries: they offer only what sends something, and count a long past."""
+
+import re
+from typing import Any
+
+import pytest
+
+from app.core.delivery.history.tenant_history import MOST_READ
+from tests.api.deliveries.replays.single import replay
+from tests.support.callers.api import ApiOf
+from tests.support.callers.console import Visitor, hidden
+from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
+
+LIST, GROUPS, OVERVIEW = "/console/deliveries", "/console/deliveries/groups", "/console/overview"
+FAILED = 5_001
+REPLAY, BOX = "/console/replays/new", 'name="ids"'
+
+
+def said(page: str) -> str:
+    """Return what a page says, without its tags."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+def test_what_a_replay_delivered_is_offered_no_second_sending(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], path: str, worker: Worker
+) -> None:
+    make_findings(api(), 2)
+    worker.send(webhook, 500)
+    rows = history(api(), webhook)
+    places = [f"{path}/deliveries/{row['id']}" for row in rows]
+    assert admin.get(LIST).text.count(BOX) == 2
+    for row, place in zip(rows, places, strict=True):
+        assert f'action="{place}/replay"' in admin.get(place).text
+        replay(api(), row)
+        under_way = admin.get(place).text
+        assert "A replay of it is under way" in under_way
+        assert f'action="{place}/replay"' not in under_way
+
+    worker.send(webhook, 200)
+
+    for place in places:
+        page = admin.get(place).text
+        assert "its event has arrived by a replay" in page
+        assert f'action="{place}/replay"' not in page
+    for page in (admin.get(LIST).text, admin.get(f"{LIST}?status=failed").text):
+        assert page.count(">arrived by a replay</a>") == 2
+        assert BOX not in page
+        assert "Replay what is picked" not in page
+        assert "Replay all" not in page
+    assert "Nothing fails" in admin.get(GROUPS).text
+    assert "All 2 that failed have arrived by a replay since." in said(admin.get(path).text)
+    overview = said(admin.get(OVERVIEW).text)
+    assert "All 2 that failed have arrived by a replay since." in overview
+    assert "not replayed" not in overview
+
+
+def test_what_still_retries_is_sent_now_and_not_replayed(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], path: str, worker: Worker
+) -> None:
+    make_findings(api(), 3)
+    worker.send(webhook, None, TWO_TRIES)
+    (group,) = api().get("/v1/deliveries/groups").json["data"]
+    now = f'action="{path}/retry-now"'
+    pages = {
+        name: admin.get(name).text
+        for name in (GROUPS, f"{LIST}?group={group['group']}", f"{LIST}?webhook_id={webhook['id']}")
+    }
+    for name, page in pages.items():
+        assert now in page, name
+        assert "Replay 3" not in page, name
+        assert "Replay this group" not in page, name
+    assert "3 to be tried again" in said(pages[GROUPS])
+    preview = admin.get(f"{REPLAY}?group={group['group']}").text
+    assert "Nothing is left to be sent again" in preview
+    assert now in preview
+
+    make_findings(api(), 2)
+    led = admin.post(f"{path}/retry-now", admin.form(path, f"{path}/retry-now"))
+
+    assert led.status_code == 303
+    page = admin.get(led.headers["Location"]).text
+    assert "5 deliveries that waited go out now" in page
+    assert "Sending of what waits" in page
+    api().patch(f"/v1/webhooks/{webhook['id']}", {"held": True})
+    assert now not in admin.get(path).text
+    assert now not in admin.get(GROUPS).text
+
+
+def test_a_group_of_both_offers_each_for_its_own(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], path: str, worker: Worker
+) -> None:
+    make_findings(api(), 5)
+    worker.send(webhook, None, limit=3)
+    worker.send(webhook, None, TWO_TRIES)
+
+    page = admin.get(GROUPS).text
+
+    assert ">Replay 3…</a>" in page
+    assert "2 to be tried again" in said(page)
+    assert f'action="{path}/retry-now"' in page
+
+
+def test_totals_stand_beside_what_is_read_of_the_newest(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 1)
+    worker.send(webhook, 500)
+    worker.copy("failed", 3_000)
+    worker.run("UPDATE lanes SET events_failed = 3001, next_sequence = 3002")
+
+    in_all = "In all 3,001 have failed since the webhooks began, and 0 of them arrived by a replay."
+    assert (
+        "Of the newest 500 events that failed for good, 500 were not replayed, of one cause. "
+        f"{in_all}"
+    ) in said(admin.get(OVERVIEW).text)
+    groups = said(admin.get(GROUPS).text)
+    assert "In all 3,001 events have failed since their webhooks began" in groups
+
+
+def test_a_stopped_replay_s_page_tells_what_became_of_what_it_sent(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 9)
+    worker.send(webhook, 400)
+    job = api().post(f"/v1/webhooks/{webhook['id']}/replay", {"canary": 5}).json
+    worker.finish(job)
+    worker.send(webhook, 400, TWO_TRIES)
+    worker.count_again(job)
+    place = f"/console/replays/{job['id']}"
+    stopped = admin.get(place).text
+    assert "5 of what was sent wait for an attempt" in said(stopped)
+    assert "data-live" in stopped
+
+    worker.make_due()
+    worker.send(webhook, 400)
+
+    ended = said(admin.get(place).text)
+    assert "wait for an attempt" not in ended
+    assert "Failed as before 5" in ended
+
+
+@pytest.fixture
+def long_past(api: ApiOf, worker: Worker) -> dict[str, Any]:
+    """A webhook with more failures than are counted."""
+    made = make_webhook(api())
+    make_findings(api(), 1)
+    worker.send(made, 500, error="a")
+    worker.copy("failed", FAILED - 1)
+    return made
+
+
+def test_a_preview_says_that_there_is_more_and_all_of_it_is_replayed(
+    admin: Visitor, api: ApiOf, long_past: dict[str, Any]
+) -> None:
+    page = admin.get(f"{REPLAY}?webhook_id={long_past['id']}").text
+
+    assert "<strong>3,000+</strong> events are sent again" in page
+    assert "Replay 3,000+ events</button>" in page
+    fields = hidden(page, REPLAY)
+    led = admin.post(REPLAY, fields)
+    assert led.status_code == 303
+    (job,) = api().get("/v1/jobs?kind=bulk_replay").json["data"]
+    assert job["progress"]["selected"] == FAILED
+    assert job["args"]["as_of"] == fields["as_of"]
+
+
+def test_groups_say_how_many_failures_they_are_of(
+    admin: Visitor, api: ApiOf, long_past: dict[str, Any]
+) -> None:
+    page = admin.get(GROUPS).text
+
+    assert "the newest 3,000 are read" in page
+    assert ">3,000</a>" in page
+    (group,) = api().get("/v1/deliveries/groups").json["data"]
+    assert (group["webhook_id"], group["count"]) == (long_past["id"], FAILED)
+
+
+def test_pages_tell_of_older_failures_where_the_newest_were_replayed(
+    admin: Visitor, api: ApiOf, long_past: dict[str, Any], worker: Worker
+) -> None:
+    failed = api().get("/v1/deliveries?limit=1").json["data"][0]
+    path = f"/v1/webhooks/{long_past['id']}/deliveries/{failed['id']}/replay"
+    assert api().post(path).status_code == 202
+    worker.send(long_past, 200)
+
+    groups = admin.get(GROUPS).text
+    assert "Nothing fails" not in groups
+    assert "older ones are not grouped here" in groups
+    overview = admin.get("/console/overview").text
+    assert "Nothing needs" not in overview
+    assert "older ones may wait" in overview
+
+
+def test_a_list_that_ends_early_leads_on(admin: Visitor, api: ApiOf, worker: Worker) -> None:
+    make_webhook(api())
+    make_findings(api(), 1)
+    worker.copy("pending", MOST_READ)
+
+    page = admin.get("/console/deliveries?status=sending").text
+    assert "No delivery fits" not in page
+    assert "there are older ones to look through" in page
+    assert 'rel="next"' in page
