@@ -19,7 +19,7 @@ from app.core.delivery.disabling import Reason
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
 from app.core.delivery.lanes import concurrency, lane_changes, lane_health, lane_hours
 from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LockedLane
-from app.core.delivery.lanes.lane_health import Health, only_failed_for
+from app.core.delivery.lanes.lane_health import Health, only_failed_since, refusing_since
 from app.core.delivery.retries import Attempted
 from app.database import cursor
 
@@ -37,7 +37,6 @@ class Outcome(Attempted):
     url: str
     kind: str
     claim_no: int
-    number: int
     outcome: str
     dns_ms: float | None = None
     connect_ms: float | None = None
@@ -234,19 +233,20 @@ def _judge_endpoint(
 ) -> None:
     """Note whether the webhook is to be disabled, or its owner to be warned.
 
-    A failing endpoint is disabled only when a delivery has used up its retry schedule or is older
-    than the schedule lasts, never by a delivery's first attempts.
+    A webhook is disabled only when a delivery has used up its retry schedule or is older than the
+    schedule lasts, never by a delivery's first attempts.
     """
     key = (state.tenant_id, state.webhook_id)
     if any(each.verdict.gone for each in outcomes):
         recorded.to_disable[key] = Reason("gone", state.url)
     if not outcomes or key in recorded.to_disable:
         return
-    failing = Reason("failing", state.url, health.failing_since)
     at = outcomes[-1].ended_at
-    if only_failed_for(health, disable_after, at) and any(
-        each.verdict.schedule_over for each in outcomes
-    ):
-        recorded.to_disable[key] = failing
-    elif health.warned_at is None and only_failed_for(health, disable_after / 2, at):
-        recorded.to_warn[key] = failing
+    since = only_failed_since(health, at)
+    if since is None:
+        return
+    reason = Reason("refusing" if refusing_since(health, at) else "failing", state.url, since)
+    if at - since >= disable_after and any(each.verdict.schedule_over for each in outcomes):
+        recorded.to_disable[key] = reason
+    elif health.warned_at is None and at - since >= disable_after / 2:
+        recorded.to_warn[key] = reason

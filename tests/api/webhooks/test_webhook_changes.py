@@ -123,9 +123,12 @@ def test_another_url_ends_a_pause_and_must_prove_itself(api: ApiOf, worker: Work
     changed = api().patch(f"/v1/webhooks/{webhook['id']}", {"url": URL + "/new"}).json
 
     assert changed["health"] == {
+        "state": "ok",
         "consecutive_failures": 0,
         "paused_until": None,
         "failing_since": None,
+        "refusing_since": None,
+        "refused_status": None,
         "last_success_at": None,
         "slow": False,
         "concurrency": {"now": 0, "allowed": 2},

@@ -17,6 +17,7 @@ MOST = 16
 
 def attempt(verdict: Verdict, status_code: int | None, total_ms: float | None = 5.0) -> Attempted:
     return Attempted(
+        number=1,
         verdict=verdict,
         probe=False,
         started_at=NOW,

@@ -33,8 +33,6 @@ class Lane:
     held: bool
     paused_until: datetime | None
     pause_level: int
-    consecutive_failures: int
-    failing_since: datetime | None
     slow_at: datetime | None
     concurrency: int
     latency_ms: float | None
@@ -71,7 +69,7 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_secr
        EXISTS (SELECT FROM tenants AS t
                 WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS suspended,
        l.held_since IS NOT NULL AS held,
-       l.paused_until, l.pause_level, l.consecutive_failures, l.failing_since, l.slow_at,
+       l.paused_until, l.pause_level, l.slow_at,
        l.concurrency, l.latency_ms
   FROM lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
  WHERE l.tenant_id = %s AND l.webhook_id = %s
