@@ -60,7 +60,7 @@ class Lane(Base):
         ARRAY(DateTime(timezone=True)), server_default=text("'{}'")
     )
     warned_at: Mapped[datetime | None]
-    concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("2"))
+    concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
     halved_at: Mapped[datetime | None]
     latency_ms: Mapped[float | None]
     recovering: Mapped[SmallCount]

@@ -1,4 +1,4 @@
-"""What was sent to a webhook since its last success, which tells whether its receiver refuses."""
+"""What was sent to a webhook since its last success; a new webhook begins with one POST."""
 
 from alembic import op
 
@@ -15,7 +15,8 @@ ALTER TABLE lanes
     ADD COLUMN IF NOT EXISTS unsuccessful_since timestamptz,
     ADD COLUMN IF NOT EXISTS unsuccessful_attempts bigint NOT NULL DEFAULT 0,
     ADD COLUMN IF NOT EXISTS unsuccessful_deliveries bigint NOT NULL DEFAULT 0,
-    ADD COLUMN IF NOT EXISTS refused_status smallint;
+    ADD COLUMN IF NOT EXISTS refused_status smallint,
+    ALTER COLUMN concurrency SET DEFAULT 1;
 """
 
 

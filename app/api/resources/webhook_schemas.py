@@ -89,7 +89,7 @@ class ConcurrencySchema(AnswerSchema):
         1,
         MOST_IN_FLIGHT,
         description="How many may be in flight: `max_in_flight` unless the receiver was "
-        "overloaded. A new webhook begins with 2, and gets 2 more with each 2xx (slow start). "
+        "overloaded. A new webhook begins with 1, and gets 2 more with each 2xx (slow start). "
         "A timeout, a failed connection, or an answer of 429, 502, 503 or 504 halves it, to 1 "
         "at least; from then on it grows by 1 with each batch of 2xx (AIMD). Another URL "
         "begins anew. Fewer are in flight if fewer deliveries wait, or while other slow "

@@ -40,7 +40,7 @@ def test_what_is_left_out_gets_its_default(api: ApiOf) -> None:
         "refused_status": None,
         "last_success_at": None,
         "slow": False,
-        "concurrency": {"now": 0, "allowed": 2},
+        "concurrency": {"now": 0, "allowed": 1},
     }
 
 

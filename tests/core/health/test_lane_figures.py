@@ -53,7 +53,7 @@ def test_a_lane_counts_in_the_state_that_it_is_in(
     seen = states()
     assert tuple(seen) == STATES
     assert {name: each.lanes for name, each in seen.items() if each.lanes} == {state: 1}
-    assert (seen[state].open, seen[state].concurrency) == (3, 2)
+    assert (seen[state].open, seen[state].concurrency) == (3, 1)
     assert AN_HOUR <= seen[state].lag < 2 * AN_HOUR
 
 

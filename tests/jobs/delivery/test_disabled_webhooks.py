@@ -9,10 +9,9 @@ from sqlalchemy import Engine, text
 
 from app import clock, ids
 from app.core.delivery import cancelling
-from app.core.delivery.history.delivery_filters import Status
 from app.core.delivery.lanes import lanes
 from app.core.replay import bulk_replay
-from app.core.replay.replay_selection import Wanted
+from app.core.replay.replay_selection import Status, Wanted
 from app.errors import Conflict
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World

@@ -5,6 +5,7 @@ a sequence, one holder per slot, one probe per pause. `lanes.due_at` is computed
 turn ends, and lowered when a row becomes due.
 """
 
+import enum
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -16,6 +17,14 @@ from app.core.delivery.lanes import recovery
 from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
+
+
+class Kind(enum.Enum):
+    """What is known of a lane's receiver: it answered and is not slow, nothing yet, or is slow."""
+
+    QUICK = "quick"
+    UNTRIED = "untried"
+    SLOW = "slow"
 
 
 @dataclass(frozen=True)
@@ -48,9 +57,11 @@ class Lane:
         return self.slow_at is not None
 
     @property
-    def quick(self) -> bool:
-        """Whether the receiver has answered before, and is not slow."""
-        return self.latency_ms is not None and not self.slow
+    def kind(self) -> Kind:
+        """What is known of its receiver."""
+        if self.slow:
+            return Kind.SLOW
+        return Kind.UNTRIED if self.latency_ms is None else Kind.QUICK
 
     @property
     def paused(self) -> bool:
