@@ -57,11 +57,15 @@ class Lane(Base):
     failing_since: Mapped[datetime | None]
     last_success_at: Mapped[datetime | None]
     slow_at: Mapped[datetime | None]
+    unsuccessful_since: Mapped[datetime | None]
+    unsuccessful_attempts: Mapped[Count]
+    unsuccessful_deliveries: Mapped[Count]
+    refused_status: Mapped[int | None] = mapped_column(SmallInteger)
     last_failures: Mapped[list[datetime]] = mapped_column(
         ARRAY(DateTime(timezone=True)), server_default=text("'{}'")
     )
     warned_at: Mapped[datetime | None]
-    concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("2"))
+    concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
     halved_at: Mapped[datetime | None]
     latency_ms: Mapped[float | None]
     recovering: Mapped[SmallCount]

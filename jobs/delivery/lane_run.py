@@ -135,7 +135,7 @@ class LaneRun:
 
     def _enter(self, session: Tx, lane: Lane) -> SlotReader | None:
         """Take a permit and start to take a slot; its result arrives with the claim's."""
-        self._permit = self._runtime.bulkhead.acquire(*self._key, quick=lane.quick)
+        self._permit = self._runtime.bulkhead.acquire(*self._key, lane.kind)
         if self._permit is None:
             self._result = "no_room"
             self._yields = lane.slow

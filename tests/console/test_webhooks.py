@@ -154,3 +154,18 @@ def test_a_check_of_the_receiver_begins_and_is_watched(admin: Visitor, path: str
     shown = admin.get(begun.headers["Location"])
     assert 'data-live="watch"' in shown.text
     assert "0 of 5 requests are out." in shown.text
+
+
+def test_a_receiver_that_refuses_everything_is_red_wherever_webhooks_are_shown(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], path: str, worker: Worker
+) -> None:
+    make_findings(api(), 10)
+    worker.send(webhook, 401)
+    overview = admin.get("/console/overview").text
+    assert '<li class="grave"><span><bdi>Incident room has refused everything since' in overview
+    assert "(HTTP 401)." in overview
+    assert "no webhook fails" not in overview
+    for place in ("/console/webhooks", path):
+        page = admin.get(place).text
+        assert '<span class="status refusing">refusing</span>' in page
+        assert "HTTP 401" in page

@@ -12,9 +12,10 @@ from app.api.http.requests import fields
 from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.delivery import accounting, request_headers
 from app.core.delivery.event_types import EventType
+from app.core.delivery.lanes.lane_health import REFUSED_DELIVERIES, REFUSED_FOR
 from app.core.webhooks.webhook_changes import Status
 from app.core.webhooks.webhook_targets import HIDDEN
-from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT
+from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, State
 from app.lib.outbound.addresses import MAX_URL_LENGTH
 
 MOST_IN_FLIGHT = 64
@@ -145,7 +146,7 @@ class ConcurrencySchema(AnswerSchema):
         1,
         MOST_IN_FLIGHT,
         description="How many may be in flight: `max_in_flight` unless the receiver was "
-        "overloaded. A new webhook begins with 2, and gets 2 more with each 2xx (slow start). "
+        "overloaded. A new webhook begins with 1, and gets 2 more with each 2xx (slow start). "
         "A timeout, a failed connection, or an answer of 429, 502, 503 or 504 halves it, to 1 "
         "at least; from then on it grows by 1 with each batch of 2xx (AIMD). Another URL "
         "begins anew. Fewer are in flight if fewer deliveries wait, or while other slow "
@@ -156,6 +157,11 @@ class ConcurrencySchema(AnswerSchema):
 class LaneHealthSchema(AnswerSchema):
     """The recent health of the webhook's deliveries."""
 
+    state = fields.Choice(
+        State,
+        description="Of what applies, the last: `ok`; `slow`; `refusing` (`refusing_since`); "
+        "`failing` (`failing_since`); `paused` until `paused_until`; `held`; `disabled`.",
+    )
     consecutive_failures = fields.Count()
     paused_until = fields.Time(
         allow_none=True, description="When the next probe goes out; null: it is not paused."
@@ -164,6 +170,17 @@ class LaneHealthSchema(AnswerSchema):
         allow_none=True,
         description="When the endpoint failed first (no connection, TLS, timeout, 429, 5xx)"
         " and has only failed since; null: it is not failing.",
+    )
+    refusing_since = fields.Time(
+        allow_none=True,
+        description="Since when the receiver has accepted nothing, although it answers: none of "
+        f"the last {REFUSED_DELIVERIES} different deliveries got a 2xx; where it never gave one, "
+        f"for {REFUSED_FOR.total_seconds() / 60:.0f} minutes. Null: it does not refuse. A delivery "
+        "that is refused among others that arrive changes nothing. After `DISABLE_AFTER_DAYS` the "
+        "webhook is disabled; the first 2xx ends it, and what waits comes forward.",
+    )
+    refused_status = fields.Integer(
+        100, 599, allow_none=True, description="The status by which it refused last; else null."
     )
     last_success_at = fields.Time(allow_none=True)
     slow = fields.Boolean(
@@ -185,7 +202,9 @@ class WebhookSchema(AnswerSchema):
     max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
     status = fields.Choice(Status)
     disabled_reason = fields.Text(
-        20, allow_none=True, description="`requested`, `gone` (the receiver said 410) or `failing`."
+        20,
+        allow_none=True,
+        description="`requested`, `gone` (the receiver said 410), `failing` or `refusing`.",
     )
     held = fields.Boolean(metadata=_HELD)
     held_since = fields.Time(allow_none=True)

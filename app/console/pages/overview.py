@@ -21,6 +21,7 @@ from app.core.delivery.history.delivery_filters import Status, TenantFilters
 from app.core.digests import history
 from app.core.jobs import control as job_control
 from app.core.verification import alerts
+from app.core.webhooks.webhooks import State
 from app.database import database_now
 from app.errors import Invalid
 
@@ -94,7 +95,8 @@ def _needs(session: Session, missing: dict[str, str], books: dict[str, Any]) -> 
         if trouble:
             name = webhook["description"] or webhook["url"]
             place = url_for("console.webhooks.show", webhook_id=webhook["id"])
-            yield Need(f"{name} {trouble}", "Look at it", place)
+            grave = webhook["health"]["state"] == State.REFUSING
+            yield Need(f"{name} {trouble}", "Look at it", place, grave)
     dead = len(
         job_control.find(
             session, caller().tenant_id, before=None, limit=_MOST_DEAD + 1, status="dead"
@@ -149,17 +151,22 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
 
 
 def _trouble(webhook: dict[str, Any]) -> str | None:
-    """Return the sentence on why nothing is sent to a webhook; None if it is sent to."""
+    """Return the sentence on why nothing arrives at a webhook; None if nothing is known of that."""
     lane = webhook["health"]
-    if webhook["status"] == "disabled":
-        return f"is disabled and is sent nothing ({webhook['disabled_reason']})."
-    if webhook["held"]:
-        return "is held: what is accepted waits until it is released."
-    if lane["paused_until"]:
-        return f"is paused after {lane['consecutive_failures']:,} failures in a row."
-    if lane["failing_since"]:
-        return f"has been failing since {rendering.words(lane['failing_since'])}."
-    return None
+    match State(lane["state"]):
+        case State.DISABLED:
+            return f"is disabled and is sent nothing ({webhook['disabled_reason']})."
+        case State.HELD:
+            return "is held: what is accepted waits until it is released."
+        case State.PAUSED:
+            return f"is paused after {lane['consecutive_failures']:,} failures in a row."
+        case State.FAILING:
+            return f"has been failing since {rendering.words(lane['failing_since'])}."
+        case State.REFUSING:
+            since = rendering.words(lane["refusing_since"])
+            return f"has refused everything since {since} (HTTP {lane['refused_status']})."
+        case State.OK | State.SLOW:
+            return None
 
 
 def _traffic(session: Session, args: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,8 +1,10 @@
 """Cancels a webhook's open deliveries, in batches, when it is disabled or deleted."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from psycopg.rows import scalar_row
+from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes import lanes
 from app.database import Tx, cursor
@@ -79,6 +81,43 @@ def cancel(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     found = _count_open(session, tenant_id, webhook_id)
     cancel_some(session, tenant_id, webhook_id)
     return found
+
+
+_ARRIVED = """
+WITH arrived AS (
+    UPDATE deliveries AS d SET status = 'succeeded', finished_at = clock_timestamp()
+      FROM unnest(%(tenants)s::uuid[], %(deliveries)s::uuid[]) AS sent (tenant_id, id)
+     WHERE d.tenant_id = sent.tenant_id AND d.id = sent.id AND d.status = 'cancelled'
+    RETURNING d.tenant_id, d.webhook_id, d.kind
+), totals AS (
+    SELECT tenant_id, webhook_id,
+           count(*) FILTER (WHERE kind = 'event') AS events,
+           count(*) FILTER (WHERE kind = 'replay') AS replays,
+           count(*) FILTER (WHERE kind = 'test') AS tests
+      FROM arrived GROUP BY tenant_id, webhook_id
+), hours AS (
+    INSERT INTO delivery_hours AS h (tenant_id, webhook_id, at, succeeded)
+    SELECT tenant_id, webhook_id, date_trunc('hour', clock_timestamp(), 'UTC'), count(*)
+      FROM arrived GROUP BY tenant_id, webhook_id
+    ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE
+       SET succeeded = h.succeeded + excluded.succeeded
+)
+UPDATE lanes AS l SET events_cancelled = l.events_cancelled - totals.events,
+                      replays_cancelled = l.replays_cancelled - totals.replays,
+                      tests_cancelled = l.tests_cancelled - totals.tests
+  FROM totals
+ WHERE l.tenant_id = totals.tenant_id AND l.webhook_id = totals.webhook_id
+"""
+
+
+def undo(session: Session, arrived: Sequence[tuple[UUID, UUID]]) -> None:
+    """Make cancelled deliveries, as (tenant id, id), succeeded: they arrived all the same.
+
+    They were in flight when their webhook, whose lane is locked, was disabled or deleted. Takes
+    them out of the lane's cancelled ones; the caller adds them to those that succeeded.
+    """
+    wanted = {"tenants": [each[0] for each in arrived], "deliveries": [each[1] for each in arrived]}
+    cursor(session).execute(_ARRIVED, wanted)
 
 
 _OPEN = """

@@ -17,14 +17,15 @@ from app.core.callers import SYSTEM
 from app.core.delivery import cancelling, events
 from app.core.delivery.event_types import EventType
 from app.core.delivery.events import NewEvent
-from app.core.delivery.lanes import lanes
-from app.core.delivery.lanes.lanes import Lane
+from app.core.delivery.lanes import lane_changes
+from app.core.delivery.lanes.lane_changes import LockedLane
 from app.database import cursor, database_now
 from app.models import Webhook
 
 REASONS = {
     "gone": "The receiver answered 410 Gone.",
     "failing": "Its endpoint has failed every attempt for days.",
+    "refusing": "Its receiver has accepted nothing for days: it refused what was sent.",
 }
 WARNING = (
     "The endpoint has failed every attempt since failing_since. If that goes on until "
@@ -34,11 +35,14 @@ WARNING = (
 
 @dataclass(frozen=True)
 class Reason:
-    """The reason to disable a webhook: a key of `REASONS`, the lane's receiver, when it failed."""
+    """The reason to disable a webhook: a key of `REASONS`, the receiver, since when nothing arrives.
+
+    `receiver_since` is the lane's: when its URL or headers were set last.
+    """
 
     code: str
     receiver_since: datetime | None
-    failing_since: datetime | None = None
+    since: datetime | None = None
 
 
 def warn(
@@ -53,17 +57,20 @@ def warn(
     Returns False when it was emitted already, or the reason no longer holds.
     """
     lane = _lane_of(session, tenant_id, webhook_id, reason)
-    if lane is None or lane.failing_since is None:
+    if lane is None or reason.since is None:
         return False
+    health, refuses = lane.health, reason.code == "refusing"
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
     if cursor(session).execute(_WARNED, wanted).rowcount == 0:
         return False
     data = {
         "webhook_id": ids.text("whk", webhook_id),
         "detail": WARNING,
-        "failing_since": rfc3339(lane.failing_since),
-        "failed_attempts": lane.consecutive_failures,
-        "disabled_from": rfc3339(lane.failing_since + disable_after),
+        "failing_since": rfc3339(reason.since),
+        "refusing_since": rfc3339(reason.since) if refuses else None,
+        "status_code": health.refused_status if refuses else None,
+        "failed_attempts": health.unsuccessful_attempts if refuses else health.consecutive_failures,
+        "disabled_from": rfc3339(reason.since + disable_after),
     }
     event = NewEvent(EventType.WEBHOOK_FAILING.value, data, lane.now)
     events.emit(session, tenant_id, [event], not_to=webhook_id)
@@ -78,15 +85,17 @@ UPDATE lanes AS l SET warned_at = clock_timestamp() FROM webhooks AS w
 """
 
 
-def _lane_of(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> Lane | None:
+def _lane_of(
+    session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason
+) -> LockedLane | None:
     """Return the lane, locked; None when its URL has changed or it has succeeded since."""
     # Lock order: the lane before the webhook, as everywhere.
-    lane = lanes.load(session, tenant_id, webhook_id)
+    key = (tenant_id, webhook_id)
+    lane = lane_changes.lock(session, [key]).get(key)
     if lane is None or lane.receiver_since != reason.receiver_since:
         return None
-    if reason.failing_since is not None and lane.failing_since != reason.failing_since:
-        return None
-    return lane
+    runs = (None, lane.health.failing_since, lane.health.unsuccessful_since)
+    return lane if reason.since in runs else None
 
 
 def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> bool:

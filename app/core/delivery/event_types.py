@@ -131,14 +131,23 @@ _TEST = Entry(
 )
 
 _FAILING = Entry(
-    "Every attempt at a webhook's endpoint has failed for half of the time after which the webhook "
-    "is disabled: it could not be reached, timed out, or answered 429 or 5xx. Sent once to the "
-    "tenant's other webhooks.",
+    "A webhook's receiver has accepted nothing for half of the time after which the webhook is "
+    "disabled: it could not be reached, timed out, answered 429 or 5xx, or refused whatever was "
+    "sent (3xx, 4xx). Sent once to the tenant's other webhooks.",
     _object(
         {
             "webhook_id": ids.json_schema("whk"),
             "detail": _TEXT,
             "failing_since": _TIME,
+            "refusing_since": {
+                **_TIME,
+                "type": ["string", "null"],
+                "description": "The same time if the receiver answers and refuses; else null.",
+            },
+            "status_code": {
+                "type": ["integer", "null"],
+                "description": "The status by which it refused last; null unless it refuses.",
+            },
             "failed_attempts": _COUNT,
             "disabled_from": {
                 **_TIME,
@@ -151,18 +160,20 @@ _FAILING = Entry(
         "detail": "The endpoint has failed every attempt since failing_since. If that goes on "
         "until disabled_from, the webhook is disabled and what it has open is cancelled.",
         "failing_since": "2026-01-29T00:00:00.123456Z",
+        "refusing_since": "2026-01-29T00:00:00.123456Z",
+        "status_code": 401,
         "failed_attempts": 231,
         "disabled_from": "2026-02-03T00:00:00.123456Z",
     },
 )
 
 _DISABLED = Entry(
-    "A webhook was disabled because its receiver answered 410 Gone, or every attempt had "
-    "failed for days. Sent to the tenant's other webhooks.",
+    "A webhook was disabled because its receiver answered 410 Gone, or had accepted nothing for "
+    "days. Sent to the tenant's other webhooks.",
     _object(
         {
             "webhook_id": ids.json_schema("whk"),
-            "reason": {"enum": ["gone", "failing"]},
+            "reason": {"enum": ["gone", "failing", "refusing"]},
             "detail": _TEXT,
             "cancelled_deliveries": _COUNT,
             "disabled_at": _TIME,

@@ -14,13 +14,13 @@ from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery import failures
+from app.core.delivery import cancelling, failures
 from app.core.delivery.disabling import Reason
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
 from app.core.delivery.lanes import concurrency, lane_changes, lane_health, lane_hours
 from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LockedLane
-from app.core.delivery.lanes.lane_health import Health, only_failed_for
-from app.core.delivery.retries import Attempted
+from app.core.delivery.lanes.lane_health import Health, only_failed_since, refusing_since
+from app.core.delivery.retries import Attempted, Blame
 from app.database import cursor
 
 # A delivery and the claim under which it was sent: after a takeover one batch may have both claims.
@@ -37,7 +37,6 @@ class Outcome(Attempted):
     receiver_since: datetime | None
     kind: str
     claim_no: int
-    number: int
     outcome: str
     dns_ms: float | None = None
     connect_ms: float | None = None
@@ -77,7 +76,8 @@ def record(
     """Write outcomes of attempts, in a session that sees all tenants.
 
     `slow` names lanes with a POST in flight for over a second. An outcome whose claim was taken
-    over changes nothing; that of a delivery cancelled meanwhile is kept as history.
+    over changes nothing. That of a delivery cancelled meanwhile is kept as history, and one that
+    arrived is succeeded.
     """
     by_lane: dict[LaneKey, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
@@ -188,7 +188,25 @@ def _write(
         for each in outcomes
     ]
     written = cursor(session, class_row(_Done)).execute(_WRITE, columns).fetchall()
-    return {(each.id, each.claim_no): each for each in written}
+    done = {(each.id, each.claim_no): each for each in written}
+    _undo_cancelling(session, outcomes, done)
+    return done
+
+
+def _undo_cancelling(
+    session: Session, outcomes: Sequence[Outcome], done: dict[_Claim, _Done]
+) -> None:
+    """Have what arrived although it was cancelled meanwhile be succeeded; few ever are."""
+    arrived = [
+        each
+        for each in outcomes
+        if each.verdict.blame is Blame.NOBODY
+        and _claim(each) in done
+        and done[_claim(each)].status == "cancelled"
+    ]
+    if arrived:
+        cancelling.undo(session, [(each.tenant_id, each.delivery_id) for each in arrived])
+        done |= {_claim(each): replace(done[_claim(each)], status="succeeded") for each in arrived}
 
 
 def _binds(outcome: Outcome, lane: LockedLane | None) -> bool:
@@ -240,19 +258,21 @@ def _judge_endpoint(
 ) -> None:
     """Note whether the webhook is to be disabled, or its owner to be warned.
 
-    A failing endpoint is disabled only when a delivery has used up its retry schedule or is older
-    than the schedule lasts, never by a delivery's first attempts.
+    A webhook is disabled only when a delivery has used up its retry schedule or is older than the
+    schedule lasts, never by a delivery's first attempts.
     """
     key = (state.tenant_id, state.webhook_id)
     if any(each.verdict.gone for each in outcomes):
         recorded.to_disable[key] = Reason("gone", state.receiver_since)
     if not outcomes or key in recorded.to_disable:
         return
-    failing = Reason("failing", state.receiver_since, health.failing_since)
     at = outcomes[-1].ended_at
-    if only_failed_for(health, disable_after, at) and any(
-        each.verdict.schedule_over for each in outcomes
-    ):
-        recorded.to_disable[key] = failing
-    elif health.warned_at is None and only_failed_for(health, disable_after / 2, at):
-        recorded.to_warn[key] = failing
+    since = only_failed_since(health, at)
+    if since is None:
+        return
+    code = "refusing" if refusing_since(health, at) else "failing"
+    reason = Reason(code, state.receiver_since, since)
+    if at - since >= disable_after and any(each.verdict.schedule_over for each in outcomes):
+        recorded.to_disable[key] = reason
+    elif health.warned_at is None and at - since >= disable_after / 2:
+        recorded.to_warn[key] = reason

@@ -53,10 +53,12 @@ class Verdict:
 class Attempted:
     """A finished attempt and its verdict; times are the database's.
 
-    `probe`: it was the probe of a pause. `status_code` is None without a response.
+    `number` counts the delivery's attempts from 1. `probe`: it was the probe of a pause.
+    `status_code` is None without a response.
     """
 
     verdict: Verdict
+    number: int
     probe: bool
     started_at: datetime
     ended_at: datetime

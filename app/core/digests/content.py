@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery.lanes.lane_health import FAILURES_BEFORE_PAUSE
+from app.core.delivery.lanes.lane_health import FAILURES_BEFORE_PAUSE, REFUSES
 from app.core.findings import Severity
 from app.database import cursor
 from app.lib.text_sanitizer import one_line
@@ -117,13 +117,14 @@ SELECT id, severity, rule, left(title, 1000) AS title, left(principal, 1000) AS 
  ORDER BY {_RANK}, id LIMIT %(most)s
 """
 
-_WEBHOOKS = """
-SELECT w.id, w.url, w.status, w.disabled_reason, l.consecutive_failures, l.failing_since
+_WEBHOOKS = f"""
+SELECT w.id, w.url, w.status, w.disabled_reason, l.failing_since, l.refused_status,
+       CASE WHEN {REFUSES} THEN l.unsuccessful_since END AS refusing_since
   FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id AND l.webhook_id = w.id
  WHERE w.tenant_id = %s AND w.deleted_at IS NULL
    AND ((w.status = 'disabled' AND w.disabled_reason <> 'requested')
-        OR (w.status = 'enabled' AND l.failing_since IS NOT NULL
-            AND (l.consecutive_failures >= %s OR l.paused_until > clock_timestamp())))
+        OR (w.status = 'enabled' AND ({REFUSES} OR l.failing_since IS NOT NULL
+            AND (l.consecutive_failures >= %s OR l.paused_until > clock_timestamp()))))
  ORDER BY w.status, w.id LIMIT %s
 """
 
@@ -208,6 +209,13 @@ def _origin(url: str) -> str:
 
 def _what(row: Mapping[str, Any]) -> str:
     if row["status"] == "enabled":
+        if row["refusing_since"]:
+            since = f"{row['refusing_since'].astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+            return f"has refused everything since {since}, last with HTTP {row['refused_status']}"
         return f"failing since {row['failing_since'].astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    reasons = {"gone": "its receiver answered 410 Gone", "failing": "it had only failed for days"}
+    reasons = {
+        "gone": "its receiver answered 410 Gone",
+        "failing": "it had only failed for days",
+        "refusing": "its receiver had accepted nothing for days",
+    }
     return f"disabled, because {reasons.get(row['disabled_reason'], row['disabled_reason'])}"

@@ -9,10 +9,11 @@ from uuid import UUID
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
+from app.core.delivery.lanes.lane_health import REFUSES
 from app.database import cursor
 
 # The state of a lane is the first that applies.
-STATES = ("suspended", "held", "paused", "recovering", "slow", "ready")
+STATES = ("suspended", "held", "paused", "refusing", "recovering", "slow", "ready")
 # Most webhooks named in metrics: each is a time series.
 WORST = 20
 
@@ -22,8 +23,8 @@ class LaneFigures:
     """The lanes of enabled webhooks in one state.
 
     `lag` is the age in seconds of the oldest state of a lane with open deliveries: since it is
-    held, failing, recovering or due. `concurrency` is the sum of their limits of POSTs in flight,
-    `open` the number of open numbered deliveries.
+    held, failing, refusing, recovering or due. `concurrency` is the sum of their limits of POSTs in
+    flight, `open` the number of open numbered deliveries.
     """
 
     state: str
@@ -35,7 +36,7 @@ class LaneFigures:
 
 @dataclass(frozen=True)
 class FailingWebhook:
-    """A webhook whose receiver failed `failures` times in a row."""
+    """A webhook whose receiver failed, or refuses and refused, `failures` times in a row."""
 
     tenant_id: UUID
     webhook_id: UUID
@@ -43,19 +44,21 @@ class FailingWebhook:
 
 
 # MATERIALIZED makes the planner group by hashing; otherwise it would sort every lane.
-_STATES = """
+_STATES = f"""
 WITH present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), lane AS MATERIALIZED (
     SELECT CASE WHEN t.suspended_at IS NOT NULL THEN 'suspended'
                 WHEN l.held_since IS NOT NULL THEN 'held'
                 WHEN l.paused_until > present.now THEN 'paused'
+                WHEN {REFUSES} THEN 'refusing'
                 WHEN l.recovering > 0 THEN 'recovering'
                 WHEN l.slow_at IS NOT NULL THEN 'slow'
                 ELSE 'ready' END AS state,
            CASE WHEN t.suspended_at IS NOT NULL THEN t.suspended_at
                 WHEN l.held_since IS NOT NULL THEN l.held_since
                 WHEN l.paused_until > present.now THEN l.failing_since
+                WHEN {REFUSES} THEN l.unsuccessful_since
                 WHEN l.recovering > 0 THEN l.recovering_since
                 ELSE l.due_at END AS since,
            l.events_open + l.replays_open + l.tests_open AS open,
@@ -72,11 +75,14 @@ SELECT state, count(*) AS lanes, sum(concurrency) AS concurrency, sum(open)::big
            AS lag
   FROM lane GROUP BY state
 """
-_WORST = """
-SELECT l.tenant_id, l.webhook_id, l.consecutive_failures AS failures
+_WORST = f"""
+SELECT l.tenant_id, l.webhook_id, counted.failures
   FROM lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
- WHERE l.consecutive_failures > 0 AND w.status = 'enabled' AND w.deleted_at IS NULL
- ORDER BY l.consecutive_failures DESC, l.failing_since, l.webhook_id LIMIT %s
+ CROSS JOIN LATERAL (
+    SELECT CASE WHEN {REFUSES} THEN l.unsuccessful_attempts
+                ELSE l.consecutive_failures END AS failures) AS counted
+ WHERE counted.failures > 0 AND w.status = 'enabled' AND w.deleted_at IS NULL
+ ORDER BY counted.failures DESC, l.unsuccessful_since, l.webhook_id LIMIT %s
 """
 
 

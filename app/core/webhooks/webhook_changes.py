@@ -68,6 +68,8 @@ _START_ANEW = """
 UPDATE lanes
    SET paused_until = NULL, pause_level = 0, consecutive_failures = 0, failing_since = NULL,
        last_failures = DEFAULT, warned_at = NULL, slow_at = NULL,
+       unsuccessful_since = NULL, unsuccessful_attempts = DEFAULT,
+       unsuccessful_deliveries = DEFAULT, refused_status = NULL,
        concurrency = DEFAULT, halved_at = NULL, latency_ms = NULL,
        recovering = CASE WHEN %(other)s THEN 1 ELSE 0 END, recovered_through = NULL,
        recovering_since = CASE WHEN %(other)s THEN clock_timestamp() END,

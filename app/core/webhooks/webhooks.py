@@ -4,6 +4,7 @@ A webhook is two rows: its settings, and its lane, which workers lock. Every wri
 the lane first, so no deadlock arises. Deletion is soft: the delivery history stays readable.
 """
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core.callers import Caller, Role
 from app.core.delivery import cancelling
-from app.core.delivery.lanes import lane_slots, lanes
+from app.core.delivery.lanes import lane_health, lane_slots, lanes
 from app.core.webhooks import webhook_changes, webhook_secrets, webhook_targets
 from app.core.webhooks.webhook_changes import Status
 from app.core.webhooks.webhook_secrets import Secret
@@ -34,6 +35,18 @@ MOST_WEBHOOKS = 100
 DEFAULT_MAX_IN_FLIGHT = 4
 # Each secret in force adds 120 bytes of signature headers to every delivery.
 MOST_SECRETS = 20
+
+
+class State(enum.StrEnum):
+    """How a webhook fares: of those that apply the last."""
+
+    OK = "ok"
+    SLOW = "slow"
+    REFUSING = "refusing"
+    FAILING = "failing"
+    PAUSED = "paused"
+    HELD = "held"
+    DISABLED = "disabled"
 
 
 @dataclass(frozen=True)
@@ -298,10 +311,23 @@ def _shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> 
 def _health(watched: Watched) -> dict[str, Any]:
     lane = watched.lane
     paused = lane.paused_until is not None and lane.paused_until > watched.now
+    refusing_since = lane_health.refusing_since(lane, watched.now)
+    applies = {
+        State.OK: True,
+        State.SLOW: lane.slow_at is not None,
+        State.REFUSING: refusing_since is not None,
+        State.FAILING: lane.failing_since is not None,
+        State.PAUSED: paused,
+        State.HELD: lane.held_since is not None,
+        State.DISABLED: watched.webhook.status != Status.ENABLED,
+    }
     return {
+        "state": [state for state in State if applies[state]][-1].value,
         "consecutive_failures": lane.consecutive_failures,
         "paused_until": rfc3339(lane.paused_until) if paused and lane.paused_until else None,
         "failing_since": rfc3339(lane.failing_since) if lane.failing_since else None,
+        "refusing_since": rfc3339(refusing_since) if refusing_since else None,
+        "refused_status": lane.refused_status if refusing_since else None,
         "last_success_at": rfc3339(lane.last_success_at) if lane.last_success_at else None,
         "slow": lane.slow_at is not None,
         "concurrency": {

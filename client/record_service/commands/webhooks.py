@@ -15,10 +15,11 @@ from record_service.output import plain
 _WEBHOOKS = {
     "ID": "id",
     "STATUS": "status",
-    "HELD": "held",
+    "STATE": "health.state",
     "URL": "url",
     "TYPES": "event_types",
     "FAILING SINCE": "health.failing_since",
+    "REFUSING SINCE": "health.refusing_since",
     "PAUSED UNTIL": "health.paused_until",
 }
 _STATS = {

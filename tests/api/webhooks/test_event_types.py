@@ -8,7 +8,7 @@ import pytest
 
 from app.core.delivery import disabling
 from app.core.delivery.event_types import CATALOGUE, EventType
-from app.core.delivery.lanes import lanes
+from app.core.delivery.lanes import lane_changes
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import NOBODY, finding_of, make_session, refused, uuid_of
@@ -84,9 +84,8 @@ def test_the_warning_of_a_failing_webhook_fits_its_schema_and_shows_in_its_healt
     assert since is not None
     for told_now in (True, False):
         with database.transaction(tenant.id) as session:
-            lane = lanes.load(session, tenant.id, webhook_id)
-            assert lane is not None
-            reason = disabling.Reason("failing", lane.receiver_since, lane.failing_since)
+            lane = lane_changes.lock(session, [(tenant.id, webhook_id)])[tenant.id, webhook_id]
+            reason = disabling.Reason("failing", lane.receiver_since, lane.health.failing_since)
             assert told_now is disabling.warn(
                 session, tenant.id, webhook_id, reason, timedelta(days=5)
             )

@@ -123,12 +123,15 @@ def test_another_url_ends_a_pause_and_must_prove_itself(api: ApiOf, worker: Work
     changed = api().patch(f"/v1/webhooks/{webhook['id']}", {"url": URL + "/new"}).json
 
     assert changed["health"] == {
+        "state": "ok",
         "consecutive_failures": 0,
         "paused_until": None,
         "failing_since": None,
+        "refusing_since": None,
+        "refused_status": None,
         "last_success_at": None,
         "slow": False,
-        "concurrency": {"now": 0, "allowed": 2},
+        "concurrency": {"now": 0, "allowed": 1},
     }
     assert worker.send(webhook) == 6
 
@@ -153,7 +156,7 @@ def test_health_says_how_many_posts_are_out_and_how_many_may_be(
     lowered = api().patch(path, {"max_in_flight": 2}).json["health"]
     assert lowered["concurrency"] == {"now": 3, "allowed": 2}
     anew = api().patch(path, {"url": URL + "/new", "max_in_flight": 9}).json["health"]
-    assert (anew["slow"], anew["concurrency"]) == (False, {"now": 3, "allowed": 2})
+    assert (anew["slow"], anew["concurrency"]) == (False, {"now": 3, "allowed": 1})
     (listed,) = api().get("/v1/webhooks").json["data"]
     assert listed["health"] == anew
 

@@ -32,12 +32,15 @@ def test_what_is_left_out_gets_its_default(api: ApiOf) -> None:
     assert made["max_in_flight"] == 4
     assert (made["status"], made["disabled_reason"]) == ("enabled", None)
     assert made["health"] == {
+        "state": "ok",
         "consecutive_failures": 0,
         "paused_until": None,
         "failing_since": None,
+        "refusing_since": None,
+        "refused_status": None,
         "last_success_at": None,
         "slow": False,
-        "concurrency": {"now": 0, "allowed": 2},
+        "concurrency": {"now": 0, "allowed": 1},
     }
 
 
@@ -175,6 +178,59 @@ def test_health_says_how_the_lane_fares(api: ApiOf, worker: Worker) -> None:
 
     assert health["consecutive_failures"] == 5
     assert health["paused_until"] > health["last_success_at"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 301, 308])
+def test_a_receiver_that_refuses_everything_is_refusing_until_another_url_is_given(
+    api: ApiOf, worker: Worker, status: int
+) -> None:
+    webhook = make_webhook(api())
+    path = f"/v1/webhooks/{webhook['id']}"
+    make_findings(api(), 1)
+    worker.send(webhook, 200)
+    make_findings(api(), 9)
+    worker.send(webhook, status)
+    assert api().get(path).json["health"]["state"] == "ok"
+    make_findings(api(), 1)
+    worker.send(webhook, status)
+
+    health = api().get(path).json["health"]
+
+    assert (health["state"], health["refused_status"]) == ("refusing", status)
+    assert health["refusing_since"] > health["last_success_at"]
+    (listed,) = api().get("/v1/webhooks").json["data"]
+    assert listed["health"] == health
+    assert api().patch(path, {"held": True}).json["health"]["state"] == "held"
+    changed = api().patch(path, {"held": False, "url": URL + "/new"}).json["health"]
+    assert (changed["state"], changed["refusing_since"]) == ("ok", None)
+
+
+def test_a_new_receiver_that_refuses_its_first_delivery_is_refusing_after_ten_minutes(
+    api: ApiOf, worker: Worker
+) -> None:
+    webhook = make_webhook(api())
+    make_findings(api(), 1)
+    worker.send(webhook, 404)
+    path = f"/v1/webhooks/{webhook['id']}"
+    assert api().get(path).json["health"]["state"] == "ok"
+    worker.run("UPDATE lanes SET unsuccessful_since = unsuccessful_since - interval '10 minutes'")
+    assert api().get(path).json["health"]["state"] == "refusing"
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ("slow_at = clock_timestamp()", "slow"),
+        ("failing_since = clock_timestamp()", "failing"),
+        ("paused_until = clock_timestamp() + interval '1 h', failing_since = now()", "paused"),
+    ],
+)
+def test_health_has_one_state(api: ApiOf, worker: Worker, change: str, state: str) -> None:
+    path = f"/v1/webhooks/{make_webhook(api())['id']}"
+    worker.run(f"UPDATE lanes SET {change}")
+    assert api().get(path).json["health"]["state"] == state
+    disabled = api().patch(path, {"status": "disabled"}).json
+    assert disabled["health"]["state"] == "disabled"
 
 
 def test_a_pause_that_is_over_is_not_shown(api: ApiOf, worker: Worker) -> None:

@@ -18,6 +18,8 @@ CAUSES = {
     "held": f"UPDATE lanes SET held_since = {AGO}",
     "paused": "UPDATE lanes SET paused_until = clock_timestamp() + interval '1 day',"
     f" failing_since = {AGO}",
+    "refusing": "UPDATE lanes SET unsuccessful_deliveries = 10, refused_status = 401,"
+    f" unsuccessful_since = {AGO}",
     "recovering": f"UPDATE lanes SET recovering = 1, recovering_since = {AGO}",
     "slow": f"UPDATE lanes SET slow_at = clock_timestamp(), due_at = {AGO}",
     "ready": f"UPDATE lanes SET due_at = {AGO}",
@@ -51,7 +53,7 @@ def test_a_lane_counts_in_the_state_that_it_is_in(
     seen = states()
     assert tuple(seen) == STATES
     assert {name: each.lanes for name, each in seen.items() if each.lanes} == {state: 1}
-    assert (seen[state].open, seen[state].concurrency) == (3, 2)
+    assert (seen[state].open, seen[state].concurrency) == (3, 1)
     assert AN_HOUR <= seen[state].lag < 2 * AN_HOUR
 
 
@@ -69,6 +71,16 @@ def test_lanes_of_webhooks_that_send_nothing_are_in_no_state(
     outbox.webhook()
     outbox.run("UPDATE webhooks SET status = 'disabled'")
     assert sum(each.lanes for each in states().values()) == 0
+
+
+def test_a_receiver_that_refuses_is_among_the_worst(outbox: Outbox) -> None:
+    outbox.webhook()
+    outbox.run("UPDATE lanes SET unsuccessful_attempts = 30, refused_status = 404")
+    with outbox.database.across_tenants() as session:
+        assert lane_figures.worst(session) == []
+    outbox.run("UPDATE lanes SET unsuccessful_deliveries = 10")
+    with outbox.database.across_tenants() as session:
+        assert [each.failures for each in lane_figures.worst(session)] == [30]
 
 
 def test_only_the_worst_webhooks_are_named(outbox: Outbox) -> None:

@@ -1,16 +1,19 @@
 """A webhook is disabled by 410 or its tenant, and its deliveries are cancelled."""
 
 import json
+from datetime import timedelta
 
 import pytest
 import structlog
 from sqlalchemy import Engine, text
 
-from app import ids
+from app import clock, ids
 from app.core.delivery import cancelling
 from app.core.delivery.lanes import lanes
+from app.core.replay import bulk_replay
+from app.core.replay.replay_selection import Status, Wanted
 from app.errors import Conflict
-from tests.support.servers.receivers import Receiver, http_answer
+from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World
 
 
@@ -66,6 +69,52 @@ def test_a_disabled_webhook_is_sent_nothing_even_what_was_committed_late(world: 
         assert receiver.requests == []
     assert {row["status"] for row in world.deliveries(webhook)} == {"cancelled"}
     assert world.books(webhook)["balanced"]
+
+
+@pytest.mark.parametrize("ending", ["disabled", "deleted"])
+@pytest.mark.parametrize("status", [200, 500])
+def test_what_was_in_flight_when_its_webhook_ended_is_succeeded_if_it_arrived(
+    world: World, ending: str, status: int
+) -> None:
+    def end_while_in_flight(_: Request) -> bytes:
+        if ending == "disabled":
+            world.change(webhook, status="disabled")
+        else:
+            world.delete(webhook)
+        return http_answer(status)
+
+    with Receiver(end_while_in_flight) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit(3)
+        world.turn(webhook)
+    sent, *unsent = world.deliveries(webhook)
+    assert (sent["attempts"], sent["next_attempt_at"]) == (1, None)
+    assert sent["status"] == ("succeeded" if status == 200 else "cancelled")
+    assert [row["status"] for row in unsent] == ["cancelled"] * 2
+    books = world.books(webhook, exact=True)
+    arrived = int(status == 200)
+    assert (books["succeeded"], books["cancelled"]) == (arrived, 3 - arrived)
+    assert books["balanced"]
+    (hour,) = world.rows("SELECT * FROM delivery_hours WHERE webhook_id = :w", w=webhook)
+    assert (hour["attempted"], hour["succeeded"]) == (1, arrived)
+
+
+def test_what_arrived_while_its_webhook_was_disabled_is_not_replayed(world: World) -> None:
+    """Also where the webhook is enabled again before the answer comes."""
+
+    def interrupt(_: Request) -> bytes:
+        world.change(webhook, status="disabled")
+        world.change(webhook, status="enabled")
+        return OK
+
+    with Receiver(interrupt) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit(2)
+        world.turn(webhook)
+    wanted = Wanted(statuses=frozenset({Status.CANCELLED}), since=clock.now() - timedelta(hours=1))
+    with world.database.transaction(world.tenant_id) as session:
+        preview = bulk_replay.preview(session, world.caller, webhook, wanted)
+    assert preview.count == 1
 
 
 def test_a_large_backlog_is_cancelled_in_pieces_and_before_the_webhook_sends_again(

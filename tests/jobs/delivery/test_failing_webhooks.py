@@ -1,4 +1,4 @@
-"""A webhook whose endpoint has only failed: warned of at half of the time, disabled at its end."""
+"""A webhook at which nothing arrives: warned of at half of the time, disabled at its end."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from app import ids
+from app.core.delivery import disabling
+from app.core.delivery.disabling import Reason
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World
 
@@ -38,7 +40,8 @@ class Endpoint:
         ago = f"- interval '{days} days'"
         self._change(
             "lanes",
-            f"failing_since = failing_since {ago}, last_failures = "
+            f"failing_since = failing_since {ago}, unsuccessful_since = unsuccessful_since {ago}, "
+            f"last_success_at = last_success_at {ago}, last_failures = "
             f"ARRAY(SELECT at {ago} FROM unnest(last_failures) AS each (at) ORDER BY at)",
         )
         self._change("deliveries", f"created_at = created_at {ago}")
@@ -130,18 +133,73 @@ def test_nine_failures_are_no_evidence(endpoint_with: Callable[..., Endpoint]) -
     assert endpoint.status() == ("disabled", "failing")
 
 
-@pytest.mark.parametrize("answer", [OK, REFUSED])
-def test_an_answer_that_is_no_failure_of_the_endpoint_begins_its_time_anew(
+@pytest.mark.parametrize("answer", [REFUSED, BROKEN])
+def test_a_success_begins_the_time_anew(
     endpoint_with: Callable[..., Endpoint], answer: bytes
+) -> None:
+    endpoint = endpoint_with(ONE_TRY)
+    endpoint.answer = answer
+    endpoint.attempts(9)
+    endpoint.days_pass(6)
+    endpoint.answer = OK
+    endpoint.attempts(1)
+    endpoint.answer = answer
+    endpoint.attempts(12)
+    assert (endpoint.status(), endpoint.news()) == (("enabled", None), [])
+
+
+@pytest.mark.parametrize("answer", [http_answer(code) for code in (401, 403, 404, 301, 308)])
+def test_a_receiver_that_refuses_everything_is_warned_of_and_then_its_webhook_is_disabled(
+    endpoint_with: Callable[..., Endpoint], answer: bytes
+) -> None:
+    endpoint = endpoint_with(ONE_TRY)
+    endpoint.answer = OK
+    endpoint.attempts(1)
+    endpoint.answer = answer
+    endpoint.attempts(8)
+    endpoint.days_pass(2.6)
+    endpoint.attempts(1)
+    assert endpoint.news() == []
+    endpoint.attempts(2)
+    (warning,) = endpoint.news()
+    status = int(answer.split()[1])
+    assert warning["type"] == "webhook.failing"
+    assert warning["data"]["failing_since"] == warning["data"]["refusing_since"]
+    assert (warning["data"]["status_code"], warning["data"]["failed_attempts"]) == (status, 11)
+    endpoint.days_pass(2.5)
+    endpoint.attempts(2)
+    assert endpoint.status() == ("enabled", None)
+    endpoint.attempts(1)
+    assert endpoint.status() == ("disabled", "refusing")
+    warning, news = endpoint.news()
+    assert (news["type"], news["data"]["reason"]) == ("webhook.disabled", "refusing")
+
+
+def test_a_refusal_among_failures_does_not_begin_their_time_anew(
+    endpoint_with: Callable[..., Endpoint],
 ) -> None:
     endpoint = endpoint_with(ONE_TRY)
     endpoint.attempts(9)
     endpoint.days_pass(6)
-    endpoint.answer = answer
+    endpoint.answer = REFUSED
     endpoint.attempts(1)
     endpoint.answer = BROKEN
-    endpoint.attempts(12)
-    assert (endpoint.status(), endpoint.news()) == (("enabled", None), [])
+    endpoint.attempts(2)
+    assert endpoint.status() == ("disabled", "refusing")
+
+
+def test_a_success_between_the_verdict_and_the_disabling_keeps_the_webhook(
+    world: World,
+) -> None:
+    with Receiver(REFUSED) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit()
+        world.turn(webhook)
+    (row,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
+    reason = Reason("refusing", row["url"], world.lane(webhook)["unsuccessful_since"])
+    world.run("UPDATE lanes SET unsuccessful_since = NULL WHERE webhook_id = :w", w=webhook)
+    with world.runtime.database.transaction(world.tenant_id) as session:
+        assert not disabling.disable(session, world.tenant_id, webhook, reason)
 
 
 def test_an_endpoint_that_fails_again_is_warned_of_again(

@@ -100,6 +100,28 @@ def test_once_a_probe_succeeds_what_waits_comes_forward_few_at_first_and_then_mo
     assert outage.lane()["due_at"] is None
 
 
+def test_once_a_refusing_receiver_accepts_one_what_waits_comes_forward(outage: Outage) -> None:
+    outage.answer = REFUSED
+    outage.fail(20)
+    assert outage.turn() == 0
+    outage.answer = OK
+    outage.world.emit()
+    assert outage.turn() == 1
+    assert outage.waiting() == 19
+    assert [outage.turn() for _ in range(6)] == [1, 2, 4, 8, 5, 0]
+    assert {row["status"] for row in outage.rows()} == {"succeeded"}
+
+
+def test_what_was_refused_among_deliveries_that_arrived_waits_for_its_own_time(
+    outage: Outage,
+) -> None:
+    for answer in (OK, REFUSED, OK):
+        outage.answer = answer
+        outage.world.emit()
+        outage.turn()
+    assert (outage.turn(), outage.waiting()) == (0, 1)
+
+
 def test_a_receiver_that_fails_again_stops_it_and_uses_up_no_schedule(outage: Outage) -> None:
     outage.fail(20)
     for _ in range(4):

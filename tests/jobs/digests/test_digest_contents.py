@@ -81,6 +81,22 @@ def test_findings_dated_later_than_now_are_not_left_behind(desk: Desk, tenant: T
     assert listed(*desk.send()) == found
 
 
+def test_a_webhook_whose_receiver_refuses_everything_is_named_with_its_answer(
+    desk: Desk, tenant: Tenant
+) -> None:
+    with desk.runtime.database.transaction(tenant.id) as session:
+        webhooks.create(session, tenant.caller, desk.settings, {"url": "https://hooks.example.com"})
+    desk.run(
+        "UPDATE lanes SET unsuccessful_deliveries = 10, refused_status = 401,"
+        " unsuccessful_since = '2026-01-02 03:04+00'"
+    )
+    tenant.find_settled()
+    (mail,) = desk.send()
+    said = "has refused everything since 2026-01-02 03:04 UTC, last with HTTP 401"
+    for kind in ("plain", "html"):
+        assert said in mail.part(kind)
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
 def test_a_webhook_that_fails_is_named_with_the_time_in_utc(
     desk: Desk, tenant: Tenant, zone: str

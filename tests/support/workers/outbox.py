@@ -49,6 +49,10 @@ class Outbox:
         with self.database.transaction(self.tenant_id) as session:
             webhooks.change(session, self.caller, self.settings, webhook, fields)
 
+    def delete(self, webhook: UUID) -> None:
+        with self.database.transaction(self.tenant_id) as session:
+            webhooks.delete(session, self.caller, webhook)
+
     def emit(self, count: int = 1, data: dict[str, Any] | None = None) -> list[UUID]:
         with self.database.transaction(self.tenant_id) as session:
             event = NewEvent("finding.created", data or {}, clock.now())

@@ -2,6 +2,7 @@
 
 from uuid import UUID, uuid4
 
+from app.core.delivery.lanes.lanes import Kind
 from jobs.delivery.lane_run import LaneRun
 from jobs.process.bulkhead import Permit
 from jobs.process.runtime import Runtime
@@ -33,6 +34,7 @@ class World(Outbox):
     def fill_bulkhead(self) -> list[Permit]:
         """Have turns of other tenants take all permits of lanes that are not quick."""
         permits = []
-        while permit := self.runtime.bulkhead.acquire(uuid4(), uuid4(), quick=False):
-            permits.append(permit)
+        for kind in (Kind.UNTRIED, Kind.SLOW):
+            while permit := self.runtime.bulkhead.acquire(uuid4(), uuid4(), kind):
+                permits.append(permit)
         return permits

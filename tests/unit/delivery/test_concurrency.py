@@ -17,6 +17,7 @@ MOST = 16
 
 def attempt(verdict: Verdict, status_code: int | None, total_ms: float | None = 5.0) -> Attempted:
     return Attempted(
+        number=1,
         verdict=verdict,
         probe=False,
         started_at=NOW,
@@ -47,7 +48,7 @@ def test_a_new_lane_has_all_of_sixteen_within_ten_good_answers() -> None:
 
 
 def test_slow_start_counts_answers_and_not_batches() -> None:
-    assert after(FRESH, [GOOD] * 5, MOST, NOW).concurrency == 12
+    assert after(FRESH, [GOOD] * 5, MOST, NOW).concurrency == 11
 
 
 @pytest.mark.parametrize(

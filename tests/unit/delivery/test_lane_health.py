@@ -5,7 +5,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.delivery.lanes.lane_health import LONGEST_PAUSE, Health, after
+from app.core.delivery.lanes.lane_health import (
+    LONGEST_PAUSE,
+    Health,
+    after,
+    only_failed_since,
+    refusing_since,
+)
 from app.core.delivery.retries import Attempted, Blame, Verdict
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -24,11 +30,13 @@ def follow(
     status: int | None = 500,
     probe: bool = False,
     quick: bool = True,
+    number: int = 1,
     at: datetime = NOW,
 ) -> Health:
     for verdict in verdicts:
         attempted = Attempted(
             verdict=verdict,
+            number=number,
             probe=probe,
             started_at=at,
             ended_at=at,
@@ -79,8 +87,65 @@ def test_another_refusal_is_no_failure_of_the_lane_but_no_success_either() -> No
 
 
 def test_a_refusal_on_a_delivery_s_own_account_ends_what_counts_against_the_endpoint() -> None:
-    health = follow(follow(FRESH, *[DOWN] * 9), NOT_FOUND, status=404)
-    assert health == Health(recovering=1, recovering_since=NOW)
+    known = Health(last_success_at=NOW - timedelta(days=1))
+    health = follow(follow(known, *[DOWN] * 8), NOT_FOUND, status=404)
+    assert (health.failing_since, health.consecutive_failures) == (None, 0)
+    assert (health.paused_until, health.pause_level) == (None, 0)
+    assert (health.recovering, health.recovering_since) == (1, NOW)
+
+
+KNOWN = Health(last_success_at=NOW - timedelta(days=1))
+MINUTES = timedelta(minutes=1)
+
+
+def test_ten_different_deliveries_that_are_all_refused_are_a_receiver_that_refuses() -> None:
+    nine = follow(KNOWN, *[NOT_FOUND] * 9, status=404)
+    assert refusing_since(nine, NOW + timedelta(days=3)) is None
+    later = NOW + MINUTES
+    ten = follow(nine, NOT_FOUND, status=401, at=later)
+    assert (refusing_since(ten, later), ten.refused_status) == (NOW, 401)
+    assert follow(ten, OK, at=later) == Health(
+        last_success_at=later, recovering=1, recovering_since=later
+    )
+
+
+def test_a_delivery_that_is_refused_at_every_attempt_is_one_delivery() -> None:
+    health = follow(KNOWN, NOT_FOUND, status=404)
+    for number in range(2, 50):
+        health = follow(health, NOT_FOUND, status=404, number=number)
+    assert refusing_since(health, NOW + timedelta(days=3)) is None
+
+
+def test_refusals_among_deliveries_that_arrive_are_none_of_the_receiver() -> None:
+    health = KNOWN
+    for _ in range(20):
+        health = follow(health, *[NOT_FOUND] * 9, OK, status=404)
+        assert refusing_since(health, NOW) is None
+        assert health.recovering == 0
+
+
+def test_a_receiver_that_never_accepted_anything_refuses_after_ten_minutes() -> None:
+    health = follow(FRESH, NOT_FOUND, status=403)
+    assert refusing_since(health, NOW + 9 * MINUTES) is None
+    assert refusing_since(health, NOW + 10 * MINUTES) == NOW
+    # Nothing else is known of a receiver that does not answer: that is failing.
+    health = follow(FRESH, *[DOWN] * 30, status=None)
+    assert refusing_since(health, NOW + timedelta(days=1)) is None
+
+
+def test_failures_between_refusals_do_not_make_a_receiver_less_refusing() -> None:
+    health = follow(KNOWN, *[DOWN, NOT_FOUND] * 5)
+    assert refusing_since(health, NOW) == NOW
+    assert only_failed_since(health, NOW) == NOW
+
+
+def test_a_probe_that_is_refused_ends_the_pause_and_what_waits_comes_forward_with_a_success() -> (
+    None
+):
+    paused = follow(KNOWN, *[DOWN] * 10)
+    health = follow(paused, NOT_FOUND, status=401, probe=True)
+    assert (health.paused_until, health.recovering) == (None, 0)
+    assert follow(health, OK).recovering == 1
 
 
 def test_failing_since_is_the_first_failure_after_a_success() -> None:

@@ -6,47 +6,77 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.process.bulkhead import KEPT_FOR_JOBS, Bulkhead, Permit
+from app.core.delivery.lanes.lanes import Kind
+from jobs.process.bulkhead import KEPT_FOR_JOBS, SHARE_OF_A_KIND, Bulkhead, Permit
 
+QUICK, UNTRIED, SLOW = Kind.QUICK, Kind.UNTRIED, Kind.SLOW
 THREADS = 64
-OF_A_KIND = THREADS - KEPT_FOR_JOBS - THREADS // 4
+SHARE = THREADS // SHARE_OF_A_KIND
+OF_A_KIND = THREADS - KEPT_FOR_JOBS - 2 * SHARE
+# As many webhooks as one tenant may have that nobody has tried, in each of two processes.
+DEAD = 30
 # What a webhook with `max_in_flight` 16 needs of each of two processes to keep half of its rate.
 HALF_OF_SIXTEEN = 4
 
 
 def fill(
-    bulkhead: Bulkhead, tenant: UUID, lane: UUID | None = None, *, quick: bool = False
+    bulkhead: Bulkhead, tenant: UUID, lane: UUID | None = None, kind: Kind = SLOW
 ) -> list[Permit]:
     """Have turns of a tenant enter until there is no room, at one lane or each at another."""
     permits = []
-    while permit := bulkhead.acquire(tenant, lane or uuid4(), quick=quick):
+    while permit := bulkhead.acquire(tenant, lane or uuid4(), kind):
         permits.append(permit)
     return permits
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4, 8, 24, 64])
-@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("kind", Kind)
 def test_two_threads_are_kept_for_jobs_and_there_is_room_for_each_kind(
-    threads: int, quick: bool
+    threads: int, kind: Kind
 ) -> None:
     bulkhead = Bulkhead(threads)
-    permits = fill(bulkhead, uuid4(), quick=quick)
+    permits = fill(bulkhead, uuid4(), kind=kind)
     assert permits
     for _ in range(threads):
-        permits += fill(bulkhead, uuid4(), quick=quick)
-    others = [permit for _ in range(threads) for permit in fill(bulkhead, uuid4(), quick=not quick)]
-    assert others or threads < 4
-    assert len(permits) + len(others) <= max(1, threads - KEPT_FOR_JOBS)
+        permits += fill(bulkhead, uuid4(), kind=kind)
+    for other in Kind:
+        others = [permit for _ in range(threads) for permit in fill(bulkhead, uuid4(), kind=other)]
+        assert others or other is kind or threads < SHARE_OF_A_KIND
+        permits += others
+    assert len(permits) <= max(1, threads - KEPT_FOR_JOBS)
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_each_kind_leaves_a_quarter_of_the_threads_to_the_other(quick: bool) -> None:
+@pytest.mark.parametrize("kind", Kind)
+def test_each_kind_leaves_a_sixth_of_the_threads_to_each_other(kind: Kind) -> None:
     bulkhead = Bulkhead(THREADS)
     for _ in range(THREADS):
-        fill(bulkhead, uuid4(), quick=quick)
-    assert bulkhead.acquire(uuid4(), uuid4(), quick=quick) is None
-    others = [permit for _ in range(THREADS) for permit in fill(bulkhead, uuid4(), quick=not quick)]
-    assert len(others) == THREADS // 4
+        fill(bulkhead, uuid4(), kind=kind)
+    assert bulkhead.acquire(uuid4(), uuid4(), kind) is None
+    for other in Kind:
+        if other is not kind:
+            found = [p for _ in range(THREADS) for p in fill(bulkhead, uuid4(), kind=other)]
+            assert len(found) == SHARE
+
+
+def test_what_hangs_holds_no_place_of_an_untried_lane_whoever_owns_them() -> None:
+    bulkhead, tenant = Bulkhead(THREADS), uuid4()
+    for owner in [tenant, *(uuid4() for _ in range(THREADS))]:
+        for permit in fill(bulkhead, owner):
+            bulkhead.note_hanging(permit)
+    assert bulkhead.acquire(uuid4(), uuid4(), SLOW) is None
+    assert bulkhead.acquire(tenant, uuid4(), UNTRIED) is not None
+    assert bulkhead.acquire(uuid4(), uuid4(), UNTRIED) is not None
+
+
+def test_a_new_lane_is_tried_beside_the_new_ones_of_its_owner_that_have_begun_to_hang() -> None:
+    bulkhead, tenant = Bulkhead(THREADS), uuid4()
+    for _ in range(DEAD):
+        permit = bulkhead.acquire(tenant, uuid4(), UNTRIED)
+        assert permit is not None
+        bulkhead.note_hanging(permit)
+    assert bulkhead.acquire(tenant, uuid4(), UNTRIED) is not None
+    assert len(fill(bulkhead, uuid4(), uuid4())) >= HALF_OF_SIXTEEN
+    assert len(fill(bulkhead, uuid4(), uuid4(), QUICK)) >= HALF_OF_SIXTEEN
 
 
 def test_a_slow_webhook_alone_has_all_the_posts_out_that_it_may() -> None:
@@ -72,7 +102,7 @@ def test_places_that_come_free_go_to_the_tenant_that_has_fewest() -> None:
     mine = fill(bulkhead, few, lane)
     for _ in range(2 * OF_A_KIND):
         bulkhead.release(held.pop())
-        if permit := bulkhead.acquire(many, uuid4(), quick=False):
+        if permit := bulkhead.acquire(many, uuid4(), SLOW):
             assert len(held) <= len(mine) + 2
             held.append(permit)
         mine += fill(bulkhead, few, lane)
@@ -82,32 +112,32 @@ def test_places_that_come_free_go_to_the_tenant_that_has_fewest() -> None:
 def test_the_last_place_of_a_tenant_is_for_a_lane_that_has_none() -> None:
     bulkhead, tenant, lane = Bulkhead(THREADS), uuid4(), uuid4()
     fill(bulkhead, tenant, lane)
-    assert bulkhead.acquire(tenant, uuid4(), quick=False) is not None
+    assert bulkhead.acquire(tenant, uuid4(), SLOW) is not None
 
 
 def test_quick_lanes_of_one_tenant_that_all_begin_to_hang_leave_room_for_others() -> None:
     bulkhead, tenant = Bulkhead(THREADS), uuid4()
-    while permits := fill(bulkhead, tenant, quick=True):
+    while permits := fill(bulkhead, tenant, kind=QUICK):
         for permit in permits:
             bulkhead.note_hanging(permit)
             bulkhead.note_hanging(permit)
-    assert len(fill(bulkhead, uuid4(), quick=True)) >= 8
+    assert len(fill(bulkhead, uuid4(), kind=QUICK)) >= 8
 
 
 def test_a_lane_that_hung_makes_room_for_quick_ones_and_takes_it_from_the_others() -> None:
     bulkhead, tenant = Bulkhead(THREADS), uuid4()
-    quick = [permit for _ in range(THREADS) for permit in fill(bulkhead, uuid4(), quick=True)]
-    assert bulkhead.acquire(tenant, uuid4(), quick=True) is None
+    quick = [permit for _ in range(THREADS) for permit in fill(bulkhead, uuid4(), kind=QUICK)]
+    assert bulkhead.acquire(tenant, uuid4(), QUICK) is None
     for permit in quick:
         bulkhead.note_hanging(permit)
-    assert bulkhead.acquire(tenant, uuid4(), quick=True) is not None
-    assert bulkhead.acquire(tenant, uuid4(), quick=False) is None
+    assert bulkhead.acquire(tenant, uuid4(), QUICK) is not None
+    assert bulkhead.acquire(tenant, uuid4(), SLOW) is None
 
 
 def test_a_lane_goes_behind_others_of_its_tenant_only_while_there_is_no_room_for_them() -> None:
     bulkhead, tenant = Bulkhead(THREADS), uuid4()
     permits = fill(bulkhead, tenant)
-    quick = bulkhead.acquire(tenant, uuid4(), quick=True)
+    quick = bulkhead.acquire(tenant, uuid4(), QUICK)
     assert quick is not None
     assert bulkhead.should_yield(permits[0])
     assert not bulkhead.should_yield(quick)
@@ -126,7 +156,7 @@ def test_a_slow_lane_that_found_no_room_is_known_for_a_while_and_enters_when_a_p
     bulkhead, tenant, lane = Bulkhead(THREADS, lambda: now[0]), uuid4(), uuid4()
     permits = fill(bulkhead, tenant)
     assert not bulkhead.turns_away(tenant, lane)
-    assert bulkhead.acquire(tenant, lane, quick=False) is None
+    assert bulkhead.acquire(tenant, lane, SLOW) is None
     bulkhead.turn_away(tenant, lane)
     assert bulkhead.turns_away(tenant, lane)
     assert not bulkhead.turns_away(uuid4(), lane)
@@ -141,18 +171,18 @@ def test_a_slow_lane_that_found_no_room_is_known_for_a_while_and_enters_when_a_p
 
 @given(
     st.integers(1, 64),
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.booleans(), st.booleans())),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.sampled_from(Kind), st.booleans())),
 )
 def test_however_turns_come_and_go_places_are_never_too_many_and_none_is_lost(
-    threads: int, steps: list[tuple[int, int, bool, bool]]
+    threads: int, steps: list[tuple[int, int, Kind, bool]]
 ) -> None:
     bulkhead, tenants = Bulkhead(threads), [uuid4() for _ in range(5)]
     held: list[Permit] = []
     first = len(fill(Bulkhead(threads), tenants[0]))
-    for tenant, lane, quick, leaves in steps:
+    for tenant, lane, kind, leaves in steps:
         if leaves and held:
             bulkhead.release(held.pop(lane % len(held)))
-        elif permit := bulkhead.acquire(tenants[tenant], UUID(int=tenant * 10 + lane), quick=quick):
+        elif permit := bulkhead.acquire(tenants[tenant], UUID(int=tenant * 10 + lane), kind):
             held.append(permit)
             if lane == 0:
                 bulkhead.note_hanging(permit)

@@ -10,8 +10,9 @@ from datetime import datetime
 
 from app.core.delivery.retries import SLOW_DOWN, Attempted, Blame
 
-AT_FIRST = 2
-# In slow start each 2xx adds this many: 2, 6, 16 after one and two rounds of answers.
+# One POST finds out whether a new receiver hangs.
+AT_FIRST = 1
+# In slow start each 2xx adds this many: 1, 3, 9, 16 after one, two and three rounds of answers.
 MORE_AT_FIRST = 2
 CLAIM_MOST = 50
 CLAIM_SECONDS = 0.5

@@ -1,8 +1,8 @@
 """Lane health, a fold over outcomes: the circuit breaker of a webhook.
 
 Five endpoint failures in a row pause the lane (open circuit); each pause ends with one probe
-(half-open), and each failed probe doubles the pause. An endpoint is failing until it answers 2xx or
-refuses a delivery for that delivery's own fault (`Blame.DELIVERY`).
+(half-open), and each failed probe doubles the pause. A receiver that answers, but accepts none of
+ten different deliveries in a row, is refusing.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.core.delivery.retries import SLOW_DOWN, Attempted, Blame
+from app.models import Lane
 
 FAILURES_BEFORE_PAUSE = 5
 LONGEST_PAUSE = timedelta(minutes=10)
@@ -22,6 +23,10 @@ SLOW_MS = 1000
 FORWARD_AT_ONCE = 500
 # One attempt lasts at most 15 s; a probe whose worker died must not hold the lane for much longer.
 PROBE_TIME = timedelta(seconds=20)
+# A receiver refuses when it accepted none of so many different deliveries, or, if it has accepted
+# none yet, none for so long.
+REFUSED_DELIVERIES = 10
+REFUSED_FOR = timedelta(minutes=10)
 # Failures needed as evidence against an endpoint; the last three must be within a day.
 FAILURES_OF_EVIDENCE = 10
 RECENT_FAILURES = 3
@@ -32,10 +37,12 @@ RECENT = timedelta(hours=24)
 class Health:
     """The columns of a lane that outcomes change: its circuit breaker.
 
-    `last_failures` are the times of the endpoint's last three failures, oldest first; `warned_at`
-    is when `webhook.failing` was emitted. `recovering` is how many waiting rows may be brought
-    forward together, 0 unless the lane recovers (`recovery.bring_forward`, which advances
-    `recovered_through`).
+    The `unsuccessful_…` are about what was sent since the last 2xx: when its first attempt ended,
+    how many attempts, and how many deliveries were first tried. `refused_status` is the last answer
+    among them that refuses its delivery alone (3xx, 4xx), `last_failures` the times of the last
+    three attempts, oldest first; `warned_at` is when `webhook.failing` was emitted. `recovering` is
+    how many waiting rows may be brought forward together, 0 unless the lane recovers
+    (`recovery.bring_forward`, which advances `recovered_through`).
     """
 
     paused_until: datetime | None = None
@@ -44,11 +51,38 @@ class Health:
     failing_since: datetime | None = None
     last_success_at: datetime | None = None
     slow_at: datetime | None = None
+    unsuccessful_since: datetime | None = None
+    unsuccessful_attempts: int = 0
+    unsuccessful_deliveries: int = 0
+    refused_status: int | None = None
     last_failures: Sequence[datetime] = ()
     warned_at: datetime | None = None
     recovering: int = 0
     recovering_since: datetime | None = None
     recovered_through: datetime | None = None
+
+
+def refusing_since(lane: Health | Lane, at: datetime) -> datetime | None:
+    """Return since when the receiver has accepted nothing; None unless it refuses.
+
+    It refuses when it accepted none of the last ten different deliveries. A retry is no different
+    delivery, so what it refuses for its own fault, again and again, is no evidence. A receiver that
+    never accepted anything refuses after ten minutes, however few deliveries it got.
+    """
+    since = lane.unsuccessful_since
+    if since is None or lane.refused_status is None:
+        return None
+    new = lane.last_success_at is None and at - since >= REFUSED_FOR
+    return since if new or lane.unsuccessful_deliveries >= REFUSED_DELIVERIES else None
+
+
+# The same, of a lane `l` in SQL.
+REFUSES = f"""
+(l.refused_status IS NOT NULL
+ AND (l.unsuccessful_deliveries >= {REFUSED_DELIVERIES}
+      OR l.last_success_at IS NULL AND l.unsuccessful_since
+         <= clock_timestamp() - interval '{REFUSED_FOR.total_seconds():.0f} s'))
+"""
 
 
 def after(health: Health, attempted: Attempted, first_pause: timedelta) -> Health:
@@ -57,11 +91,10 @@ def after(health: Health, attempted: Attempted, first_pause: timedelta) -> Healt
     if verdict.blame is Blame.US:
         return health
     if verdict.blame is Blame.NOBODY:
-        slow_at = None if (attempted.total_ms or 0) < SLOW_MS else health.slow_at
-        return replace(_answering(health, at), last_success_at=at, slow_at=slow_at)
+        return _accepted(health, attempted)
+    health = _unsuccessful(health, attempted)
     if verdict.blame is Blame.DELIVERY:
-        # The endpoint answered: this failure says nothing about its other deliveries.
-        return _answering(health, at)
+        return _refused(health, at)
     failed = _failed(health, at)
     opens = failed.pause_level == 0 and failed.consecutive_failures >= FAILURES_BEFORE_PAUSE
     if attempted.probe or opens:
@@ -77,42 +110,74 @@ def recover(health: Health, at: datetime) -> Health:
     return replace(health, recovering=1, recovering_since=at, recovered_through=None)
 
 
-def _answering(health: Health, at: datetime) -> Health:
-    """Reset the failures of an endpoint that answers. After a pause the lane recovers."""
+def _accepted(health: Health, attempted: Attempted) -> Health:
+    """Forget all failures. After a pause, or when it refused until now, the lane recovers."""
+    at = attempted.ended_at
     clean = Health(
-        last_success_at=health.last_success_at,
-        slow_at=health.slow_at,
-        recovering=min(health.recovering + 1, FORWARD_AT_ONCE) if health.recovering else 0,
+        last_success_at=at,
+        slow_at=None if (attempted.total_ms or 0) < SLOW_MS else health.slow_at,
+        recovering=_more(health.recovering),
         recovering_since=health.recovering_since,
         recovered_through=health.recovered_through,
     )
-    return recover(clean, at) if health.pause_level > 0 else clean
+    recovers = health.pause_level > 0 or refusing_since(health, at) is not None
+    return recover(clean, at) if recovers else clean
 
 
-def only_failed_for(health: Health, period: timedelta, at: datetime) -> bool:
-    """Say whether every attempt failed for `period` until `at`, on enough evidence.
+def _refused(health: Health, at: datetime) -> Health:
+    """Forget the endpoint's failures, for it answers. After a pause the lane recovers.
 
-    Enough is ten attempts, the last three within 24 hours: two failures with quiet days between
-    them prove nothing.
+    A lane whose receiver refuses recovers with the first 2xx instead.
     """
-    return (
-        health.failing_since is not None
-        and at - health.failing_since >= period
-        and health.consecutive_failures >= FAILURES_OF_EVIDENCE
+    answering = replace(
+        health, paused_until=None, pause_level=0, consecutive_failures=0, failing_since=None
+    )
+    if refusing_since(health, at) is not None:
+        return answering
+    if health.pause_level > 0:
+        return recover(answering, at)
+    return replace(answering, recovering=_more(health.recovering))
+
+
+def _more(recovering: int) -> int:
+    return min(recovering + 1, FORWARD_AT_ONCE) if recovering else 0
+
+
+def only_failed_since(health: Health, at: datetime) -> datetime | None:
+    """Return since when the receiver has accepted nothing; None without enough evidence at `at`.
+
+    Either its endpoint has only failed since then, or it refuses. Enough is ten attempts, the last
+    three within 24 hours: two failures with quiet days between them prove nothing.
+    """
+    refusing = refusing_since(health, at)
+    attempts = health.unsuccessful_attempts if refusing else health.consecutive_failures
+    enough = (
+        attempts >= FAILURES_OF_EVIDENCE
         and len(health.last_failures) == RECENT_FAILURES
         and at - health.last_failures[0] <= RECENT
+    )
+    return (refusing or health.failing_since) if enough else None
+
+
+def _unsuccessful(health: Health, attempted: Attempted) -> Health:
+    """Return the health with one more attempt that got no 2xx, whoever is at fault."""
+    at, refused = attempted.ended_at, attempted.verdict.blame is Blame.DELIVERY
+    return replace(
+        health,
+        unsuccessful_since=health.unsuccessful_since or at,
+        unsuccessful_attempts=health.unsuccessful_attempts + 1,
+        unsuccessful_deliveries=health.unsuccessful_deliveries + (attempted.number == 1),
+        refused_status=attempted.status_code if refused else health.refused_status,
+        last_failures=(*health.last_failures, at)[-RECENT_FAILURES:],
     )
 
 
 def _failed(health: Health, at: datetime) -> Health:
-    if health.consecutive_failures == 0:
-        # The previous release did not reset these when the endpoint recovered.
-        health = replace(health, failing_since=at, last_failures=(), warned_at=None)
     return replace(
         health,
         consecutive_failures=health.consecutive_failures + 1,
+        failing_since=health.failing_since or at,
         recovering=max(1, health.recovering // 2) if health.recovering else 0,
-        last_failures=(*health.last_failures, at)[-RECENT_FAILURES:],
     )
 
 

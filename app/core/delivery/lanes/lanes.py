@@ -5,6 +5,7 @@ a sequence, one holder per slot, one probe per pause. `lanes.due_at` is computed
 turn ends, and lowered when a row becomes due.
 """
 
+import enum
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -16,6 +17,14 @@ from app.core.delivery.lanes import recovery
 from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
+
+
+class Kind(enum.Enum):
+    """What is known of a lane's receiver: it answered and is not slow, nothing yet, or is slow."""
+
+    QUICK = "quick"
+    UNTRIED = "untried"
+    SLOW = "slow"
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,6 @@ class Lane:
     held: bool
     paused_until: datetime | None
     pause_level: int
-    consecutive_failures: int
-    failing_since: datetime | None
     slow_at: datetime | None
     concurrency: int
     latency_ms: float | None
@@ -52,9 +59,11 @@ class Lane:
         return self.slow_at is not None
 
     @property
-    def quick(self) -> bool:
-        """Whether the receiver has answered before, and is not slow."""
-        return self.latency_ms is not None and not self.slow
+    def kind(self) -> Kind:
+        """What is known of its receiver."""
+        if self.slow:
+            return Kind.SLOW
+        return Kind.UNTRIED if self.latency_ms is None else Kind.QUICK
 
     @property
     def paused(self) -> bool:
@@ -74,7 +83,7 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_targ
        EXISTS (SELECT FROM tenants AS t
                 WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS suspended,
        l.held_since IS NOT NULL AS held,
-       l.paused_until, l.pause_level, l.consecutive_failures, l.failing_since, l.slow_at,
+       l.paused_until, l.pause_level, l.slow_at,
        l.concurrency, l.latency_ms
   FROM lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
  WHERE l.tenant_id = %s AND l.webhook_id = %s

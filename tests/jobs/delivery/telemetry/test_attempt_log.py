@@ -24,7 +24,7 @@ REFUSED = {
     "claims_lost": 0,
     "slot": 0,
     "passed_on": 3,
-    "allowed": 2,
+    "allowed": 1,
     "slow": False,
     "paused": False,
     "probe": False,
