@@ -107,9 +107,6 @@ def create_gateway() -> Gateway:
         here.tally.add(metrics.WEB_REFUSED, "slow_reader")
         _log.warning("reader_too_slow", request_id=answer.header(b"x-request-id"))
 
-    def note_client_left() -> None:
-        here.tally.add(metrics.WEB_REFUSED, "client_left")
-
     web = settings.web
     limits = Limits(
         body=Pace(web.body_seconds, web.body_rate),
@@ -124,7 +121,6 @@ def create_gateway() -> Gateway:
         address=partial(address, settings),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
         on_slow_reader=note_slow_reader,
-        on_client_left=note_client_left,
     )
 
 

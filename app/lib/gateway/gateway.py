@@ -64,8 +64,7 @@ class Gateway:
     `caller` names who sent a request, as far as its scope tells: callers take turns at the threads,
     and none has more than half of them. `urgent` are paths that have a thread each, where `address`
     takes turns; what is not answered within `PROBE_SECONDS` there is answered by the path's own
-    application, on the event loop. `on_slow_reader` hears of every answer that was given up, and
-    `on_client_left` of every request whose client left while it waited.
+    application, on the event loop. `on_slow_reader` hears of every answer that was given up.
     """
 
     def __init__(
@@ -78,12 +77,10 @@ class Gateway:
         address: Callable[[Scope], object] = _peer,
         urgent: Mapping[str, Application] = MappingProxyType({}),
         on_slow_reader: Callable[[Answer], None] = lambda answer: None,
-        on_client_left: Callable[[], None] = lambda: None,
     ) -> None:
         self._application = application
         self._limits = limits
         self._on_slow_reader = on_slow_reader
-        self._on_client_left = on_client_left
         self._caller = caller
         self._address = address
         self._threads = Threads(threads, "request")
@@ -105,7 +102,8 @@ class Gateway:
             else:
                 await self._answer_request(scope, client, receive, send)
         except ClientLeft:
-            self._on_client_left()
+            # Nobody is there to be answered.
+            pass
         finally:
             client.close()
 
