@@ -51,12 +51,16 @@ from app.lib.breaker import Breaker
 from app.lib.fair_shares import Shares
 from app.lib.gateway.answers import Answer, Application
 from app.lib.gateway.bodies import Pace
+from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
 from app.queue import Bell
 from app.settings import Settings, load
 
 _log = structlog.get_logger(__name__)
+
+# That all processes of a host hold: granian's default.
+CONNECTIONS = 1024
 
 _CREDENTIALS = {b"authorization": "authorization", b"x-api-key": "plain"}
 
@@ -113,6 +117,10 @@ def create_gateway() -> Gateway:
         answer=Pace(web.answer_seconds, web.answer_rate),
         late_bodies=Shares(web.body_memory, web.body_memory // 2),
     )
+    # What granian lets into one process.
+    most = CONNECTIONS // settings.web_concurrency
+    connections = Connections(most // 4, most // 2, partial(_whose_connection, settings))
+    connections.watch()
     return Gateway(
         application,
         web.threads,
@@ -120,8 +128,16 @@ def create_gateway() -> Gateway:
         caller=partial(caller, settings, here.keyring.tenant_of),
         address=partial(address, settings),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
+        connections=connections,
         on_slow_reader=note_slow_reader,
     )
+
+
+def _whose_connection(settings: Settings, peer: str) -> str | None:
+    """Return whom a peer's connections count for; None for a proxy, which has those of many."""
+    if forwarded.is_trusted(peer, settings.trusted_proxies):
+        return None
+    return forwarded.network(peer)
 
 
 def caller(settings: Settings, tenant_of: Callable[[str], UUID | None], scope: Scope) -> UUID | str:
@@ -140,13 +156,14 @@ def caller(settings: Settings, tenant_of: Callable[[str], UUID | None], scope: S
 
 
 def address(settings: Settings, scope: Scope) -> str:
-    """Return the address of a request's client, as trusted proxies forward it."""
+    """Return the address of a request's client, as trusted proxies forward it; IPv6 by /64."""
     peer = (scope.get("client") or ("",))[0]
     name = settings.proxy_header.lower().encode()
     # A proxy may add a header line of its own: several are one list (RFC 9110 section 5.3).
     lines = [value for field, value in scope["headers"] if field == name]
     hops = b",".join(lines).decode("latin-1")
-    return forwarded.client_address(peer, settings.proxy_header, hops, settings.trusted_proxies)
+    found = forwarded.client_address(peer, settings.proxy_header, hops, settings.trusted_proxies)
+    return forwarded.network(found)
 
 
 def create_app(settings: Settings | None = None) -> Flask:

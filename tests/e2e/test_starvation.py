@@ -1,6 +1,7 @@
 """Slow callers and callers of much: others are answered meanwhile."""
 
 import json
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -215,3 +216,30 @@ def test_a_request_counts_once_however_late_its_body_is(patient: Web, tenant: Fr
         for size in (100, 70_000, 100)
     ]
     assert left in ([left[0], left[0] - 1, left[0] - 2], sorted(left))
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Say whether the other side has not closed a connection on which nothing was asked."""
+    connection.setblocking(False)
+    try:
+        return bool(connection.recv(1))
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/tenant/settings HT"], ids=["silent", "half a head"])
+def test_connections_of_one_address_that_ask_nothing_leave_places_for_others(
+    patient: Web, tenant: FreshTenant, sent: bytes
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
+    try:
+        # More than a process takes.
+        with held_open(patient, sent, 1_100) as connections:
+            others_are_answered(patient, patient.caller(tenant.root_key))
+            until(lambda: sum(map(is_open, connections)) <= 256 + 1)
+            assert sum(map(is_open, connections)) >= 128
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

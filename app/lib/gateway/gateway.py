@@ -1,6 +1,7 @@
 """The ASGI application that runs a WSGI application in threads."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from app.lib.gateway import answers, bodies
 from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow, Pace, Receive
 from app.lib.gateway.client import Client, ClientLeft
+from app.lib.gateway.connections import Connections
 from app.lib.gateway.environ import environ
 from app.lib.gateway.holdoff import Holdoff
 from app.lib.gateway.streams import BodyWanted, Failed, Pending, Waiting
@@ -64,7 +66,8 @@ class Gateway:
     `caller` names who sent a request, as far as its scope tells: callers take turns at the threads,
     and none has more than half of them. `urgent` are paths that have a thread each, where `address`
     takes turns; what is not answered within `PROBE_SECONDS` there is answered by the path's own
-    application, on the event loop. `on_slow_reader` hears of every answer that was given up.
+    application, on the event loop. `connections` hears of each request, and `on_slow_reader` of
+    every answer that was given up.
     """
 
     def __init__(
@@ -76,10 +79,12 @@ class Gateway:
         caller: Callable[[Scope], object] = _peer,
         address: Callable[[Scope], object] = _peer,
         urgent: Mapping[str, Application] = MappingProxyType({}),
+        connections: Connections | None = None,
         on_slow_reader: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
         self._application = application
         self._limits = limits
+        self._connections = connections or Connections(sys.maxsize, sys.maxsize, lambda peer: None)
         self._on_slow_reader = on_slow_reader
         self._caller = caller
         self._address = address
@@ -96,6 +101,8 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI HTTP specification 2.3)."""
         client = Client(receive)
+        peer = scope.get("client") or ("", "")
+        self._connections.begin(peer, client)
         try:
             if scope["path"] in self._urgent:
                 await self._answer_probe(scope, client, send)
@@ -105,6 +112,7 @@ class Gateway:
             # Nobody is there to be answered.
             pass
         finally:
+            self._connections.end(peer)
             client.close()
 
     async def _answer_probe(self, scope: Scope, client: Client, send: Send) -> None:
@@ -146,13 +154,14 @@ class Gateway:
             late = {**environ(scope, stream), AGAIN: True, CAN_WAIT: False}
             answer = await self._call(run, what, late)
         try:
-            await answers.send(
-                answer,
-                send,
-                lambda: self._pull(run, caller, client, answer),
-                self._limits.answer,
-                scope.get("client") or ("", ""),
-            )
+            with client.awaited():
+                await answers.send(
+                    answer,
+                    send,
+                    lambda: self._pull(run, caller, client, answer),
+                    self._limits.answer,
+                    scope.get("client") or ("", ""),
+                )
         except ReaderTooSlow:
             self._on_slow_reader(answer)
         finally:
@@ -218,11 +227,12 @@ class Gateway:
 
     async def _read(self, client: Client, receive: Receive, most: int) -> object:
         try:
-            body = BytesIO(await bodies.read(receive, self._limits.body, most))
+            with client.awaited():
+                body = await bodies.read(receive, self._limits.body, most)
         except (BodyTooSlow, BodyCutShort) as error:
             return Failed(error)
-        client.body_is_read = len(body.getbuffer()) <= most
-        return body
+        client.body_is_read = len(body) <= most
+        return BytesIO(body)
 
 
 async def _run(
