@@ -222,7 +222,7 @@ def test_a_request_counts_once_however_late_its_body_is(patient: Web, tenant: Fr
 
 def is_open(connection: socket.socket) -> bool:
     """Say whether the other side has not closed a connection on which nothing was asked."""
-    connection.setblocking(False)
+    connection.settimeout(0)
     try:
         return bool(connection.recv(1))
     except BlockingIOError:
@@ -231,7 +231,9 @@ def is_open(connection: socket.socket) -> bool:
         return False
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /v1/tenant/settings HT"], ids=["silent", "half a head"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /v1/tenant/settings HT"], ids=["silent", "half a head"]
+)
 def test_connections_of_one_address_that_ask_nothing_leave_places_for_others(
     patient: Web, tenant: FreshTenant, sent: bytes
 ) -> None:

@@ -6,7 +6,7 @@ Work on a large body or bundle holds the GIL for long, and every other request w
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flask import request
+from flask import g, request
 
 from app import metrics
 from app.api.http.services import services
@@ -17,22 +17,25 @@ LARGE = 64 * 1024
 
 
 @contextmanager
-def room_for(size: int, whose: object) -> Iterator[None]:
+def room_for(size: int, whose: object, *, unqueued: bool = False) -> Iterator[None]:
     """Hold a place in this process's bulkhead if `size` (bytes) exceeds `LARGE`; raises `Busy`.
 
-    `whose` is the tenant's id.
+    `whose` is the tenant's id. A request that holds a place already takes no second. What is
+    `unqueued` is never refused for the length of the queue.
     """
-    if size <= LARGE:
+    if size <= LARGE or "in_large_room" in g:
         yield
         return
     here = services()
     try:
-        here.large.enter(whose)
+        here.large.enter(whose, unqueued=unqueued)
     except Busy as full:
         raise refused("large_work", full.detail) from None
+    g.in_large_room = True
     try:
         yield
     finally:
+        del g.in_large_room
         here.large.leave(whose)
 
 
