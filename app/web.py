@@ -6,13 +6,14 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import structlog
 from flask import Flask
 
 from app import counters, logs, metrics
 from app.api.http import documentation, problems, request_hooks
-from app.api.http.access import rate_limit
+from app.api.http.access import auth, rate_limit
 from app.api.http.bulkhead import Room
 from app.api.http.responses.renderings import Renderings
 from app.api.http.routing import SegmentConverter
@@ -50,14 +51,18 @@ from app.lib.breaker import Breaker
 from app.lib.fair_shares import Shares
 from app.lib.gateway.answers import Answer, Application
 from app.lib.gateway.bodies import Pace
+from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
 from app.queue import Bell
 from app.settings import Settings, load
 
-_URGENT = frozenset(("/healthz", "/readyz"))
-
 _log = structlog.get_logger(__name__)
+
+# That all processes of a host hold: granian's default.
+CONNECTIONS = 1024
+
+_CREDENTIALS = {b"authorization": "authorization", b"x-api-key": "plain"}
 
 # Each process records log damage that requests meet at most once in so many seconds.
 _DAMAGE_SECONDS = 10.0
@@ -112,28 +117,53 @@ def create_gateway() -> Gateway:
         answer=Pace(web.answer_seconds, web.answer_rate),
         late_bodies=Shares(web.body_memory, web.body_memory // 2),
     )
+    # What granian lets into one process.
+    most = CONNECTIONS // settings.web_concurrency
+    connections = Connections(most // 4, most // 2, partial(_whose_connection, settings))
+    connections.watch()
     return Gateway(
         application,
         web.threads,
         limits,
-        caller=partial(caller, settings),
-        urgent=_URGENT,
+        caller=partial(caller, settings, here.keyring.tenant_of),
+        address=partial(address, settings),
+        urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
+        connections=connections,
         on_slow_reader=note_slow_reader,
     )
 
 
-def caller(settings: Settings, scope: Scope) -> object:
-    """Return the key that a request carries, valid or not, or else its client's address."""
-    sent = dict(scope["headers"])
-    key = sent.get(b"authorization") or sent.get(b"x-api-key")
-    if key:
-        return key
+def _whose_connection(settings: Settings, peer: str) -> str | None:
+    """Return whom a peer's connections count for; None for a proxy, which has those of many."""
+    if forwarded.is_trusted(peer, settings.trusted_proxies):
+        return None
+    return forwarded.network(peer)
+
+
+def caller(settings: Settings, tenant_of: Callable[[str], UUID | None], scope: Scope) -> UUID | str:
+    """Return whose turn a request takes: its key's tenant, or else its client's address.
+
+    `tenant_of` knows the keys that were valid when they were last looked up. All others count for
+    the address, as does a request with two credentials, which is refused.
+    """
+    sent = [each for each in scope["headers"] if each[0] in _CREDENTIALS and each[1]]
+    if len(sent) == 1:
+        name, value = sent[0]
+        tenant_id = tenant_of(auth.key_text(**{_CREDENTIALS[name]: value.decode("latin-1")}))
+        if tenant_id is not None:
+            return tenant_id
+    return address(settings, scope)
+
+
+def address(settings: Settings, scope: Scope) -> str:
+    """Return the address of a request's client, as trusted proxies forward it; IPv6 by /64."""
     peer = (scope.get("client") or ("",))[0]
     name = settings.proxy_header.lower().encode()
     # A proxy may add a header line of its own: several are one list (RFC 9110 section 5.3).
     lines = [value for field, value in scope["headers"] if field == name]
     hops = b",".join(lines).decode("latin-1")
-    return forwarded.client_address(peer, settings.proxy_header, hops, settings.trusted_proxies)
+    found = forwarded.client_address(peer, settings.proxy_header, hops, settings.trusted_proxies)
+    return forwarded.network(found)
 
 
 def create_app(settings: Settings | None = None) -> Flask:

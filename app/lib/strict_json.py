@@ -7,7 +7,9 @@ What is not JSON in UTF-8 (RFC 8259), or begins with a byte-order mark, is `NotJ
 import json
 import math
 import re
+from array import array
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any, NoReturn, TypeAlias
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -60,14 +62,19 @@ def parse(raw: bytes) -> JSON:
     Raises NotJSON or NotIJSON. Time and memory grow in proportion to `raw`, whatever it holds.
     """
     text = _text(raw)
+    cut = _cut_where_too_deep(raw)
+    if cut is not None:
+        # The C scanner recurses, so it must not see the whole of what may be nothing but brackets.
+        text = cut.decode()
     try:
         value: JSON = _READER.decode(text)
-        _check_depth(text, value)
         _check_surrogates(text, value)
     except (ValueError, RecursionError):
         _blame(text)
         # The document is innocent: the caller has no stack left to read it with.
         raise
+    if cut is not None:
+        raise NotIJSON(_pointer(_path_to_last(value)), _DEPTH)
     return value
 
 
@@ -134,21 +141,81 @@ _READER = json.JSONDecoder(
 )
 
 
-def _check_depth(text: str, value: Any) -> None:
-    # No hook sees arrays; but few documents have brackets enough to be too deep.
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if type(parent) is dict else parent)
-            if type(child) is dict or type(child) is list
-        ]
-        if not level:
-            return
-    raise _Suspicion(_DEPTH)
+# No hook sees arrays, so depth is found in the text, in blocks: from their brackets without the
+# innermost pairs, and only where many are left byte by byte. C does the work.
+_BLOCK = 16 * 1024
+_OTHER_BYTES = bytes(set(range(256)) - set(b"[]{}"))
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_STEPS = bytes({91: 1, 123: 1, 93: 255, 125: 255}.get(byte, 0) for byte in range(256))
+_CLOSING = bytes.maketrans(b"[{", b"]}")
+
+
+def _cut_where_too_deep(raw: bytes) -> bytes | None:
+    """Cut a document behind its first bracket that is too deep, and close what is open there.
+
+    None for a document without such a bracket.
+    """
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return None
+    depth = 0
+    for start, pieces, outside in _blocks(raw):
+        brackets = b"".join(pieces[outside::2]).translate(_SQUARE, _OTHER_BYTES)
+        left = brackets.replace(b"[]", b"").replace(b"[]", b"")
+        if depth + left.count(b"[") + 2 > MAX_DEPTH:
+            depths = _depths(pieces, outside, depth)
+            if max(depths) > MAX_DEPTH:
+                cut = raw[: start + depths.index(MAX_DEPTH + 1)]
+                return cut + _closing(cut)
+        depth += 2 * left.count(b"[") - len(left)
+    return None
+
+
+def _blocks(raw: bytes) -> Iterator[tuple[int, list[bytes], int]]:
+    """Yield blocks: where each begins, its pieces between quotes, and the first outside a string.
+
+    Every second piece is outside. No block ends within an escape, and escapes are blanked.
+    """
+    start, inside = 0, False
+    while start < len(raw):
+        end = start + _BLOCK
+        while raw[end - 1 : end] == b"\\":
+            end += 1
+        block = raw[start:end].replace(b"\\\\", b"__").replace(b'\\"', b"__")
+        pieces = block.split(b'"')
+        yield start, pieces, int(inside)
+        inside ^= len(pieces) % 2 == 0
+        start = end
+
+
+def _depths(pieces: list[bytes], outside: int, depth: int) -> list[int]:
+    """Return the depth before a block, and behind each of its bytes."""
+    strings = slice(1 - outside, None, 2)
+    pieces[strings] = map(bytes, map(len, pieces[strings]))
+    steps = array("b", b'"'.join(pieces).translate(_STEPS))
+    return list(accumulate(steps, initial=depth))
+
+
+def _closing(cut: bytes) -> bytes:
+    """Return the brackets that close what a document has open at its end."""
+    opened = bytearray()
+    for _, pieces, outside in _blocks(cut):
+        brackets = b"".join(pieces[outside::2]).translate(None, _OTHER_BYTES)
+        for bracket in brackets.replace(b"[]", b"").replace(b"{}", b"").replace(b"[]", b""):
+            if bracket in b"[{":
+                opened.append(bracket)
+            elif opened:
+                opened.pop()
+    return bytes(reversed(opened)).translate(_CLOSING)
+
+
+def _path_to_last(value: Any) -> list[str | int]:
+    """Return the path to the last value of a document that was cut."""
+    path: list[str | int] = []
+    while value:
+        last: str | int = next(reversed(value)) if type(value) is dict else len(value) - 1
+        path.append(last)
+        value = value[last]
+    return path
 
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -160,8 +227,8 @@ def _check_surrogates(text: str, value: Any) -> None:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
 
 
-# A refusal is certain (or the stack is short): a second, slower reading keeps what it finds, and a
-# walk in the order of the document names the first fault.
+# A refusal is certain (or the stack is short): a second reading keeps what the first loses, and a
+# walk in the order of the document names the first fault. Numbers that pass are not read again.
 
 
 class _Members(list[tuple[str, Any]]):
@@ -175,20 +242,29 @@ class _Fault:
         self.detail = detail
 
 
-def _or_fault(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    def attempt(literal: str) -> Any:
-        try:
-            return read(literal)
-        except _Suspicion as suspicion:
-            return _Fault(str(suspicion))
+_SURELY_DOUBLE = len(str(MAX_INTEGER)) - 1
 
-    return attempt
+
+def _integer_or_fault(literal: str) -> _Fault | None:
+    return None if len(literal) <= _SURELY_DOUBLE else _or_fault(_integer, literal)
+
+
+def _double_or_fault(literal: str) -> _Fault | None:
+    return _or_fault(_double, literal)
+
+
+def _or_fault(read: Callable[[str], object], literal: str) -> _Fault | None:
+    try:
+        read(literal)
+    except _Suspicion as suspicion:
+        return _Fault(str(suspicion))
+    return None
 
 
 _WITNESS = json.JSONDecoder(
     object_pairs_hook=_Members,
-    parse_int=_or_fault(_integer),
-    parse_float=_or_fault(_double),
+    parse_int=_integer_or_fault,
+    parse_float=_double_or_fault,
     parse_constant=_constant,
 )
 
@@ -196,55 +272,41 @@ _WITNESS = json.JSONDecoder(
 def _blame(text: str) -> None:
     """Raise NotJSON or NotIJSON for the first fault of the document, if it has any."""
     try:
-        tree = _WITNESS.decode(_shallow_part(text))
+        tree = _WITNESS.decode(text)
     except json.JSONDecodeError as error:
         raise NotJSON(f"{error.msg} (line {error.lineno}, column {error.colno}).") from None
-    _accuse(tree, [])
+    _accuse(tree)
 
 
-# A string that is never closed runs to the end, or each of its quotes would be tried as a first.
-_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
-_TO_NEXT_BRACKET = re.compile(rf'(?:[^"\[\]{{}}]++|{_STRING})*+([\[\]{{}}]?)', re.DOTALL)
-_CLOSING = {"[": "]", "{": "}"}
+def _accuse(tree: Any) -> None:
+    # A document stands in a list of its own, so that each value has a parent; its path begins
+    # behind that.
+    open_here: list[Iterator[tuple[str | int, Any]]] = [enumerate([tree])]
+    path: list[str | int] = []
+    while open_here:
+        for step, child in open_here[-1]:
+            kind = type(child)
+            if kind is str or kind is _Fault:
+                _refuse_leaf(child, path, step)
+            elif child and (kind is list or kind is _Members):
+                path.append(step)
+                open_here.append(enumerate(child) if kind is list else _members(child, path[1:]))
+                break
+        else:
+            open_here.pop()
+            del path[-1:]
 
 
-def _shallow_part(text: str) -> str:
-    """Cut a document behind its first bracket that is too deep, and close what is open there.
-
-    The C scanner recurses, so it must not see the whole of what may be nothing but brackets.
-    """
-    closing: list[str] = []
-    for match in _TO_NEXT_BRACKET.finditer(text):
-        bracket = match[1]
-        if bracket in _CLOSING:
-            closing.append(_CLOSING[bracket])
-        elif closing:
-            closing.pop()
-        if len(closing) > MAX_DEPTH:
-            return text[: match.end()] + "".join(reversed(closing))
-    return text
-
-
-def _accuse(value: Any, path: list[str | int]) -> None:
+def _refuse_leaf(value: str | _Fault, path: list[str | int], step: str | int) -> None:
     if isinstance(value, _Fault):
-        raise NotIJSON(_pointer(path), value.detail)
-    if isinstance(value, str) and _LONE_SURROGATE.search(value):
-        raise NotIJSON(_pointer(path), _SURROGATE)
-    if isinstance(value, list):
-        if len(path) == MAX_DEPTH:
-            raise NotIJSON(_pointer(path), _DEPTH)
-        for step, child in _steps(value, path):
-            path.append(step)
-            _accuse(child, path)
-            path.pop()
+        raise NotIJSON(_pointer([*path, step][1:]), value.detail)
+    if _LONE_SURROGATE.search(value):
+        raise NotIJSON(_pointer([*path, step][1:]), _SURROGATE)
 
 
-def _steps(parent: list[Any], path: list[str | int]) -> Iterator[tuple[str | int, Any]]:
-    if not isinstance(parent, _Members):
-        yield from enumerate(parent)
-        return
+def _members(found: _Members, path: list[str | int]) -> Iterator[tuple[str, Any]]:
     seen: set[str] = set()
-    for name, child in parent:
+    for name, child in found:
         if _LONE_SURROGATE.search(name):
             # No answer can carry such a name, so the pointer ends at its object.
             raise NotIJSON(_pointer(path), _SURROGATE_NAME)

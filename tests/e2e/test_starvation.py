@@ -1,18 +1,21 @@
 """Slow callers and callers of much: others are answered meanwhile."""
 
 import json
+import resource
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import Engine, text
 
 from tests.e2e.harness.stack import Caller
 from tests.e2e.harness.web import Web, everything, one_answer, request
 from tests.e2e.held_callers import JSON, SETTINGS, THREADS, TOKEN, large_record
 from tests.support.callers.api import FreshTenant
-from tests.support.faults import until
+from tests.support.faults import LONG_ENOUGH, until
 
 pytestmark = pytest.mark.stacks
 MANY = 64
@@ -215,3 +218,67 @@ def test_a_request_counts_once_however_late_its_body_is(patient: Web, tenant: Fr
         for size in (100, 70_000, 100)
     ]
     assert left in ([left[0], left[0] - 1, left[0] - 2], sorted(left))
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Say whether the other side has not closed a connection on which nothing was asked."""
+    connection.settimeout(0)
+    try:
+        return bool(connection.recv(1))
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /v1/tenant/settings HT"], ids=["silent", "half a head"]
+)
+def test_connections_of_one_address_that_ask_nothing_leave_places_for_others(
+    patient: Web, tenant: FreshTenant, sent: bytes
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
+    try:
+        # More than a process takes.
+        with held_open(patient, sent, 1_100) as connections:
+            others_are_answered(patient, patient.caller(tenant.root_key))
+            until(lambda: sum(map(is_open, connections)) <= 256 + 1)
+            assert sum(map(is_open, connections)) >= 128
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_probes_are_answered_while_the_database_stalls_and_after_it(
+    patient: Web, admin_engine: Engine
+) -> None:
+    def ready() -> int:
+        return patient.get("/readyz").status_code
+
+    with admin_engine.begin() as owner, ThreadPoolExecutor(10) as probes:
+        # What `/readyz` reads: its one statement waits until this transaction ends.
+        owner.execute(text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
+        answers = [each.result(LONG_ENOUGH) for each in [probes.submit(ready) for _ in range(10)]]
+        assert answers == [503] * 10
+        late = patient.get("/readyz")
+        assert late.json()["parts"] == {"database": "unknown: not known within 2 s"}
+        assert late.headers["Retry-After"] == "2"
+        assert patient.get("/healthz").json() == {"status": "ok"}
+    until(lambda: ready() == 200)
+
+
+def test_requests_whose_clients_have_left_are_never_run(
+    patient: Web, tenant: FreshTenant, other_tenant: FreshTenant, admin_engine: Engine
+) -> None:
+    caller = patient.caller(tenant.root_key)
+    posted = request("POST", "/v1/agents", JSON, "Content-Length: 15", key=tenant.root_key)
+    with admin_engine.begin() as owner:
+        # Creating an agent waits until this transaction ends, in each of the caller's threads.
+        owner.execute(text("LOCK TABLE agents IN ACCESS EXCLUSIVE MODE"))
+        with held_open(patient, posted + b'{"name":"gone"}', MANY):
+            patient.caller(other_tenant.root_key).get(SETTINGS)
+        # The threads' own requests go on, and nobody else's: this one is behind all that left.
+        patient.caller(other_tenant.root_key).get(SETTINGS)
+    caller.post("/v1/agents", {"name": "stays"})
+    agents = caller.get("/v1/agents?limit=100")["data"]
+    assert len([each for each in agents if each["name"] == "gone"]) <= THREADS

@@ -55,7 +55,7 @@ def test_the_same_rendering_is_answered_to_all_and_304_to_those_who_have_it(
         ("GET", SETTINGS, ["x-api-key: svc_other", "x_api_key: {key}"], 401),
         ("GET", SETTINGS, ["x-api-key: {key}", "x_api_key: svc_other"], 200),
         ("GET", SETTINGS, ["x-api-key: {key}", "x-api-key: svc_other"], 401),
-        ("GET", SETTINGS, ["x-api-key: {key}", "Authorization: Bearer svc_other"], 401),
+        ("GET", SETTINGS, ["x-api-key: {key}", "Authorization: Bearer svc_other"], 400),
         ("GET", "//v1/agents", ["x-api-key: {key}"], 404),
         ("GET", "http://records.test//v1/agents", ["x-api-key: {key}"], 404),
         ("GET", "/%2Fv1/agents", ["x-api-key: {key}"], 404),

@@ -37,15 +37,16 @@ class Room:
         self._at_work: Counter[object] = Counter()
         self._in_line: Counter[object] = Counter()
 
-    def enter(self, whose: object) -> bool:
+    def enter(self, whose: object, *, unqueued: bool = False) -> bool:
         """Take a place; return whether it was waited for.
 
-        Raises `Busy` if the queue is full or after 10 s.
+        Raises `Busy` if the queue is full or after 10 s. What is `unqueued` waits beside the queue,
+        whatever its length: work of moments, which turns at the threads bound already.
         """
         with self._changed:
             waited = not self._has_place(whose)
             if waited:
-                self._wait(whose)
+                self._wait(whose, unqueued)
             self._at_work[whose] += 1
             sys.setswitchinterval(_SHORT_TURN)
             gc.set_threshold(*_SELDOM_GARBAGE)
@@ -60,15 +61,16 @@ class Room:
                 gc.set_threshold(*_USUAL_GARBAGE)
             self._changed.notify_all()
 
-    def _wait(self, whose: object) -> None:
-        if not self._may_wait(whose):
+    def _wait(self, whose: object, unqueued: bool) -> None:
+        if not unqueued and not self._may_wait(whose):
             raise Busy(_FULL)
-        self._in_line[whose] += 1
+        line: Counter[object] = Counter() if unqueued else self._in_line
+        line[whose] += 1
         try:
             if not self._changed.wait_for(lambda: self._has_place(whose), _WAIT_SECONDS):
                 raise Busy(_FULL)
         finally:
-            _less(self._in_line, whose)
+            _less(line, whose)
 
     def _has_place(self, whose: object) -> bool:
         left = self._at_once - self._at_work.total()

@@ -15,6 +15,7 @@ from app.api.http.requests import large_bodies
 from app.api.http.requests.parsing import UnsupportedCoding
 from app.api.http.requests.request_ids import request_id
 from app.api.http.responses.json_responses import encode
+from app.api.http.responses.long_poll import TooManyWaiting
 from app.api.http.services import services
 from app.core.verification import alerts
 from app.lib.fair_shares import NoShare
@@ -46,6 +47,7 @@ _HEADERS: Mapping[type[errors.ServiceError], Mapping[str, str]] = {
     errors.Unavailable: {"Retry-After": "2"},
     errors.Busy: {"Retry-After": "5"},
     errors.PackFailed: {"Retry-After": "60"},
+    TooManyWaiting: {"Retry-After": "5"},
 }
 
 _INTERNAL = "The service failed while it answered this request."

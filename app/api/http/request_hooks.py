@@ -9,7 +9,7 @@ from flask import Flask, Response, g, request
 from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestURITooLarge
 
 from app import ids, metrics
-from app.api.http.access import rate_limit
+from app.api.http.access import auth, rate_limit
 from app.api.http.requests import client_address, large_bodies
 from app.api.http.requests.request_ids import HEADER, request_id
 from app.api.http.services import services
@@ -59,6 +59,7 @@ def register(app: Flask, settings: Settings) -> None:
 
 def _enter() -> None:
     g.began = request.environ.get(READY) or time.perf_counter()
+    auth.refuse_two_credentials()
     large_bodies.require_patience()
     _require_host()
     # The router matches a path whatever number of slashes it begins with; and one that is escaped

@@ -125,6 +125,7 @@ def feed(args: dict[str, Any]) -> Response:
     Oldest first. A reader that sends each `next_after` as `after` misses no event. One whose
     transaction commits out of order comes late, and rarely twice: deduplicate by `id`. A filtered
     page may be empty although more follow. A pinned key gets its agent's and principal's events.
+    In each web process 32 requests of a key and 128 of a tenant may `wait`; others are 429.
     """
     if args.get("after") == NOW:
         with transaction(snapshot=True) as session:
@@ -133,7 +134,7 @@ def feed(args: dict[str, Any]) -> Response:
             )
     found = _page(args)
     if args["wait"] and not found.read:
-        long_poll.wait_for_answer(_arrival(found.position), args["wait"])
+        long_poll.wait_for_answer(caller(), _arrival(found.position), args["wait"])
         found = _page(args)
     data = [event_feed.represent(each) for each in found.events]
     return answer({"data": data, "next_after": _sealed(found.position)})

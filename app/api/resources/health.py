@@ -18,7 +18,7 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import prometheus
 from app.api.http.responses import prometheus_gauges as gauges_text
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.json_responses import answer, encode
 from app.api.http.services import services
 from app.core.anchoring import status as anchoring_status
 from app.core.digests import troubles
@@ -27,6 +27,7 @@ from app.core.master_keys import key_registry
 from app.core.verification import daily_state
 from app.database import database_now
 from app.errors import Unauthenticated, Unavailable
+from app.lib.gateway.gateway import PROBE_SECONDS
 from app.models import NO_TENANT
 from app.settings import VERSION
 
@@ -88,6 +89,9 @@ def readyz() -> Response:
 
     `database`, `redis`, `worker` and `scheduler` are checked on each request. The other states are
     at most 15 seconds old; each is `unknown`, with its age, if it cannot be renewed.
+
+    What is not known within two seconds is not waited for: the answer is then 503, `database`
+    being `unknown`.
     """
     parts, missing = states()
     ready = parts["database"] == "up"
@@ -97,6 +101,17 @@ def readyz() -> Response:
         "parts": parts,
     }
     return answer(body, 200 if ready else 503, {} if ready else {"Retry-After": "2"})
+
+
+def not_in_time(_environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer a probe whose view was not done in time, such as beside a database that stalls."""
+    unknown = f"unknown: not known within {PROBE_SECONDS:g} s"
+    body = {"status": "unavailable", "degraded": [], "parts": {"database": unknown}}
+    start(
+        "503 Service Unavailable",
+        [("Content-Type", "application/json"), ("Cache-Control", "no-store"), ("Retry-After", "2")],
+    )
+    return [encode(body)]
 
 
 def states() -> tuple[dict[str, str], list[str]]:

@@ -107,7 +107,8 @@ def sent() -> Input:
     if request.mimetype != MEDIA_TYPE:
         raise _no_form()
     try:
-        return read(raw.decode("utf-8"))
+        with parsing.room_to_read():
+            return read(raw.decode("utf-8"))
     except UnicodeDecodeError:
         raise _no_form() from None
 

@@ -12,6 +12,7 @@ from app.api.http.access.auth import caller
 from app.api.http.requests import parsing
 from app.api.http.services import services
 from app.api.http.transactions import transaction
+from app.api.resources import signature_debugger
 from app.api.resources.deliveries.delivery_schemas import DecisionArgs
 from app.api.resources.signature_debugger import PastedSchema, diagnosis
 from app.api.resources.webhook_schemas import RotationSchema
@@ -87,7 +88,7 @@ def signature(webhook_id: str) -> Response:
     """Diagnose why a receiver refuses a signature; nothing pasted is stored."""
     typed = forms.sent() if parsing.body() else forms.query()
     found: dict[str, Any] | None = None
-    with transaction(snapshot=True) as session:
+    with signature_debugger.room(), transaction(snapshot=True) as session:
         name = _name(session, webhook_id)
         try:
             if typed.value("headers"):

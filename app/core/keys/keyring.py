@@ -1,6 +1,7 @@
 """Authentication of requests by API key."""
 
 from dataclasses import replace
+from uuid import UUID
 
 from app.core.callers import Caller, Pin, Role
 from app.core.keys.usage import KeyUsage
@@ -94,6 +95,16 @@ class Keyring:
             return self.authenticate(key_text, request_id)
         self._usage.note(known)
         return replace(known, request_id=request_id)
+
+    def tenant_of(self, key_text: str) -> UUID | None:
+        """Return the tenant of a key that was valid when it was last looked up, if it is cached.
+
+        For fair turns alone: it says nothing about what the key may do now.
+        """
+        if not api_keys.well_formed(key_text):
+            return None
+        known = self._known.get(api_keys.digest(key_text))
+        return None if known is None else known.tenant_id
 
     def note_use(self, caller: Caller) -> None:
         """Note that a session of the console used its key now."""

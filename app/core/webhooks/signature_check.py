@@ -6,9 +6,10 @@ that receivers verify by mistake. Pasted requests are neither stored nor logged.
 
 import hmac
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +30,8 @@ from app.settings import Settings
 TOLERANCE_SECONDS = 300
 _EVER = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 _MOST_OTHERS, _MOST_SECRETS_OF_ANOTHER = 200, 3
+# Bytes of content that are hashed with other webhooks' secrets: a body of 50 KB with all of them.
+_MOST_HASHED = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -138,17 +141,46 @@ def _match(
     if sent is not None and sent != body:
         changed = "the body is not as it was sent"
         right += [Form(f"{headers[ID]}.{at}.".encode() + sent, changed) for at in stamps]
-    mistaken = [form for at in stamps for form in forms.contents(headers[ID], at, body)]
+    own: list[_Known] = []
+    for known, tried in _tries(right, secrets, own):
+        if (found := _matching(known, tried, right, digests)) is not None:
+            return found
+    # Each of these may be large, and is made once for all secrets.
+    for content in forms.mistaken(headers[ID], stamps, body):
+        for known in own:
+            key = next(forms.keys(known.text))
+            if (found := _matching(known, [key], [content], digests)) is not None:
+                return found
+    return None
+
+
+def _tries(
+    right: Sequence[Form], secrets: Iterable[_Known], own: list[_Known]
+) -> Iterator[tuple[_Known, list[Form]]]:
+    """Yield secrets with the keys to try, and gather this webhook's own.
+
+    Of other webhooks only as many are tried as `_MOST_HASHED` bytes of content allow.
+    """
+    size = sum(len(each.value) for each in right)
+    left = _MOST_HASHED
     for known in secrets:
-        key, *mistakes = forms.keys(known.text)
-        tried = [(key, right)]
         if known.own:
-            tried += [(key, mistaken), *((each, right) for each in mistakes)]
-        for each, contents in tried:
-            for content in contents:
-                made = hmac.digest(each.value, content.value, "sha256")
-                if any(hmac.compare_digest(made, digest) for digest in digests):
-                    return _Match(known, each.mistake, content.mistake)
+            own.append(known)
+            yield known, list(forms.keys(known.text))
+            continue
+        left -= size
+        if left < 0:
+            return
+        yield known, [next(forms.keys(known.text))]
+
+
+def _matching(
+    known: _Known, keys: Iterable[Form], contents: Iterable[Form], digests: Sequence[bytes]
+) -> _Match | None:
+    for key, content in product(keys, contents):
+        made = hmac.digest(key.value, content.value, "sha256")
+        if any(hmac.compare_digest(made, digest) for digest in digests):
+            return _Match(known, key.mistake, content.mistake)
     return None
 
 

@@ -7,7 +7,7 @@ secret is mistaken for, and which bytes are signed in place of the right ones.
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -21,8 +21,10 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 # Each timestamp is signed with the body in every form, and each signature compared with all of it.
 # Two that differ are a mistake already; a delivery has 20 signatures in a header at most.
 _MOST_TIMESTAMPS, _MOST_SIGNATURES = 2, 50
-# Indented, a body that is nested deeply becomes hundreds of times as long.
-_MOST_INDENTED = 2 * 1024 * 1024
+# No event is longer, written compactly. Indented, a body that is nested deeply becomes hundreds of
+# times as long.
+_MOST_COMPACT = 256 * 1024
+_MOST_INDENTED = 4 * _MOST_COMPACT
 
 
 class Signature(NamedTuple):
@@ -106,7 +108,10 @@ def _written(value: Any) -> Iterator[str]:
     """Yield a JSON value as usual writers write it, as far as it is not nested too deeply."""
     compact = (",", ":")
     try:
-        yield json.dumps(value, separators=compact, ensure_ascii=False)
+        text = json.dumps(value, separators=compact, ensure_ascii=False)
+        if len(text) > _MOST_COMPACT:
+            return
+        yield text
         yield json.dumps(value, separators=compact)
         yield json.dumps(value)
         yield json.dumps(value, ensure_ascii=False)
@@ -120,18 +125,18 @@ def _written(value: Any) -> Iterator[str]:
         return
 
 
-def contents(message_id: str, timestamp: str, body: bytes) -> Iterator[Form]:
-    """Yield the bytes to be signed for a body, and then those that are signed by mistake."""
-    head = f"{message_id}.{timestamp}.".encode()
-    yield Form(head + body, None)
+def mistaken(message_id: str, stamps: Collection[str], body: bytes) -> Iterator[Form]:
+    """Yield the bytes that are signed by mistake for a body, one at a time: each may be large."""
     for form in rewritten(body):
         if form.value != body:
-            yield Form(head + form.value, form.mistake)
+            for at in stamps:
+                yield Form(f"{message_id}.{at}.".encode() + form.value, form.mistake)
     without = "the signed content is {}, not webhook-id.webhook-timestamp.body"
     yield Form(body, without.format("the body alone"))
-    yield Form(f"{timestamp}.".encode() + body, without.format("timestamp.body"))
     yield Form(f"{message_id}.".encode() + body, without.format("webhook-id.body"))
-    yield Form(f"{timestamp}.{message_id}.".encode() + body, without.format("timestamp.id.body"))
+    for at in stamps:
+        yield Form(f"{at}.".encode() + body, without.format("timestamp.body"))
+        yield Form(f"{at}.{message_id}.".encode() + body, without.format("timestamp.id.body"))
 
 
 def _in_base64(value: str) -> Signature:

@@ -1,26 +1,31 @@
 """The ASGI application that runs a WSGI application in threads."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from app.lib.fair_shares import NoShare, Shares
 from app.lib.gateway import answers, bodies
 from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow, Pace, Receive
+from app.lib.gateway.client import Client, ClientLeft
+from app.lib.gateway.connections import Connections
 from app.lib.gateway.environ import environ
 from app.lib.gateway.holdoff import Holdoff
 from app.lib.gateway.streams import BodyWanted, Failed, Pending, Waiting
 from app.lib.gateway.threads import Threads
-from app.lib.gateway.turns import Turns
+from app.lib.gateway.turns import Turns, never
 
 # A body up to here is read before the application asks for it: that takes no thread, little memory.
 SMALL_BODY = 64 * 1024
-_KEPT = 2
+# How long a probe of an urgent path waits for its answer: load balancers wait 5 s and more.
+PROBE_SECONDS = 2.0
 # In the environ of a request that the application has seen before, without its body.
 AGAIN = "gateway.again"
 # Whether the application may raise `Waiting`: not when it was waited for already.
@@ -51,12 +56,18 @@ class Limits:
     holdoff: float = 1.0
 
 
+def _peer(scope: Scope) -> object:
+    return (scope.get("client") or ("",))[0]
+
+
 class Gateway:
     """Serves a WSGI application by ASGI.
 
     `caller` names who sent a request, as far as its scope tells: callers take turns at the threads,
-    and none has more than half of them. `urgent` are paths that two threads are kept for.
-    `on_slow_reader` hears of every answer that was given up.
+    and none has more than half of them. `urgent` are paths that have a thread each, where `address`
+    takes turns; what is not answered within `PROBE_SECONDS` there is answered by the path's own
+    application, on the event loop. `connections` hears of each request, and `on_slow_reader` of
+    every answer that was given up.
     """
 
     def __init__(
@@ -65,68 +76,104 @@ class Gateway:
         threads: int,
         limits: Limits,
         *,
-        caller: Callable[[Scope], object] = lambda scope: (scope.get("client") or ("",))[0],
-        urgent: Collection[str] = (),
+        caller: Callable[[Scope], object] = _peer,
+        address: Callable[[Scope], object] = _peer,
+        urgent: Mapping[str, Application] = MappingProxyType({}),
+        connections: Connections | None = None,
         on_slow_reader: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
         self._application = application
         self._limits = limits
-        self._urgent = urgent
+        self._connections = connections or Connections(sys.maxsize, sys.maxsize, lambda peer: None)
         self._on_slow_reader = on_slow_reader
         self._caller = caller
+        self._address = address
         self._threads = Threads(threads, "request")
         self._turns = Turns(threads, max(threads // 2, 1))
         # A caller's large answers advance one at a time: many at once would wait for Python's one
         # lock (the GIL) in many threads, and all other callers behind them.
-        self._pieces = Turns(max(threads // 4, _KEPT), 1)
+        self._pieces = Turns(max(threads // 4, 2), 1)
         self._holdoff = Holdoff(limits.holdoff)
-        self._kept = Threads(_KEPT, "urgent")
-        self._kept_turns = Turns(_KEPT, _KEPT)
+        self._urgent = urgent
+        self._urgent_threads = Threads(len(urgent), "urgent")
+        self._urgent_turns = {path: Turns(1, 1) for path in urgent}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI HTTP specification 2.3)."""
-        caller = None if scope["path"] in self._urgent else self._caller(scope)
+        client = Client(receive)
+        peer = scope.get("client") or ("", "")
+        self._connections.begin(peer, client)
+        try:
+            if scope["path"] in self._urgent:
+                await self._answer_probe(scope, client, send)
+            else:
+                await self._answer_request(scope, client, receive, send)
+        except ClientLeft:
+            # Nobody is there to be answered.
+            pass
+        finally:
+            self._connections.end(peer)
+            client.close()
+
+    async def _answer_probe(self, scope: Scope, client: Client, send: Send) -> None:
+        """Answer a request for an urgent path in time; its body, if it has one, is not read."""
+        path = scope["path"]
+        turns, caller = self._urgent_turns[path], self._address(scope)
+        client.body_is_read = _length(scope) == 0
+        made = {**environ(scope, BytesIO()), CAN_WAIT: False, READY: perf_counter()}
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                answer = await _run(
+                    self._urgent_threads, turns, caller, client.leaving, self._made_at_once, made
+                )
+        except TimeoutError:
+            answer = Answer(self._urgent[path], made)
+        await answers.send(answer, send, _nothing, self._limits.answer, ("", ""))
+
+    def _made_at_once(self, made: dict[str, Any]) -> Answer:
+        return Answer(self._application, made)
+
+    async def _answer_request(
+        self, scope: Scope, client: Client, receive: Receive, send: Send
+    ) -> None:
+        caller = self._caller(scope)
         what = (caller, scope["method"], scope["path"], _is_late(scope))
+        run = partial(_run, self._threads, self._turns, caller, client.leaving)
+        stream = await self._stream(scope, client, receive)
         if self._holdoff.why(what) is not None:
-            await asyncio.sleep(self._holdoff.seconds)
-        run = self._runner(scope, caller)
-        stream = await self._stream(scope, receive)
+            await client.stays(self._holdoff.seconds)
         try:
             answer = await self._call(run, what, environ(scope, stream))
         except BodyWanted as wanted:
-            answer = await self._with_late_body(run, what, scope, receive, wanted)
+            answer = await self._with_late_body(run, what, scope, client, receive, wanted)
         except Waiting as waiting:
-            await _wait(run, waiting)
+            try:
+                await _wait(run, waiting, client)
+            finally:
+                waiting.over()
             late = {**environ(scope, stream), AGAIN: True, CAN_WAIT: False}
             answer = await self._call(run, what, late)
         try:
-            await answers.send(
-                answer,
-                send,
-                lambda: self._pull(run, caller, answer),
-                self._limits.answer,
-                scope.get("client") or ("", ""),
-            )
+            with client.awaited():
+                await answers.send(
+                    answer,
+                    send,
+                    lambda: self._pull(run, caller, client, answer),
+                    self._limits.answer,
+                    scope.get("client") or ("", ""),
+                )
         except ReaderTooSlow:
             self._on_slow_reader(answer)
         finally:
             if not answer.closed:
-                await run(answer.close, None)
+                await _run(self._threads, self._turns, caller, never, answer.close, None)
 
-    def _runner(self, scope: Scope, caller: object) -> Run:
-        """Return what has a thread make a call when it is the turn of the request's caller."""
-        urgent = scope["path"] in self._urgent
-        threads, turns = (self._kept, self._kept_turns) if urgent else (self._threads, self._turns)
-
-        async def run(call: Callable[[Any], Any], argument: object) -> Any:
-            async with turns.turn(caller):
-                return await threads.run(call, argument)
-
-        return run
-
-    async def _pull(self, run: Run, caller: object, answer: Answer) -> None:
-        async with self._pieces.turn(caller):
+    async def _pull(self, run: Run, caller: object, client: Client, answer: Answer) -> None:
+        await self._pieces.enter(caller, client.leaving)
+        try:
             await run(answer.pull, None)
+        finally:
+            self._pieces.give_back(caller)
 
     async def _call(self, run: Run, what: object, made: dict[str, Any]) -> Answer:
         """Run the application; after a body that failed the connection ends."""
@@ -147,23 +194,30 @@ class Gateway:
             self._holdoff.remember(what, made[REFUSED])
         return answer
 
-    async def _stream(self, scope: Scope, receive: Receive) -> object:
+    async def _stream(self, scope: Scope, client: Client, receive: Receive) -> object:
         """Return the body of a request that has a small one, or none; else a promise of it."""
         length = _length(scope)
         if length == 0:
+            client.body_is_read = True
             return BytesIO()
         if length is None or _is_late(scope):
             return Pending()
-        return await self._read(receive, length)
+        return await self._read(client, receive, length)
 
     async def _with_late_body(
-        self, run: Run, what: object, scope: Scope, receive: Receive, wanted: BodyWanted
+        self,
+        run: Run,
+        what: object,
+        scope: Scope,
+        client: Client,
+        receive: Receive,
+        wanted: BodyWanted,
     ) -> Answer:
         """Call the application again with the body it wants, if there is memory for that."""
         size = min(_length(scope) or wanted.most, wanted.most)
         try:
             with self._limits.late_bodies.held(wanted.whose, size):
-                stream = await self._read(receive, wanted.most)
+                stream = await self._read(client, receive, wanted.most)
                 return await self._call_again(run, what, scope, stream)
         except NoShare as refused:
             return await self._call_again(run, what, scope, Failed(refused))
@@ -171,22 +225,52 @@ class Gateway:
     async def _call_again(self, run: Run, what: object, scope: Scope, stream: object) -> Answer:
         return await self._call(run, what, {**environ(scope, stream), AGAIN: True})
 
-    async def _read(self, receive: Receive, most: int) -> object:
+    async def _read(self, client: Client, receive: Receive, most: int) -> object:
         try:
-            return BytesIO(await bodies.read(receive, self._limits.body, most))
+            with client.awaited():
+                body = await bodies.read(receive, self._limits.body, most)
         except (BodyTooSlow, BodyCutShort) as error:
             return Failed(error)
+        client.body_is_read = len(body) <= most
+        return BytesIO(body)
 
 
-async def _wait(run: Run, waiting: Waiting) -> None:
+async def _run(
+    threads: Threads,
+    turns: Turns,
+    caller: object,
+    leaving: "Callable[[], asyncio.Future[Any]]",
+    call: Callable[[Any], Any],
+    argument: object,
+) -> Any:
+    """Have a thread make a call when it is the caller's turn, which lasts until the thread ends."""
+    await turns.enter(caller, leaving)
+    made = threads.run(call, argument)
+    made.add_done_callback(lambda _: turns.give_back(caller))
+    outcome = asyncio.shield(made)
+    # An error that it raises holds this frame, which must not hold the error: no cycle.
+    del made
+    try:
+        return await outcome
+    finally:
+        del outcome
+
+
+async def _nothing() -> None:
+    """Stand for the further pieces of an answer that has none."""
+
+
+async def _wait(run: Run, waiting: Waiting, client: Client) -> None:
     """Wait until an answer is ready, or as long as asked; no thread is held between two looks."""
     clock = asyncio.get_running_loop().time
     until, pause = clock() + waiting.seconds, _FIRST_PAUSE
     while (left := until - clock()) > 0:
-        await asyncio.sleep(min(pause, left))
+        await client.stays(min(pause, left))
         try:
             if await run(lambda _: waiting.ready(), None):
                 return
+        except ClientLeft:
+            raise
         except Exception:  # noqa: BLE001  # the application answers what went wrong
             return
         pause = min(pause * _GROWS_BY, _LONGEST_PAUSE)

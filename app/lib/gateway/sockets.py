@@ -52,11 +52,38 @@ def hang_up(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
+def peer(connection: socket.socket) -> tuple[str, str]:
+    """Return the address and port of the other end, as ASGI writes them; raises `OSError`.
+
+    A Unix socket has neither.
+    """
+    address = connection.getpeername()
+    return (address[0], str(address[1])) if isinstance(address, tuple) else ("", "")
+
+
+def descriptors() -> list[int]:
+    """Return the numbers of this process's open files; none where the system does not show them."""
+    return [int(entry.name) for entry in _DESCRIPTORS.iterdir()] if _DESCRIPTORS.is_dir() else []
+
+
+@contextmanager
+def copied(number: int) -> Iterator[socket.socket]:
+    """Open a second handle of the socket with this number, for a `with`; raises `OSError`."""
+    copy = os.dup(number)
+    try:
+        handle = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with handle:
+        yield handle
+
+
 def _find(client: tuple[str, str]) -> socket.socket | None:
-    for entry in list(_DESCRIPTORS.iterdir()) if _DESCRIPTORS.is_dir() else ():
+    for number in descriptors():
         # Numbers are reused: the copy is what is looked at and kept.
         with suppress(OSError):
-            copy = os.dup(int(entry.name))
+            copy = os.dup(number)
             found = _as_peer(copy, client)
             if found is not None:
                 return found
@@ -70,7 +97,7 @@ def _as_peer(descriptor: int, client: tuple[str, str]) -> socket.socket | None:
         return None
     handle = socket.socket(fileno=descriptor)
     with suppress(OSError):
-        if tuple(map(str, handle.getpeername()[:2])) == client:
+        if peer(handle) == client:
             return handle
     handle.detach()
     return None

@@ -23,13 +23,16 @@ class BodyWanted(BaseException):
 class Waiting(BaseException):
     """The application has no answer yet: call it again once `ready()`, or after so many seconds.
 
-    No `Exception`, as above.
+    `over` is called when the wait has ended, in whatever way. No `Exception`, as above.
     """
 
-    def __init__(self, ready: Callable[[], bool], seconds: float) -> None:
+    def __init__(
+        self, ready: Callable[[], bool], seconds: float, over: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(f"nothing to answer for at most {seconds} s")
         self.ready = ready
         self.seconds = seconds
+        self.over = over
 
 
 class Pending:

@@ -218,6 +218,38 @@ def test_waiting_holds_no_thread_behind_the_gateway(api: ApiOf, app: Flask) -> N
     assert [each["data"]["id"] for each in again["data"]] == [finding["id"]]
 
 
+def test_at_most_32_requests_of_a_key_and_128_of_a_tenant_wait(
+    api: ApiOf, mint: Mint, other_tenant: FreshTenant
+) -> None:
+    waiting: list[Waiting] = []
+
+    def asks(key: str) -> Any:
+        """Ask with a key; return the refusal, or None for a request that waits."""
+        try:
+            return api(key).get(f"{PATH}?wait=20", environ_overrides={CAN_WAIT: True})
+        except Waiting as begun:
+            waiting.append(begun)
+            return None
+
+    keys = [mint("read") for _ in range(5)]
+    try:
+        assert [asks(keys[0]) for _ in range(32)] == [None] * 32
+        refused = asks(keys[0])
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
+        assert "32 requests of this key" in refused.json["detail"]
+        assert [asks(key) for key in keys[1:4] for _ in range(32)] == [None] * 96
+        assert "128 requests of this tenant" in asks(keys[4]).json["detail"]
+        assert api(keys[4]).get(PATH).status_code == 200
+        assert asks(other_tenant.root_key) is None
+        # One that has ended, in whatever way, makes room for the next.
+        waiting[40].over()
+        assert asks(keys[4]) is None
+        assert asks(keys[4]).status_code == 429
+    finally:
+        for begun in waiting[:40] + waiting[41:]:
+            begun.over()
+
+
 def test_without_the_gateway_a_thread_waits(api: ApiOf) -> None:
     session = make_session(api())
     after = read(api)["next_after"]

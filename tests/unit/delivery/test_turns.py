@@ -1,10 +1,24 @@
 """Turns (round robin by caller): one request does not wait for another caller's backlog."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
+from app.lib.gateway.client import ClientLeft
 from app.lib.gateway.turns import Turns
+
+
+@asynccontextmanager
+async def turn(turns: Turns, caller: object) -> AsyncIterator[None]:
+    """Hold a place for the length of an `async with`."""
+    await turns.enter(caller)
+    try:
+        yield
+    finally:
+        turns.give_back(caller)
 
 
 class Scene:
@@ -12,11 +26,11 @@ class Scene:
 
     def __init__(self, places: int, each: int) -> None:
         self.turns = Turns(places, each)
-        self.inside: list[str] = []
+        self.inside: list[object] = []
         self._leave: list[asyncio.Event] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def comes(self, caller: str, times: int = 1) -> None:
+    async def comes(self, caller: object, times: int = 1) -> None:
         """Let a caller come; return once all that can be let in are in."""
         for _ in range(times):
             leave = asyncio.Event()
@@ -26,7 +40,7 @@ class Scene:
     async def first_leaves(self) -> None:
         """Have the caller leave that has been in for longest."""
         self._leave.pop(0).set()
-        for _ in range(3):
+        for _ in range(5):
             await asyncio.sleep(0)
 
     async def ends(self) -> None:
@@ -35,8 +49,8 @@ class Scene:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _stay(self, caller: str, leave: asyncio.Event) -> None:
-        async with self.turns.turn(caller):
+    async def _stay(self, caller: object, leave: asyncio.Event) -> None:
+        async with turn(self.turns, caller):
             self.inside.append(caller)
             self._leave.append(leave)
             await leave.wait()
@@ -90,7 +104,7 @@ def test_a_cancelled_wait_takes_no_place() -> None:
         await scene.first_leaves()
         assert scene.inside == ["first", "next"]
         await scene.ends()
-        async with scene.turns.turn("another"):
+        async with turn(scene.turns, "another"):
             pass
 
     play(story())
@@ -102,16 +116,50 @@ def test_a_caller_cancelled_as_it_is_let_in_gives_its_place_back() -> None:
         waiting: asyncio.Task[None]
 
         async def wait() -> None:
-            async with turns.turn("gone"):
+            async with turn(turns, "gone"):
                 pass
 
-        async with turns.turn("first"):
+        async with turn(turns, "first"):
             waiting = asyncio.create_task(wait())
             await asyncio.sleep(0)
         # It has been called, and is cancelled before it hears of it.
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        async with turns.turn("next"):
+        async with turn(turns, "next"):
             pass
+
+    play(story())
+
+
+@pytest.mark.parametrize("caller", [None, False, 0, "", ()])
+def test_no_value_of_a_caller_is_special(caller: object) -> None:
+    async def story() -> None:
+        scene = Scene(places=1, each=1)
+        await scene.comes("first")
+        await scene.comes(caller, 2)
+        await scene.first_leaves()
+        await scene.first_leaves()
+        assert scene.inside == ["first", caller, caller]
+        await scene.ends()
+
+    play(story())
+
+
+def test_a_request_whose_client_leaves_is_no_longer_in_line() -> None:
+    async def story() -> None:
+        turns = Turns(1, 1)
+        left = asyncio.get_running_loop().create_future()
+        await turns.enter("first")
+        gone = asyncio.create_task(turns.enter("loud", lambda: left))
+        stays = asyncio.create_task(turns.enter("loud"))
+        await asyncio.sleep(0)
+        assert turns.waiting == 2
+        left.set_result(None)
+        with pytest.raises(ClientLeft):
+            await gone
+        assert turns.waiting == 1
+        turns.give_back("first")
+        await stays
+        assert turns.waiting == 0
 
     play(story())

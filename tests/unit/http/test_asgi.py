@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from app.dev import procfile
+from app.lib.crypto import api_keys
 from app.settings import Settings
 from app.web import caller
 from tests.support.faults import LONG_ENOUGH, until
@@ -24,6 +26,10 @@ NEEDED = {
 SETTINGS = Settings.from_environ({**NEEDED, "TRUSTED_PROXIES": "10.0.0.0/8"})
 
 
+KEY, TENANT = api_keys.new(), UUID(int=7)
+KNOWN = {KEY: TENANT}
+
+
 @pytest.mark.parametrize(
     ("peer", "headers", "expected"),
     [
@@ -36,8 +42,17 @@ SETTINGS = Settings.from_environ({**NEEDED, "TRUSTED_PROXIES": "10.0.0.0/8"})
             "203.0.113.9",
         ),
         ("10.0.0.1", [(b"x_forwarded_for", b"203.0.113.9")], "10.0.0.1"),
-        ("203.0.113.5", [(b"x-api-key", b"svc_a")], b"svc_a"),
-        ("203.0.113.5", [(b"x_api_key", b"svc_a")], "203.0.113.5"),
+        ("203.0.113.5", [(b"x-api-key", KEY.encode())], TENANT),
+        ("203.0.113.5", [(b"x-api-key", b" %s " % KEY.encode())], TENANT),
+        ("203.0.113.5", [(b"authorization", b"Bearer " + KEY.encode())], TENANT),
+        ("203.0.113.5", [(b"authorization", b"bEARER   " + KEY.encode())], TENANT),
+        ("203.0.113.5", [(b"x-api-key", KEY.encode()), (b"authorization", b"")], TENANT),
+        ("203.0.113.5", [(b"x-api-key", api_keys.new().encode())], "203.0.113.5"),
+        ("203.0.113.5", [(b"authorization", b"Zz17")], "203.0.113.5"),
+        ("203.0.113.5", [(b"authorization", b"Basic " + KEY.encode())], "203.0.113.5"),
+        ("203.0.113.5", [(b"x-api-key", KEY.encode()), (b"authorization", b"Zz")], "203.0.113.5"),
+        ("203.0.113.5", [(b"x-api-key", KEY.encode())] * 2, "203.0.113.5"),
+        ("203.0.113.5", [(b"x_api_key", KEY.encode())], "203.0.113.5"),
     ],
     ids=[
         "the peer",
@@ -45,14 +60,23 @@ SETTINGS = Settings.from_environ({**NEEDED, "TRUSTED_PROXIES": "10.0.0.0/8"})
         "behind a proxy",
         "a line of each of two proxies",
         "an underscore",
-        "a key",
+        "a known key",
+        "with spaces around it",
+        "as bearer",
+        "another spelling of bearer",
+        "an empty second header",
+        "an unknown key",
+        "no key",
+        "another scheme",
+        "two credentials",
+        "a header twice",
         "a key with underscores",
     ],
 )
-def test_a_caller_is_a_key_or_an_address(
+def test_a_caller_is_the_tenant_of_a_known_key_or_an_address(
     peer: str, headers: list[tuple[bytes, bytes]], expected: object
 ) -> None:
-    assert caller(SETTINGS, {"client": (peer, 4711), "headers": headers}) == expected
+    assert caller(SETTINGS, KNOWN.get, {"client": (peer, 4711), "headers": headers}) == expected
 
 
 def test_workers_that_are_told_to_stop_while_they_start_end_at_once() -> None:

@@ -4,7 +4,6 @@ The decorator stands directly below the route, above everything that reads the r
 come in one order: 401, 403 for the role, 403 for a pin, then request validation, then 404.
 """
 
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -19,13 +18,17 @@ from app.api.http.requests import client_address, parsing
 from app.api.http.requests.request_ids import request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
-from app.errors import TenantSuspended, Unauthenticated
+from app.errors import ServiceError, TenantSuspended, Unauthenticated
 from app.lib.crypto import api_keys
 
 _log = structlog.get_logger(__name__)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+
+class TwoCredentials(ServiceError, slug="bad-request"):
+    """A request carries two credentials: it could count as one caller and act as another."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def mark(view: Callable[_P, _R], access: Access) -> Callable[_P, _R]:
 
 
 def key_was_sent() -> bool:
-    """Return whether the request carries a key, valid or not; raises `Unauthenticated` for two."""
+    """Return whether the request carries a key, valid or not."""
     return bool(_presented_key())
 
 
@@ -240,11 +243,18 @@ def log_refusal() -> None:
     )
 
 
+def refuse_two_credentials() -> None:
+    """Raise `TwoCredentials` for a request that carries more than one, whatever their forms."""
+    if request.headers.get("Authorization") and request.headers.get("x-api-key"):
+        raise TwoCredentials("Send Authorization or x-api-key, not both.")
+
+
+def key_text(*, authorization: str = "", plain: str = "") -> str:
+    """Return the key's text from the value of `Authorization: Bearer`, or of `x-api-key`."""
+    scheme, _, bearer = authorization.strip().partition(" ")
+    return (bearer if scheme.lower() == "bearer" else plain).strip()
+
+
 def _presented_key() -> str:
-    """Return the key's text from `Authorization: Bearer` or `x-api-key`."""
-    scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
-    bearer = bearer.strip() if scheme.lower() == "bearer" else ""
-    plain = request.headers.get("x-api-key", "").strip()
-    if bearer and plain and not secrets.compare_digest(bearer.encode(), plain.encode()):
-        raise Unauthenticated("Authorization and x-api-key carry different keys; send one.")
-    return bearer or plain
+    sent = request.headers
+    return key_text(authorization=sent.get("Authorization", ""), plain=sent.get("x-api-key", ""))

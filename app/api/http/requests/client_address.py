@@ -1,7 +1,5 @@
 """The client's address: the peer's, or the one that a trusted proxy forwards."""
 
-import ipaddress
-
 from flask import request
 
 from app.api.http.services import services
@@ -19,5 +17,4 @@ def address() -> str:
 
 def network() -> str:
     """Return what a request without a key is rate limited by: an IPv4 address, or an IPv6 /64."""
-    text = address()
-    return str(ipaddress.IPv6Network((text, 64), strict=False)) if ":" in text else text
+    return forwarded.network(address())

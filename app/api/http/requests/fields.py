@@ -18,6 +18,10 @@ from marshmallow import ValidationError, fields
 from app import ids
 from app.lib import canonical_json
 
+# A thousand findings can be wrong in many places each; a reader stops long before this. Nothing is
+# checked further once so much is wrong: each fault costs marshmallow more than a good value does.
+MOST_ERRORS = 100
+
 
 class Described(fields.Field[Any]):
     """A field with a `description` and an `example` for the OpenAPI document."""
@@ -261,7 +265,27 @@ class Items(Described, fields.List[Any]):
             )
         if not isinstance(value, list):
             raise self.make_error("invalid")
-        return super()._deserialize(value, *arguments, **options)
+        loaded: list[Any] = []
+        wrong: dict[int, Any] = {}
+        left = MOST_ERRORS
+        for place, item in enumerate(value):
+            try:
+                loaded.append(self.inner.deserialize(item, **options))
+            except ValidationError as error:
+                wrong[place] = error.messages
+                left -= _count(error.messages)
+                if left <= 0:
+                    break
+        if wrong:
+            raise ValidationError(wrong, valid_data=loaded)
+        return loaded
+
+
+def _count(messages: Any) -> int:
+    """Return how many texts marshmallow's tree of messages holds."""
+    if isinstance(messages, Mapping):
+        return sum(map(_count, messages.values()))
+    return len(messages) if isinstance(messages, list) else 1
 
 
 def _text(value: Any) -> str:

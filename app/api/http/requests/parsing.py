@@ -5,9 +5,13 @@ know is refused, with a pointer to it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import wraps
+from heapq import nsmallest
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
+from uuid import UUID
 
 import flask
 import flask_smorest
@@ -18,6 +22,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
 from app.api.http.requests import client_address, large_bodies
+from app.api.http.requests.fields import MOST_ERRORS
 from app.errors import FieldError, Invalid, ServiceError
 from app.lib import canonical_json
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
@@ -30,9 +35,6 @@ MEDIA_TYPE = "application/json"
 _NOT_AN_OBJECT = "Send a JSON object."
 _View = TypeVar("_View", bound=Callable[..., Any])
 _Schema: TypeAlias = type[marshmallow.Schema] | marshmallow.Schema | dict[str, Any]
-
-# A thousand findings can be wrong in many places each; a reader stops long before this.
-_MOST_ERRORS = 100
 
 
 class UnsupportedMediaType(ServiceError, slug="unsupported-media-type"):
@@ -66,7 +68,9 @@ class StrictParser(FlaskParser):
         def decorate(view: _View) -> _View:
             @wraps(view)
             def reading(*args: Any, **kwargs: Any) -> Any:
-                return view(*args, load(schema, self.load_json(request, schema)), **kwargs)
+                with room_to_read():
+                    loaded = load(schema, self.load_json(request, schema))
+                return view(*args, loaded, **kwargs)
 
             return cast(_View, reading)
 
@@ -157,12 +161,13 @@ def load(schema: marshmallow.Schema, sent: Mapping[str, Any]) -> dict[str, Any]:
 def takes_a_record(view: _View) -> _View:
     """Let the view's body have up to 8 MiB; any other view takes 1 MiB.
 
-    A large body is parsed, checked and processed within the bulkhead (`large_bodies`).
+    A large body is parsed, checked and processed within the bulkhead (`large_bodies`), that of any
+    other view parsed and checked.
     """
 
     @wraps(view)
     def with_room(*args: Any, **kwargs: Any) -> Any:
-        with large_bodies.room_for(len(body()), g.caller.tenant_id):
+        with large_bodies.room_for(len(body()), whose()):
             return view(*args, **kwargs)
 
     with_room.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body()
@@ -179,7 +184,7 @@ def body() -> bytes:
     if isinstance(request.environ["wsgi.input"], Pending):
         if (request.content_length or 0) > limit:
             raise RequestEntityTooLarge
-        raise BodyWanted(limit, g.caller.tenant_id if "caller" in g else client_address.network())
+        raise BodyWanted(limit, whose())
     try:
         raw = request.get_data(cache=True)
     except ClientDisconnected as error:
@@ -189,6 +194,16 @@ def body() -> bytes:
     if len(raw) > limit:
         raise RequestEntityTooLarge
     return raw
+
+
+def whose() -> UUID | str:
+    """Return whom a body counts for: the caller's tenant, or the client's address without one."""
+    return g.caller.tenant_id if "caller" in g else client_address.network()
+
+
+def room_to_read() -> AbstractContextManager[None]:
+    """Hold a place in the bulkhead while a large body is parsed and checked."""
+    return large_bodies.room_for(len(body()), whose(), unqueued=True)
 
 
 def json_object() -> dict[str, Any]:
@@ -211,7 +226,8 @@ def _read_object() -> dict[str, Any]:
         raise MalformedBody("The body is empty; send a JSON object.")
     _check_media_type()
     try:
-        value = canonical_json.parse(body())
+        with room_to_read():
+            value = canonical_json.parse(body())
     except canonical_json.NotJSON as error:
         raise MalformedBody(f"The body cannot be read as JSON. {error.detail}") from None
     except canonical_json.NotIJSON as error:
@@ -257,7 +273,10 @@ def _check_media_type() -> None:
 def _refuse_members(found: dict[str, Any]) -> None:
     if found:
         raise Invalid(
-            *(FieldError(pointer(name), "This request takes no fields.") for name in found)
+            *(
+                FieldError(pointer(name), "This request takes no fields.")
+                for name in islice(found, MOST_ERRORS)
+            )
         )
 
 
@@ -280,7 +299,7 @@ def _in_query(field: FieldError) -> FieldError:
 
 def _fields(messages: Any) -> list[FieldError]:
     """Turn marshmallow's tree of messages into pointers, the first hundred."""
-    return sorted(_flatten(messages, ""), key=attrgetter("pointer"))[:_MOST_ERRORS]
+    return nsmallest(MOST_ERRORS, _flatten(messages, ""), key=attrgetter("pointer"))
 
 
 def _flatten(messages: Any, path: str) -> Iterator[FieldError]:

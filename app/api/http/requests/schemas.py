@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Any, ClassVar
 
 import marshmallow
 from marshmallow import ValidationError
 
-from app.api.http.requests.fields import Items, Object, Strict
+from app.api.http.requests.fields import MOST_ERRORS, Items, Object, Strict
 
 
 class Schema(marshmallow.Schema):
@@ -31,7 +32,7 @@ class Schema(marshmallow.Schema):
         as_usual = options.get("unknown") in (None, marshmallow.RAISE)
         as_usual = as_usual and not (options.get("partial") or options.get("many"))
         loaded = self._read(data) if as_usual and self._is_plain else None
-        return super().load(data, **options) if loaded is None else loaded
+        return super().load(self._shortened(data), **options) if loaded is None else loaded
 
     def check(self, sent: Mapping[str, Any]) -> None:
         """Check the fields of an object, as sent, against each other; raises `ValidationError`.
@@ -43,6 +44,14 @@ class Schema(marshmallow.Schema):
     def _check(self, _loaded: object, sent: Any, **_: Any) -> None:
         if isinstance(sent, dict):
             self.check(sent)
+
+    def _shortened(self, data: Any) -> Any:
+        """Leave out most unknown names of an object that has very many: enough will be refused."""
+        if type(data) is not dict or len(data) <= len(self.load_fields) + MOST_ERRORS:
+            return data
+        known = {field.data_key or name for name, field in self.load_fields.items()}
+        kept = {*known, *islice((name for name in data if name not in known), MOST_ERRORS)}
+        return {name: value for name, value in data.items() if name in kept}
 
     @cached_property
     def _is_plain(self) -> bool:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Any
 
+import pytest
+
 from app.lib.fair_shares import Shares
+from app.lib.gateway import gateway as gateway_module
 from app.lib.gateway.gateway import CAN_WAIT, READY, REFUSED, REFUSED_BEFORE, Gateway, Limits
 from app.lib.gateway.streams import Waiting
 from tests.unit.http.gateway.exchange import LONG, Environ, Exchange, serve
@@ -22,7 +25,9 @@ def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
         return [b"ok"]
 
     async def scene() -> None:
-        gateway = Gateway(application, 2, Limits(LONG, LONG, Shares(1, 1)), urgent={"/healthz"})
+        gateway = Gateway(
+            application, 2, Limits(LONG, LONG, Shares(1, 1)), urgent={"/healthz": application}
+        )
         others = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(5)]
         urgent = Exchange(path="/healthz")
         await serve(gateway, urgent)
@@ -149,3 +154,122 @@ def test_a_wait_ends_when_its_time_is_up_or_its_check_fails() -> None:
 
     assert asyncio.run(answered("/error")) == b"after all"
     assert asyncio.run(answered("/late")) == b"after all"
+
+
+def late(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer a probe that was not answered in time."""
+    start("503 Service Unavailable", [])
+    return [b"late"]
+
+
+def test_probes_are_answered_while_their_thread_stalls_and_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.01)
+    stalls = threading.Event()
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        if made["PATH_INFO"] == "/readyz":
+            stalls.wait(60)
+        start("200 OK", [])
+        return [b"ok"]
+
+    async def scene() -> tuple[list[bytes], bytes, bytes]:
+        paths = {"/readyz": late, "/healthz": late}
+        gateway = Gateway(application, 2, Limits(LONG, LONG, Shares(1, 1)), urgent=paths)
+        probes = [Exchange(path="/readyz") for _ in range(10)]
+        await asyncio.gather(*(serve(gateway, each) for each in probes))
+        monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 600)
+        alive, ready = Exchange(path="/healthz"), Exchange(path="/readyz")
+        await serve(gateway, alive)
+        stalls.set()
+        await serve(gateway, ready)
+        return [each.body for each in probes], alive.body, ready.body
+
+    assert asyncio.run(scene()) == ([b"late"] * 10, b"ok", b"ok")
+
+
+def test_a_flood_of_probes_of_one_address_delays_another_s_by_one() -> None:
+    entered, leave = threading.Semaphore(0), threading.Semaphore(0)
+    served: list[str] = []
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        entered.release()
+        leave.acquire()
+        served.append(made["REMOTE_ADDR"])
+        start("200 OK", [])
+        return [b"ok"]
+
+    async def scene() -> None:
+        gateway = Gateway(
+            application, 1, Limits(LONG, LONG, Shares(1, 1)), urgent={"/readyz": late}
+        )
+        flood = [asyncio.create_task(serve(gateway, Exchange(path="/readyz"))) for _ in range(9)]
+        await asyncio.to_thread(entered.acquire)
+        other = Exchange(path="/readyz")
+        other.scope["client"] = ("127.0.0.2", "9")
+        balancer = asyncio.create_task(serve(gateway, other))
+        await asyncio.sleep(0)
+        for _ in range(10):
+            leave.release()
+        await asyncio.gather(*flood, balancer)
+
+    asyncio.run(scene())
+    assert served.index("127.0.0.2") <= 2
+
+
+def test_requests_whose_clients_leave_while_they_wait_never_reach_the_application() -> None:
+    entered, leave = threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        calls.append(made["PATH_INFO"])
+        entered.set()
+        leave.wait(60)
+        start("200 OK", [])
+        return [b"ok"]
+
+    async def scene() -> list[Exchange]:
+        gateway = Gateway(
+            application,
+            1,
+            Limits(LONG, LONG, Shares(1, 1)),
+            urgent={"/readyz": late},
+        )
+        first = asyncio.create_task(serve(gateway, Exchange(path="/first")))
+        await asyncio.to_thread(entered.wait, 60)
+        body = (b"content-length", b"1")
+        gone = [Exchange(path="/gone"), Exchange("POST", "/gone", body).with_body(b"x")]
+        for each in gone:
+            each.arrived.append({"type": "http.disconnect"})
+        await asyncio.gather(*(serve(gateway, each) for each in gone))
+        assert not first.done()
+        leave.set()
+        await first
+        await serve(gateway, Exchange(path="/next"))
+        return gone
+
+    gone = asyncio.run(scene())
+    assert [each.sent for each in gone] == [[], []]
+    assert calls == ["/first", "/next"]
+
+
+def test_a_wait_for_an_answer_ends_when_the_client_leaves() -> None:
+    looked, over = threading.Event(), threading.Event()
+
+    def look() -> bool:
+        looked.set()
+        return False
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        raise Waiting(look, 600, over.set)
+
+    async def scene() -> Exchange:
+        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
+        exchange = Exchange()
+        exchange.arrived.append({"type": "http.disconnect"})
+        await serve(gateway, exchange)
+        return exchange
+
+    exchange = asyncio.run(scene())
+    assert (exchange.sent, looked.is_set(), over.is_set()) == ([], False, True)
