@@ -95,10 +95,10 @@ HANDED_BACK: Final = Counter(
 )
 DUPLICATES: Final = Counter(
     "record_service_possible_duplicates",
-    "POSTs that may be duplicates: an earlier worker was lost with the delivery, or a kept-alive "
-    "connection died after the request was written.",
+    "POSTs that may be duplicates: an earlier worker was lost with the delivery, a kept-alive "
+    "connection died after the request was written, or an answer was in doubt.",
     labels=("reason",),
-    known=(("lost_claim",), ("reconnected",)),
+    known=(("lost_claim",), ("reconnected",), ("answer_in_doubt",)),
 )
 FENCED: Final = Counter(
     "record_service_outcomes_fenced",

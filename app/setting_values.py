@@ -15,7 +15,13 @@ from app.ledger.policy import Policy
 from app.lib.crypto import api_keys, timestamps
 from app.lib.forwarded import FORWARDED, X_FORWARDED_FOR
 from app.lib.mail import mailbox as mailboxes
-from app.lib.outbound.addresses import EVERYWHERE, BadURL, Network, check_url
+from app.lib.outbound.addresses import (
+    EVERYWHERE,
+    NAT64_PREFIX_LENGTHS,
+    BadURL,
+    Network,
+    check_url,
+)
 
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -201,6 +207,19 @@ def _text_in(path: str) -> bytes:
 def networks(text: str) -> tuple[Network, ...]:
     """Read networks, separated by commas."""
     return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
+
+
+def nat64_prefixes(text: str) -> tuple[ipaddress.IPv6Network, ...]:
+    """Read prefixes of translators (NAT64), separated by commas (RFC 6052, section 2.2)."""
+    found = []
+    for prefix in networks(text):
+        if prefix.version == 4 or prefix.prefixlen not in NAT64_PREFIX_LENGTHS:
+            lengths = ", ".join(map(str, NAT64_PREFIX_LENGTHS))
+            raise ValueError(f"{prefix} is no IPv6 prefix of one of the lengths {lengths}")
+        if prefix.network_address.packed[8]:
+            raise ValueError(f"bits 64 to 71 of {prefix} are not zero")
+        found.append(prefix)
+    return tuple(found)
 
 
 def proxies(text: str) -> tuple[Network, ...]:

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from ipaddress import IPv6Network
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -75,6 +76,9 @@ class Settings:
     root_admin_key: str | None = _setting("ROOT_ADMIN_KEY", values.api_key, None, secret=True)
     webhook_allowed_networks: tuple[Network, ...] = _setting(
         "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
+    )
+    webhook_nat64_prefixes: tuple[IPv6Network, ...] = _setting(
+        "WEBHOOK_NAT64_PREFIXES", values.nat64_prefixes, ()
     )
     webhook_ca_file: str | None = _setting("WEBHOOK_CA_FILE", values.authorities, None)
     tsa_url: str | None = _setting("TSA_URL", values.authority_url, None)

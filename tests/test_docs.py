@@ -97,7 +97,7 @@ def test_the_pages_name_routes_at_all() -> None:
 def documented_settings() -> dict[str, str]:
     """Return the default of each setting in the first table of the operations manual."""
     manual = text("docs/operations.md").partition("These belong to")[0]
-    found = re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|", manual, re.MULTILINE)
+    found = re.findall(r"^\| `([A-Z0-9_]+)` \| ([^|]+) \|", manual, re.MULTILINE)
     return {name: default.strip(" `") for name, default in found}
 
 

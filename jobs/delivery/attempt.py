@@ -13,7 +13,7 @@ from app.core.delivery.outcomes import Outcome
 from app.core.webhooks.webhook_targets import HIDDEN, Target
 from app.lib import canonical_json
 from app.lib.crypto.webhook_signing import Signer
-from app.lib.outbound.client import Answer
+from app.lib.outbound.client import Answer, Burst
 from jobs.delivery import attempt_log
 from jobs.process.runtime import Runtime
 
@@ -27,18 +27,20 @@ _LOST = {
 class Sender:
     """Sends the rows of one claim, with the lane, its secrets and target as of the claim.
 
-    `loaded_at` is the monotonic clock's reading at the lane's `now`; `turn` is for the log alone.
+    `burst` has the turn's connection. `loaded_at` is the monotonic clock's reading at the lane's
+    `now`; `turn` is for the log alone.
     """
 
     runtime: Runtime
+    burst: Burst
     signer: Signer
     target: Target
     lane: Lane
     loaded_at: float
     turn: Mapping[str, int]
 
-    def attempt(self, claimed: Claimed, on_slow: Callable[[], None]) -> Outcome:
-        """Make one attempt and return its outcome; calls `on_slow` once if it takes over a second.
+    def attempt(self, claimed: Claimed, on_slow: Callable[[], None]) -> "Made":
+        """Make one attempt; calls `on_slow` once if it takes over a second.
 
         A delivery with five claims lost in a row is not sent: it fails as `worker_lost`.
         """
@@ -46,13 +48,8 @@ class Sender:
         answer = None
         if claimed.claims_lost < claims.CLAIMS_LOST_AT_MOST:
             headers = self._headers(claimed, started)
-            answer = self.runtime.outbound.send(
-                self.target.url, claimed.payload, headers, on_slow=on_slow
-            )
-        outcome = self._outcome(claimed, answer, started)
-        attempt_log.count(self.runtime.tally, claimed, answer, outcome)
-        attempt_log.write(self.lane, claimed, answer, outcome, **self.turn)
-        return outcome
+            answer = self.burst.send(self.target.url, claimed.payload, headers, on_slow=on_slow)
+        return Made(self, claimed, answer, self._outcome(claimed, answer, started))
 
     def _headers(self, claimed: Claimed, started: float) -> dict[str, str]:
         return request_headers.of(
@@ -95,6 +92,31 @@ class Sender:
     def _moment(self, monotonic: float) -> datetime:
         """Return the database's time at a reading of `time.monotonic()`, in seconds."""
         return self.lane.now + timedelta(seconds=monotonic - self.loaded_at)
+
+
+@dataclass(frozen=True)
+class Made:
+    """An attempt that was made; until `settle` its answer may be another request's."""
+
+    sender: Sender
+    claimed: Claimed
+    answer: Answer | None
+    outcome: Outcome
+
+    def settle(self) -> bool:
+        """Return whether the outcome counts, and write its log line; to be called once.
+
+        If it does not, the delivery is to be sent again: nobody knows what it was answered.
+        """
+        sender, claimed, answer = self.sender, self.claimed, self.answer
+        counts = answer is None or sender.burst.settle()
+        if counts:
+            attempt_log.count(sender.runtime.tally, claimed, answer, self.outcome)
+            attempt_log.write(sender.lane, claimed, answer, self.outcome, **sender.turn)
+        else:
+            attempt_log.count_stray(sender.runtime.tally)
+            attempt_log.write_stray(sender.lane, claimed)
+        return counts
 
 
 def _seen(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:

@@ -71,6 +71,23 @@ def count(tally: Tally, claimed: Claimed, answer: Answer | None, outcome: Outcom
         tally.observe(metrics.DELAY_SECONDS, waited + _until_sent(answer), outcome.kind)
 
 
+def write_stray(lane: Lane, claimed: Claimed) -> None:
+    """Write the log line of an attempt whose answer may be another request's."""
+    _log.warning(
+        "answer_in_doubt",
+        tenant_id=ids.text("ten", lane.tenant_id),
+        webhook_id=ids.text("whk", lane.webhook_id),
+        delivery_id=ids.text("dlv", claimed.id),
+        event_id=ids.text("evt", claimed.event_id),
+        claim_no=claimed.claim_no,
+    )
+
+
+def count_stray(tally: Tally) -> None:
+    """Count a delivery that is sent again because its answer may be another request's."""
+    tally.add(metrics.DUPLICATES, "answer_in_doubt")
+
+
 def _count_phases(tally: Tally, answer: Answer) -> None:
     timings = answer.timings
     for phase, took in (

@@ -23,7 +23,7 @@ from app.database import Tx
 from app.errors import Unavailable
 from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import DEADLINE_SECONDS
-from jobs.delivery.attempt import Sender
+from jobs.delivery.attempt import Made, Sender
 from jobs.delivery.batch import Batch
 from jobs.process.bulkhead import Permit
 from jobs.process.runtime import Runtime
@@ -61,6 +61,8 @@ class LaneRun:
         self._sent = 0
         self._failures_in_a_row = 0
         self._stop = False
+        self._burst = runtime.outbound.burst(webhook_id)
+        self._unsettled: Made | None = None
 
     def run(self) -> None:
         """Send due rows until the turn is over, the lane is empty, or the lane must rest."""
@@ -125,7 +127,7 @@ class LaneRun:
         full = len(claimed) == limit and not lane.probes
         ring = full and self._slot.held < lane.allowed
         turn = {"slot": self._slot.number, "passed_on": self._passed_on}
-        sender = Sender(self._runtime, signer, target, lane, loaded_at, turn)
+        sender = Sender(self._runtime, self._burst, signer, target, lane, loaded_at, turn)
         return Batch(deque(claimed), full=full, ring=ring, sender=sender, leased_at=began)
 
     def _count(self, claimed: Sequence[Claimed]) -> None:
@@ -200,12 +202,28 @@ class LaneRun:
             return False
 
     def _attempt(self, batch: Batch, claimed: Claimed) -> None:
+        self._settle()
         with self._watched(batch):
             turned_slow = partial(self._turned_slow, batch.sender.lane)
-            outcome = batch.sender.attempt(claimed, turned_slow)
-        self._ticket = self._runtime.flusher.put(outcome)
+            made = batch.sender.attempt(claimed, turned_slow)
+        self._unsettled = made
         self._sent += 1
-        self._note(outcome)
+        self._note(made.outcome)
+
+    def _settle(self) -> None:
+        """Record the last outcome, or hand its row back to be sent again.
+
+        As late as may be, just before the next request or at the end, so that what stands behind
+        its answer has come.
+        """
+        made, self._unsettled = self._unsettled, None
+        if made is None:
+            return
+        if made.settle():
+            self._ticket = self._runtime.flusher.put(made.outcome)
+        else:
+            rows = [made.claimed]
+            self._ticket = self._runtime.flusher.give_back(self._key, rows, "answer_in_doubt")
 
     def _watched(self, batch: Batch) -> AbstractContextManager[None]:
         """Hand back the rows behind a POST if it stalls."""
@@ -246,6 +264,8 @@ class LaneRun:
         due = False
         bulkhead = self._runtime.bulkhead
         try:
+            self._settle()
+            self._burst.close()
             if self._slot is not None:
                 self._runtime.flusher.wait(self._ticket, SETTLE_SECONDS)
                 self._yields = self._permit is not None and bulkhead.should_yield(self._permit)

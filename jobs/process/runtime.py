@@ -57,7 +57,11 @@ class Runtime:
         tally = tally or Tally()
         bell = Bell(settings.redis_url, tally)
         database = Database.of(settings, "worker", bell, tally)
-        outbound = Outbound(settings.webhook_allowed_networks, authorities=settings.webhook_ca_file)
+        outbound = Outbound(
+            settings.webhook_allowed_networks,
+            nat64_prefixes=settings.webhook_nat64_prefixes,
+            authorities=settings.webhook_ca_file,
+        )
         authorities = Outbound(EVERYWHERE)
         flusher = Flusher(database, bell, settings, tally)
         flusher.start()

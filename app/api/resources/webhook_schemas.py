@@ -24,8 +24,9 @@ LONGEST_OVERLAP = 7 * 24 * 3600
 DEFAULT_OVERLAP = 24 * 3600
 
 _URL: dict[str, Any] = {
-    "description": "https, to a public address; without credentials and fragment. A key with the "
-    "role `read` sees its path and query as `/***`.",
+    "description": "https, to a public address; without credentials and fragment. Path and query "
+    "are sent as they are written, so a space is `%20` and a bare % is `%25`. A key with the role "
+    "`read` sees them as `/***`.",
     "example": "https://hooks.example.com/records",
 }
 _SHOWN_HEADERS: dict[str, Any] = {

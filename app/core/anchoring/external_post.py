@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.lib.outbound.attempt import MAX_BODY_BYTES
 from app.lib.outbound.client import Outbound
 from app.models import Job
 
 DEADLINE_SECONDS = 15.0
+MAX_BODY_BYTES = 64 * 1024
 
 # Some minutes of tries (5 s, 30 s and 120 s apart); the clock begins again after ten.
 _MOST_RETRIES = 3
@@ -34,7 +34,12 @@ class Reply:
 def post(outbound: Outbound, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
     """POST to a URL that the operator chose. Raises `NoAnswer` unless a whole answer came."""
     answer = outbound.send(
-        url, body, headers, deadline_seconds=DEADLINE_SECONDS, kept_bytes=MAX_BODY_BYTES
+        url,
+        body,
+        headers,
+        deadline_seconds=DEADLINE_SECONDS,
+        kept_bytes=MAX_BODY_BYTES,
+        body_seconds=DEADLINE_SECONDS,
     )
     if answer.status is None or answer.error is not None:
         raise NoAnswer(f"No answer: {answer.error or answer.failure}.")

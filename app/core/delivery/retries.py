@@ -16,6 +16,9 @@ LONGEST_RETRY_AFTER = timedelta(hours=24)
 SLOW_DOWN = frozenset({429, 502, 503, 504})
 GONE = 410
 
+# Times of the years 2001 to 2286, as some receivers write them.
+_EPOCH_SECONDS = (10**9, 10**10)
+
 
 class Blame(enum.StrEnum):
     """The side at fault for a failure; `NOBODY`: success, `US`: never held against the receiver."""
@@ -98,11 +101,16 @@ def judge(
 def parse_retry_after(value: str, now: datetime) -> timedelta | None:
     """Parse a Retry-After header, seconds or HTTP date (RFC 9110 section 10.2.3); None if neither.
 
-    Never negative and never over 24 hours.
+    A number that would be decades is a date too, in seconds since 1970. Never negative and never
+    over 24 hours.
     """
     text = value.strip()
     if text.isascii() and text.isdigit():
-        wait = timedelta(seconds=min(int(text[:10]), 10**7))
+        seconds = int(text[:20])
+        if _EPOCH_SECONDS[0] <= seconds < _EPOCH_SECONDS[1]:
+            wait = datetime.fromtimestamp(seconds, UTC) - now
+        else:
+            wait = timedelta(seconds=min(seconds, 10**7))
     else:
         try:
             moment = parsedate_to_datetime(text)

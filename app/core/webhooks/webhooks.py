@@ -359,7 +359,7 @@ def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
 
 def _check_url(url: str, settings: Settings) -> None:
     try:
-        check_url(url, settings.webhook_allowed_networks)
+        check_url(url, settings.webhook_allowed_networks, settings.webhook_nat64_prefixes)
     except BadURL as error:
         raise Invalid(FieldError("/url", error.detail)) from None
 

@@ -1,5 +1,6 @@
 """HTTP to addresses that customers name: `client` makes an `attempt` under a `watchdog`.
 
-`addresses` are vetted against SSRF, `resolver` and `dialing` connect, `deadline_sockets` bound the
-time, `transport` speaks HTTP, `failures` explains.
+`addresses` are vetted against SSRF, `resolver` and `dialing` open a `connection`, `certificates`
+are verified, `answers` read, the `pool` keeps connections alive, `failures` explains.
+`deadline_sockets` are for SMTP.
 """

@@ -9,7 +9,7 @@ import ipaddress
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import quote
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -54,6 +54,12 @@ _REFUSED_IPV6 = tuple(
     for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "2620:4f:8000::/48")
 )
 
+# Translated to IPv4 (NAT64) everywhere (RFC 6052, section 2.1); WEBHOOK_NAT64_PREFIXES adds others.
+WELL_KNOWN_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+NAT64_PREFIX_LENGTHS = (32, 40, 48, 56, 64, 96)
+# Octet 8 (bits 64 to 71) is zero and holds no part of the address (RFC 6052, section 2.2).
+_NAT64_RESERVED = 8
+
 _LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
 
 # Names that resolve inside a network or nowhere: RFC 6761 (localhost, invalid), RFC 6762 (local,
@@ -64,6 +70,10 @@ _INTERNAL_SUFFIXES = (
     *("localdomain", "onion", "private"),
 )
 
+# All that follows the authority leaves as it is written. The one parser of a URL: what is vetted is
+# what is dialled.
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?]*)(?P<rest>.*)")
+_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 # RFC 3986, section 3.2, without user information.
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-f.]*:[0-9a-f:.]*\]|[^:\[\]]*)(?::(?P<port>.*))?")
 _NOT_PRINTABLE_ASCII = re.compile(r"[^\x21-\x7e]")
@@ -125,6 +135,24 @@ def is_public(address: Address) -> bool:
     return not any(address in network for network in _REFUSED_IPV6)
 
 
+def translated(address: Address, prefixes: Iterable[ipaddress.IPv6Network]) -> Address | None:
+    """Return the IPv4 address that a translator (NAT64) makes of an address, else the address.
+
+    None if the address lies in a prefix but is none that a translator takes.
+    """
+    if isinstance(address, ipaddress.IPv4Address) or address.scope_id is not None:
+        return address
+    for prefix in (WELL_KNOWN_NAT64, *prefixes):
+        if address in prefix:
+            octets = address.packed
+            if octets[_NAT64_RESERVED]:
+                return None
+            first = prefix.prefixlen // 8
+            inside = [octets[at] for at in range(first, 16) if at != _NAT64_RESERVED]
+            return ipaddress.IPv4Address(bytes(inside[:4]))
+    return address
+
+
 def is_within(address: Address, networks: Iterable[Network]) -> bool:
     """Say whether an address lies in one of `networks`; one with a zone lies in none."""
     address = unwrapped(address)
@@ -136,67 +164,97 @@ def is_within(address: Address, networks: Iterable[Network]) -> bool:
 def vet(
     addresses: Collection[Address],
     allowed_networks: Collection[Network] = (),
+    nat64_prefixes: Collection[ipaddress.IPv6Network] = (),
     *,
     encrypted: bool = True,
 ) -> None:
     """Pass only if every address may be connected to.
 
     An address passes when it is public and the connection encrypted, or when it lies in one of
-    `allowed_networks`. One bad address refuses them all: who mixes them means us to pick the wrong
-    one. Raises `RefusedAddress`, which never tells the address: for a name of ours, that is news.
+    `allowed_networks`; one that is translated (NAT64) is judged by the IPv4 address inside alone.
+    One bad address refuses them all: who mixes them means us to pick the wrong one. Raises
+    `RefusedAddress`, which never tells the address: for a name of ours, that is news.
     """
     if not addresses:
         raise RefusedAddress("there is no address to connect to")
-    for address in addresses:
-        if is_within(address, allowed_networks):
+    for written in addresses:
+        address = translated(written, nat64_prefixes)
+        if address is not None and is_within(address, allowed_networks):
             continue
-        if not is_public(address):
+        if address is None or not is_public(address):
             raise RefusedAddress("the address is not a public one")
         if not encrypted:
             raise RefusedAddress("http:// is not allowed to this address; use https://")
 
 
-def check_url(url: str, allowed_networks: Collection[Network] = ()) -> None:
+def check_url(
+    url: str,
+    allowed_networks: Collection[Network] = (),
+    nat64_prefixes: Collection[ipaddress.IPv6Network] = (),
+) -> None:
     """Refuse a URL that could never be sent to, or that could be read in more than one way.
 
     Raises `BadURL`. A name that passes is still resolved and vetted at each connection.
     """
-    parse_url(url, allowed_networks)
+    parse_url(url, allowed_networks, nat64_prefixes)
+    if bare := _BARE_PERCENT.search(url):
+        raise BadURL(
+            f"The % at character {bare.start() + 1} of the URL begins no %XX; write %25 for a % "
+            "that is meant."
+        )
 
 
-def parse_url(url: str, allowed_networks: Collection[Network] = ()) -> Target:
-    """Check a URL as `check_url` does, and return what it names.
+def parse_url(
+    url: str,
+    allowed_networks: Collection[Network] = (),
+    nat64_prefixes: Collection[ipaddress.IPv6Network] = (),
+) -> Target:
+    """Check a URL, and return what it names; path and query as they are written.
 
-    Connections use this result alone, so that no second parser can read the URL differently.
+    Connections use this result alone, so that no second parser can read the URL differently. A bare
+    % of an earlier registration, which no server takes, leaves as %25.
     """
-    parts = _split(url)
-    if parts.scheme not in DEFAULT_PORTS:
+    scheme, netloc, rest = _split(url)
+    if scheme not in DEFAULT_PORTS:
         raise BadURL("The URL must begin with https://.")
-    host, port = _authority(parts.netloc)
-    address = _literal(host)
+    host, port = _authority(netloc)
+    address = _literal(host, nat64_prefixes)
     if address is None:
         _check_name(host, allowed_networks)
-    _check_reach(parts.scheme, address, allowed_networks)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme], path)
+    _check_reach(scheme, address, allowed_networks)
+    path = rest if rest.startswith("/") else f"/{rest}"
+    path = _BARE_PERCENT.sub("%25", path)
+    return Target(scheme, host, port or DEFAULT_PORTS[scheme], path)
 
 
-def _split(url: str) -> SplitResult:
+def _split(url: str) -> tuple[str, str, str]:
+    """Return scheme, authority, and all that follows it."""
     if len(url) > MAX_URL_LENGTH:
         raise BadURL(f"The URL is longer than {MAX_URL_LENGTH} characters.")
-    if _NOT_PRINTABLE_ASCII.search(url):
+    if odd := _NOT_PRINTABLE_ASCII.search(url):
         raise BadURL(
-            "The URL holds a space, a control character or a letter outside ASCII; percent-encode "
-            "it, or in the host write the name in its ASCII form (xn--…)."
+            "The URL holds a space, a control character or a letter outside ASCII, at character "
+            f"{odd.start() + 1}; percent-encode it{_as(odd[0])}, or in the host write the name in "
+            "its ASCII form (xn--…)."
         )
     if "\\" in url:
         raise BadURL("The URL holds a backslash; write / or %5C.")
     if "#" in url:
-        raise BadURL("The URL has a fragment (#…), which is never sent; leave it out.")
+        raise BadURL(
+            "The URL has a fragment (#…), which is never sent; leave it out, or write %23 for a # "
+            "that is meant."
+        )
+    parts = _URL.fullmatch(url)
+    if parts is None:
+        raise BadURL("The URL must begin with https://.")
+    return parts["scheme"].lower(), parts["authority"], parts["rest"]
+
+
+def _as(character: str) -> str:
     try:
-        return urlsplit(url)
-    except ValueError:
-        raise BadURL("The host of the URL cannot be read.") from None
+        return f" as {quote(character)}"
+    except UnicodeEncodeError:
+        return ""
 
 
 def _authority(netloc: str) -> tuple[str, int | None]:
@@ -225,7 +283,7 @@ def _port(text: str | None) -> int | None:
     return port
 
 
-def _literal(host: str) -> Address | None:
+def _literal(host: str, nat64_prefixes: Collection[ipaddress.IPv6Network]) -> Address | None:
     """Read a host that is an address; None when it is a name.
 
     Only the canonical spelling passes. Resolvers read `2130706433`, `0177.0.0.1`, `0x7f.1` and
@@ -241,7 +299,7 @@ def _literal(host: str) -> Address | None:
                 "IPv6 address in brackets."
             ) from None
         return None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+    if unwrapped(address) != address or translated(address, nat64_prefixes) != address:
         raise BadURL("The host is an IPv4 address inside an IPv6 one; write the IPv4 address.")
     return address
 

@@ -5,34 +5,34 @@ body is decompressed.
 """
 
 import functools
-import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from ipaddress import IPv6Network
+from types import TracebackType
+from typing import Any, Self
 
-from urllib3.response import HTTPResponse
-
-from app.lib.outbound.addresses import BadURL, Network, Target, parse_url
-from app.lib.outbound.attempt import (
-    MAX_BODY_BYTES,
-    AnswerTooLong,
-    Attempt,
-    begin,
-    milliseconds_since,
-)
+from app.lib.outbound import certificates
+from app.lib.outbound.addresses import DEFAULT_PORTS, BadURL, Network, Target, parse_url
+from app.lib.outbound.answers import Head
+from app.lib.outbound.attempt import Attempt, milliseconds_since
+from app.lib.outbound.connection import Connection, Standing
 from app.lib.outbound.dialing import Dialer
 from app.lib.outbound.failures import Failure, explain
+from app.lib.outbound.pool import Pool
 from app.lib.outbound.resolver import Lookup, Resolver, system_lookup
-from app.lib.outbound.transport import Adapter, Post
 from app.lib.outbound.watchdog import Watchdog
 
 DEADLINE_SECONDS = 15.0
 SLOW_SECONDS = 1.0
 
+# What is read of a body, and for how long once its headers have come: it changes no verdict.
 KEPT_BODY_BYTES = 4 * 1024
+BODY_SECONDS = 1.0
 KEPT_HEADER_CHARACTERS = 8 * 1024
 
+_REQUEST_TIMEOUT = 408
 _RETRY_AFTER_CHARACTERS = 64
 _TARGETS_REMEMBERED = 1024
 _CONTROL_CHARACTERS = dict.fromkeys((*range(0x20), 0x7F), " ")
@@ -76,31 +76,85 @@ class Answer:
 
 
 class Outbound:
-    """Sends POSTs for all threads of a process, over connections that are kept alive."""
+    """Sends POSTs for all threads of a process."""
 
     def __init__(
         self,
         allowed_networks: Collection[Network] = (),
         *,
+        nat64_prefixes: Collection[IPv6Network] = (),
         authorities: str | None = None,
         lookup: Lookup = system_lookup,
     ) -> None:
         """Make a client.
 
         `allowed_networks` may be sent to although they are not public, also by `http://`.
-        `authorities` are roots (PEM) to trust in place of the public ones. `lookup` resolves a
-        name, blocking.
+        Addresses in `nat64_prefixes` are judged by the IPv4 address inside. `authorities` are roots
+        (PEM) to trust in place of the public ones. `lookup` resolves a name, blocking.
         """
-        self._adapter = Adapter(Dialer(Resolver(lookup), allowed_networks), authorities)
+        tls = certificates.of_receivers(authorities)
+        self._dialer = Dialer(Resolver(lookup), allowed_networks, nat64_prefixes, tls)
+        self._pool = Pool()
         self._watchdog = Watchdog()
 
         @functools.lru_cache(_TARGETS_REMEMBERED)
         def target(url: str) -> Target:
-            return parse_url(url, allowed_networks)
+            return parse_url(url, allowed_networks, nat64_prefixes)
 
         self._target = target
-        # Its lines hold URLs, which may hold secrets, and malformed headers of receivers.
-        logging.getLogger("urllib3").setLevel(logging.CRITICAL)
+
+    def send(self, url: str, body: bytes, headers: Mapping[str, str], **how: Any) -> Answer:
+        """POST once, as `Burst.send` does, over a connection of its own."""
+        with Burst(self._target, self._dialer, self._watchdog) as burst:
+            return burst.send(url, body, headers, **how)
+
+    def burst(self, owner: Hashable) -> "Burst":
+        """Begin a row of POSTs, over connections that are kept alive for this owner alone."""
+        return Burst(self._target, self._dialer, self._watchdog, self._pool, owner)
+
+    def reach(self, url: str, *, deadline_seconds: float = DEADLINE_SECONDS) -> str | None:
+        """Open a connection to a URL's host as `send` does, TLS included, and close it.
+
+        Nothing is asked. Returns None, or why there is none, in a line to read.
+        """
+        attempt = Attempt(time.monotonic(), deadline_seconds)
+        try:
+            self._dialer.open(self._target(url), attempt).close()
+        except BadURL as error:
+            return error.detail
+        except Exception as caught:  # noqa: BLE001 - explain() logs what it does not know
+            return explain(caught, attempt)[1]
+        return None
+
+    def close(self) -> None:
+        """Close every connection that is kept alive."""
+        self._pool.close()
+
+
+class Burst:
+    """POSTs in a row by one thread; close it, for it holds a connection.
+
+    On a connection that is used again, an answer may belong to no request (a stray), or to the
+    one before. So an answer counts only once `settle` has found nothing behind it.
+    """
+
+    def __init__(
+        self,
+        target: Callable[[str], Target],
+        dialer: Dialer,
+        watchdog: Watchdog,
+        pool: Pool | None = None,
+        owner: Hashable = None,
+    ) -> None:
+        """Begin; `Outbound` does it. Without a `pool` each POST has a connection of its own."""
+        self._target = target
+        self._dialer = dialer
+        self._watchdog = watchdog
+        self._pool = pool
+        self._owner = owner
+        self._key: Hashable = None
+        self._connection: Connection | None = None
+        self._settled = True
 
     def send(
         self,
@@ -112,96 +166,173 @@ class Outbound:
         on_slow: Callable[[], None] | None = None,
         slow_after: float = SLOW_SECONDS,
         kept_bytes: int = KEPT_BODY_BYTES,
+        body_seconds: float = BODY_SECONDS,
     ) -> Answer:
         """POST `body` and return what came of it, at `deadline_seconds` at the latest (to 50 ms).
 
         Never raises for what the network or the receiver does. `on_slow` is called once, from
-        another thread, if the POST is still out after `slow_after` seconds; it should return at
-        once. Of the answer's body at most `kept_bytes` are kept, and no more than 64 KiB read.
+        another thread, if no answer has come after `slow_after` seconds; it should return at once.
+        Of the answer's body at most `kept_bytes` are read, for `body_seconds` at most.
         """
+        self.settle()
         started = time.monotonic()
-        try:
-            post = Post(self._target(url), body, headers)
-        except BadURL as error:
-            return Answer(None, Failure.BAD_URL, error.detail, Timings(milliseconds_since(started)))
-        watch = nullcontext() if on_slow is None else self._watchdog.watch(slow_after, on_slow)
-        with watch:
-            return self._post(post, started, deadline_seconds, kept_bytes)
-
-    def reach(self, url: str, *, deadline_seconds: float = DEADLINE_SECONDS) -> str | None:
-        """Open a connection to a URL's host as `send` does, TLS included, and close it.
-
-        Nothing is asked. Returns None, or why there is none, in a line to read.
-        """
+        attempt = Attempt(started, deadline_seconds)
         try:
             target = self._target(url)
+            request = _request(target, body, headers)
         except BadURL as error:
-            return error.detail
-        attempt = Attempt(time.monotonic(), deadline_seconds, fresh=True)
-        begin(attempt)
-        try:
-            self._adapter.reach(target)
-        except Exception as caught:  # noqa: BLE001 - explain() logs what it does not know
-            return explain(caught, attempt)[1]
-        return None
+            return Answer(None, Failure.BAD_URL, error.detail, _timings(attempt))
+        except ValueError:
+            words = "a header of the request holds a line break, or a letter outside Latin-1"
+            return Answer(None, Failure.PROTOCOL, words, _timings(attempt))
+        watch = nullcontext() if on_slow is None else self._watchdog.watch(slow_after, on_slow)
+        reconnected = False
+        with watch:
+            self._connection = self._reused(target)
+            asked = self._ask(target, request, attempt)
+            if attempt.reused and _came_to_nothing(asked, attempt):
+                self._leave()
+                reconnected = True
+                attempt = Attempt(started, deadline_seconds)
+                asked = self._ask(target, request, attempt)
+        if not isinstance(asked, Head):
+            failure, why = asked
+            return Answer(None, failure, why, _timings(attempt), reconnected=reconnected)
+        read, cut = self._read(asked, attempt, kept_bytes, body_seconds)
+        return Answer(
+            asked.status,
+            None,
+            cut,
+            _timings(attempt),
+            _headers(asked),
+            read,
+            _retry_after(asked),
+            reconnected,
+        )
+
+    def settle(self) -> bool:
+        """Look for what stands behind the last answer; return whether the answer counts.
+
+        It does not if another stands behind it and it was not its connection's first: then it may
+        be a stray, and the one behind it the request's. That receiver gets one POST a connection
+        for an hour.
+        """
+        connection = self._connection
+        if self._settled or connection is None:
+            return True
+        self._settled = True
+        seen = connection.look()
+        if seen is Standing.ANSWER and self._pool is not None:
+            self._pool.note_stray(self._key)
+        if seen is not Standing.NOTHING or not connection.keep or self._pool is None:
+            self._leave()
+        elif not self._pool.may_go_on(self._key, connection):
+            self._pool.give(self._key, connection)
+            self._connection = None
+        return seen is not Standing.ANSWER or connection.answers == 1
 
     def close(self) -> None:
-        """Close every connection that is kept alive."""
-        self._adapter.close()
+        """Let another burst of this owner have the connection."""
+        self.settle()
+        if self._connection is not None and self._pool is not None:
+            self._pool.give(self._key, self._connection)
+            self._connection = None
 
-    def _post(self, post: Post, started: float, seconds: float, kept_bytes: int) -> Answer:
-        """Try once, and once more if a kept-alive connection turns out to be dead.
+    def __enter__(self) -> Self:
+        return self
 
-        Receivers close idle connections when they like, so a request may cross with the closing.
-        Then not a byte comes back; should it have been read all the same, receivers deduplicate.
-        """
-        attempt = Attempt(started, seconds)
-        answer = self._exchange(post, started, attempt, kept_bytes)
-        if answer.failure is Failure.RESET and attempt.reused and attempt.first_byte is None:
-            attempt = Attempt(started, seconds, fresh=True)
-            answer = self._exchange(post, started, attempt, kept_bytes)
-            return replace(answer, reconnected=True)
-        return answer
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
-    def _exchange(self, post: Post, started: float, attempt: Attempt, kept_bytes: int) -> Answer:
-        begin(attempt)
+    def _reused(self, target: Target) -> Connection | None:
+        """Return a connection to this target on which nothing stands, if there is one."""
+        if self._pool is None:
+            return None
+        key = (self._owner, target.scheme, target.host, target.port)
+        connection = self._connection
+        if connection is not None:
+            if key == self._key and self._is_clean(connection):
+                return connection
+            self._leave()
+        self._key = key
+        return self._pool.take(key)
+
+    def _is_clean(self, connection: Connection) -> bool:
+        seen = connection.look()
+        if seen is Standing.ANSWER and self._pool is not None:
+            self._pool.note_stray(self._key)
+        return seen is Standing.NOTHING
+
+    def _ask(self, target: Target, request: bytes, attempt: Attempt) -> Head | tuple[Failure, str]:
+        """Send the request, over a new connection where there is none; return the answer's head."""
         try:
-            raw: HTTPResponse = self._adapter.send(post, stream=True).raw
+            if self._connection is None:
+                self._connection = self._dialer.open(target, attempt)
+            head = self._connection.ask(request, attempt)
         except Exception as caught:  # noqa: BLE001 - explain() logs what it does not know
-            failure, error = explain(caught, attempt)
-            return Answer(None, failure, error, _timings(started, attempt))
-        body, cut = _read_body(raw, attempt, kept_bytes)
-        timings = _timings(started, attempt)
-        return Answer(raw.status, None, cut, timings, _headers(raw), body, _retry_after(raw))
+            self._leave()
+            return explain(caught, attempt)
+        self._settled = False
+        return head
+
+    def _read(
+        self, head: Head, attempt: Attempt, most: int, seconds: float
+    ) -> tuple[bytes, str | None]:
+        """Return the first bytes of the body, and what broke it off, if something did."""
+        assert self._connection is not None  # noqa: S101  # it has just answered
+        kept = bytearray()
+        attempt.begin_reading(seconds)
+        try:
+            self._connection.read(head, most, kept)
+        except TimeoutError as late:
+            if time.monotonic() >= attempt.started + attempt.seconds:
+                return bytes(kept), explain(late, attempt)[1]
+            return bytes(kept), f"the body of the answer had not ended after {seconds:g} s"
+        except Exception as caught:  # noqa: BLE001 - as above
+            return bytes(kept), explain(caught, attempt)[1]
+        return bytes(kept), None
+
+    def _leave(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
-def _read_body(answer: HTTPResponse, attempt: Attempt, kept_bytes: int) -> tuple[bytes, str | None]:
-    """Return the first bytes of the body, and what broke it off, if something did.
+def _came_to_nothing(asked: Head | tuple[Failure, str], attempt: Attempt) -> bool:
+    """Say whether a kept-alive connection was dead, so that the request is sent once more.
 
-    A body that ended leaves its connection to the next request; any other closes it.
+    Receivers close idle connections when they like, some with a 408 (RFC 9110, section 15.5.9), so
+    a request may cross with the closing. Should it have been read, receivers deduplicate.
     """
-    kept = bytearray()
-    left = MAX_BODY_BYTES
-    error = None
-    try:
-        # The bytes after a 101 are not HTTP.
-        while left and answer.status >= 200 and (piece := answer.read1(left)):
-            kept += piece[: kept_bytes - len(kept)]
-            left -= len(piece)
-    except AnswerTooLong:
-        pass  # more is there than is read
-    except Exception as caught:  # noqa: BLE001 - as above
-        error = explain(caught, attempt)[1]
-    finally:
-        answer.close()
-    return bytes(kept), error
+    if isinstance(asked, Head):
+        return asked.status == _REQUEST_TIMEOUT
+    return asked[0] is Failure.RESET and attempt.first_byte is None
 
 
-def _headers(answer: HTTPResponse) -> list[tuple[str, str]]:
+def _request(target: Target, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """Return head and body in one piece: it is quicker, and some receivers read only once."""
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    if target.port != DEFAULT_PORTS[target.scheme]:
+        host = f"{host}:{target.port}"
+    lines = [f"POST {target.path} HTTP/1.1", f"Host: {host}", "Accept-Encoding: identity"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines += [f"Content-Length: {len(body)}", "", ""]
+    head = "\n".join(lines)
+    if head.count("\n") != len(lines) - 1 or "\r" in head:
+        raise ValueError("A header has no line breaks.")
+    return head.replace("\n", "\r\n").encode("latin-1") + body
+
+
+def _headers(answer: Head) -> list[tuple[str, str]]:
     """Return the headers that fit what is kept, without control characters (RFC 9110, 5.5)."""
     kept = []
     room = KEPT_HEADER_CHARACTERS
-    for name, value in answer.headers.iteritems():
+    for name, value in answer.headers:
         size = len(name) + len(value)
         if size <= room:
             room -= size
@@ -209,8 +340,8 @@ def _headers(answer: HTTPResponse) -> list[tuple[str, str]]:
     return kept
 
 
-def _retry_after(answer: HTTPResponse) -> str | None:
-    value = answer.headers.get("retry-after")
+def _retry_after(answer: Head) -> str | None:
+    value = answer.get("retry-after")
     return None if value is None else _plain(value[:_RETRY_AFTER_CHARACTERS])
 
 
@@ -218,9 +349,9 @@ def _plain(text: str) -> str:
     return text if text.isprintable() else text.translate(_CONTROL_CHARACTERS)
 
 
-def _timings(started: float, attempt: Attempt) -> Timings:
+def _timings(attempt: Attempt) -> Timings:
     return Timings(
-        total=milliseconds_since(started),
+        total=milliseconds_since(attempt.started),
         dns=attempt.dns,
         connect=attempt.connect,
         tls=attempt.tls,

@@ -5,59 +5,112 @@ There is no second look at DNS, which could lead elsewhere.
 
 import ipaddress
 import socket
+import ssl
 import time
 from collections.abc import Collection, Sequence
 
-from app.lib.outbound.addresses import Address, Network, vet
-from app.lib.outbound.attempt import CONNECT_SECONDS, Stage, current, milliseconds_since
-from app.lib.outbound.deadline_sockets import connect_attempt
+from app.lib.outbound.addresses import Address, Network, Target, vet
+from app.lib.outbound.attempt import CONNECT_SECONDS, Attempt, Stage, milliseconds_since
+from app.lib.outbound.connection import Connection
 from app.lib.outbound.resolver import Resolver
+
+# For this long an address that could not be connected to comes behind the others of its name.
+DEAD_SECONDS = 60.0
+_DEAD_REMEMBERED = 1024
 
 
 class Dialer:
     """Opens connections to vetted addresses, and to no others."""
 
-    def __init__(self, resolver: Resolver, allowed_networks: Collection[Network]) -> None:
+    def __init__(
+        self,
+        resolver: Resolver,
+        allowed_networks: Collection[Network],
+        nat64_prefixes: Collection[ipaddress.IPv6Network],
+        tls: ssl.SSLContext,
+    ) -> None:
         self._resolver = resolver
         self._allowed_networks = allowed_networks
+        self._nat64_prefixes = nat64_prefixes
+        self._tls = tls
+        self._dead: dict[tuple[Address, int], float] = {}
 
-    def open(self, host: str, port: int, *, encrypted: bool) -> socket.socket:
-        """Resolve, vet and connect, within the attempt under way.
+    def open(self, target: Target, attempt: Attempt) -> Connection:
+        """Resolve, vet and connect, with TLS if the target has it, within the attempt.
 
-        `encrypted` says whether TLS follows: what is sent plainly goes to allowed networks only.
-        Raises `RefusedAddress`, `TooManyLookups`, or an `OSError` of the stage the attempt is in.
+        TLS checks the certificate against the host's name, not against the address. Raises
+        `RefusedAddress`, `TooManyLookups`, or an `OSError` of the stage the attempt is in.
         """
-        addresses = self._addresses(host)
-        vet(addresses, self._allowed_networks, encrypted=encrypted)
-        attempt = current()
+        attempt.reused = False
+        sock = self._connect(target.host, target.port, attempt, encrypted=target.encrypted)
+        connection = Connection(sock, attempt)
+        if target.encrypted:
+            attempt.stage = Stage.HANDSHAKE
+            started = time.monotonic()
+            try:
+                connection.encrypt(self._tls, target.host)
+            except BaseException:
+                connection.close()
+                raise
+            attempt.tls = milliseconds_since(started)
+        return connection
+
+    def _connect(self, host: str, port: int, attempt: Attempt, *, encrypted: bool) -> socket.socket:
+        """Connect to one of the host's addresses; what is sent plainly goes to allowed networks."""
+        addresses = self._addresses(host, attempt)
+        vet(addresses, self._allowed_networks, self._nat64_prefixes, encrypted=encrypted)
         attempt.stage = Stage.CONNECTING
         started = time.monotonic()
-        sock = _connect_to_any(addresses, port, min(attempt.left(), CONNECT_SECONDS))
+        sock = self._connect_to_any(addresses, port, min(attempt.left(), CONNECT_SECONDS))
         attempt.connect = milliseconds_since(started)
         return sock
 
-    def _addresses(self, host: str) -> Sequence[Address]:
+    def _addresses(self, host: str, attempt: Attempt) -> Sequence[Address]:
         try:
             return [ipaddress.ip_address(host)]
         except ValueError:
-            attempt = current()
+            pass
         attempt.stage = Stage.RESOLVING
         started = time.monotonic()
         addresses = self._resolver.resolve(host, attempt.left())
         attempt.dns = milliseconds_since(started)
         return addresses
 
+    def _connect_to_any(
+        self, addresses: Sequence[Address], port: int, seconds: float
+    ) -> socket.socket:
+        """Connect to the first address that answers; each may use its share of the time left."""
+        now = time.monotonic()
+        ends = now + seconds
+        failed: OSError = TimeoutError()
+        ordered = sorted(addresses, key=lambda each: self._dead.get((each, port), 0.0) > now)
+        for tried, address in enumerate(ordered):
+            share = (ends - time.monotonic()) / (len(ordered) - tried)
+            if share <= 0:
+                break
+            try:
+                sock = _connect(address, port, share)
+            except OSError as error:
+                failed = error
+                self._note_dead(address, port)
+            else:
+                self._dead.pop((address, port), None)
+                return sock
+        raise failed
 
-def _connect_to_any(addresses: Sequence[Address], port: int, seconds: float) -> socket.socket:
-    """Connect to the first address that answers; each may use its share of the time left."""
-    ends = time.monotonic() + seconds
-    failed: OSError = TimeoutError()
-    for tried, address in enumerate(addresses):
-        share = (ends - time.monotonic()) / (len(addresses) - tried)
-        if share <= 0:
-            break
-        try:
-            return connect_attempt(address, port, share)
-        except OSError as error:
-            failed = error
-    raise failed
+    def _note_dead(self, address: Address, port: int) -> None:
+        if len(self._dead) >= _DEAD_REMEMBERED:
+            self._dead.clear()
+        self._dead[address, port] = time.monotonic() + DEAD_SECONDS
+
+
+def _connect(address: Address, port: int, seconds: float) -> socket.socket:
+    sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(seconds)
+        sock.connect((str(address), port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock

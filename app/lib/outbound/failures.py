@@ -4,7 +4,6 @@ The lines are shown to the endpoint's owner. So they hold nothing that the recei
 address that a name resolved to, and no text of Python's exceptions.
 """
 
-import http.client
 import logging
 import os
 import socket
@@ -13,10 +12,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TypeVar
 
-from urllib3.exceptions import HTTPError
-
 from app.lib.outbound.addresses import RefusedAddress
-from app.lib.outbound.attempt import CONNECT_SECONDS, AnswerTooLong, Attempt, Stage
+from app.lib.outbound.answers import NotHTTP
+from app.lib.outbound.attempt import CONNECT_SECONDS, Attempt, Stage
 from app.lib.outbound.resolver import TooManyLookups
 
 _log = logging.getLogger(__name__)
@@ -41,7 +39,7 @@ class Failure(StrEnum):
 
 
 def explain(error: BaseException, attempt: Attempt) -> tuple[Failure, str]:
-    """Say what an exception from `requests` means, by its causes and how far the attempt was."""
+    """Say what an exception means, by its causes and how far the attempt was."""
     causes = tuple(_causes(error))
     if refused := _first(causes, RefusedAddress):
         return Failure.REFUSED_ADDRESS, f"refused: {refused}"
@@ -99,11 +97,7 @@ def _explain_exchange(causes: tuple[BaseException, ...]) -> tuple[Failure, str]:
         return Failure.RESET, "the connection was closed before the answer was complete"
     if _first(causes, ssl.SSLError):
         return Failure.TLS, _explain_tls(causes)
-    if _first(causes, AnswerTooLong):
-        return Failure.PROTOCOL, "the headers of the answer are too long"
-    if _first(causes, http.client.IncompleteRead):
-        return Failure.RESET, "the answer ended before the length that it gave"
-    if _first(causes, http.client.HTTPException) or _first(causes, HTTPError):
+    if _first(causes, NotHTTP):
         return Failure.PROTOCOL, "the answer is not valid HTTP"
     if _first(causes, OSError):
         return Failure.RESET, f"the connection failed{_system_words(causes)}"

@@ -1,6 +1,7 @@
 """One delivery: its payload, and each attempt with its answer."""
 
 import base64
+import gzip
 import json
 from typing import Any
 
@@ -59,6 +60,54 @@ def test_an_answer_that_is_not_utf8_is_shown_and_kept_exactly(
 
     assert "\ufffd" in attempt["body"]
     assert base64.b64decode(attempt["body_base64"]) == body
+
+
+def test_utf8_that_was_cut_inside_a_character_is_text(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 1)
+    worker.send(webhook, 500, response_body=("x" + "ü" * 4096).encode()[:4096])
+    (row,) = history(api(), webhook)
+
+    (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
+
+    assert (attempt["body"], attempt["body_base64"]) == ("x" + "ü" * 2047, None)
+
+
+@pytest.mark.parametrize("kept", [4096, 40])
+@pytest.mark.parametrize("text", ["thank you ✓", "✓" * 10_000_000])
+def test_an_answer_in_gzip_is_shown_unpacked(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker, text: str, kept: int
+) -> None:
+    make_findings(api(), 1)
+    worker.send(
+        webhook,
+        500,
+        response_headers=json.dumps([["Content-Encoding", "GZIP"]]),
+        response_body=gzip.compress(text.encode())[:kept],
+        error="the body of the answer had not ended after 1 s",
+    )
+    (row,) = history(api(), webhook)
+
+    (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
+
+    assert text.startswith(attempt["body"])
+    assert len(attempt["body"].encode()) <= 4096
+    assert attempt["body"] or kept < 4096
+    assert attempt["body_base64"] is None
+
+
+def test_what_only_says_that_it_is_gzip_is_shown_as_it_is(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 1)
+    headers = json.dumps([["content-encoding", "gzip"]])
+    worker.send(webhook, 500, response_headers=headers, response_body=b"plain")
+    (row,) = history(api(), webhook)
+
+    (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
+
+    assert (attempt["body"], attempt["body_base64"]) == ("plain", None)
 
 
 def test_an_answer_with_a_nul_is_text_all_the_same(

@@ -109,6 +109,8 @@ def test_a_url_that_could_never_be_sent_to_is_refused_with_its_reason(
         ({"url": None}, "/url"),
         ({"url": 7}, "/url"),
         ({"url": ""}, "/url"),
+        ({"url": "https://example.com/?note=50%"}, "/url"),
+        ({"url": "https://example.com/a b"}, "/url"),
         ({"url": "https://example.com/" + "a" * 2048}, "/url"),
         ({"event_types": []}, "/event_types"),
         ({"event_types": "finding.created"}, "/event_types"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lib.outbound.addresses import RefusedAddress, is_public, vet
+from app.lib.outbound.addresses import RefusedAddress, is_public, translated, vet
 from tests.support.servers.receivers import LOOPBACK
 from tests.unit.delivery.networks import NOT_PUBLIC, PRIVATE_LAN
 
@@ -53,6 +53,58 @@ def test_one_private_answer_among_public_ones_refuses_them_all() -> None:
         with pytest.raises(RefusedAddress):
             vet(mixed)
         vet(mixed, PRIVATE_LAN)
+
+
+PREFIXES = [
+    ("64:ff9b::/96", "64:ff9b::{0:02x}{1:02x}:{2:02x}{3:02x}"),
+    ("64:ff9b:1:2::/96", "64:ff9b:1:2::{0:02x}{1:02x}:{2:02x}{3:02x}"),
+    ("64:ff9b:1:2::/64", "64:ff9b:1:2:00{0:02x}:{1:02x}{2:02x}:{3:02x}00::"),
+    ("2a00:64:1:200::/56", "2a00:64:1:2{0:02x}:00{1:02x}:{2:02x}{3:02x}::"),
+    ("2a00:64:1::/48", "2a00:64:1:{0:02x}{1:02x}:00{2:02x}:{3:02x}00::"),
+    ("2a00:64::/40", "2a00:64:00{0:02x}:{1:02x}{2:02x}:00{3:02x}::"),
+    ("2a00:64::/32", "2a00:64:{0:02x}{1:02x}:{2:02x}{3:02x}::"),
+]
+
+
+@pytest.mark.parametrize(("prefix", "form"), PREFIXES)
+@given(inside=st.ip_addresses(v=4))
+def test_a_translated_address_is_judged_by_the_ipv4_address_inside(
+    prefix: str, form: str, inside: ipaddress.IPv4Address
+) -> None:
+    network = ipaddress.IPv6Network(prefix)
+    address = ipaddress.ip_address(form.format(*inside.packed))
+    assert address in network
+    assert translated(address, [network]) == inside
+    # Whatever is said of the prefix.
+    for allowed in ((), (network,)):
+        try:
+            vet([address], allowed, [network])
+            passes = True
+        except RefusedAddress:
+            passes = False
+        assert passes is is_public(inside)
+    vet([address], [ipaddress.ip_network("0.0.0.0/0")], [network])
+
+
+def test_a_prefix_that_is_not_named_is_not_translated() -> None:
+    with pytest.raises(RefusedAddress):
+        vet([ipaddress.ip_address("64:ff9b:1:2::808:808")])
+    vet([ipaddress.ip_address("64:ff9b::808:808"), ipaddress.ip_address("8.8.8.8")])
+
+
+def test_an_address_of_a_prefix_that_no_translator_takes_is_refused() -> None:
+    prefix = ipaddress.IPv6Network("2a00:64::/32")
+    odd = ipaddress.ip_address("2a00:64:808:808:100::")
+    vet([odd])
+    for allowed in ((), (prefix,)):
+        with pytest.raises(RefusedAddress):
+            vet([odd], allowed, [prefix])
+
+
+def test_plain_http_needs_the_ipv4_address_inside_to_be_allowed() -> None:
+    prefix = ipaddress.IPv6Network("64:ff9b::/96")
+    with pytest.raises(RefusedAddress, match="https"):
+        vet([ipaddress.ip_address("64:ff9b::808:808")], [prefix], encrypted=False)
 
 
 def test_no_address_at_all_is_refused() -> None:

@@ -176,6 +176,14 @@ GOOD_URLS = {
     "https://hooks.example.com:8443/a/../b?x=1&y=/@:": Target(
         "https", "hooks.example.com", 8443, "/a/../b?x=1&y=/@:"
     ),
+    "https://hooks.example.com/ok?token=a%2Fb&note=%2f[0]|'": Target(
+        "https", "hooks.example.com", 443, "/ok?token=a%2Fb&note=%2f[0]|'"
+    ),
+    "https://hooks.example.com/x?": Target("https", "hooks.example.com", 443, "/x?"),
+    "https://hooks.example.com?": Target("https", "hooks.example.com", 443, "/?"),
+    "https://hooks.example.com/a//b;c?d?e": Target(
+        "https", "hooks.example.com", 443, "/a//b;c?d?e"
+    ),
     "https://hooks.example.com?x": Target("https", "hooks.example.com", 443, "/?x"),
     "https://hooks.example.com//a//": Target("https", "hooks.example.com", 443, "//a//"),
     "https://my_app.example.com/": Target("https", "my_app.example.com", 443, "/"),
@@ -194,6 +202,39 @@ GOOD_URLS = {
 @pytest.mark.parametrize(("url", "target"), GOOD_URLS.items())
 def test_a_good_url_is_read_as_it_is_written(url: str, target: Target) -> None:
     assert parse_url(url) == target
+
+
+@pytest.mark.parametrize(
+    ("rest", "advice", "sent"),
+    [
+        ("?note=50%", "%25", "/?note=50%25"),
+        ("/a%2Fb%2?x", "%25", "/a%2Fb%252?x"),
+        ("/%zz", "%25", "/%25zz"),
+    ],
+)
+def test_a_bare_percent_is_refused_with_the_encoded_form_and_sent_so_where_it_was_registered(
+    rest: str, advice: str, sent: str
+) -> None:
+    url = f"https://hooks.example.com{rest}"
+    with pytest.raises(BadURL, match=advice):
+        check_url(url)
+    assert parse_url(url).path == sent
+
+
+@pytest.mark.parametrize(
+    ("rest", "advice"), [("/a b", "%20"), ("/ü", "%C3%BC"), ("/\n", "%0A"), ("/a#b", "%23")]
+)
+def test_what_no_server_takes_is_refused_with_the_encoded_form(rest: str, advice: str) -> None:
+    with pytest.raises(BadURL, match=advice):
+        check_url(f"https://hooks.example.com{rest}")
+
+
+@pytest.mark.parametrize("allowed", [(), [ipaddress.ip_network("::/0")]])
+def test_a_translated_address_is_no_host(allowed: list[ipaddress.IPv6Network]) -> None:
+    prefix = ipaddress.IPv6Network("2a00:64::/96")
+    for host in ("[64:ff9b::808:808]", "[2a00:64::808:808]", "[2a00:64::a00:1]"):
+        with pytest.raises(BadURL, match="IPv4 address"):
+            check_url(f"https://{host}/", allowed, [prefix])
 
 
 @given(st.text(st.characters(codec="latin-1"), max_size=60))

@@ -46,10 +46,12 @@ class AttemptSchema(AttemptSummarySchema):
     """A delivery attempt, with the receiver's response."""
 
     headers = plain.List(plain.List(plain.String()), allow_none=True)
-    body = plain.String(allow_none=True, metadata={"description": "The first 4 KiB, as text."})
+    body = plain.String(
+        allow_none=True, metadata={"description": "The first 4 KiB, as text; gzip is unpacked."}
+    )
     body_base64 = plain.String(
         allow_none=True,
-        metadata={"description": "The same bytes exactly, where they are not UTF-8."},
+        metadata={"description": "The bytes that came, exactly, where they are not UTF-8."},
     )
 
 

@@ -5,6 +5,8 @@ age of a delivery bounds the partitions that can hold its attempts.
 """
 
 import base64
+import codecs
+import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +23,9 @@ from app.database import cursor
 
 # Deliveries and attempts get their ids from the clocks of different hosts.
 CLOCKS_DIFFER_BY = timedelta(hours=1)
+
+# The most of a body that is kept, and that is shown of one that was packed.
+KEPT_BYTES = 4 * 1024
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,18 @@ def last_of(
 def represent(attempt: Attempt) -> dict[str, Any]:
     """Return the JSON representation of an attempt with the receiver's response.
 
-    `body` is the kept part as text; if that is not UTF-8, `body_base64` has its exact bytes.
+    `body` is the kept part as text, unpacked if it is gzip; if that is not UTF-8, `body_base64` has
+    the exact bytes that came.
     """
+    headers = json_columns.from_text(attempt.response_headers)
     return {
         **summarise(attempt),
-        "headers": json_columns.from_text(attempt.response_headers),
-        **_body(attempt.response_body),
+        "headers": headers,
+        **_body(
+            attempt.response_body,
+            gzipped=_is_gzipped(headers),
+            broken_off=attempt.error is not None,
+        ),
     }
 
 
@@ -119,14 +130,33 @@ def summarise(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _body(raw: bytes | None) -> dict[str, str | None]:
+def _is_gzipped(headers: Any) -> bool:
+    return any(
+        name.lower() == "content-encoding" and value.strip().lower() in ("gzip", "x-gzip")
+        for name, value in headers or ()
+    )
+
+
+def _body(raw: bytes | None, *, gzipped: bool, broken_off: bool) -> dict[str, str | None]:
     if raw is None:
         return {"body": None, "body_base64": None}
+    shown = (_unpack(raw) if gzipped else None) or raw
+    # The part that was kept may end inside a character.
+    cut = broken_off or len(shown) >= KEPT_BYTES
     try:
-        return {"body": raw.decode("utf-8"), "body_base64": None}
+        text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not cut)
     except UnicodeDecodeError:
         exact = base64.b64encode(raw).decode("ascii")
-        return {"body": raw.decode("utf-8", "replace"), "body_base64": exact}
+        return {"body": shown.decode("utf-8", "replace"), "body_base64": exact}
+    return {"body": text, "body_base64": None}
+
+
+def _unpack(raw: bytes) -> bytes | None:
+    """Return the beginning of what gzip packed; None if it is no gzip."""
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(raw, KEPT_BYTES)
+    except zlib.error:
+        return None
 
 
 def _oldest(delivery_id: UUID) -> UUID:

@@ -28,7 +28,11 @@ def check(context: Context) -> Iterator[Finding]:
         yield findings.not_checked("no webhook is enabled")
         return
     settings = context.settings
-    outbound = Outbound(settings.webhook_allowed_networks, authorities=settings.webhook_ca_file)
+    outbound = Outbound(
+        settings.webhook_allowed_networks,
+        nat64_prefixes=settings.webhook_nat64_prefixes,
+        authorities=settings.webhook_ca_file,
+    )
     seconds = context.patient(_SECONDS)
     with ThreadPoolExecutor(_MOST) as pool:
         said = list(pool.map(lambda host: outbound.reach(host[1], deadline_seconds=seconds), hosts))

@@ -26,10 +26,11 @@ class Names:
         return self._answers[min(len(self.asked), len(self._answers)) - 1]
 
 
-def post(client: Outbound, url: str, *, seconds: float = 5.0) -> Answer:
-    """Send, and hold the answer to what is promised of every answer."""
+def post(client: Outbound, url: str, *, seconds: float = 5.0, owner: str = "webhook") -> Answer:
+    """Send as one webhook does, and hold the answer to what is promised of every answer."""
     started = time.monotonic()
-    answer = client.send(url, BODY, HEADERS, deadline_seconds=seconds)
+    with client.burst(owner) as burst:
+        answer = burst.send(url, BODY, HEADERS, deadline_seconds=seconds)
     # A guard: without a deadline, servers here that never end would be waited for.
     assert time.monotonic() - started < seconds + 10
     assert (answer.failure is None) == (answer.status is not None)

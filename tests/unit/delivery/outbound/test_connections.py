@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.lib.outbound import transport
+from app.lib.outbound import pool
 from app.lib.outbound.addresses import Address
 from app.lib.outbound.client import Outbound
 from app.lib.outbound.failures import Failure
@@ -15,6 +15,8 @@ from tests.support.faults import until
 from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
 from tests.unit.delivery.outbound.posting import BODY, ENOUGH_TO_CONNECT, HEADERS, HERE, Names, post
+
+pytestmark = pytest.mark.usefixtures("without_rest")
 
 
 def test_connections_are_kept_alive(outbound: Outbound) -> None:
@@ -27,11 +29,28 @@ def test_connections_are_kept_alive(outbound: Outbound) -> None:
 def test_an_old_connection_is_not_used_again(
     outbound: Outbound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_CONNECTION_SECONDS", 0.0)
+    monkeypatch.setattr(pool, "MAX_CONNECTION_SECONDS", 0.0)
     with Receiver() as receiver:
         for _ in range(3):
             assert post(outbound, receiver.url()).succeeded
     assert receiver.connections == 3
+
+
+def test_old_connections_that_nobody_needs_are_closed(
+    outbound: Outbound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Receiver() as receiver:
+        together = [outbound.burst("webhook") for _ in range(4)]
+        for burst in together:
+            assert burst.send(receiver.url(), BODY, HEADERS).succeeded
+        assert receiver.connections == 4
+        before = open_files()
+        for burst in together:
+            burst.close()
+        monkeypatch.setattr(pool, "MAX_CONNECTION_SECONDS", 0.0)
+        assert post(outbound, receiver.url()).succeeded
+        # Each connection had two ends in this process; a fifth has come.
+        until(lambda: open_files() <= before - 8 + 2)
 
 
 def test_a_connection_that_was_closed_meanwhile_is_replaced_silently(outbound: Outbound) -> None:
@@ -93,7 +112,8 @@ def test_many_threads_each_get_their_own_answer(outbound: Outbound) -> None:
     def run(receiver: Receiver, number: int) -> None:
         for turn in range(10):
             text = f"{number}.{turn}".encode()
-            answer = outbound.send(receiver.url(), text, HEADERS)
+            with outbound.burst("webhook") as burst:
+                answer = burst.send(receiver.url(), text, HEADERS)
             if answer.body != text:
                 wrong.append(f"{text!r}: {answer}")
 
@@ -143,13 +163,14 @@ def test_a_thousand_failures_leave_no_file_and_no_thread() -> None:
     client.close()
 
 
-def test_connections_to_many_receivers_are_bounded() -> None:
+def test_connections_to_many_receivers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 64)
     client = Outbound(LOOPBACK, lookup=Names([HERE]))
     with Receiver() as receiver:
         before = open_files()
         for number in range(300):
             assert post(client, receiver.url(host=f"h{number}.example.com")).succeeded
         # Each connection has two ends in this process.
-        until(lambda: open_files() - before <= 2 * transport.MAX_RECEIVERS + 4)
+        until(lambda: open_files() - before <= 2 * pool.MAX_CONNECTIONS + 4)
         client.close()
         until(lambda: open_files() <= before + 4)

@@ -1,15 +1,16 @@
 """The SSRF guard, redirects and the environment: addresses that a POST may reach."""
 
+import errno
 import ipaddress
 import socket
 import time
 from pathlib import Path
 
 import pytest
-import urllib3.util.connection
 
-from app.lib.outbound.addresses import Address, RefusedAddress
-from app.lib.outbound.attempt import Attempt, begin
+from app.lib.outbound import certificates, dialing
+from app.lib.outbound.addresses import Address, RefusedAddress, Target
+from app.lib.outbound.attempt import Attempt
 from app.lib.outbound.client import Outbound
 from app.lib.outbound.dialing import Dialer
 from app.lib.outbound.failures import Failure
@@ -43,9 +44,9 @@ def test_no_spelling_of_loopback_reaches_a_listener(scheme: str, host: str) -> N
     "host", ["2130706433", "0177.0.0.1", "0x7f.1", "127.1", "localhost", "::1"]
 )
 def test_the_dialer_alone_refuses_what_resolves_to_loopback(host: str) -> None:
-    begin(Attempt(time.monotonic(), 5))
+    dialer = Dialer(Resolver(), (), (), certificates.of_receivers(None))
     with Receiver() as receiver, pytest.raises(RefusedAddress):
-        Dialer(Resolver(), ()).open(host, receiver.port, encrypted=True)
+        dialer.open(Target("https", host, receiver.port, "/"), Attempt(time.monotonic(), 5))
     assert receiver.connections == 0
 
 
@@ -64,6 +65,7 @@ def test_one_forbidden_answer_of_the_resolver_refuses_all(addresses: list[Addres
     assert receiver.connections == other.connections == 0
 
 
+@pytest.mark.usefixtures("without_rest")
 def test_a_name_that_changes_its_address_is_looked_up_once_a_connection() -> None:
     names = Names([HERE], [ELSEWHERE])
     client = Outbound(ONLY_HERE, lookup=names)
@@ -85,9 +87,8 @@ def test_every_connection_is_opened_by_the_dialer(
     scheme: str, authority: ServerAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone_round(*args: object, **kwargs: object) -> None:
-        raise AssertionError("urllib3 opened a connection by itself")
+        raise AssertionError("a name was resolved, or dialled, without the guard")
 
-    monkeypatch.setattr(urllib3.util.connection, "create_connection", gone_round)
     monkeypatch.setattr(socket, "create_connection", gone_round)
     monkeypatch.setattr(socket, "getaddrinfo", gone_round)
     names = Names([HERE])
@@ -108,6 +109,50 @@ def test_unencrypted_traffic_to_a_public_address_is_refused_unsent() -> None:
 
 def test_the_next_address_is_tried_when_one_refuses() -> None:
     client = Outbound(LOOPBACK, lookup=Names([ipaddress.ip_address("::1"), ELSEWHERE, HERE]))
+    with Receiver() as receiver:
+        assert post(client, receiver.url(host="hooks.example.com")).succeeded
+    client.close()
+
+
+def test_a_dead_address_comes_last_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    connect = dialing._connect
+
+    def noted(address: Address, port: int, seconds: float) -> socket.socket:
+        tried.append(str(address))
+        return connect(address, port, seconds)
+
+    monkeypatch.setattr(dialing, "_connect", noted)
+    client = Outbound(LOOPBACK, lookup=Names([ELSEWHERE, HERE]))
+    with Receiver() as receiver:
+        url = receiver.url(host="hooks.example.com")
+        for owner in ("first", "second"):
+            assert post(client, url, owner=owner).succeeded
+        assert tried == ["127.0.0.2", "127.0.0.1", "127.0.0.1"]
+        monkeypatch.setattr(dialing, "DEAD_SECONDS", 0.0)
+        with Receiver(host="127.0.0.2", port=receiver.port) as back:
+            receiver.close()
+            assert post(client, url, owner="third").succeeded
+            # The other one is dead now, and for no time.
+            assert post(client, url, owner="fourth").succeeded
+            assert len(back.requests) == 2
+    client.close()
+
+
+def test_an_address_of_a_family_without_a_route_does_not_refuse_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect = dialing._connect
+
+    def routed(address: Address, port: int, seconds: float) -> socket.socket:
+        if address.version == 6:
+            raise OSError(errno.ENETUNREACH, "Network is unreachable")
+        return connect(address, port, seconds)
+
+    monkeypatch.setattr(dialing, "_connect", routed)
+    public = ipaddress.ip_address("2606:4700:4700::1111")
+    allowed = [*LOOPBACK, ipaddress.ip_network("2606:4700:4700::/48")]
+    client = Outbound(allowed, lookup=Names([public, HERE]))
     with Receiver() as receiver:
         assert post(client, receiver.url(host="hooks.example.com")).succeeded
     client.close()

@@ -31,6 +31,16 @@ def test_a_post_arrives_as_it_was_given(outbound: Outbound) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/ok?token=a%2Fb&note=50%25", "/%2f", "/a[0]", "/x?", "/a//b/../c", "/a;b=c|'\"<>{}^`?d?e"],
+)
+def test_path_and_query_leave_as_they_are_written(outbound: Outbound, path: str) -> None:
+    with Receiver() as receiver:
+        assert post(outbound, receiver.url(path)).succeeded
+    assert receiver.requests[0].path == path
+
+
 def test_head_and_body_arrive_in_one_piece(outbound: Outbound) -> None:
     pieces: list[bytes] = []
 
@@ -58,6 +68,7 @@ def test_an_empty_and_a_large_body_arrive(outbound: Outbound) -> None:
     assert [len(request.body) for request in receiver.requests] == [0, 300_000]
 
 
+@pytest.mark.usefixtures("without_rest")
 def test_the_timings_say_what_happened(authority: ServerAuthority) -> None:
     client = Outbound(LOOPBACK, authorities=authority.pem, lookup=Names([HERE]))
     with Receiver(tls=authority.server("hooks.example.com")) as receiver:

@@ -2,13 +2,25 @@
 
 import os
 import socket
+import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
+import certifi
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from app.lib.outbound.client import Outbound
 from app.lib.outbound.failures import Failure
-from tests.support.servers.certificates import ServerAuthority
+from tests.support.servers.certificates import (
+    ROOT,
+    Extension,
+    PrivateKey,
+    ServerAuthority,
+    issue,
+    private_key,
+)
 from tests.support.servers.receivers import LOOPBACK, OK, Listener, Receiver
 from tests.unit.delivery.outbound.posting import HERE, Names, post
 
@@ -54,12 +66,56 @@ def test_a_bad_certificate_is_refused_before_a_byte_is_sent(
     assert receiver.requests == []
 
 
+def serving(key: PrivateKey, chain: Sequence[x509.Certificate], folder: Path) -> ssl.SSLContext:
+    file = folder / "server.pem"
+    pem = [certificate.public_bytes(Encoding.PEM) for certificate in chain]
+    pem.append(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    file.write_bytes(b"".join(pem))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
+NAMED = (x509.SubjectAlternativeName([x509.DNSName("hooks.example.com")]), False)
+
+
+@pytest.mark.parametrize(
+    ("extensions", "failure"), [([NAMED], None), ([], Failure.TLS)], ids=["named", "only CN"]
+)
+def test_a_name_counts_in_the_subject_alternative_name_alone(
+    tmp_path: Path, extensions: list[Extension], failure: Failure | None
+) -> None:
+    root_key, key = private_key(), private_key()
+    # Without key identifiers and usages, as many a private authority: strict checks refuse these.
+    root = issue("Old root", root_key, None, ROOT)
+    leaf = issue("hooks.example.com", key, (root, root_key), extensions)
+    pem = root.public_bytes(Encoding.PEM).decode()
+    client = Outbound(LOOPBACK, authorities=pem, lookup=Names([HERE]))
+    with Receiver(tls=serving(key, [leaf], tmp_path)) as receiver:
+        answer = post(client, receiver.url(host="hooks.example.com"))
+    client.close()
+    assert answer.failure is failure
+    assert len(receiver.requests) == (failure is None)
+
+
+def test_an_intermediate_authority_may_be_the_one_to_trust(tmp_path: Path) -> None:
+    root_key, middle_key, key = private_key(), private_key(), private_key()
+    root = issue("Root", root_key, None, ROOT)
+    middle = issue("Middle", middle_key, (root, root_key), ROOT)
+    leaf = issue("x", key, (middle, middle_key), [NAMED])
+    pem = middle.public_bytes(Encoding.PEM).decode()
+    client = Outbound(LOOPBACK, authorities=pem, lookup=Names([HERE]))
+    with Receiver(tls=serving(key, [leaf], tmp_path)) as receiver:
+        assert post(client, receiver.url(host="hooks.example.com")).succeeded
+    client.close()
+
+
 def test_own_authorities_replace_the_public_authorities(
     authority: ServerAuthority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "public").mkdir()
     public = ServerAuthority(tmp_path / "public")
-    monkeypatch.setattr("app.lib.outbound.deadline_sockets.DEFAULT_CA_BUNDLE_PATH", public.ca_file)
+    monkeypatch.setattr(certifi, "where", lambda: public.ca_file)
     pinned = Outbound(LOOPBACK, authorities=authority.pem, lookup=Names([HERE]))
     usual = Outbound(LOOPBACK, lookup=Names([HERE]))
     for client, trusted, refused in ((pinned, authority, public), (usual, public, authority)):

@@ -1,0 +1,212 @@
+"""An answer belongs to its request: what no request has asked for is nobody's."""
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from app.lib.outbound import pool
+from app.lib.outbound.client import Outbound
+from tests.support.faults import until
+from tests.support.servers.certificates import ServerAuthority
+from tests.support.servers.receivers import (
+    LOOPBACK,
+    OK,
+    Listener,
+    Receiver,
+    http_answer,
+    read_request,
+)
+from tests.unit.delivery.outbound.posting import BODY, HEADERS, post
+
+STRAY = http_answer(200)
+
+
+class Straying:
+    """Answers by turns 204, with a stray 200 three milliseconds behind it, and a late 500.
+
+    `answered` has the status that each body was answered.
+    """
+
+    def __init__(self) -> None:
+        self.answered: dict[bytes, int] = {}
+
+    def serve(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as stream:
+            while request := read_request(stream):
+                if len(self.answered) % 2:
+                    self.answered[request.body] = 500
+                    # The stray comes first.
+                    threading.Event().wait(0.01)
+                    connection.sendall(http_answer(500))
+                else:
+                    self.answered[request.body] = 204
+                    connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+                    threading.Timer(0.003, lambda: _send(connection, STRAY)).start()
+
+
+def _send(connection: socket.socket, words: bytes) -> None:
+    with contextlib.suppress(OSError):
+        connection.sendall(words)
+
+
+@pytest.mark.parametrize("webhooks", [1, 2])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_no_stray_answer_makes_a_success_of_a_refused_post(
+    authority: ServerAuthority, webhooks: int, scheme: str
+) -> None:
+    client = Outbound(LOOPBACK, authorities=authority.pem)
+    tls = authority.server("127.0.0.1") if scheme == "https" else None
+    receiver = Straying()
+    succeeded = []
+    with Listener(receiver.serve, tls=tls) as listener:
+        bursts = [client.burst(number) for number in range(webhooks)]
+        for number in range(60):
+            body = str(number).encode()
+            burst = bursts[number % webhooks]
+            answer = burst.send(listener.url(), body, HEADERS)
+            if burst.settle() and answer.succeeded:
+                succeeded.append(body)
+        for burst in bursts:
+            burst.close()
+    client.close()
+    assert [receiver.answered.get(body) for body in succeeded] == [204] * len(succeeded)
+
+
+@pytest.mark.usefixtures("without_rest")
+def test_an_answer_with_another_behind_it_does_not_count_and_connections_serve_once(
+    outbound: Outbound,
+) -> None:
+    answers = iter([OK, STRAY + http_answer(500)])
+    with Receiver(lambda _: next(answers, OK)) as receiver, outbound.burst(1) as burst:
+        assert burst.send(receiver.url(), BODY, HEADERS).succeeded
+        assert burst.settle()
+        assert burst.send(receiver.url(), BODY, HEADERS).succeeded
+        assert not burst.settle()
+        assert receiver.connections == 1
+        for _ in range(3):
+            assert burst.send(receiver.url(), BODY, HEADERS).succeeded
+            assert burst.settle()
+    assert receiver.connections == 4
+
+
+@pytest.mark.usefixtures("without_rest")
+def test_the_first_answer_of_a_connection_counts_whatever_stands_behind_it(
+    outbound: Outbound,
+) -> None:
+    with Receiver(OK + http_answer(500, b"planted")) as receiver, outbound.burst(1) as burst:
+        for _ in range(3):
+            assert burst.send(receiver.url(), BODY, HEADERS).status == 200
+            assert burst.settle()
+    assert receiver.connections == 3
+
+
+@pytest.mark.usefixtures("without_rest")
+def test_a_stray_on_a_resting_connection_is_found_before_it_is_used_again(
+    outbound: Outbound,
+) -> None:
+    strayed = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        with connection.makefile("rb") as stream:
+            while read_request(stream):
+                connection.sendall(OK)
+                connection.sendall(STRAY)
+                strayed.set()
+
+    with Listener(serve) as listener:
+        for _ in range(2):
+            assert post(outbound, listener.url()).succeeded
+            assert strayed.wait(60)
+            strayed.clear()
+    assert listener.connections == 2
+
+
+@pytest.mark.usefixtures("without_rest")
+def test_after_an_hour_without_a_stray_connections_are_kept_again(
+    outbound: Outbound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([OK, STRAY + OK])
+    with Receiver(lambda _: next(answers, OK)) as receiver:
+        for _ in range(4):
+            post(outbound, receiver.url())
+        assert receiver.connections == 3
+        monkeypatch.setattr(pool, "ONE_EACH_SECONDS", 0.0)
+        for _ in range(3):
+            post(outbound, receiver.url())
+    assert receiver.connections == 3
+
+
+@pytest.mark.usefixtures("without_rest")
+def test_other_webhooks_of_one_receiver_keep_their_connections(outbound: Outbound) -> None:
+    answers = iter([OK, OK, STRAY + OK])
+    with Receiver(lambda _: next(answers, OK)) as receiver:
+        post(outbound, receiver.url(), owner="good")
+        for _ in range(2):
+            post(outbound, receiver.url(), owner="straying")
+        for _ in range(3):
+            post(outbound, receiver.url(), owner="good")
+    assert receiver.connections == 2
+
+
+@pytest.mark.usefixtures("without_rest")
+def test_no_webhook_uses_the_connection_of_another(outbound: Outbound) -> None:
+    with Receiver() as receiver:
+        for owner in ("one", "other", "one", "other"):
+            assert post(outbound, receiver.url(), owner=owner).succeeded
+    assert receiver.connections == 2
+
+
+@pytest.mark.usefixtures("without_rest")
+def test_a_line_break_behind_a_body_is_no_answer_and_nothing_is_sent_again(
+    outbound: Outbound,
+) -> None:
+    with Receiver(http_answer(200, b"ok") + b"\r\n") as receiver, outbound.burst(1) as burst:
+        for _ in range(3):
+            answer = burst.send(receiver.url(), BODY, HEADERS)
+            assert (answer.status, answer.body, answer.reconnected) == (200, b"ok", False)
+            assert burst.settle()
+    assert len(receiver.requests) == 3
+
+
+@pytest.mark.usefixtures("without_rest")
+def test_a_408_on_a_kept_connection_is_the_gateways_and_the_post_is_sent_anew(
+    outbound: Outbound,
+) -> None:
+    idle = http_answer(408, headers={"Connection": "close"})
+    answers = iter([OK, idle, OK, idle, idle])
+    with Receiver(lambda _: next(answers)) as receiver:
+        sent = [post(outbound, receiver.url()) for _ in range(3)]
+    # On a connection of its own it is the receiver's.
+    assert [answer.status for answer in sent] == [200, 200, 408]
+    assert [answer.reconnected for answer in sent] == [False, True, True]
+
+
+@pytest.mark.usefixtures("without_rest")
+def test_an_idle_408_is_found_before_the_next_post(outbound: Outbound) -> None:
+    def serve(connection: socket.socket) -> None:
+        with connection.makefile("rb") as stream:
+            if read_request(stream):
+                connection.sendall(OK + http_answer(408, headers={"Connection": "close"}))
+
+    with Listener(serve) as listener:
+        for _ in range(3):
+            answer = post(outbound, listener.url())
+            assert (answer.status, answer.reconnected) == (200, False)
+    assert listener.connections == 3
+
+
+def test_connections_rest_until_their_receiver_is_known_to_send_nothing_behind(
+    outbound: Outbound,
+) -> None:
+    with Receiver() as receiver, outbound.burst(1) as burst:
+
+        def goes_on() -> bool:
+            before = receiver.connections
+            for _ in range(3):
+                assert burst.send(receiver.url(), BODY, HEADERS).succeeded
+                assert burst.settle()
+            return receiver.connections == before
+
+        until(goes_on)
