@@ -6,7 +6,7 @@ from sqlalchemy import text
 from app import sql
 
 revision = "0041"
-down_revision = "0039"
+down_revision = "0040"
 branch_labels = None
 depends_on = None
 

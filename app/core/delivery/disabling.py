@@ -35,7 +35,7 @@ WARNING = (
 
 @dataclass(frozen=True)
 class Reason:
-    """The reason to disable a webhook: a key of `REASONS`, the receiver, since when nothing arrives.
+    """Why to disable a webhook: a key of `REASONS`, the receiver, since when nothing arrives.
 
     `receiver_since` is the lane's: when its URL or headers were set last.
     """
