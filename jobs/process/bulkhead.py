@@ -1,8 +1,8 @@
 """The bulkhead: limits a worker process's delivery turns, by tenant and kind of lane.
 
-Two threads are reserved for jobs and ticks. Each kind leaves a sixth of all to each other kind, so
-lanes that hang never hold the last places of untried ones. A tenant with more permits of a kind
-than are free gets none (dynamic threshold; Choudhury and Hahne, 1998).
+Two threads are reserved for jobs and ticks. Each kind leaves a sixth of all to each other, so lanes
+that hang never hold the last places of untried ones. A tenant with more permits of a kind than are
+free gets none (dynamic threshold; Choudhury and Hahne).
 """
 
 import threading
