@@ -1,8 +1,8 @@
 """The bulkhead: limits a worker process's delivery turns, by tenant and kind of lane.
 
-Two threads are reserved for jobs and ticks. Each kind leaves a sixth of all to each other, so lanes
-that hang never hold the last places of untried ones. A tenant with more permits of a kind than are
-free gets none (dynamic threshold; Choudhury and Hahne).
+Two threads are reserved for jobs. Each kind leaves a sixth of all to each other, so what hangs
+never holds the last places of untried lanes. A tenant with more permits of a kind than are free
+gets none (dynamic threshold).
 """
 
 import threading
@@ -17,9 +17,9 @@ from app.core.delivery.lanes.lanes import Kind
 KEPT_FOR_JOBS = 2
 # The share of the threads that each kind finds, however many of the others wait.
 SHARE_OF_A_KIND = 6
-# Permits that a tenant may hold per free one. Turns at quick lanes are short, and an untried lane
-# holds one permit, once. Of 62 permits with 64 threads a kind finds 42 alone, and one tenant 22 of
-# them at slow lanes, 34 at untried ones.
+# Permits that a tenant may hold per free one (Choudhury and Hahne, 1998). Turns at quick lanes are
+# short, and an untried lane holds one permit, once. Of 62 permits with 64 threads a kind finds 42
+# alone, and one tenant 22 of them at slow lanes, 34 at untried ones.
 _HELD_FOR_ONE_FREE = {Kind.QUICK: 2, Kind.UNTRIED: 4, Kind.SLOW: 1}
 # A slow lane that got no permit is taken for slow, without a query, for this long.
 _KNOWN_SLOW_SECONDS = 10.0
