@@ -1,4 +1,4 @@
-"""Callers that take more than their share: slow senders, readers that read nothing, many at once.
+"""Callers that take more than their share: slow, silent, hasty, or many at once.
 
 A siege runs in one thread of its own process until it is ended: callers elsewhere would take no
 processor from the service. A connection that the service closes is opened again at once, so that
@@ -7,11 +7,12 @@ the pressure stays the same.
 
 import asyncio
 import re
+import resource
 import select
 import signal
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,6 +26,7 @@ _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _PIECE = 256 * 1024
 _SMALL_WINDOW = 4096
 _DRIP_SECONDS = 1.0
+_DROP_SECONDS = 0.2
 _HEAD_START_SECONDS = 1.0
 _ANSWER_SECONDS = 120.0
 _END_SECONDS = 10.0
@@ -36,22 +38,31 @@ class Habit(StrEnum):
     DRIP = "sends a byte of its body a second"
     HOLD = "reads nothing of its answer"
     REPEAT = "asks again as soon as it is answered"
+    DROP = "leaves before it is answered, and comes again"
+    SILENT = "sends half of a head"
 
 
 @dataclass(frozen=True)
 class Siege:
-    """So many connections to a port of this machine that send the same request."""
+    """So many connections to a port of this machine that send the same request.
+
+    Of `lines`, if there are any, each connection adds one to its head, and the next one the next.
+    """
 
     port: int
     head: bytes
     body: bytes
     connections: int
     habit: Habit
+    lines: Sequence[bytes] = ()
 
-    @property
-    def request_head(self) -> bytes:
-        """The head of the request, complete; the connection is for this one."""
-        return self.head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(self.body)
+    def request_head(self, number: int) -> bytes:
+        """Write the head of a connection's request; the connection is for this one."""
+        if self.habit is Habit.SILENT:
+            return self.head
+        own = self.lines[number % len(self.lines)] if self.lines else b""
+        end = b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(self.body)
+        return self.head + own + end
 
 
 @dataclass
@@ -87,6 +98,8 @@ def laid(siege: Siege) -> Iterator[Besieged]:
 def _run(siege: Siege, parent: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     subreaper.tie_to_parent(signal.SIGKILL)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8_192), most))
     asyncio.run(_besiege(siege, parent))
 
 
@@ -94,7 +107,8 @@ async def _besiege(siege: Siege, parent: Connection) -> None:
     answers: Counter[str] = Counter()
     habit = _HABITS[siege.habit]
     besiegers = [
-        asyncio.create_task(_again(habit, siege, answers)) for _ in range(siege.connections)
+        asyncio.create_task(_again(habit, siege, number, answers))
+        for number in range(siege.connections)
     ]
     await asyncio.sleep(_HEAD_START_SECONDS)
     parent.send("up")
@@ -104,7 +118,7 @@ async def _besiege(siege: Siege, parent: Connection) -> None:
         besieger.cancel()
 
 
-async def _again(habit: "_Behaviour", siege: Siege, answers: "Counter[str]") -> None:
+async def _again(habit: "_Behaviour", siege: Siege, number: int, answers: "Counter[str]") -> None:
     while True:
         ended = "closed"
         with suppress(OSError), socket.socket() as connection:
@@ -114,7 +128,7 @@ async def _again(habit: "_Behaviour", siege: Siege, answers: "Counter[str]") -> 
             async with asyncio.timeout(_ANSWER_SECONDS):
                 loop = asyncio.get_running_loop()
                 await loop.sock_connect(connection, ("127.0.0.1", siege.port))
-                await loop.sock_sendall(connection, siege.request_head)
+                await loop.sock_sendall(connection, siege.request_head(number))
                 ended = await habit(siege, connection)
         answers[ended] += 1
 
@@ -147,6 +161,16 @@ async def _repeat(siege: Siege, connection: socket.socket) -> str:
     return status
 
 
+async def _drop(siege: Siege, connection: socket.socket) -> str:
+    await asyncio.get_running_loop().sock_sendall(connection, siege.body)
+    await asyncio.sleep(_DROP_SECONDS)
+    return "left"
+
+
+async def _stay_silent(siege: Siege, connection: socket.socket) -> str:
+    return _status(await asyncio.get_running_loop().sock_recv(connection, _PIECE))
+
+
 async def _readable(number: int) -> None:
     """Wait until a file descriptor can be read."""
     loop = asyncio.get_running_loop()
@@ -168,4 +192,6 @@ _HABITS: Mapping[Habit, _Behaviour] = {
     Habit.DRIP: _drip,
     Habit.HOLD: _hold,
     Habit.REPEAT: _repeat,
+    Habit.DROP: _drop,
+    Habit.SILENT: _stay_silent,
 }

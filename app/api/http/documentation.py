@@ -129,7 +129,7 @@ class DocumentedApi(Api):  # type: ignore[misc]  # flask-smorest ships no types
 
 # The name of each response component, after its HTTPStatus, and its description.
 _REFUSALS = {
-    400: ("BAD_REQUEST", "The body is not JSON in UTF-8."),
+    400: ("BAD_REQUEST", "The body is not JSON in UTF-8, or two credentials were sent."),
     401: ("UNAUTHORIZED", "No key, or one that is unknown, revoked or expired."),
     403: ("FORBIDDEN", "The key's role is too low, or the key is pinned."),
     404: ("NOT_FOUND", "Not found, or not visible to this key."),
@@ -141,7 +141,10 @@ _REFUSALS = {
     416: ("REQUESTED_RANGE_NOT_SATISFIABLE", "The range begins beyond the end."),
     422: ("UNPROCESSABLE_ENTITY", "Fields were refused; `errors` lists each."),
     429: ("TOO_MANY_REQUESTS", "Too many requests; retry after `Retry-After` seconds."),
-    503: ("SERVICE_UNAVAILABLE", "The database does not answer; repeat the request."),
+    503: (
+        "SERVICE_UNAVAILABLE",
+        "The database does not answer, or too much is asked at once; repeat the request.",
+    ),
 }
 
 
@@ -221,9 +224,9 @@ def _is_repeatable(path: str, operation: Mapping[str, Any]) -> bool:
 
 def _refusals(path: str, method: str, operation: dict[str, Any]) -> list[int]:
     public = operation.get("security") == []
-    found = [429, 503] if public else [401, 403, 422, 429, 503]
+    found = [429, 503] if public else [400, 401, 403, 422, 429, 503]
     if "{" in path:
         found.append(404)
     if not public and method not in ("get", "head"):
-        found += [400, 409, 413, 415]
+        found += [409, 413, 415]
     return found
