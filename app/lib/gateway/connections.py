@@ -23,8 +23,12 @@ _USUAL_PAUSE, _SHORT_PAUSE = 1.0, 0.05
 
 
 class Awaited(NamedTuple):
-    """A connection whose client is waited for: since when, and whom it counts for."""
+    """A connection whose client is waited for: since when, and whom it counts for.
 
+    In the order in which they are hung up: first those that never had an answer.
+    """
+
+    was_answered: bool
     since: float
     peer: Peer
     whose: object
@@ -34,8 +38,8 @@ class Connections:
     """Hangs up what waits for its client beyond `each` of one client, or beyond `total` in all.
 
     `whose` says for whom a peer's connections count; those of None, such as a proxy's for all of
-    its clients, are never hung up. The longest wait ends first. A connection waits while no request
-    of its is whole, and while its answer is sent.
+    its clients, are never hung up. Those go first that never had an answer, and of them the longest
+    wait. A connection waits while no request of its is whole, and while its answer is sent.
     """
 
     def __init__(self, each: int, total: int, whose: Callable[[str], object]) -> None:
@@ -71,7 +75,12 @@ class Connections:
             self._answered.pop(peer, None)
         idle = (each for each in peers if each not in clients or clients[each].is_awaited)
         awaited = [
-            Awaited(max(self._answered.get(peer, 0.0), self._seen[peer]), peer, whose)
+            Awaited(
+                peer in self._answered,
+                max(self._answered.get(peer, 0.0), self._seen[peer]),
+                peer,
+                whose,
+            )
             for peer in idle
             if (whose := self._whose(peer[0])) is not None
         ]
@@ -109,7 +118,7 @@ class Connections:
 
 
 def superfluous(awaited: Iterable[Awaited], each: int, total: int) -> list[Peer]:
-    """Return the peers whose connections are too many, those that wait longest first."""
+    """Return the peers whose connections are too many."""
     oldest = sorted(awaited)
     too_many = Counter(one.whose for one in oldest)
     too_many.subtract(dict.fromkeys(too_many, each))

@@ -3,9 +3,9 @@
 from app.lib.gateway.connections import Awaited, superfluous
 
 
-def waiting(whose: str, since: list[int]) -> list[Awaited]:
+def waiting(whose: str, since: list[int], *, answered: bool = False) -> list[Awaited]:
     """Return connections of one client, named by when they began to wait."""
-    return [Awaited(float(at), (whose, str(at)), whose) for at in since]
+    return [Awaited(answered, float(at), (whose, str(at)), whose) for at in since]
 
 
 def test_a_client_keeps_the_newest_of_its_share() -> None:
@@ -24,3 +24,8 @@ def test_what_one_client_has_too_many_of_spares_the_others() -> None:
     hung_up = superfluous(awaited, 4, 5)
     assert len(hung_up) == 16
     assert {host for host, _ in hung_up} == {"loud"}
+
+
+def test_connections_that_were_answered_outlast_those_that_never_asked() -> None:
+    used = waiting("a", [1, 2], answered=True)
+    assert superfluous(waiting("a", [3, 4, 5]) + used, 3, 100) == [("a", "3"), ("a", "4")]
