@@ -1,8 +1,8 @@
 """The books of a webhook: every accepted event is succeeded, failed, cancelled or pending.
 
 `accepted` is the lane's sequence counter plus the unnumbered rows; the totals outlive pruned
-history; `pending` is counted by a scan, or for a long backlog by triggers. No
-side is computed from another, so `balanced` is a real check. Triggers count what replays deliver.
+history; `pending` is counted by a scan, or for a long backlog by triggers. No side is computed from
+another, so `balanced` is a real check. Triggers count what replays deliver.
 """
 
 from typing import Any

@@ -156,25 +156,12 @@ def mark(view: Callable[_P, _R], access: Access) -> Callable[_P, _R]:
     return parsing.Blueprint.doc(**documented)(view)
 
 
-def key_was_sent() -> bool:
-    """Return whether the request carries a key, valid or not."""
-    return bool(_presented_key())
-
-
-def only_key() -> str:
-    """Return the text of the request's key; nothing where it carries none, or two."""
-    try:
-        return _presented_key()
-    except Unauthenticated:
-        return ""
-
-
 def count() -> None:
     """Count a request that may need no key, before anything is looked up; raises `RateLimited`.
 
     A key that this process knows pays for it, else the client's address.
     """
-    known = services().keyring.known(only_key())
+    known = services().keyring.known(presented_key())
     if known is None:
         rate_limit.count_address()
     else:
@@ -186,7 +173,7 @@ def authenticate() -> Caller:
 
     Beyond its limit a key that this process knows is refused without a look-up.
     """
-    known = services().keyring.known(only_key())
+    known = services().keyring.known(presented_key())
     if known is not None:
         g.caller = known
         rate_limit.count_key(known)
@@ -203,7 +190,7 @@ def key_holder() -> Caller | None:
     For routes that are open without a key: an invalid key is not refused there.
     """
     try:
-        return services().keyring.authenticate(_presented_key(), request_id())
+        return services().keyring.authenticate(presented_key(), request_id())
     except Unauthenticated:
         log_refusal()
         return None
@@ -213,7 +200,7 @@ def key_holder() -> Caller | None:
 
 def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
     """Return the caller that `ask` finds; an invalid key counts against the client's address."""
-    key_text = _presented_key()
+    key_text = presented_key()
     if key_text and services().keyring.known(key_text) is None:
         rate_limit.refuse_unknown_key()
     try:
@@ -255,6 +242,7 @@ def key_text(*, authorization: str = "", plain: str = "") -> str:
     return (bearer if scheme.lower() == "bearer" else plain).strip()
 
 
-def _presented_key() -> str:
+def presented_key() -> str:
+    """Return the text of the request's key, valid or not; nothing where it carries none."""
     sent = request.headers
     return key_text(authorization=sent.get("Authorization", ""), plain=sent.get("x-api-key", ""))

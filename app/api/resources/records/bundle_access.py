@@ -131,19 +131,15 @@ class _Rule:
     database: Database
     record_id: UUID | None
     may_be_public: bool
+    key_was_sent: bool
     tokens: Sequence[str]
 
-    def apply(
-        self,
-        key_was_sent: Callable[[], bool],
-        by_key: Callable[[], Caller],
-        opens: Callable[[Link], bool],
-    ) -> Admission:
+    def apply(self, by_key: Callable[[], Caller], opens: Callable[[Link], bool]) -> Admission:
         """Return how the request is admitted; `opens` says whether a link opens the record."""
         wanted = self.record_id if self.may_be_public else None
         open_to_all = anonymous_access.public_tenant(self.database, wanted)
         link = self._link()
-        if open_to_all is None and link is None and (key_was_sent() or not self.tokens):
+        if open_to_all is None and link is None and (self.key_was_sent or not self.tokens):
             caller = by_key()
             return Admission(self.record_id, caller.tenant_id, caller)
         tenant_id, link_id = open_to_all, None
@@ -157,14 +153,14 @@ class _Rule:
 
 
 def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
-    rule = _Rule(services().database, record_id, may_be_public, _tokens())
-    found = rule.apply(auth.key_was_sent, auth.authenticate, _open)
-    key_text = auth.only_key()
+    key_text = auth.presented_key()
+    rule = _Rule(services().database, record_id, may_be_public, bool(key_text), _tokens())
+    found = rule.apply(auth.authenticate, _open)
     by_key = partial(services().keyring.authenticate, key_text, request_id())
 
     def again() -> Admission:
         # Found active, a link opens the record; this opening was counted.
-        now = rule.apply(lambda: bool(key_text), by_key, lambda _: True)
+        now = rule.apply(by_key, lambda _: True)
         if now.tenant_id is None:
             raise NotFound(records.NO_RECORD)
         return now

@@ -20,12 +20,10 @@ from app import ids
 from app.clock import rfc3339
 from app.core import json_columns
 from app.database import cursor
+from app.lib.outbound.client import KEPT_BODY_BYTES
 
 # Deliveries and attempts get their ids from the clocks of different hosts.
 CLOCKS_DIFFER_BY = timedelta(hours=1)
-
-# The most of a body that is kept, and that is shown of one that was packed.
-KEPT_BYTES = 4 * 1024
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ def _body(raw: bytes | None, *, gzipped: bool, broken_off: bool) -> dict[str, st
         return {"body": None, "body_base64": None}
     shown = (_unpack(raw) if gzipped else None) or raw
     # The part that was kept may end inside a character.
-    cut = broken_off or len(shown) >= KEPT_BYTES
+    cut = broken_off or len(shown) >= KEPT_BODY_BYTES
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not cut)
     except UnicodeDecodeError:
@@ -154,7 +152,7 @@ def _body(raw: bytes | None, *, gzipped: bool, broken_off: bool) -> dict[str, st
 def _unpack(raw: bytes) -> bytes | None:
     """Return the beginning of what gzip packed; None if it is no gzip."""
     try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(raw, KEPT_BYTES)
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(raw, KEPT_BODY_BYTES)
     except zlib.error:
         return None
 
