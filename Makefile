@@ -11,10 +11,10 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(INSTALLED) ## run the whole service on this machine (PORT=8000, DATA_DIR=.data)
-	@exec $(BIN)/python -m app.dev.up --tied
+	@exec $(BIN)/python -m dev.up --tied
 
 demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdict
-	@exec $(BIN)/python -m app.dev.demo --tied
+	@exec $(BIN)/python -m dev.demo --tied
 
 test: $(INSTALLED) ## test the product, on servers of its own; SEED=N repeats an order
 	@exec $(BIN)/python -m tests $(if $(SEED),--seed $(SEED))
@@ -74,7 +74,7 @@ $(INSTALLED): pyproject.toml uv.lock
 	  none) echo "make: no Python 3.11 or newer found: make up PYTHON=/path/to/one" >&2; exit 1 ;; \
 	  *) "$$python" -m venv --clear .venv ;; \
 	esac
-	@$(BIN)/python app/dev/uv_requirement.py | $(BIN)/python -m pip install --quiet \
+	@$(BIN)/python dev/uv_requirement.py | $(BIN)/python -m pip install --quiet \
 	  --disable-pip-version-check --require-hashes -r /dev/stdin
 	@$(BIN)/uv sync --quiet --locked --compile-bytecode --python $(BIN)/python --no-python-downloads
 	@touch $@

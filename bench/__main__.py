@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from app import clock
-from app.dev.refusal import CannotStart
 from bench import lab, results
 from bench.parts import PARTS
 from bench.processes import ROOT, BenchError
 from bench.scale import FULL, QUICK, Scale
+from dev.refusal import CannotStart
 
 _FOLDER = ROOT / ".data" / "bench"
 

@@ -14,15 +14,15 @@ from psycopg import sql
 
 from app import migrations
 from app.database import Database
-from app.dev.data_dir import DataDir
-from app.dev.stores.postgres import EmbeddedPostgres
-from app.dev.stores.valkey import EmbeddedValkey
 from app.settings import Settings, environment
 from bench.processes import Process
 from bench.service import Service
 from bench.traffic import receivers
 from bench.traffic.load import Load
 from bench.traffic.receivers import OwnReceiver, Receiver
+from dev.data_dir import DataDir
+from dev.stores.postgres import EmbeddedPostgres
+from dev.stores.valkey import EmbeddedValkey
 
 
 @dataclass

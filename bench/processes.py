@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from app.dev.stores import subreaper
+from dev.stores import subreaper
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -11,12 +11,12 @@ import requests
 
 from app.core import tenants
 from app.database import Database
-from app.dev import procfile
-from app.dev.stores.store import free_port
 from app.settings import Settings
 from bench.processes import ROOT, BenchError, Process, until
 from bench.traffic import load
 from bench.traffic.load import Plan
+from dev import procfile
+from dev.stores.store import free_port
 
 if TYPE_CHECKING:
     from bench.lab import Lab

@@ -14,12 +14,12 @@ from contextlib import ExitStack
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
-from app.dev.refusal import CannotStart
 from bench import lab
 from bench.figures import percentile
 from bench.lab import Lab
 from bench.processes import ROOT, BenchError, resident_bytes, threads
 from bench.traffic import hostile, siege
+from dev.refusal import CannotStart
 
 _FOLDER = ROOT / ".data" / "siege"
 _RESULTS = ROOT / "bench" / "results"

@@ -23,9 +23,9 @@ from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.core.log.sequencer import Sequencer
 from app.database import Database
-from app.dev.stores.postgres import EmbeddedPostgres
 from app.settings import Settings
 from app.web import create_app
+from dev.stores.postgres import EmbeddedPostgres
 from jobs.actors import send_digests
 from jobs.durable import run_job
 from jobs.process.runtime import Runtime

@@ -14,8 +14,8 @@ from flask import Flask
 from app.api.http.access.auth import PUBLIC, access_rule
 from app.core.anchoring.checkpoint_round import order
 from app.core.jobs.job_queue import enqueue, recur
-from app.dev import uv_requirement
 from app.queue import ACTORS, QUEUES
+from dev import uv_requirement
 from jobs.actors import registry
 from jobs.durable.handlers import KINDS
 from scheduler.timetable import TIMETABLE

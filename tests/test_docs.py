@@ -11,11 +11,11 @@ from werkzeug.exceptions import MethodNotAllowed, NotFound
 from werkzeug.routing import MapAdapter
 
 from app.api.http.services import EXTENSION
-from app.dev.stack import ROOT
 from app.lib.crypto.sealing import MasterKeys
 from app.manage import commands
 from app.settings import Settings, WebLimits
 from app.web import create_app
+from dev.stack import ROOT
 from scheduler.timetable import TIMETABLE
 from tests.deploy.words import EXAMPLES, written
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from typing import Self
 
-from app.dev.stores import subreaper
+from dev.stores import subreaper
 
 # In a body, the place of the request's number: nine digits.
 NUMBER = b"#########"

@@ -19,7 +19,7 @@ from typing import cast
 
 import uvloop
 
-from app.dev.stores import subreaper
+from dev.stores import subreaper
 
 HANG_SECONDS = 20.0
 

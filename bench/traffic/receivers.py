@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from app.dev.stores import subreaper
-from app.dev.stores.store import free_port
 from bench.processes import until
+from dev.stores import subreaper
+from dev.stores.store import free_port
 
 _START_SECONDS = 10.0
 

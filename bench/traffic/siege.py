@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import TypeAlias
 
-from app.dev.stores import subreaper
+from dev.stores import subreaper
 
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _PIECE = 256 * 1024

@@ -15,8 +15,8 @@ from record_service import cli
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from app import logs
-from app.dev.stack import ROOT
 from app.settings import Settings
+from dev.stack import ROOT
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import make_session
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from flask.testing import FlaskClient
 
-from app.dev.stack import ROOT
 from app.evidence import pack
+from dev.stack import ROOT
 
 SOURCES = sorted((ROOT / "client").rglob("*.py"))
 OLDEST = (3, 9)

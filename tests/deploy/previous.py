@@ -6,7 +6,7 @@ Without a tag, that is the commit before the newest migration: the schemas diffe
 import subprocess
 from pathlib import Path
 
-from app.dev.stack import ROOT
+from dev.stack import ROOT
 from tests.deploy import journey
 from tests.deploy.figures import Figures
 from tests.deploy.servers import Servers

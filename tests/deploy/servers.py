@@ -18,7 +18,7 @@ import psycopg
 import pytest
 import redis
 
-from app.dev.stores import subreaper
+from dev.stores import subreaper
 from tests.deploy.debian import Host
 from tests.e2e.harness.stack import PLAIN
 from tests.support.faults import until

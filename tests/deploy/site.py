@@ -16,11 +16,11 @@ from typing import Any
 
 import requests
 
-from app.dev import procfile
-from app.dev.stack import ROOT
-from app.dev.stores import subreaper
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
+from dev import procfile
+from dev.stack import ROOT
+from dev.stores import subreaper
 from tests.deploy.servers import ALONE, OWNER, SERVICE, Servers
 from tests.e2e.harness.misfortune import children_by_parent
 from tests.e2e.harness.stack import PLAIN, START_SECONDS, Caller

@@ -9,8 +9,8 @@ import pwd
 import subprocess
 from pathlib import Path
 
-from app.dev.stack import ROOT
-from app.dev.stores import subreaper
+from dev.stack import ROOT
+from dev.stores import subreaper
 from tests.deploy.figures import Figures
 from tests.deploy.servers import ALONE, Servers
 from tests.deploy.telling import heading, say

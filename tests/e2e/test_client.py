@@ -18,7 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
-from app.dev.stack import ROOT
+from dev.stack import ROOT
 from tests.e2e.harness.misfortune import House, house
 from tests.e2e.harness.ordeal import SETTINGS
 from tests.e2e.harness.stack import PLAIN, TWO_OF_EACH, Caller

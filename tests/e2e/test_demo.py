@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.dev.stack import ROOT
+from dev.stack import ROOT
 from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, remove_data
 from tests.support.faults import until
 from tests.support.servers.ports import own_port
@@ -35,7 +35,7 @@ def demo(folder: Path, **settings: str) -> Iterator["subprocess.Popen[bytes]"]:
     environ = {**PLAIN, **ONE_OF_EACH, "DATA_DIR": str(folder / "data"), **settings}
     with (folder / "said").open("wb") as said, (folder / "complaints").open("wb") as complaints:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app.dev.demo"],
+            [sys.executable, "-m", "dev.demo"],
             cwd=ROOT,
             env=environ,
             stdin=subprocess.DEVNULL,

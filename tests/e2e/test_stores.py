@@ -13,10 +13,10 @@ import psycopg
 import pytest
 import redis
 
-from app.dev import env_file
-from app.dev.refusal import CannotStart
-from app.dev.stores.postgres import EmbeddedPostgres
-from app.dev.stores.valkey import EmbeddedValkey
+from dev import env_file
+from dev.refusal import CannotStart
+from dev.stores.postgres import EmbeddedPostgres
+from dev.stores.valkey import EmbeddedValkey
 from tests.support.faults import LONG_ENOUGH
 
 pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
@@ -28,8 +28,8 @@ WRITER = """
 import itertools, sys
 from pathlib import Path
 import psycopg, redis
-from app.dev.stores.postgres import EmbeddedPostgres
-from app.dev.stores.valkey import EmbeddedValkey
+from dev.stores.postgres import EmbeddedPostgres
+from dev.stores.valkey import EmbeddedValkey
 
 folder = Path(sys.argv[1])
 with EmbeddedPostgres(folder / "postgres") as postgres, EmbeddedValkey(folder / "valkey") as valkey:
@@ -192,7 +192,7 @@ def test_a_lock_file_of_a_process_that_is_no_postgres_is_no_hindrance(
 def test_two_servers_never_share_an_append_only_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.dev.stores.valkey._OLD_SERVER_SECONDS", 0.2)
+    monkeypatch.setattr("dev.stores.valkey._OLD_SERVER_SECONDS", 0.2)
     with EmbeddedValkey(folder), pytest.raises(CannotStart, match="another Valkey"):
         EmbeddedValkey(folder).start()
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from app import migrations
-from app.dev.stack import ROOT
 from app.lib.mail.smtp_url import MailServer
 from app.manage import commands
 from app.manage.doctor import findings, report, running
 from app.manage.doctor.context import Context
 from app.manage.doctor.findings import Finding, Level
 from app.settings import Settings
+from dev.stack import ROOT
 from tests.support.database.doctoring import Installation
 from tests.support.secrets import MASTER_KEYS_SETTING
 

@@ -13,12 +13,12 @@ from app import ids
 from app.core.callers import Caller, Role
 from app.core.webhooks import webhooks
 from app.database import Database
-from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.lib.mail.smtp_url import MailServer
 from app.manage.doctor import report
 from app.manage.doctor.findings import Level
+from dev.tsa import TimestampAuthority
 from tests.support.database.doctoring import Installation
 from tests.support.evidence.witnesses import Witness
 from tests.support.servers.certificates import ServerAuthority

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from app.dev.stores.valkey import EmbeddedValkey
+from dev.stores.valkey import EmbeddedValkey
 
 
 class Hands:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.dev import locks, procfile
-from app.dev.refusal import CannotStart
-from app.dev.stores import subreaper
+from dev import locks, procfile
+from dev.refusal import CannotStart
+from dev.stores import subreaper
 from tests.support.faults import LONG_ENOUGH, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,11 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNNER = """
 import os, sys
 from pathlib import Path
-from app.dev import locks, procfile
-from app.dev.stores import subreaper
-from app.dev.output import Output
-from app.dev.runner import Runner
-from app.dev.stop_request import StopRequest
+from dev import locks, procfile
+from dev.stores import subreaper
+from dev.output import Output
+from dev.runner import Runner
+from dev.stop_request import StopRequest
 
 lines = procfile.read(Path(sys.argv[1]))
 lock = locks.take(Path(sys.argv[1] + ".lock"), 0)

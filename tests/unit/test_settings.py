@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.notes import COSIGNATURE, VerifierKey
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import RETRY_SCHEDULE, SettingError, Settings, kept_settings
+from dev.tsa import KeyType, TimestampAuthority
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import authority
 

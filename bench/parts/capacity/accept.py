@@ -10,7 +10,6 @@ from typing import Any
 
 import psycopg
 
-from app.dev.stores.store import free_port
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
 from bench.pace import Pace, Stopwatch, middle
@@ -20,6 +19,7 @@ from bench.scale import Scale
 from bench.service import Tenant
 from bench.traffic.load import Plan, Tally
 from bench.traffic.receivers import listens
+from dev.stores.store import free_port
 
 CONNECTIONS = 16
 _BATCH = 500

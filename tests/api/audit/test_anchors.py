@@ -13,10 +13,10 @@ from app.clock import rfc3339
 from app.core.anchoring import incidents
 from app.core.log.sequencer import Sequencer
 from app.database import Database, database_now
-from app.dev.tsa import TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
+from dev.tsa import TimestampAuthority
 from tests.support.callers.api import Api, ApiOf, FreshTenant, serving
 from tests.support.callers.making import refused
 from tests.support.evidence.anchoring import anchor_heads, put_line, put_stamp

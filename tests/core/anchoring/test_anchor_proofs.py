@@ -10,13 +10,13 @@ import psycopg
 import pytest
 
 from app.core.log.recovery import succession
-from app.dev.tsa import KeyType, TimestampAuthority
 from app.errors import LogDamaged, LogHalted
 from app.ledger import checkpoints, leaves, merkle
 from app.ledger.leaves import AuditHead
 from app.ledger.notes import VerifierKey
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
+from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place, put_stamp
 from tests.support.evidence.witnesses import Witness
 

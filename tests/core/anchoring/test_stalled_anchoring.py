@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 import structlog
 
-from app.dev.tsa import KeyType, TimestampAuthority
+from dev.tsa import KeyType, TimestampAuthority
 from jobs.actors import anchor_audit, stamp_checkpoint
 from tests.support.evidence.anchoring import Place
 

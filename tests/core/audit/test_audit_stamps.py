@@ -14,11 +14,11 @@ from app.core.anchoring.gate import QuorumGate
 from app.core.log import candidates
 from app.core.log.recovery import succession
 from app.core.verification.checks.stamps import Trust
-from app.dev.tsa import TimestampAuthority
 from app.errors import LogDamaged
 from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned_bytes
 from app.ledger.policy import Policy
 from app.lib.crypto import timestamps
+from dev.tsa import TimestampAuthority
 from tests.support.evidence.chains import Place, anchor, daily_run, standing
 from tests.support.secrets import MASTER_KEYS
 

@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from app.core.anchoring.evidence import Voucher
 from app.core.health import log_figures
 from app.core.health.log_figures import LogFigures
-from app.dev.tsa import KeyType, TimestampAuthority
 from app.errors import LogHeadLost
+from dev.tsa import KeyType, TimestampAuthority
 from jobs.process.runtime import Runtime
 from tests.support.evidence.anchoring import Place, new_place, put_line, put_stamp
 from tests.support.evidence.logs import add_leaves

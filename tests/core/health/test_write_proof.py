@@ -20,13 +20,13 @@ from app.core import tenants
 from app.core.health import write_proof
 from app.core.master_keys import key_registry
 from app.database import Database
-from app.dev.stores.postgres import EmbeddedPostgres
-from app.dev.stores.store import Store
 from app.manage.doctor import running
 from app.manage.doctor.checks import CHECKS
 from app.manage.doctor.context import Context
 from app.manage.doctor.findings import Level
 from app.settings import Settings
+from dev.stores.postgres import EmbeddedPostgres
+from dev.stores.store import Store
 from tests.support.callers.api import Api, serving
 from tests.support.callers.making import finding_of, make_session
 from tests.support.database.databases import make_template, of_database, sqlalchemy_url

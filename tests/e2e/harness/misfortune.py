@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 
-from app.dev.stores.postgres import EmbeddedPostgres
+from dev.stores.postgres import EmbeddedPostgres
 from tests.e2e.harness.elsewhere import Elsewhere
 from tests.e2e.harness.other_worker import OtherWorker
 from tests.e2e.harness.stack import RunningStack, running

@@ -4,9 +4,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.dev import env_file, procfile
-from app.dev.stack import ROOT
-from app.dev.stores import subreaper
+from dev import env_file, procfile
+from dev.stack import ROOT
+from dev.stores import subreaper
 from tests.e2e.harness.elsewhere import Elsewhere
 from tests.e2e.harness.stack import PLAIN
 

@@ -1,6 +1,6 @@
 """A whole real stack for tests: web, worker and scheduler on stores of its own, over HTTP.
 
-`running` starts one by `python -m app.dev.up`, in a folder of the test's and on a free port, and
+`running` starts one by `python -m dev.up`, in a folder of the test's and on a free port, and
 stops it. Tests share it and are apart by tenant, as customers are.
 """
 
@@ -18,9 +18,9 @@ import requests
 
 from app.core import tenants
 from app.database import Database
-from app.dev.stack import Stack
 from app.errors import Unavailable
 from app.settings import Settings, kept_settings
+from dev.stack import Stack
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.ports import own_port
 from tests.support.servers.receivers import Listener

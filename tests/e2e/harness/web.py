@@ -11,7 +11,7 @@ from pathlib import Path
 
 import requests
 
-from app.dev import procfile
+from dev import procfile
 from tests.e2e.harness.stack import PLAIN, START_SECONDS, Caller
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.ports import own_port

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from app.dev import env_file
+from dev import env_file
 from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS
 from tests.support.faults import LONG_ENOUGH, until
 
 ROOT = Path(__file__).resolve().parents[3]
-UP = (sys.executable, "-m", "app.dev.up")
+UP = (sys.executable, "-m", "dev.up")
 
 
 def processes() -> dict[int, tuple[int, str]]:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import redis
 
-from app.dev import env_file
+from dev import env_file
 from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS
 from tests.e2e.make_up.dev_stack import ROOT, Stack, still_there
 from tests.support.faults import LONG_ENOUGH, until
@@ -128,7 +128,7 @@ def _refuses_a_second_one(stack: Stack, second: Stack) -> None:
     """Hold a stack to refuse another in its folder."""
     second.start()
     assert second.process.wait(START_SECONDS) == 1
-    runner = next(pid for pid in stack.all_of_it() if "app.dev.up" in stack.name_of(pid))
+    runner = next(pid for pid in stack.all_of_it() if "dev.up" in stack.name_of(pid))
     assert second.said == (
         f"make up: {stack.data_dir} is in use by another `make up` (process {runner})\n"
     )
@@ -256,7 +256,7 @@ def _python_within_reach(folder: Path, options: dict[str, object]) -> str | None
             (programs / name).write_text(f'#!/bin/sh\n{run_python}{module} "$@"\n')
             (programs / name).chmod(0o755)
         tried = subprocess.run(
-            [str(programs / "python"), "-c", "import psycopg, granian, app.dev.up"],
+            [str(programs / "python"), "-c", "import psycopg, granian, dev.up"],
             cwd=ROOT,
             capture_output=True,
             check=False,
@@ -287,7 +287,7 @@ def test_an_ordinary_user_needs_no_more(
     stack.data_dir = folder / "data"
     path = f"{folder / 'bin'}:{PLAIN['PATH']}"
     env = {"PATH": path, "HOME": str(folder), **ONE_OF_EACH}
-    stack.up(*python, "-m", "app.dev.up", env=env, **options)
+    stack.up(*python, "-m", "dev.up", env=env, **options)
     ready = stack.get("/readyz")
     assert ready["degraded"] == [], ready
     assert stack.get("/v1/keys/self")["role"] == "admin"

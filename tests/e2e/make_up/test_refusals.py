@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.dev.stores.postgres import EmbeddedPostgres
-from app.dev.stores.valkey import EmbeddedValkey
+from dev.stores.postgres import EmbeddedPostgres
+from dev.stores.valkey import EmbeddedValkey
 from tests.e2e.harness.stack import START_SECONDS
 from tests.e2e.make_up.dev_stack import Stack
 

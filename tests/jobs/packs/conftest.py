@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core import tenants
-from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
+from dev.tsa import KeyType, TimestampAuthority
 from tests.support.callers.api import FreshTenant, serving
 from tests.support.evidence.logs import new_world
 from tests.support.evidence.packing import Packer, opened_runtime, packer, set_up_as

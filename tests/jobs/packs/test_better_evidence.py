@@ -10,11 +10,11 @@ from app.core import signing_keys
 from app.core.packs import pack_evidence
 from app.core.signing_keys import Purpose
 from app.database import Database
-from app.dev.tsa import KeyType, TimestampAuthority
 from app.ledger.policy import Policy
 from app.lib.crypto import timestamp_forms
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
+from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import put_line, put_stamp
 from tests.support.evidence.packing import Packer, execute, files_in, record_id, set_up_as, stored
 from tests.support.evidence.verifying import answer

@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from app import ids
 from app.core.packs import building, store
 from app.database import Database
-from app.dev.tsa import TimestampAuthority
 from app.models import Job
+from dev.tsa import TimestampAuthority
 from jobs.actors import prune_history
 from tests.support.callers.making import refused
 from tests.support.evidence.anchoring import put_stamp

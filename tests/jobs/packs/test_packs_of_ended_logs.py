@@ -11,8 +11,8 @@ from app.core import signing_keys
 from app.core.log.recovery import succession
 from app.core.packs import pack_evidence
 from app.core.signing_keys import Purpose
-from app.dev.tsa import TimestampAuthority
 from app.settings import Settings
+from dev.tsa import TimestampAuthority
 from tests.support.evidence.anchoring import put_line, put_stamp
 from tests.support.evidence.packing import Packer, execute, files_in, set_up_as, stored
 from tests.support.evidence.verifying import Answer

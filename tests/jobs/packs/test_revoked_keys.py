@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from app.core import signing_keys
 from app.core.log.recovery import succession
-from app.dev.tsa import TimestampAuthority
+from dev.tsa import TimestampAuthority
 from tests.support.callers.making import refused
 from tests.support.evidence.anchoring import put_line, put_stamp
 from tests.support.evidence.packing import Packer, execute, files_in

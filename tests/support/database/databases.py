@@ -9,8 +9,8 @@ import psycopg
 from sqlalchemy import Engine, create_engine, text
 
 from app import migrations
-from app.dev.stores.postgres import SERVICE, EmbeddedPostgres
 from app.settings import Settings
+from dev.stores.postgres import SERVICE, EmbeddedPostgres
 
 # To migrate a database takes a second; a copy is there in 30 ms.
 _COPY = f"CREATE DATABASE {{}} TEMPLATE {SERVICE} STRATEGY file_copy"

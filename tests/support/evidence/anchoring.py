@@ -15,12 +15,12 @@ from app.core.anchoring.anchors import AnchorReader
 from app.core.audit import chain
 from app.core.callers import OPERATOR
 from app.database import Database
-from app.dev.tsa import TimestampAuthority
 from app.ledger.notes import Note, VerifierKey
 from app.ledger.policy import Policy
 from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
 from app.models import NO_TENANT, AnchoringTrouble, Job
+from dev.tsa import TimestampAuthority
 from jobs.actors import anchor_audit, stamp_checkpoint
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime

@@ -2,7 +2,7 @@
 
 import re
 
-from app.dev.stack import ROOT
+from dev.stack import ROOT
 
 
 def block(page: str, language: str, containing: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from app.dev import procfile
+from dev import procfile
 
 ROOT = Path(__file__).resolve().parents[3]
 

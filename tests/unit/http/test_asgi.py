@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from app.dev import procfile
 from app.lib.crypto import api_keys
 from app.settings import Settings
 from app.web import caller
+from dev import procfile
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.secrets import MASTER_KEYS_SETTING
 from tests.support.servers.ports import own_port

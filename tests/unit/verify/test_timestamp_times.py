@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.dev.tsa import TimestampAuthority
 from app.evidence import verify
 from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import NotStamped
+from dev.tsa import TimestampAuthority
 from tests.support.evidence.verifying import answer
 from tests.unit.verify.authorities import Authority
 from tests.unit.verify.stamped_packs import EVIDENCE, MOMENT, checked, stamped

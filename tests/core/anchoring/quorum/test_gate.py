@@ -7,9 +7,9 @@ import pytest
 
 from app.core.anchoring import evidence
 from app.core.log import candidates, proofs, publication, reading
-from app.dev.tsa import TimestampAuthority
 from app.errors import LogPending, NotFound
 from app.lib.metric_registry import Tally
+from dev.tsa import TimestampAuthority
 from jobs.actors.ticks import integrate
 from jobs.process import runtime
 from tests.core.anchoring.quorum.gated import AWAY, Gated

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.dev.tsa import TimestampAuthority
+from dev.tsa import TimestampAuthority
 from tests.support.evidence.anchoring import Place
 
 

@@ -2,7 +2,7 @@
 
 import structlog
 
-from app.dev.tsa import TimestampAuthority
+from dev.tsa import TimestampAuthority
 from tests.support.evidence.anchoring import Place
 from tests.support.servers.receivers import Receiver, Request, http_answer
 

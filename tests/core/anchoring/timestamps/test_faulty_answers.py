@@ -13,9 +13,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from rfc3161_client import decode_timestamp_response
 
 from app.core.anchoring import external_post
-from app.dev.tsa import KeyType, TimestampAuthority
 from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import NotStamped, read_certificates
+from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place
 from tests.support.servers.receivers import Listener, Receiver, Request, http_answer, read_request
 

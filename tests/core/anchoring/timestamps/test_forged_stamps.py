@@ -10,9 +10,9 @@ from cryptography import x509
 
 from app.core.anchoring import checkpoint_round, evidence, evidence_search
 from app.core.anchoring.evidence import Rank
-from app.dev.tsa import KeyType, TimestampAuthority
 from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
+from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place, put_stamp
 from tests.support.servers.receivers import Receiver, http_answer
 

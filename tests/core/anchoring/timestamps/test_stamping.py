@@ -12,11 +12,11 @@ from sqlalchemy import text
 from app import ids
 from app.core.anchoring.timestamping import Authority, Stamper
 from app.core.jobs.steps import Errand, Step
-from app.dev.tsa import KeyType, TimestampAuthority
 from app.evidence import verify
 from app.ledger.notes import Note
 from app.lib.crypto.timestamps import Stamp
 from app.models import NO_TENANT, Job
+from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place
 from tests.support.servers.receivers import Receiver, Request, http_answer
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from app.core.anchoring import evidence
 from app.core.anchoring.evidence import Rank
 from app.core.log import publication
-from app.dev.tsa import TimestampAuthority
 from app.lib.crypto.timestamps import read_certificates
+from dev.tsa import TimestampAuthority
 from tests.core.anchoring.witnesses.choosing import chosen, chosen_size
 from tests.support.evidence.anchoring import put_stamp
 from tests.support.evidence.witnessed import Witnessed

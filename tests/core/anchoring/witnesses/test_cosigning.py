@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from app.core.anchoring import external_post
 from app.core.anchoring.evidence import Rank
-from app.dev.tsa import TimestampAuthority
 from app.ledger.notes import Note
+from dev.tsa import TimestampAuthority
 from jobs.actors import stamp_checkpoint
 from tests.core.anchoring.witnesses.choosing import chosen
 from tests.support.evidence.witnessed import Witnessed

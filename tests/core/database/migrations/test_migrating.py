@@ -13,8 +13,8 @@ from app.core import partitions, tenants
 from app.core.health import schema
 from app.core.keys import keyring
 from app.database import Database
-from app.dev.stores.postgres import EmbeddedPostgres
 from app.settings import Settings
+from dev.stores.postgres import EmbeddedPostgres
 from tests.core.database.migrations.revisions import SCRIPTS
 from tests.support.secrets import MASTER_KEYS
 

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tlog_scales.signing import Vkey
 from tlog_scales.tlog import Checkpoint, InclusionProof, InclusionProofInvalid
 
-from app.dev.demo import packs
-from app.dev.demo.api import anonymously
-from app.dev.demo.scene import Scene
+from dev.demo import packs
+from dev.demo.api import anonymously
+from dev.demo.scene import Scene
 
 
 def what_proves_it(scene: Scene, made: dict[str, Any]) -> None:

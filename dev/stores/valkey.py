@@ -18,10 +18,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.dev import env_file, locks
-from app.dev.refusal import CannotStart
-from app.dev.stores import subreaper
-from app.dev.stores.store import Store
+from dev import env_file, locks
+from dev.refusal import CannotStart
+from dev.stores import subreaper
+from dev.stores.store import Store
 
 _OLD_SERVER_SECONDS = 5.0
 

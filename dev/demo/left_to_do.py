@@ -1,8 +1,8 @@
 """Work left for an operator at the console: failures of one cause, and a stopped replay."""
 
-from app.dev.demo import webhooks
-from app.dev.demo.receivers import UNPROCESSABLE, Event, Receiver
-from app.dev.demo.scene import Scene
+from dev.demo import webhooks
+from dev.demo.receivers import UNPROCESSABLE, Event, Receiver
+from dev.demo.scene import Scene
 
 _FINDINGS = 12
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from app.dev import env_file, locks
-from app.dev.refusal import CannotStart
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
+from dev import env_file, locks
+from dev.refusal import CannotStart
 
 # How long what is left of a killed run may take to go.
 _DYING_SECONDS = 2.0

@@ -14,8 +14,8 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import IO, ClassVar, Self
 
-from app.dev import env_file
-from app.dev.refusal import CannotStart
+from dev import env_file
+from dev.refusal import CannotStart
 
 _START_SECONDS = 60.0
 _OLD_SERVER_SECONDS = 10.0

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import requests
 
-from app.dev.demo.api import anonymously
-from app.dev.demo.scene import Scene
-from app.dev.demo.telling import Unmet
+from dev.demo.api import anonymously
+from dev.demo.scene import Scene
+from dev.demo.telling import Unmet
 
-_TRUSTED = Path(__file__).parents[2] / "evidence" / "verify.py"
+_TRUSTED = Path(__file__).parents[2] / "app" / "evidence" / "verify.py"
 _TIMEOUT_SECONDS = 60
 
 

@@ -1,6 +1,6 @@
 """A timestamp authority (RFC 3161) for development: `openssl ts` behind a small HTTP server.
 
-    python -m app.dev.tsa --folder .data/tsa
+    python -m dev.tsa --folder .data/tsa
 
 Its root and its own certificate are made at the first start and stay in the folder. For
 development only: its operator can set any time.
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from app.dev.refusal import CannotStart
+from dev.refusal import CannotStart
 
 HOST = "127.0.0.1"
 
@@ -231,7 +231,7 @@ def _certificate(
 
 def main() -> int:
     """Listen until asked to stop; say what to set."""
-    parser = argparse.ArgumentParser(prog="python -m app.dev.tsa", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dev.tsa", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path(".data/tsa"))
     parser.add_argument("--port", type=int, default=3180)
     args = parser.parse_args()

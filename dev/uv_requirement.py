@@ -6,7 +6,7 @@
 import tomllib
 from pathlib import Path
 
-LOCK = Path(__file__).resolve().parents[2] / "uv.lock"
+LOCK = Path(__file__).resolve().parents[1] / "uv.lock"
 
 
 def requirement(lock: str) -> str:

@@ -18,11 +18,11 @@ from typing import IO
 import psycopg
 from psycopg import sql
 
-from app.dev import env_file
-from app.dev.refusal import CannotStart
-from app.dev.stores import subreaper
-from app.dev.stores.placement import Placement, place
-from app.dev.stores.store import Store
+from dev import env_file
+from dev.refusal import CannotStart
+from dev.stores import subreaper
+from dev.stores.placement import Placement, place
+from dev.stores.store import Store
 
 OWNER = "postgres"
 SERVICE = "record_service"

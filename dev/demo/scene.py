@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.dev.demo.api import Api
-from app.dev.demo.outsider import signature_v2_holds
-from app.dev.demo.receivers import UNAUTHORIZED, Arrival, Receiver, TicketDesk
-from app.dev.demo.telling import Telling, Unmet
+from dev.demo.api import Api
+from dev.demo.outsider import signature_v2_holds
+from dev.demo.receivers import UNAUTHORIZED, Arrival, Receiver, TicketDesk
+from dev.demo.telling import Telling, Unmet
 
 # Nothing here should take a tenth of it; a busy machine may.
 _PATIENCE_SECONDS = 60.0

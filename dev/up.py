@@ -21,19 +21,19 @@ from pathlib import Path
 import redis
 
 from app import heartbeats
-from app.dev import env_file, procfile
-from app.dev.data_dir import DataDir
-from app.dev.output import Output
-from app.dev.readiness import Readiness
-from app.dev.refusal import CannotStart
-from app.dev.runner import Runner, Spawn
-from app.dev.stop_request import StopRequest
-from app.dev.stores import subreaper
-from app.dev.stores.postgres import EmbeddedPostgres
-from app.dev.stores.valkey import EmbeddedValkey
 from app.settings import SettingError, Settings, environment
+from dev import env_file, procfile
+from dev.data_dir import DataDir
+from dev.output import Output
+from dev.readiness import Readiness
+from dev.refusal import CannotStart
+from dev.runner import Runner, Spawn
+from dev.stop_request import StopRequest
+from dev.stores import subreaper
+from dev.stores.postgres import EmbeddedPostgres
+from dev.stores.valkey import EmbeddedValkey
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 HOST = "127.0.0.1"
 
 # Settings of the release process alone: the others have the rights of the service's own role.
@@ -59,7 +59,7 @@ _NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-ye
 
 def main() -> int:
     """Run until asked to stop; return 0, or 1 after one line that says what is in the way."""
-    parser = argparse.ArgumentParser(prog="python -m app.dev.up", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dev.up", description=__doc__)
     parser.add_argument("--tied", action="store_true", help="be killed when the parent ends")
     if parser.parse_args().tied:
         subreaper.tie_to_parent(signal.SIGKILL)

@@ -9,7 +9,7 @@ import hmac
 import json
 from collections.abc import Mapping
 
-from app.dev.demo.telling import Unmet
+from dev.demo.telling import Unmet
 
 GENESIS = "0" * 64
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from app.dev.demo.outsider import recompute_chain
-from app.dev.demo.scene import Scene, Webhook
-from app.dev.demo.telling import Unmet
+from dev.demo.outsider import recompute_chain
+from dev.demo.scene import Scene, Webhook
+from dev.demo.telling import Unmet
 
 _COLUMNS = ("accepted", "succeeded", "failed", "cancelled", "pending")
 

@@ -7,9 +7,9 @@ import base64
 import json
 from typing import Any
 
-from app.dev.demo import packs
-from app.dev.demo.records import is_included
-from app.dev.demo.scene import Scene
+from dev.demo import packs
+from dev.demo.records import is_included
+from dev.demo.scene import Scene
 
 
 def what_holds_the_chain(scene: Scene) -> None:

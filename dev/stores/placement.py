@@ -16,8 +16,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from app.dev.refusal import CannotStart
-from app.dev.stores.subreaper import Account
+from dev.refusal import CannotStart
+from dev.stores.subreaper import Account
 
 SHARED = Path("/var/lib/record-service")
 

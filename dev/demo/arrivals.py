@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from app.dev.demo.receivers import OK, UNPROCESSABLE
-from app.dev.demo.scene import Expected, Scene, Webhook, in_ms
+from dev.demo.receivers import OK, UNPROCESSABLE
+from dev.demo.scene import Expected, Scene, Webhook, in_ms
 
 _OPEN = ("pending", "sending", "retrying")
 

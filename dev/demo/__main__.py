@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from app.dev.data_dir import DataDir
-from app.dev.demo import anchors, arrivals, left_to_do, mail, proofs, records, session, webhooks
-from app.dev.demo.api import Api
-from app.dev.demo.receivers import Receiver, TicketDesk, takes_everything
-from app.dev.demo.scene import Scene
-from app.dev.demo.telling import Telling, Unmet
-from app.dev.refusal import CannotStart
-from app.dev.stack import Stack
-from app.dev.stop_request import StopRequest
-from app.dev.stores import subreaper
-from app.dev.tsa import TimestampAuthority
 from app.settings import environment
+from dev.data_dir import DataDir
+from dev.demo import anchors, arrivals, left_to_do, mail, proofs, records, session, webhooks
+from dev.demo.api import Api
+from dev.demo.receivers import Receiver, TicketDesk, takes_everything
+from dev.demo.scene import Scene
+from dev.demo.telling import Telling, Unmet
+from dev.refusal import CannotStart
+from dev.stack import Stack
+from dev.stop_request import StopRequest
+from dev.stores import subreaper
+from dev.tsa import TimestampAuthority
 
 _INTERRUPTED = 130
 _DOWN_SECONDS = 2.0
@@ -55,7 +55,7 @@ class _Interrupted(Exception):
 
 def main() -> int:
     """Run the demo; return 0 when every claim held, 1 when one did not, 130 when interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m app.dev.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dev.demo", description=__doc__)
     parser.add_argument("--tied", action="store_true", help="be killed when the parent ends")
     if parser.parse_args().tied:
         subreaper.tie_to_parent(signal.SIGKILL)

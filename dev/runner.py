@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from app.dev.output import Lines, Output
-from app.dev.stop_request import StopRequest
-from app.dev.stores import subreaper
+from dev.output import Lines, Output
+from dev.stop_request import StopRequest
+from dev.stores import subreaper
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0

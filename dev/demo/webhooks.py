@@ -1,8 +1,8 @@
 """The demo's webhooks: made at its beginning, switched off at its end."""
 
-from app.dev.demo.api import Api
-from app.dev.demo.receivers import Receiver
-from app.dev.demo.scene import Scene, Webhook
+from dev.demo.api import Api
+from dev.demo.receivers import Receiver
+from dev.demo.scene import Scene, Webhook
 
 _MARK = ", made by `make demo`"
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from app.dev import env_file
-from app.dev.refusal import CannotStart
+from dev import env_file
+from dev.refusal import CannotStart
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 _POLL_SECONDS = 0.05
 
@@ -36,7 +36,7 @@ class Stack:
         self._env_before = self._mark()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "app.dev.up", "--tied"],
+                [sys.executable, "-m", "dev.up", "--tied"],
                 cwd=ROOT,
                 env=self._environ,
                 stdin=subprocess.DEVNULL,

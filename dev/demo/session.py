@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.dev.demo.api import Api
-from app.dev.demo.scene import Expected, Scene, Webhook, in_ms
+from dev.demo.api import Api
+from dev.demo.scene import Expected, Scene, Webhook, in_ms
 
 _SAMPLE = Path(__file__).with_name("session.json")
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from app.dev.refusal import CannotStart
+from dev.refusal import CannotStart
 
 
 def read(path: Path) -> dict[str, str]:

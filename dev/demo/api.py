@@ -4,7 +4,7 @@ from typing import Any
 
 import requests
 
-from app.dev.demo.telling import Unmet
+from dev.demo.telling import Unmet
 
 _TIMEOUT_SECONDS = 60
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from app.dev.refusal import CannotStart
+from dev.refusal import CannotStart
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9_-]+):\s*(?P<command>\S.*)")
 

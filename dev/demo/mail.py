@@ -7,7 +7,7 @@ from email.message import EmailMessage
 from email.policy import default
 from typing import Any
 
-from app.dev.demo.scene import Expected, Scene
+from dev.demo.scene import Expected, Scene
 
 _ADDRESS = "security@northwind.example"
 _RING_SECONDS = 1.0
