@@ -37,10 +37,6 @@ INSERT INTO sealed_notes (name, sealed) VALUES (%s, %s)
 ON CONFLICT (name) DO UPDATE SET sealed = excluded.sealed
 """
 _READ = "SELECT sealed FROM sealed_notes WHERE name = %s"
-_BEGIN = "INSERT INTO sealed_notes (name, sealed) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
-TABLE = "sealed_notes"
-"""A database without it is of a release that kept no notes."""
-
 _FIRST_TENANT = "SELECT id FROM tenants ORDER BY id LIMIT 1"
 
 
@@ -78,15 +74,6 @@ def end(session: Session, master_keys: MasterKeys, progress: dict[str, Any]) -> 
     if progress["log"] == "intact" and not progress["failed"]:
         cursor(session).execute(_KEEP, (_NAME, _note(master_keys, progress["began"])))
     return Step(None, progress)
-
-
-def count_from_now(session: Session, master_keys: MasterKeys) -> None:
-    """Seal the first note of a database without one: a run is overdue only from now on.
-
-    Not where it was deleted: a deleted note must not be replaced by a newer one.
-    """
-    now = rfc3339(database_now(session))
-    cursor(session).execute(_BEGIN, (_NAME, _note(master_keys, now)))
 
 
 def unverified_since(session: Session, master_keys: MasterKeys) -> datetime | None:
