@@ -1,10 +1,5 @@
 """Migrations count, seal and date what was stored before them."""
 
-from collections.abc import Callable
-from datetime import timedelta
-from functools import partial
-from uuid import UUID
-
 import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
@@ -13,8 +8,7 @@ from app import clock, ids, migrations
 from app.core import partitions, tenants
 from app.core.audit import chain_identity
 from app.core.records import bundles
-from app.core.verification import daily_state
-from app.database import Database, database_now
+from app.database import Database
 from app.errors import AuditChainBroken
 from app.settings import Settings
 from tests.core.database.migrations.revisions import upgrade
@@ -135,53 +129,6 @@ def test_tenants_made_before_chains_had_seals_get_one_at_the_release(owned: str)
         with pytest.raises(AuditChainBroken):
             chain_identity.chain_name(session, MASTER_KEYS, anchored)
     database.close()
-
-
-def test_the_release_that_brings_notes_counts_from_itself_and_no_later_one(
-    settings: Settings, admin_engine: Engine, manage: Callable[..., tuple[int, str]]
-) -> None:
-    of_old = ids.new(clock.now() - timedelta(days=400))
-    admin, url = unnoted(settings, admin_engine, of_old)
-    migrate = partial(manage, "migrate", DATABASE_URL=url, DATABASE_ADMIN_URL=admin)
-    database, engine = Database(url, application="tests"), create_engine(admin)
-
-    assert migrate()[0] == 0
-    with database.across_tenants() as session:
-        since = daily_state.unverified_since(session, MASTER_KEYS)
-        assert since is not None
-        assert database_now(session) - since < daily_state.MISSED
-        assert daily_state.standing(session, MASTER_KEYS) is None
-    assert migrate()[0] == 0
-    with database.across_tenants() as session:
-        assert daily_state.unverified_since(session, MASTER_KEYS) == since
-    with engine.begin() as connection:
-        assert connection.execute(text("DELETE FROM sealed_notes")).rowcount == 1
-    assert migrate()[0] == 0
-    with database.across_tenants() as session:
-        assert daily_state.unverified_since(session, MASTER_KEYS) == ids.made_at(of_old)
-        assert daily_state.standing(session, MASTER_KEYS) is not None
-    database.close()
-    engine.dispose()
-
-
-def unnoted(settings: Settings, admin_engine: Engine, tenant_id: UUID) -> tuple[str, str]:
-    """Make a database without notes, with this tenant; return its owner's URL and the service's."""
-    with admin_engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("DROP DATABASE IF EXISTS unnoted WITH (FORCE)"))
-        connection.execute(text("CREATE DATABASE unnoted"))
-    admin, url = (
-        make_url(each).set(database="unnoted").render_as_string(hide_password=False)
-        for each in (settings.database_admin_url, settings.database_url)
-    )
-    engine = create_engine(admin)
-    with engine.connect() as connection:
-        upgrade(connection, "0017")
-    with engine.begin() as connection:
-        connection.execute(
-            text("INSERT INTO tenants (id, name) VALUES (:id, 'of old')"), {"id": tenant_id}
-        )
-    engine.dispose()
-    return admin, url
 
 
 def test_what_was_stored_before_it_was_counted_is_counted_while_requests_go_on(
