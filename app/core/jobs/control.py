@@ -16,8 +16,6 @@ from app.models import Job
 
 # Jobs of other kinds follow a tenant's settings, and have an audit entry only at their end.
 CANCELLABLE = frozenset({"bulk_replay", "retry_now"})
-# Kinds whose rows hold a sealed result: the route that opens it shows it.
-_SEALED = frozenset({"verify_audit"})
 
 _PLACE = tuple_(Job.kind, Job.id)
 
@@ -83,7 +81,6 @@ def resume(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
 
 def represent(job: Job) -> dict[str, Any]:
     """Return a job's JSON representation, as GET returns it."""
-    shown = job.progress if job.kind not in _SEALED else None
     return {
         "id": ids.text("job", job.id),
         "kind": job.kind,
@@ -91,7 +88,7 @@ def represent(job: Job) -> dict[str, Any]:
         "status": job.status,
         "attempts": job.attempts,
         "run_at": rfc3339(job.run_at),
-        "progress": json.loads(shown) if shown else None,
+        "progress": json.loads(job.progress) if job.progress else None,
         "error": job.error,
         "created_at": rfc3339(job.created_at),
         "finished_at": rfc3339(job.finished_at) if job.finished_at else None,
