@@ -2,6 +2,6 @@
 
 A request passes `routing`, `request_hooks`, `access/` and `requests/` to its route, which uses
 `services`, `bulkhead`, `transactions`, `idempotency`, `feeds`, `paging` and `responses/`; after a
-wait its `admission` is repeated. Errors become `problems` of `problem_kinds`. `documentation`
+wait its `admission` is repeated. Errors become `problems`. `documentation`
 writes the OpenAPI document.
 """

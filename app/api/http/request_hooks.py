@@ -13,7 +13,7 @@ from app.api.http.access import auth, rate_limit
 from app.api.http.requests import client_address, large_bodies
 from app.api.http.requests.request_ids import HEADER, request_id
 from app.api.http.services import services
-from app.errors import ServiceError
+from app.errors import BadRequest
 from app.lib.gateway.gateway import READY
 from app.settings import Settings
 
@@ -34,10 +34,6 @@ _TWO_YEARS = 63_072_000
 
 # Callers may invent methods, and each would be a time series.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
-
-
-class MalformedRequest(ServiceError, slug="bad-request"):
-    """The request is no valid HTTP."""
 
 
 def register(app: Flask, settings: Settings) -> None:
@@ -74,14 +70,14 @@ def _enter() -> None:
 
 
 def _require_host() -> None:
-    """Raise `MalformedRequest` unless there is one Host that is one (RFC 9112 section 3.2).
+    """Raise `BadRequest` unless there is one Host that is one (RFC 9112 section 3.2).
 
     Two are joined by a comma. HTTP/1.0 needs none.
     """
     host = request.environ.get("HTTP_HOST", "")
     optional = not host and request.environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
     if not optional and _HOST.fullmatch(host) is None:
-        raise MalformedRequest("Send one Host header: a name or an address, and a port if any.")
+        raise BadRequest("Send one Host header: a name or an address, and a port if any.")
 
 
 def _header_items() -> list[tuple[str, str]]:

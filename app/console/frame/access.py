@@ -18,12 +18,12 @@ from app.core.callers import Role
 from app.core.keys.console_sessions import Token
 from app.core.verification import alerts
 from app.database import Database
-from app.errors import ServiceError, Unauthenticated
+from app.errors import Forbidden, Unauthenticated
 
 _P = ParamSpec("_P")
 
 
-class ForeignForm(ServiceError, slug="forbidden"):
+class ForeignForm(Forbidden):
     """A form that another site has sent (CSRF)."""
 
 

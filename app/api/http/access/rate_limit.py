@@ -12,6 +12,7 @@ from flask import Response, current_app, g, request
 
 from app.api.http.requests import client_address
 from app.core.callers import Caller
+from app.errors import RateLimited
 from app.lib.gateway.gateway import AGAIN
 from app.lib.rates import Counter, Rate, Spent
 from app.settings import Settings
@@ -24,14 +25,6 @@ REFUSALS = Rate(1000, 60)
 _LOOKED_UP = b"looked up "
 # A person signs in now and then.
 SIGN_INS = Rate(60, 60)
-
-
-class RateLimited(Exception):
-    """A rate limit is exceeded; `spent` says when to retry."""
-
-    def __init__(self, spent: Spent) -> None:
-        super().__init__("rate limited")
-        self.spent = spent
 
 
 @dataclass(frozen=True)
@@ -121,7 +114,11 @@ def _spend(*spent: Spent) -> None:
     """Raise if a rate limit is exceeded; the headers describe the limit nearest to exhaustion."""
     g.spent = nearest = min(spent, key=lambda each: each.rate.limit - each.count)
     if nearest.exceeded:
-        raise RateLimited(nearest)
+        raise RateLimited(
+            f"More than {nearest.rate.limit} requests {nearest.scope} in {nearest.rate.seconds} "
+            f"seconds; come back in {nearest.resets_in} seconds.",
+            headers={"Retry-After": str(nearest.resets_in), **nearest.headers()},
+        )
 
 
 def _was_counted(by: str) -> bool:
