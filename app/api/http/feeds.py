@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app import fields
 from app.api.http.paging import PageArgs
-from app.api.http.requests import fields
 
 
 class FeedArgs(PageArgs):

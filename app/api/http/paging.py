@@ -15,13 +15,13 @@ import marshmallow
 from flask import Response, request
 
 from app.api.http.access.auth import caller
-from app.api.http.requests.fields import Described, Items, Object, QueryInteger, Text
-from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses.json_responses import answer
 from app.api.http.services import services
 from app.core import feeds
 from app.errors import FieldError, Invalid
+from app.fields import Described, Items, Object, QueryInteger, Text
 from app.lib.crypto.sealing import CannotOpen
+from app.schemas import AnswerSchema, Schema
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200

@@ -22,8 +22,8 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
 from app.api.http.requests import client_address, large_bodies
-from app.api.http.requests.fields import MOST_ERRORS
 from app.errors import FieldError, Invalid, ServiceError
+from app.fields import MOST_ERRORS
 from app.lib import canonical_json
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
 from app.lib.gateway.streams import BodyWanted, Pending

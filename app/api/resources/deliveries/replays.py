@@ -16,9 +16,9 @@ from app.api.resources.deliveries.replay_schemas import (
     PreviewSchema,
     require_one_way,
 )
-from app.api.resources.jobs import JobSchema
 from app.core.callers import Role
 from app.core.jobs import control as job_control
+from app.core.jobs.control import JobSchema
 from app.core.replay import bulk_replay
 from app.core.replay.replay_plan import Pace
 from app.core.replay.replay_selection import Status, Wanted
