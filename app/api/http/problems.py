@@ -10,8 +10,8 @@ from werkzeug.exceptions import HTTPException
 
 from app import errors, metrics
 from app.api.http.requests import large_bodies
-from app.api.http.requests.request_ids import request_id
-from app.api.http.responses.json_responses import encode
+from app.api.http.requests.headers import request_id
+from app.api.http.responses.answers import encode
 from app.api.http.services import services
 from app.core.verification import alerts
 from app.errors import PROBLEM_TYPES, ServiceError

@@ -16,7 +16,7 @@ from flask import Blueprint, Flask, Response, abort, current_app, redirect, send
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.access.auth import public
-from app.api.http.responses.conditional import conditional_bytes
+from app.api.http.responses.answers import conditional_bytes
 from app.errors import PROBLEM_TYPES
 from app.evidence import pack
 

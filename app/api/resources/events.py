@@ -11,7 +11,7 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT, open_position, seal_position
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import long_poll
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.delivery_schemas import DeliverySchema

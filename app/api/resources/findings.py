@@ -10,11 +10,10 @@ from sqlalchemy.orm import Session
 
 from app import fields, ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import FeedArgs, filters
 from app.api.http.idempotency import once
-from app.api.http.paging import page, page_schema
+from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import statement, transaction
 from app.core import feeds, findings

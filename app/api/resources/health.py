@@ -16,7 +16,7 @@ from app.api.http.access.auth import probed, public
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import prometheus
 from app.api.http.responses import prometheus_gauges as gauges_text
-from app.api.http.responses.json_responses import answer, encode
+from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
 from app.core.anchoring import status as anchoring_status
 from app.core.digests import troubles

@@ -13,7 +13,7 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer, no_content
+from app.api.http.responses.answers import answer, no_content
 from app.api.http.transactions import transaction
 from app.core.callers import Pin, Role
 from app.core.keys import keys

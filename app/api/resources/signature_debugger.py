@@ -14,7 +14,7 @@ from app import fields, ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests import large_bodies, parsing
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core.callers import Role

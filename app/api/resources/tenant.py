@@ -8,7 +8,7 @@ from marshmallow import ValidationError
 from app import fields
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.core import tenant_settings
 from app.core.callers import Role

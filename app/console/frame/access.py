@@ -11,7 +11,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from app.api.http import admission
 from app.api.http.access import auth, rate_limit
 from app.api.http.access.auth import Access
-from app.api.http.requests.request_ids import request_id
+from app.api.http.requests.headers import request_id
 from app.api.http.services import services
 from app.console.frame import browser, forms, notices, rendering
 from app.core.callers import Role

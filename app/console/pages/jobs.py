@@ -10,8 +10,7 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.access.auth import caller
-from app.api.http.feeds import filters
-from app.api.http.paging import page_of
+from app.api.http.paging import filters, page_of
 from app.api.http.transactions import transaction
 from app.api.resources.jobs import JobArgs
 from app.console.frame import forms, rendering

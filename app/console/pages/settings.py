@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app.api.http.access.auth import caller
-from app.api.http.responses.json_responses import encode
+from app.api.http.responses.answers import encode
 from app.api.http.transactions import transaction
 from app.api.resources.tenant import SettingsChangeSchema
 from app.console.frame import forms, rendering

@@ -14,8 +14,8 @@ from flask import g, request
 
 from app.api.http import admission
 from app.api.http.access import rate_limit
-from app.api.http.requests import client_address, parsing
-from app.api.http.requests.request_ids import request_id
+from app.api.http.requests import parsing
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
 from app.errors import BadRequest, TenantSuspended, Unauthenticated
@@ -221,9 +221,7 @@ def log_refusal() -> None:
     Requests beyond an address's limit (429) are in the access log only.
     """
     route = request.url_rule.rule if request.url_rule else "(none)"
-    _log.warning(
-        "key_refused", request_id=request_id(), address=client_address.address(), route=route
-    )
+    _log.warning("key_refused", request_id=request_id(), address=client_address(), route=route)
 
 
 def refuse_two_credentials() -> None:

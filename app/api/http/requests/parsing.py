@@ -21,7 +21,8 @@ from webargs.flaskparser import FlaskParser
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
-from app.api.http.requests import client_address, large_bodies
+from app.api.http.requests import large_bodies
+from app.api.http.requests.headers import client_network
 from app.errors import FieldError, Invalid, ServiceError
 from app.fields import MOST_ERRORS
 from app.lib import canonical_json
@@ -201,7 +202,7 @@ def body() -> bytes:
 
 def whose() -> UUID | str:
     """Return whom a body counts for: the caller's tenant, or the client's address without one."""
-    return g.caller.tenant_id if "caller" in g else client_address.network()
+    return g.caller.tenant_id if "caller" in g else client_network()
 
 
 def room_to_read() -> AbstractContextManager[None]:

@@ -10,11 +10,10 @@ from sqlalchemy.orm import Session
 from app import fields, ids
 from app.api.http import admission
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import filters
-from app.api.http.paging import PageArgs, page, page_schema
+from app.api.http.paging import PageArgs, filters, page, page_schema
 from app.api.http.requests import parsing
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports

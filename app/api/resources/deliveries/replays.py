@@ -9,7 +9,7 @@ from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once, sent_key
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.replay_schemas import (
     BulkReplaySchema,

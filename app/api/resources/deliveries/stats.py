@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from app import fields, ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.delivery.history import hourly_stats

@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 from app import fields, ids
 from app.api.http import admission as admission_check
 from app.api.http.access import auth
-from app.api.http.requests import client_address, parsing
-from app.api.http.requests.request_ids import request_id
+from app.api.http.requests import parsing
+from app.api.http.requests.headers import client_network, request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
 from app.core.records import anonymous_access, records
@@ -172,7 +172,7 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
 def _open(link: Link) -> bool:
     """Count an opening of a link; return whether it still opens the record."""
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = anonymous_access.open_link(session, link, client_address.network(), request_id())
+        ends_at = anonymous_access.open_link(session, link, client_network(), request_id())
     return ends_at is not None
 
 

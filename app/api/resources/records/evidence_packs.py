@@ -7,11 +7,10 @@ from flask import Response, request
 from sqlalchemy.orm import Session
 
 from app import clock, fields, ids
+from app.api.http.requests.headers import LONGEST_WAIT_WITHOUT_KEY, PREFER, Patience, patience
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.preferences import LONGEST_WAIT_WITHOUT_KEY, PREFER, Patience, patience
 from app.api.http.responses import long_poll
-from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer
 from app.api.http.services import services
 from app.api.resources.records import bundle_access, pack_download
 from app.api.resources.records.bundle_access import QUERY, ShareTokenArgs, admitted, bundle_content
