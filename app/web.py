@@ -15,8 +15,8 @@ from app import counters, logs, metrics
 from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import auth, rate_limit
 from app.api.http.bulkhead import Room
-from app.api.http.responses.renderings import Renderings
-from app.api.http.routing import SegmentConverter
+from app.api.http.request_hooks import SegmentConverter
+from app.api.http.responses.answers import Renderings
 from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
 from app.api.resources import (

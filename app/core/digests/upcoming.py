@@ -8,10 +8,10 @@ from uuid import UUID
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
+from app import fields
 from app.core.digests import schedule
 from app.database import cursor
+from app.schemas import AnswerSchema
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,22 @@ SELECT notification_email AS to, open AS digest_id, not_before,
 """
 
 
+class NextSchema(AnswerSchema):
+    """The next digest of the tenant."""
+
+    to = fields.Text(254, description="The address that it goes to.")
+    digest_id = fields.Id(
+        "dig", allow_none=True, description="The digest, once it is begun; null before."
+    )
+    due_at = fields.Time(
+        allow_none=True,
+        description="When it is sent, or tried again; null while no finding waits for it.",
+    )
+    not_before = fields.Time(
+        allow_none=True, description="The end of the day after the last mail; null when it is over."
+    )
+
+
 def read(session: Session, tenant_id: UUID, settle: timedelta) -> Upcoming | None:
     """Return a tenant's next digest; None without an address."""
     wanted = {"tenant": tenant_id, "settle": settle, "kind": schedule.KIND, **schedule.TIMES}
@@ -66,11 +82,4 @@ def read(session: Session, tenant_id: UUID, settle: timedelta) -> Upcoming | Non
 
 def represent(upcoming: Upcoming | None) -> dict[str, Any] | None:
     """Return the next digest's JSON representation."""
-    if upcoming is None:
-        return None
-    return {
-        "to": upcoming.to,
-        "digest_id": None if upcoming.digest_id is None else ids.text("dig", upcoming.digest_id),
-        "due_at": None if upcoming.due_at is None else rfc3339(upcoming.due_at),
-        "not_before": None if upcoming.not_before is None else rfc3339(upcoming.not_before),
-    }
+    return None if upcoming is None else NextSchema.of(upcoming)

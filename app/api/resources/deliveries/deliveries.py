@@ -10,7 +10,7 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import page
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.delivery_schemas import (
