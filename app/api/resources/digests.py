@@ -13,7 +13,7 @@ from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core.callers import Role
-from app.core.digests import history, upcoming
+from app.core.digests import history
 
 blp = Blueprint(
     "digests",
@@ -104,10 +104,10 @@ DigestPageSchema = page_schema(
 def list_digests(args: dict[str, Any]) -> Response:
     """List digests, newest first, and say when the next is due"""
     with transaction() as session:
-        coming = upcoming.read(session, caller().tenant_id, services().settings.digest_settle)
+        coming = history.next_digest(session, caller().tenant_id, services().settings.digest_settle)
         return page(
             args,
             lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
             history.represent,
-            beside=lambda _: {"next": upcoming.represent(coming)},
+            beside=lambda _: {"next": history.represent_next(coming)},
         )

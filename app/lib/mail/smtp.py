@@ -224,7 +224,9 @@ def _data(talk: _Conversation, content: bytes) -> None:
             raise AnswerLost("The mail server's answer made no sense.") from error
     except (OSError, smtplib.SMTPException) as error:
         why = "it took too long" if talk.is_late else _kind(error)
-        raise AnswerLost(f"The connection was lost while the mail was on its way ({why}).") from error
+        raise AnswerLost(
+            f"The connection was lost while the mail was on its way ({why})."
+        ) from error
     if code in _REFUSALS:
         raise _not_accepted("the mail", code, text, of)
     if code != _TAKES_IT:
