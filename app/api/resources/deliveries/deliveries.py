@@ -24,7 +24,7 @@ from app.api.resources.deliveries.replay_schemas import MovedSchema, RetryNowSch
 from app.core.callers import Role
 from app.core.delivery.history import catch_up, delivery_history, event_history
 from app.core.delivery.history.delivery_filters import Filters
-from app.core.replay import fire_test_event, replay, send_now
+from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 from app.errors import FieldError, Invalid
 
@@ -88,7 +88,7 @@ def test(webhook_id: str) -> Response:
             session,
             202,
             lambda: delivery_history.represent(
-                fire_test_event.fire(session, caller(), ids.parse("whk", webhook_id))
+                replay.fire_test(session, caller(), ids.parse("whk", webhook_id))
             ),
         )
 
