@@ -42,7 +42,7 @@ from app.core.health import process_report
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log.head import head_store
-from app.core.master_keys import key_heartbeat
+from app.core.master_keys import key_registry
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -226,7 +226,7 @@ def _services(settings: Settings) -> Services:
         bell,
         tally,
         counters.writer(database, tally),
-        key_heartbeat.of(database, settings.master_keys),
+        key_registry.heartbeat(database, settings.master_keys),
         process_report.of(database, bell, "web"),
         Readiness(database, settings),
         keyring,
