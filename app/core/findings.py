@@ -43,23 +43,23 @@ class Severity(enum.StrEnum):
 class FindingSchema(AnswerSchema):
     """A finding, with agent and principal of its session.
 
-    `add_findings` (app/sql) writes the same; tests/core/delivery/test_add_findings.py compares
-    the two.
+    `add_findings` (app/sql) writes the same, in this order;
+    tests/core/delivery/test_add_findings.py compares the two.
     """
 
-    id = fields.Id("fnd")
-    session_id = fields.Id("ses")
-    record_id = fields.Id("rec", allow_none=True)
     agent_id = fields.Id("agt")
-    principal = fields.Text(200)
-    rule = fields.Text(200, metadata=RULE)
-    severity = fields.Choice(Severity)
-    title = fields.Text(500, metadata=TITLE)
-    detail = fields.Text(10_000, allow_none=True)
+    created_at = fields.Time()
     data = fields.JsonValue(
         events.MAX_PAYLOAD, stored_in="data_json", allow_none=True, metadata=DATA
     )
-    created_at = fields.Time()
+    detail = fields.Text(10_000, allow_none=True)
+    id = fields.Id("fnd")
+    principal = fields.Text(200)
+    record_id = fields.Id("rec", allow_none=True)
+    rule = fields.Text(200, metadata=RULE)
+    session_id = fields.Id("ses")
+    severity = fields.Choice(Severity)
+    title = fields.Text(500, metadata=TITLE)
 
 
 represent = FindingSchema.of

@@ -136,7 +136,6 @@ class RevokeArgs(Schema):
 @requires(Role.ADMIN)
 @blp.arguments(RevokeArgs, location="query")
 @blp.response(204)
-@blp.alt_response(409, "CONFLICT")
 def revoke(args: dict[str, Any], key_id: str) -> Response:
     """Revoke a key, at once and for good.
 
