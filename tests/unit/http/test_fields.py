@@ -1,11 +1,9 @@
 """Input types are strict: what passes is what was sent, and nothing is converted."""
 
 import enum
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import marshmallow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +11,6 @@ from marshmallow import ValidationError
 from marshmallow import fields as plain
 
 from app import fields, ids
-from app.api.resources.findings import NewFindingSchema, NewFindingsSchema
-from app.lib.canonical_json import MAX_INTEGER
 from app.schemas import Schema
 
 
@@ -206,42 +202,3 @@ def test_unknown_fields_are_refused_by_name() -> None:
         Narrow().load({"known": 1, "other": 2})
 
     assert error.value.messages == {"other": ["Unknown field."]}
-
-
-FINDING = {
-    "session_id": "ses_" + "1" * 32,
-    "rule": "r",
-    "severity": "high",
-    "title": "t",
-}
-# A body that was parsed holds no other integers.
-INTEGERS = st.integers(-MAX_INTEGER, MAX_INTEGER)
-ODD = st.none() | st.booleans() | INTEGERS | st.text(max_size=4) | st.just("high")
-NAMES = st.sampled_from([*FINDING, "detail", "data", "record_id", "unknown"])
-
-
-def verdict(read: Callable[[], Any]) -> Any:
-    """Return what was read, or what was said against it."""
-    try:
-        return read()
-    except ValidationError as error:
-        return error.messages
-
-
-@given(st.dictionaries(NAMES, ODD | st.lists(ODD, max_size=2)), st.sets(NAMES), st.booleans())
-def test_the_quick_reading_says_what_marshmallow_says(
-    changes: dict[str, Any], dropped: set[str], whole: bool
-) -> None:
-    body: Any = {name: value for name, value in (FINDING | changes).items() if name not in dropped}
-    schema: Schema = NewFindingSchema()
-    if whole:
-        schema, body = NewFindingsSchema(), {"findings": [FINDING, body]}
-    expected = verdict(lambda: marshmallow.Schema.load(schema, body))
-    assert verdict(lambda: schema.load(body)) == expected
-
-
-@pytest.mark.parametrize("body", [None, [], "x", 1, {}, FINDING])
-def test_the_quick_reading_takes_objects_alone(body: Any) -> None:
-    schema = NewFindingSchema()
-    expected = verdict(lambda: marshmallow.Schema.load(schema, body))
-    assert verdict(lambda: schema.load(body)) == expected
