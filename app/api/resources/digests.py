@@ -11,9 +11,8 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core.callers import Role
-from app.core.digests import history, upcoming
-from app.core.digests.history import DigestSchema
-from app.core.digests.upcoming import NextSchema
+from app.core.digests import history
+from app.core.digests.history import DigestSchema, NextSchema
 
 blp = Blueprint(
     "digests",
@@ -38,10 +37,10 @@ DigestPageSchema = page_schema(
 def list_digests(args: dict[str, Any]) -> Response:
     """List digests, newest first, and say when the next is due"""
     with transaction() as session:
-        coming = upcoming.read(session, caller().tenant_id, services().settings.digest_settle)
+        coming = history.next_digest(session, caller().tenant_id, services().settings.digest_settle)
         return page(
             args,
             lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
             history.represent,
-            beside=lambda _: {"next": upcoming.represent(coming)},
+            beside=lambda _: {"next": history.represent_next(coming)},
         )

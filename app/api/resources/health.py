@@ -22,7 +22,7 @@ from app.core.anchoring import status as anchoring_status
 from app.core.digests import troubles
 from app.core.health import gauges, lane_figures, log_figures, schema, write_proof
 from app.core.master_keys import key_registry
-from app.core.verification import daily_state
+from app.core.verification import daily
 from app.database import database_now
 from app.errors import Unauthenticated, Unavailable
 from app.lib.gateway.gateway import PROBE_SECONDS
@@ -197,7 +197,7 @@ def _missing_keys(session: Session) -> int:
 
 
 def _unverified_seconds(session: Session) -> float:
-    since = daily_state.unverified_since(session, services().settings.master_keys)
+    since = daily.unverified_since(session, services().settings.master_keys)
     return 0.0 if since is None else (database_now(session) - since).total_seconds()
 
 

@@ -66,7 +66,7 @@ def verify() -> Response:
     except (AuditChainBroken, LogHalted) as error:
         return rendering.page("audit/verified", 409, broken=error, found=None, does=does)
     if isinstance(found, Job):
-        text = "The chain is long, so a job verifies it. Verify again within a minute of its end."
+        text = "The chain is long, so a job verifies it. Its progress is the report in the end."
         return rendering.done(url_for("console.jobs.show", job_id=ids.text("job", found.id)), text)
     return rendering.page("audit/verified", broken=None, found=found, does=does)
 

@@ -18,8 +18,6 @@ from app.schemas import AnswerSchema
 
 # Jobs of other kinds follow a tenant's settings, and have an audit entry only at their end.
 CANCELLABLE = frozenset({"bulk_replay", "retry_now"})
-# Kinds whose rows hold a sealed result: the route that opens it shows it.
-_SEALED = frozenset({"verify_audit"})
 
 _PLACE = tuple_(Job.kind, Job.id)
 
@@ -44,13 +42,7 @@ class JobSchema(AnswerSchema):
     status = fields.Choice(Status)
     attempts = fields.Count(description="Failed attempts since it last made progress.")
     run_at = fields.Time(description="When it is due, or was last due.")
-    progress = plain.Dict(
-        allow_none=True,
-        metadata={
-            "description": "Progress, by kind of job. Null for `verify_audit`, whose result is"
-            " returned by `GET /v1/audit/verify`."
-        },
-    )
+    progress = plain.Dict(allow_none=True, metadata={"description": "Progress, by kind of job."})
     error = fields.Text(10_000, allow_none=True)
     created_at = fields.Time()
     finished_at = fields.Time(allow_none=True)
@@ -117,8 +109,7 @@ def resume(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
 
 def represent(job: Job) -> dict[str, Any]:
     """Return a job's JSON representation, as GET returns it."""
-    shown = job.progress if job.kind not in _SEALED else None
-    progress = json.loads(shown) if shown else None
+    progress = json.loads(job.progress) if job.progress else None
     return JobSchema.of(job, args=job_rows.args_of(job), progress=progress)
 
 

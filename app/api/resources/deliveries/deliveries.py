@@ -35,7 +35,7 @@ from app.core.delivery.history import (
     tenant_history,
 )
 from app.core.delivery.history.delivery_filters import Filters, Status, TenantFilters
-from app.core.replay import fire_test_event, replay, send_now
+from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 from app.errors import FieldError, Invalid
 
@@ -100,7 +100,7 @@ def test(webhook_id: str) -> Response:
             session,
             202,
             lambda: delivery_history.represent(
-                fire_test_event.fire(session, caller(), ids.parse("whk", webhook_id))
+                replay.fire_test(session, caller(), ids.parse("whk", webhook_id))
             ),
         )
 
