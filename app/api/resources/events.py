@@ -14,11 +14,11 @@ from app.api.http.responses import long_poll
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.deliveries.delivery_schemas import DeliverySchema
 from app.core.callers import Role
 from app.core.delivery import event_types
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import event_feed, event_history
+from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.delivery.history.event_feed import Page, Position
 from app.errors import FieldError, Invalid
 from app.schemas import AnswerSchema, Schema

@@ -18,7 +18,6 @@ from app.api.resources.deliveries.delivery_schemas import (
     DecisionSchema,
     DeliveryDetailSchema,
     DeliveryPageSchema,
-    DeliverySchema,
     FailureGroupsSchema,
     GroupArgs,
     HistoryArgs,
@@ -35,6 +34,7 @@ from app.core.delivery.history import (
     tenant_history,
 )
 from app.core.delivery.history.delivery_filters import Filters, Status, TenantFilters
+from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 from app.errors import FieldError, Invalid

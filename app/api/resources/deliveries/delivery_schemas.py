@@ -12,7 +12,10 @@ from app import fields
 from app.api.http.paging import PageArgs
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import failure_groups
+from app.core.delivery.history.delivery_attempts import AttemptSchema
 from app.core.delivery.history.delivery_filters import Group, Status
+from app.core.delivery.history.delivery_history import DeliverySchema
+from app.core.delivery.history.failure_groups import GROUP_EXAMPLE, OUTCOME, FailureGroupSchema
 from app.core.delivery.history.standing import LaneState
 from app.lib.canonical_json import MAX_INTEGER
 from app.schemas import AnswerSchema, Schema
@@ -22,76 +25,6 @@ class DecisionArgs(Schema):
     """The event to explain."""
 
     event_id = fields.Id("evt", required=True)
-
-
-class TimingsSchema(AnswerSchema):
-    """Duration of each phase in milliseconds; null for a phase that did not happen."""
-
-    dns = plain.Float(allow_none=True)
-    connect = plain.Float(allow_none=True)
-    tls = plain.Float(allow_none=True)
-    first_byte = plain.Float(allow_none=True)
-    total = plain.Float(allow_none=True)
-
-
-class AttemptSummarySchema(AnswerSchema):
-    """A delivery attempt."""
-
-    number = fields.Count(example=2)
-    at = fields.Time()
-    outcome = fields.Text(50, example="refused")
-    status = fields.Integer(
-        0,
-        999,
-        allow_none=True,
-        description="The HTTP status of the response.",
-        example=503,
-    )
-    error = fields.Text(10_000, allow_none=True)
-    timings = fields.Object(TimingsSchema)
-
-
-class AttemptSchema(AttemptSummarySchema):
-    """A delivery attempt, with the receiver's response."""
-
-    headers = plain.List(plain.List(plain.String()), allow_none=True)
-    body = plain.String(
-        allow_none=True, metadata={"description": "The first 4 KiB, as text; gzip is unpacked."}
-    )
-    body_base64 = plain.String(
-        allow_none=True,
-        metadata={"description": "The bytes that came, exactly, where they are not UTF-8."},
-    )
-
-
-class DeliverySchema(AnswerSchema):
-    """A delivery of one event to one webhook."""
-
-    id = fields.Id("dlv")
-    webhook_id = fields.Id("whk")
-    event_id = fields.Id("evt")
-    event_type = fields.Choice(EventType)
-    kind = fields.Text(10, description="`event`, `replay` or `test`.", example="event")
-    sequence = fields.Count(
-        1,
-        allow_none=True,
-        description="The event's number in this webhook's feed; null: not numbered (yet).",
-        example=4711,
-    )
-    status = fields.Choice(Status)
-    replay_of = fields.Id("dlv", allow_none=True)
-    arrived_by_replay = fields.Id(
-        "dlv",
-        allow_none=True,
-        description="The replay that delivered the event first; null: none has, or this delivery "
-        "succeeded itself. Bulk replays leave such deliveries out.",
-    )
-    job_id = fields.Id("job", allow_none=True)
-    attempt_count = fields.Count(example=2)
-    last_attempt = fields.Object(AttemptSummarySchema, allow_none=True)
-    next_attempt_at = fields.Time(allow_none=True)
-    created_at = fields.Time()
-    finished_at = fields.Time(allow_none=True)
 
 
 class DeliveryDetailSchema(DeliverySchema):
@@ -125,13 +58,6 @@ class DecisionSchema(AnswerSchema):
     deliveries = plain.List(plain.Nested(DeliverySchema))
 
 
-_OUTCOME: dict[str, Any] = {
-    "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is no 2xx), "
-    "or the failure: `timeout`, `connect`, `dns`, `tls`, `reset`, `protocol`, `refused_address`, "
-    "`bad_url`, `worker_lost`.",
-    "example": "timeout",
-}
-_GROUP_EXAMPLE = "grp_0192f0c1a2b37c4d8e5f60718293a4b51f0c92ab34d5e678"
 _STATUS_CODE: dict[str, Any] = {"description": "HTTP status of the last response.", "example": 503}
 
 
@@ -163,7 +89,7 @@ class AttemptArgs(Schema):
 
     webhook_id = fields.Id("whk")
     job_id = fields.Id("job", description="The replays that a job has made.")
-    outcome = fields.Text(50, metadata=_OUTCOME)
+    outcome = fields.Text(50, metadata=OUTCOME)
     status_code = fields.QueryInteger(100, 999, metadata=_STATUS_CODE)
 
 
@@ -207,7 +133,7 @@ class GroupField(fields.AnyText):
 def group_field(**options: Any) -> GroupField:
     """Return a field that takes the name of a group."""
     description = "The deliveries of a `group` from `GET /v1/deliveries/groups`."
-    return GroupField(description=description, example=_GROUP_EXAMPLE, **options)
+    return GroupField(description=description, example=GROUP_EXAMPLE, **options)
 
 
 class SubjectArgs(Schema):
@@ -260,34 +186,6 @@ class TenantHistoryPageSchema(AnswerSchema):
 
     data = fields.Items(fields.Object(DeliverySchema), max_items=200)
     next_cursor = fields.Text(1000, allow_none=True)
-
-
-class FailureGroupSchema(AnswerSchema):
-    """Failures of one webhook that ended the same way."""
-
-    group = fields.Text(100, description="The name of the group.", example=_GROUP_EXAMPLE)
-    webhook_id = fields.Id("whk")
-    outcome = fields.Text(
-        50, allow_none=True, description="null: recorded by an earlier release.", metadata=_OUTCOME
-    )
-    status_code = fields.Integer(0, 999, allow_none=True, example=503)
-    error = fields.Text(
-        1000,
-        min_length=0,
-        allow_none=True,
-        description="The error, without numbers, ids and addresses.",
-        example="could not connect within <n> s",
-    )
-    count = fields.Count(example=1250)
-    retrying = fields.Count(
-        description="Of `count`: those that wait for their next attempt. A replay leaves them out."
-    )
-    arrived_by_replay = fields.Count(
-        description="Not in `count`: failures of this kind whose event a replay has delivered."
-    )
-    first_at = fields.Time(description="The earliest of the deliveries' last attempts.")
-    last_at = fields.Time(description="The latest of the deliveries' last attempts.")
-    example_id = fields.Id("dlv", description="The newest delivery of the group.")
 
 
 class FailureGroupsSchema(AnswerSchema):
