@@ -173,19 +173,17 @@ class Refusals(BasePlugin):
 
 def open_spec(app_settings: Settings) -> dict[str, Any]:
     """Return the constructor's arguments for the document."""
+    verifier = sha256(pack.verifier_source()).hexdigest()
+    introduction = _INTRODUCTION.replace("{verifier}", verifier)
     return {
         "title": _TITLE,
         "version": VERSION,
         "openapi_version": "3.1.0",
         "extra_plugins": [Refusals()],
-        "info": {"description": _introduction(), "license": {"name": "Apache-2.0"}},
+        "info": {"description": introduction, "license": {"name": "Apache-2.0"}},
         "servers": [{"url": app_settings.base_url}],
         "security": [{name: []} for name in _SECURITY_SCHEMES],
     }
-
-
-def _introduction() -> str:
-    return _INTRODUCTION.replace("{verifier}", sha256(pack.verifier_source()).hexdigest())
 
 
 def complete(api: DocumentedApi) -> None:

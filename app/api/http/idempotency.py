@@ -60,12 +60,8 @@ def once(
     )
     kept = repeat.find(session, master_keys)
     if kept is not None:
-        return _again(*kept)
+        first = json.loads(kept[1])
+        return answer(first["body"], kept[0], {**first["headers"], "Idempotent-Replayed": "true"})
     made = {"body": make(), "headers": dict(headers or {})}
     repeat.keep(session, master_keys, status, encode(made))
     return answer(made["body"], status, headers)
-
-
-def _again(status: int, kept: bytes) -> Response:
-    first = json.loads(kept)
-    return answer(first["body"], status, {**first["headers"], "Idempotent-Replayed": "true"})

@@ -62,10 +62,15 @@ class OwnHeaders(fields.Strict):
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, str]:
         if not isinstance(value, dict):
             raise ValidationError("Send an object of strings.")
+        refusal = request_headers.refusal
         if len(value) > request_headers.MOST_OWN:
             most = request_headers.MOST_OWN
             raise ValidationError(f"At most {most} headers; this has {len(value)}.")
-        wrong = {name: [why] for name, text in value.items() if (why := _refused(name, text))}
+        wrong = {
+            name: [why]
+            for name, text in value.items()
+            if (why := refusal(name, text) if isinstance(text, str) else "Send a string.")
+        }
         if wrong:
             raise ValidationError(wrong)
         if len({name.lower() for name in value}) != len(value):
@@ -75,10 +80,6 @@ class OwnHeaders(fields.Strict):
             most = request_headers.MOST_OWN_BYTES
             raise ValidationError(f"At most {most} bytes of names and values; this has {size}.")
         return value
-
-
-def _refused(name: str, value: Any) -> str | None:
-    return request_headers.refusal(name, value) if isinstance(value, str) else "Send a string."
 
 
 def _headers(**options: Any) -> OwnHeaders:

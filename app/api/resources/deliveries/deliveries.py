@@ -194,12 +194,9 @@ def _feed(args: dict[str, Any], webhook_id: str) -> Response:
         data = [catch_up.represent(entry) for entry in entries]
     next_after = data[-1]["sequence"] if data else args["after"]
     body = {"data": data, "next_cursor": None, "next_after": next_after}
-    return answer(body, headers={"Link": _feed_link(next_after, args["limit"])} if data else {})
-
-
-def _feed_link(after: int, limit: int) -> str:
-    query = urlencode({"after": after, "limit": limit})
-    return f'<{services().settings.base_url}{request.path}?{query}>; rel="next"'
+    query = urlencode({"after": next_after, "limit": args["limit"]})
+    link = f'<{services().settings.base_url}{request.path}?{query}>; rel="next"'
+    return answer(body, headers={"Link": link} if data else {})
 
 
 @blp.route("/deliveries", methods=["GET"], endpoint="of_tenant")

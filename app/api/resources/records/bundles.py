@@ -153,24 +153,20 @@ def read_traces(args: dict[str, Any], record_id: str) -> Response:
     return export("otlp-traces.json")
 
 
-def _write_prov(record: Record, read: Bundle, agent_name: str) -> Iterator[bytes]:
-    digest, base_url = record.bundle_sha256.hex(), services().settings.base_url
-    return prov.write(read, sha256=digest, base_url=base_url, agent_name=agent_name)
-
-
-def _write_logs(_: Record, read: Bundle, agent_name: str) -> Iterator[bytes]:
-    return otlp.write_logs(read, version=VERSION, agent_name=agent_name)
-
-
-def _write_traces(_: Record, read: Bundle, agent_name: str) -> Iterator[bytes]:
-    return otlp.write_traces(read, version=VERSION, agent_name=agent_name)
-
-
 _Write: TypeAlias = Callable[[Record, Bundle, str], Iterator[bytes]]
 FORMATS: Mapping[str, _Write] = {
-    "prov.json": _write_prov,
-    "otlp-logs.json": _write_logs,
-    "otlp-traces.json": _write_traces,
+    "prov.json": lambda record, read, agent_name: prov.write(
+        read,
+        sha256=record.bundle_sha256.hex(),
+        base_url=services().settings.base_url,
+        agent_name=agent_name,
+    ),
+    "otlp-logs.json": lambda _, read, agent_name: otlp.write_logs(
+        read, version=VERSION, agent_name=agent_name
+    ),
+    "otlp-traces.json": lambda _, read, agent_name: otlp.write_traces(
+        read, version=VERSION, agent_name=agent_name
+    ),
 }
 
 
@@ -183,7 +179,8 @@ def export(name: str) -> Response:
     with admitted() as (session, record):
         contents.require_kept(session, record)
         agent_name = agents.name_at(session, record.tenant_id, record.agent_id, record.created_at)
-    etag = _etag(record, name, agent_name)
+    of = (record.bundle_sha256.hex(), name, _WRITERS, services().settings.base_url, agent_name)
+    etag = sha256("\n".join(of).encode()).hexdigest()
     if is_current(etag):
         return not_modified(etag)
     # An iterator, so that werkzeug sets no Content-Length: the length is not known.
@@ -218,11 +215,6 @@ def _fill(
         answered.response, whole = renderings.made(etag, write(bundle.read(raw)))
         if not whole:
             answered.call_on_close(held.pop_all().close)
-
-
-def _etag(record: Record, name: str, agent_name: str) -> str:
-    of = (record.bundle_sha256.hex(), name, _WRITERS, services().settings.base_url, agent_name)
-    return sha256("\n".join(of).encode()).hexdigest()
 
 
 @blp.route("/log-proof", methods=["GET"])
