@@ -18,6 +18,10 @@ from app.errors import BadRequest
 from app.lib.gateway.gateway import READY
 from app.settings import Settings
 
+# /v1/keys/self and /v1/findings/batch.
+_WORDS = ("self", "batch")
+
+
 MAX_HEADERS = 16 * 1024
 MAX_URL = 8 * 1024
 
@@ -100,10 +104,6 @@ def _record(response: Response) -> None:
         duration_ms=round(seconds * 1000, 2),
         key_id=ids.text("key", caller.key_id) if caller else None,
     )
-
-
-# /v1/keys/self and /v1/findings/batch.
-_WORDS = ("self", "batch")
 
 
 class SegmentConverter(UnicodeConverter):

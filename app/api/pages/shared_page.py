@@ -35,6 +35,14 @@ from app.lib.text_sanitizer import visible
 from app.models import Record
 from app.schemas import AnswerSchema
 
+MOST_STEPS = 200
+MOST_EVENTS = 20
+MOST_NAMES = 50
+CONTENT_CHARACTERS = 60_000
+DETAIL_CHARACTERS = 2_000
+_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
 blp = Blueprint(
     "shared_page",
     __name__,
@@ -152,15 +160,6 @@ def _links(record_id: str, token: str) -> dict[str, str]:
 def _add_headers(response: Response) -> Response:
     response.headers["Vary"] = "Accept"
     return private_page.add_headers(response)
-
-
-MOST_STEPS = 200
-MOST_EVENTS = 20
-MOST_NAMES = 50
-CONTENT_CHARACTERS = 60_000
-DETAIL_CHARACTERS = 2_000
-
-_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 @dataclass(frozen=True)

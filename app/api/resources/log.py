@@ -26,6 +26,12 @@ from app.ledger.merkle import MAX_SIZE
 from app.models import NO_TENANT
 from app.schemas import AnswerSchema, Schema
 
+blp = Blueprint("log", __name__, description="The public transparency log, and all public keys.")
+_FOR_EVER = "public, max-age=31536000, immutable"
+_TEXT = "text/plain; charset=utf-8"
+_BYTES = "application/octet-stream"
+_STRING = {"type": "string"}
+_BINARY = {"type": "string", "format": "binary"}
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -39,9 +45,12 @@ class Hash(fields.Strict):
             raise ValidationError("Send 64 digits of hex in lower case.")
         return bytes.fromhex(value)
 
+    def _serialize(self, value: bytes, *_: Any, **__: Any) -> str:
+        return value.hex()
 
-def _path() -> fields.Items:
-    return fields.Items(Hash(), max_items=130)
+
+def _path(**options: Any) -> fields.Items:
+    return fields.Items(Hash(), max_items=130, **options)
 
 
 def _size(**options: Any) -> fields.QueryInteger:
@@ -71,11 +80,11 @@ class ConsistencyArgs(Schema):
 class InclusionSchema(AnswerSchema):
     """Inclusion proof: a leaf's index and its path to the root (RFC 9162 section 2.1.3)."""
 
-    leaf_index = fields.Count()
+    leaf_index = fields.Count(attribute="index")
     leaf_hash = Hash()
-    tree_size = fields.Count()
+    tree_size = fields.Count(attribute="size")
     root = Hash()
-    inclusion = _path()
+    inclusion = _path(attribute="path")
 
 
 class ConsistencySchema(AnswerSchema):
@@ -101,15 +110,6 @@ class JwksSchema(AnswerSchema):
     """A JSON Web Key Set (RFC 7517)."""
 
     keys = plain.List(plain.Dict(keys=plain.String()))
-
-
-blp = Blueprint("log", __name__, description="The public transparency log, and all public keys.")
-
-_FOR_EVER = "public, max-age=31536000, immutable"
-_TEXT = "text/plain; charset=utf-8"
-_BYTES = "application/octet-stream"
-_STRING = {"type": "string"}
-_BINARY = {"type": "string", "format": "binary"}
 
 
 @blp.before_request
@@ -192,14 +192,7 @@ def inclusion(args: dict[str, Any]) -> Response:
         if index is None:
             index = proofs.index_of(session, last, args["leaf_hash"])
         found = proofs.inclusion(session, last, index, args.get("size", last.checkpoint.size))
-    body = {
-        "leaf_index": found.index,
-        "leaf_hash": found.leaf_hash.hex(),
-        "tree_size": found.size,
-        "root": found.root.hex(),
-        "inclusion": [each.hex() for each in found.path],
-    }
-    return answer(body, headers={"Cache-Control": "no-cache"})
+    return answer(InclusionSchema.of(found), headers={"Cache-Control": "no-cache"})
 
 
 @blp.route("/v1/log/proof/consistency", methods=["GET"])

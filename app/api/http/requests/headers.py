@@ -10,8 +10,17 @@ from app import ids
 from app.api.http.services import services
 from app.lib import forwarded
 
+# In seconds: a web process that is told to stop has 20 seconds to answer.
+LONGEST_WAIT = 15.0
+LONGEST_WAIT_WITHOUT_KEY = 10.0
+# A name with an optional value, as a token or quoted; parameters are ignored. The quantifiers are
+# possessive (`*+`): white space fits in three of them, and backtracking would try every split.
+_PREFERENCE = re.compile(
+    r"""[ \t]*+([!#$%&'*+.^_`|~0-9A-Za-z-]++)"""
+    r"""(?:[ \t]*+=[ \t]*+"?([^",;]*+)"?)?[ \t]*+(?:;[^,]*+)?""",
+    re.ASCII,
+)
 REQUEST_ID = "X-Request-ID"
-
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 
@@ -36,18 +45,6 @@ def client_network() -> str:
     """Return what a request without a key is rate limited by: an IPv4 address, or an IPv6 /64."""
     return forwarded.network(client_address())
 
-
-# In seconds: a web process that is told to stop has 20 seconds to answer.
-LONGEST_WAIT = 15.0
-LONGEST_WAIT_WITHOUT_KEY = 10.0
-
-# A name with an optional value, as a token or quoted; parameters are ignored. The quantifiers are
-# possessive (`*+`): white space fits in three of them, and backtracking would try every split.
-_PREFERENCE = re.compile(
-    r"""[ \t]*+([!#$%&'*+.^_`|~0-9A-Za-z-]++)"""
-    r"""(?:[ \t]*+=[ \t]*+"?([^",;]*+)"?)?[ \t]*+(?:;[^,]*+)?""",
-    re.ASCII,
-)
 
 PREFER: dict[str, Any] = {
     "in": "header",

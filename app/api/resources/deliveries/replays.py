@@ -25,6 +25,11 @@ from app.core.replay.replay_selection import Status, Wanted
 from app.errors import FieldError, Invalid
 from app.schemas import AnswerSchema, Schema
 
+blp = Blueprint(
+    "replays", __name__, url_prefix="/v1", description="Bulk replays of deliveries, as jobs."
+)
+
+
 FASTEST_REPLAY = 10_000
 MOST_IDS = 1000
 MOST_CANARY = 100
@@ -159,11 +164,6 @@ def require_one_way(body: dict[str, Any]) -> tuple[str, str] | None:
     if ended and replay_selection.Status.SKIPPED in statuses:
         return ended[0], "What was skipped was never sent, so it has no end; use since and until."
     return None
-
-
-blp = Blueprint(
-    "replays", __name__, url_prefix="/v1", description="Bulk replays of deliveries, as jobs."
-)
 
 
 @blp.route("/webhooks/<webhook_id>/replay", methods=["POST"])

@@ -30,6 +30,12 @@ from app.lib.fair_shares import NoShare
 from app.models import Record
 from app.schemas import Schema
 
+_FULL = (
+    "Too many large answers of this tenant, or of all, are on their way: read those that you have "
+    "begun, and try again in a moment."
+)
+
+
 _View: TypeAlias = Callable[..., Response]
 
 QUERY = "share_token"
@@ -199,12 +205,6 @@ _HEADER_PARAMETER = {
     "description": "The token of a share link, in place of `share_token`.",
     "schema": {"type": "string"},
 }
-
-
-_FULL = (
-    "Too many large answers of this tenant, or of all, are on their way: read those that you have "
-    "begun, and try again in a moment."
-)
 
 
 @contextmanager

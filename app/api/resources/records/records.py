@@ -23,6 +23,14 @@ from app.core.records.search import Found, Search
 from app.core.records.steps import StepStatus
 from app.schemas import AnswerSchema, Schema
 
+blp = Blueprint(
+    "records",
+    __name__,
+    url_prefix="/v1/records",
+    description="What agents did: signed, searchable, and committed to in a public log.",
+)
+
+
 MAX_STEPS = 50_000
 MAX_STEP_EVENTS = 10_000
 MAX_LABELS = 64
@@ -173,14 +181,6 @@ class RecordSchema(AnswerSchema):
 
 
 RecordPageSchema = page_schema(RecordSchema)
-
-
-blp = Blueprint(
-    "records",
-    __name__,
-    url_prefix="/v1/records",
-    description="What agents did: signed, searchable, and committed to in a public log.",
-)
 
 
 class LabelPair(fields.Text):
