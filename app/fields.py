@@ -222,6 +222,14 @@ class Time(Strict):
         return None if value is None else rfc3339(value)
 
 
+def json_text(value: object) -> str | None:
+    """Return JSON as the canonical text (RFC 8785) that a column stores; None for no value.
+
+    Text and not `jsonb`, which rewrites numbers and refuses U+0000.
+    """
+    return None if value is None else canonical_json.dumps(value).decode()
+
+
 class JsonValue(Strict):
     """Any JSON (the body's reader has checked it); at most `max_bytes` in canonical form.
 

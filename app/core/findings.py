@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import fields, ids
-from app.core import feeds, json_columns
+from app.core import feeds
 from app.core.callers import Caller
 from app.core.delivery import events
 from app.database import Tx, cursor
@@ -128,7 +128,7 @@ def _fresh(new: Sequence[NewFinding]) -> str:
                 "severity": finding.severity,
                 "title": finding.title,
                 "detail": finding.detail,
-                "data": json_columns.to_text(finding.data),
+                "data": fields.json_text(finding.data),
                 "finding_tail": finding_tail,
                 "event_id": ids.new().hex,
             }

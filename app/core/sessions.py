@@ -9,7 +9,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from app import fields, ids
-from app.core import feeds, json_columns
+from app.core import feeds
 from app.core.callers import Caller
 from app.core.delivery import events
 from app.errors import NotFound, SessionCompleted
@@ -84,7 +84,7 @@ def create(
         agent_id=agent_id,
         principal=principal,
         title=title,
-        metadata_json=json_columns.to_text(metadata),
+        metadata_json=fields.json_text(metadata),
         status=Status.OPEN,
         created_at=now,
     )

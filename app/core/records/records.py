@@ -18,9 +18,9 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.clock import rfc3339
-from app.core import feeds, json_columns, signing_keys
+from app.core import feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
 from app.core.records import bundles, retention, search, search_index, storage
@@ -111,7 +111,7 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
         principal=drafted.principal,
         kind=new.kind,
         title=new.title,
-        labels_json=json_columns.to_text(dict(new.labels)),
+        labels_json=fields.json_text(dict(new.labels)),
         occurred_at=new.occurred_at or drafted.now,
         created_at=drafted.now,
     )

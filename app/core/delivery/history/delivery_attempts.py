@@ -6,6 +6,7 @@ age of a delivery bounds the partitions that can hold its attempts.
 
 import base64
 import codecs
+import json
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import fields, ids
-from app.core import json_columns
 from app.database import cursor
 from app.lib.outbound.client import KEPT_BODY_BYTES
 from app.schemas import AnswerSchema
@@ -140,7 +140,7 @@ def represent(attempt: Attempt) -> dict[str, Any]:
     `body` is the kept part as text, unpacked if it is gzip; if that is not UTF-8, `body_base64` has
     the exact bytes that came.
     """
-    headers = json_columns.from_text(attempt.response_headers)
+    headers = json.loads(attempt.response_headers) if attempt.response_headers else None
     body = _body(
         attempt.response_body, gzipped=_is_gzipped(headers), broken_off=attempt.error is not None
     )
