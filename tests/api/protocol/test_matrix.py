@@ -19,7 +19,7 @@ from app.core.log.sequencer import Sequencer
 from app.database import Database
 from app.settings import Settings
 from tests.support.callers.api import Api, FreshTenant
-from tests.support.callers.making import refused
+from tests.support.callers.making import make_agent, refused
 from tests.support.callers.matrix import PREFIXES, ROWS, Row, World, send
 from tests.support.secrets import MASTER_KEYS
 
@@ -141,7 +141,9 @@ def test_each_caller_gets_what_the_table_says(
             answer = send(caller, row, seen)
         got[role, pin] = answer.status_code
         if answer.status_code == 403:
-            refused(answer, 403, row.refusal(role, pin))
+            told = refused(answer, 403, row.refusal(role, pin))
+            if row.refusal(role, pin) == "insufficient-role":
+                assert f"a key with the role {row.needed}" in told["detail"]
 
     assert got == row.expected
     refused(send(holder(None), row, world), row.no_key, "unauthenticated")
@@ -270,6 +272,8 @@ def test_a_principal_outside_the_pin_is_answered_like_an_agent_that_does_not_exi
         for body in ({**world.pin, "principal": "bob@example.com"}, unknown)
     )
     assert outside == nothing
+    other_agent = {**world.pin, "agent_id": make_agent(world.api)["id"]}
+    assert refused(pinned.post("/v1/sessions", other_agent), 404, "not-found") == nothing
 
 
 def test_lists_show_a_pinned_key_its_own_and_a_stranger_nothing(
