@@ -52,6 +52,16 @@ class Strict(Described):
     #: The JSON Schema of the values that pass, null aside.
     json_schema: Mapping[str, Any] = MappingProxyType({})
 
+    def described(self) -> dict[str, Any]:
+        """Return the JSON Schema of this field, null and what its metadata narrows included."""
+        schema = dict(self.json_schema)
+        schema |= {name: self.metadata[name] for name in schema.keys() & self.metadata.keys()}
+        if self.allow_none and "type" in schema:
+            schema["type"] = [schema["type"], "null"]
+            if "enum" in schema:
+                schema["enum"] = [*schema["enum"], None]
+        return schema
+
 
 class Text(Strict):
     """A string of `min_length` to `max_length` characters, without U+0000.

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from app import fields, ids
 from app.core import feeds
 from app.core.callers import Caller
-from app.core.delivery import events
+from app.core.delivery import event_types, events
 from app.database import Tx, cursor
 from app.errors import BAD_KEY, NotFound, Unauthenticated
 from app.models import Finding
@@ -63,6 +63,25 @@ class FindingSchema(AnswerSchema):
 
 
 represent = FindingSchema.of
+
+CREATED = event_types.Entry(
+    "An agent did something that people must know about. `data` is the finding.",
+    FindingSchema.json_schema(data={"description": "Any JSON that the author attached, or null."}),
+    {
+        "id": "fnd_019a0b7c5d2e7f3a8b4c5d6e7f8091a2",
+        "session_id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "record_id": None,
+        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
+        "principal": "maria@example.com",
+        "rule": "payment-above-limit",
+        "severity": "high",
+        "title": "A payment of 12,400 EUR was approved without a second person",
+        "detail": "The limit for a single approver is 10,000 EUR.",
+        "data": {"amount": 12400, "currency": "EUR"},
+        "created_at": "2026-01-31T12:00:00.123456Z",
+    },
+)
+"""What `finding.created` is, for the catalogue of event types."""
 
 
 class NewFinding(NamedTuple):

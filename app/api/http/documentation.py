@@ -203,15 +203,7 @@ def write(api: DocumentedApi) -> bytes:
 def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> dict[str, Any]:
     if isinstance(field, Items):
         return {"minItems": field.min_items, "maxItems": field.max_items}
-    if not isinstance(field, Strict):
-        return {}
-    described = dict(field.json_schema)
-    described |= {name: field.metadata[name] for name in described.keys() & field.metadata.keys()}
-    if field.allow_none and "type" in described:
-        described["type"] = [described["type"], "null"]
-        if "enum" in described:
-            described["enum"] = [*described["enum"], None]
-    return described
+    return field.described() if isinstance(field, Strict) else {}
 
 
 def _is_repeatable(path: str, operation: Mapping[str, Any]) -> bool:
