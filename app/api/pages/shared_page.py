@@ -23,10 +23,10 @@ from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.pages import private_page
 from app.api.resources.records.bundle_access import QUERY
-from app.api.resources.records.records import RecordSchema
 from app.core import agents, signing_keys
 from app.core.records import anonymous_access, bundles, records
 from app.core.records.anonymous_access import Link
+from app.core.records.records import RecordSchema
 from app.errors import NotFound
 from app.evidence import bundle, pack
 from app.evidence.bundle import Bundle, Event, Step

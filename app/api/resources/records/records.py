@@ -18,10 +18,10 @@ from app.api.http.services import services
 from app.api.http.transactions import raw_transaction, transaction
 from app.core.callers import Role
 from app.core.records import records, search, steps
-from app.core.records.records import NewRecord
+from app.core.records.records import KIND, LABELS, TITLE, Labels, NewRecord, RecordSchema
 from app.core.records.search import Found, Search
 from app.core.records.steps import StepStatus
-from app.schemas import AnswerSchema, Schema
+from app.schemas import Schema
 
 blp = Blueprint(
     "records",
@@ -33,56 +33,12 @@ blp = Blueprint(
 
 MAX_STEPS = 50_000
 MAX_STEP_EVENTS = 10_000
-MAX_LABELS = 64
 
-_KIND: dict[str, Any] = {"example": "tool.call"}
-_TITLE: dict[str, Any] = {"example": "Refunded order 4711"}
-_LABELS: dict[str, Any] = {
-    "description": f"At most {MAX_LABELS}; each is a filter of the list (`label=name:value`).",
-    "example": {"env": "production"},
-}
 _INPUTS: dict[str, Any] = {
     "description": "Inputs or outputs of the step: an array of names, or an object of names with "
     "their values.",
     "example": ["order-4711.json"],
 }
-
-
-class Labels(fields.Strict):
-    """An object of strings: names without a colon, 1 to 100 characters; values up to 500."""
-
-    json_schema: Mapping[str, Any] = MappingProxyType(
-        {
-            "type": "object",
-            "maxProperties": MAX_LABELS,
-            "propertyNames": {"pattern": r"^[^:\u0000]{1,100}$"},
-            "additionalProperties": {
-                "type": "string",
-                "maxLength": 500,
-                "pattern": r"^[^\u0000]*$",
-            },
-        }
-    )
-
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, str]:
-        if not isinstance(value, dict):
-            raise ValidationError("Send an object of strings.")
-        if len(value) > MAX_LABELS:
-            raise ValidationError(f"At most {MAX_LABELS} labels; this has {len(value)}.")
-        wrong = {name: said for name, text in value.items() if (said := _refusal(name, text))}
-        if wrong:
-            raise ValidationError(wrong)
-        return value
-
-
-def _refusal(name: str, value: Any) -> list[str]:
-    if not 1 <= len(name) <= 100 or ":" in name or "\0" in name:
-        return ["A label's name has 1 to 100 characters, none of them a colon or U+0000."]
-    if not isinstance(value, str):
-        return ["Send a string."]
-    if len(value) > 500 or "\0" in value:
-        return ["At most 500 characters, without U+0000."]
-    return []
 
 
 class Names(fields.Strict):
@@ -133,10 +89,10 @@ class NewRecordSchema(Schema):
     """A record to sign and store."""
 
     session_id = fields.Id("ses", required=True)
-    kind = fields.Text(200, required=True, metadata=_KIND)
-    title = fields.Text(500, required=True, metadata=_TITLE)
+    kind = fields.Text(200, required=True, metadata=KIND)
+    title = fields.Text(500, required=True, metadata=TITLE)
     occurred_at = fields.Time(description="Absent: when the service received it.")
-    labels = Labels(load_default=dict, metadata=_LABELS)
+    labels = Labels(load_default=dict, metadata=LABELS)
     content = fields.JsonValue(
         MAX_RECORD,
         required=True,
@@ -145,39 +101,6 @@ class NewRecordSchema(Schema):
         example={"amount": "49.90 EUR"},
     )
     steps = fields.Items(fields.Object(StepSchema), max_items=MAX_STEPS, load_default=list)
-
-
-class BundleSchema(AnswerSchema):
-    """The commitment to a record's bundle, which remains after the bundle has expired."""
-
-    sha256 = fields.Text(64)
-    size = fields.Count()
-    key_id = fields.Text(16)
-    signature = fields.Text(88, description="Ed25519 over the exact bytes, base64.")
-    expired = fields.Boolean()
-
-
-class LogSchema(AnswerSchema):
-    """The state of the bundle's commitment in the transparency log."""
-
-    status = fields.Text(10, metadata={"enum": ["pending", "integrated"]})
-    index = fields.Count(allow_none=True)
-
-
-class RecordSchema(AnswerSchema):
-    """A record: its metadata and its bundle's commitment, never its content."""
-
-    id = fields.Id("rec")
-    session_id = fields.Id("ses")
-    agent_id = fields.Id("agt")
-    principal = fields.Text(200)
-    kind = fields.Text(200, metadata=_KIND)
-    title = fields.Text(500, metadata=_TITLE)
-    labels = Labels(metadata=_LABELS)
-    occurred_at = fields.Time()
-    created_at = fields.Time()
-    bundle = fields.Object(BundleSchema)
-    log = fields.Object(LogSchema)
 
 
 RecordPageSchema = page_schema(RecordSchema)
