@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from app import logs, migrations
 from app.core import tenants as core_tenants
-from app.core.audit import chain_identity
 from app.core.master_keys import key_registry
 from app.core.verification import unknown_chains
 from app.errors import ServiceError
@@ -96,9 +95,6 @@ def _migrate(_: argparse.Namespace) -> None:
                 history_days=settings.history_days,
             )
         )
-        given = chain_identity.complete(database, settings.master_keys)
-        if given:
-            print(f"sealed the chain names of {given} tenants that had none")
         with database.across_tenants() as session:
             key_registry.announce(session, settings.master_keys)
             missing = key_registry.missing(session, settings.master_keys)

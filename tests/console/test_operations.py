@@ -18,7 +18,6 @@ from app.core.audit import view
 from app.core.delivery import accounting
 from app.core.digests import message
 from app.core.digests.content import Content, Group, Line, Part, Trouble
-from app.core.digests.links import Links
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
 from app.core.verification import alerts, daily, sealed_notes
@@ -293,7 +292,7 @@ def places(api: ApiOf, webhook: dict[str, Any]) -> list[str]:
         *("Acme", 1, 0, {"high": 1}, [Group("high", "pii", 1, [line])], 0, 1, [trouble], parts)
     )
     addresses = {"sender": "r@example.com", "recipient": "dana@example.com"}
-    letter = message.write(parts[0].id, content, Links(BASE), "t" * 90, **addresses)
+    letter = message.write(parts[0].id, content, BASE, "t" * 90, **addresses)
     sent = letter.content.replace(b"=\r\n", b"").replace(b"=3D", b"=").decode()
     found = re.findall(rf'{BASE}(/[^\s"<>]*)', sent)
     return sorted(set(found) - {f"/unsubscribe/{'t' * 90}"})

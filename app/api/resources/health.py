@@ -11,14 +11,12 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import Metric
 from sqlalchemy.orm import Session
 
-from app import counters
+from app import counters, fields
 from app.api.http.access.auth import probed, public
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import prometheus
 from app.api.http.responses import prometheus_gauges as gauges_text
-from app.api.http.responses.json_responses import answer, encode
+from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
 from app.core.anchoring import status as anchoring_status
 from app.core.digests import troubles
@@ -29,6 +27,7 @@ from app.database import database_now
 from app.errors import Unauthenticated, Unavailable
 from app.lib.gateway.gateway import PROBE_SECONDS
 from app.models import NO_TENANT
+from app.schemas import AnswerSchema
 from app.settings import VERSION
 
 _Read = TypeVar("_Read")

@@ -7,8 +7,7 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.access.auth import caller
-from app.api.http.feeds import filters
-from app.api.http.paging import PageArgs, page_of
+from app.api.http.paging import PageArgs, filters, page_of
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.anchors import anchor_reader, anchoring

@@ -7,26 +7,25 @@ from typing import Any
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http import admission
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import filters
-from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests import fields, parsing
+from app.api.http.paging import PageArgs, filters, page, page_schema
+from app.api.http.requests import parsing
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.verification_schemas import HASH, VerificationSchema, VerifyArgs
-from app.api.resources.jobs import JobSchema
 from app.core.audit import view
 from app.core.callers import Role
 from app.core.jobs import control as job_control
+from app.core.jobs.control import JobSchema
 from app.core.keys import keys
 from app.core.verification import jobs as verification_jobs
 from app.models import Job
+from app.schemas import AnswerSchema
 
 blp = Blueprint(
     "audit",
