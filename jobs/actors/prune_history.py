@@ -58,7 +58,7 @@ def run(here: Runtime) -> None:
 
 
 def _forget_packs(database: Database) -> int:
-    """Delete the remains of dead builds and replaced packs; return how many."""
+    """Delete replaced packs; return how many."""
     return _in_batches(database, store.MOST_AT_ONCE, store.forget_replaced)
 
 
