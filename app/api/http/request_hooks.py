@@ -10,11 +10,11 @@ from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestUR
 
 from app import ids, metrics
 from app.api.http.access import auth, rate_limit
-from app.api.http.requests import client_address, large_bodies
+from app.api.http.requests import client_address
 from app.api.http.requests.request_ids import HEADER, request_id
 from app.api.http.services import services
 from app.errors import ServiceError
-from app.lib.gateway.gateway import READY
+from app.lib.gateway.gateway import READY, WAIT
 from app.settings import Settings
 
 MAX_HEADERS = 16 * 1024
@@ -50,7 +50,8 @@ def register(app: Flask, settings: Settings) -> None:
         own = {name.lower() for name, _ in response.headers}
         response.headers.extend(pair for pair in fixed.items() if pair[0].lower() not in own)
         response.headers[HEADER] = request_id()
-        _record(response)
+        if not request.environ.get(WAIT):
+            _record(response)
         return rate_limit.add_headers(response)
 
     app.before_request(_enter)
@@ -60,7 +61,6 @@ def register(app: Flask, settings: Settings) -> None:
 def _enter() -> None:
     g.began = request.environ.get(READY) or time.perf_counter()
     auth.refuse_two_credentials()
-    large_bodies.require_patience()
     _require_host()
     # The router matches a path whatever number of slashes it begins with; and one that is escaped
     # is no separator (RFC 3986 section 2.2), as what stands before the service may take it.

@@ -7,10 +7,10 @@ come in one order: 401, 403 for the role, 403 for a pin, then request validation
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import structlog
-from flask import g, request
+from flask import Flask, g, request
 
 from app.api.http import admission
 from app.api.http.access import rate_limit
@@ -59,7 +59,9 @@ def requires(
     def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:
         access = Access(role, whole_tenant)
         authenticated = _recognised if confirmed_by_view else _looked_up
-        return mark(authenticated(_checked(view, role, whole_tenant)), access)
+        guarded = authenticated(_checked(view, role, whole_tenant))
+        guarded.needs_key = True  # type: ignore[attr-defined]  # read back by body_limit
+        return mark(guarded, access)
 
     return decorate
 
@@ -107,6 +109,27 @@ def _recognised(checked: Callable[_P, _R]) -> Callable[_P, _R]:
             raise
 
     return recognised
+
+
+def body_limit(app: Flask, environ: dict[str, Any]) -> int:
+    """Return how many bytes of a long body are read before its view is called.
+
+    None for a request that the view refuses without it: of no route, or of a caller without a key
+    where one is needed.
+    """
+    with app.request_context(environ):
+        view = app.view_functions.get(request.endpoint or "")
+        if view is None:
+            return 0
+        if getattr(view, "needs_key", False):
+            key_text = presented_key()
+            try:
+                if key_text and services().keyring.known(key_text) is None:
+                    rate_limit.refuse_unknown_key()
+                services().keyring.recognise(key_text, request_id())
+            except (rate_limit.RateLimited, ServiceError):
+                return 0
+        return parsing.body_limit()
 
 
 def public(view: Callable[_P, _R]) -> Callable[_P, _R]:
