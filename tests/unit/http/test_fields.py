@@ -3,6 +3,7 @@
 import enum
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ class Colour(enum.StrEnum):
     BLUE = "blue"
 
 
-ID = ids.new()
+ID = UUID("019a0b7c4c1d7e2f9a3b4c5d6e7f8091")
 ANYTHING = {"a": [1, 1.5, None, "\0", {"b": True}]}
 NOT_TEXT: list[Any] = [5, 1.5, True, None, [], {}, ["a"]]
 COUNTED = fields.Items(fields.Integer(1, 2), min_items=1, max_items=2)
