@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import TypeAlias
 
-from dev.stores import subreaper
+from dev import processes
 
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _PIECE = 256 * 1024
@@ -99,7 +99,7 @@ def laid(siege: Siege) -> Iterator[Besieged]:
 
 def _run(siege: Siege, parent: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    subreaper.tie_to_parent(signal.SIGKILL)
+    processes.tie_to_parent(signal.SIGKILL)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8_192), most))
     asyncio.run(_besiege(siege, parent))

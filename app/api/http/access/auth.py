@@ -14,21 +14,17 @@ from flask import Flask, g, request
 
 from app.api.http import admission
 from app.api.http.access import rate_limit
-from app.api.http.requests import client_address, parsing
-from app.api.http.requests.request_ids import request_id
+from app.api.http.requests import parsing
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
-from app.errors import ServiceError, TenantSuspended, Unauthenticated
+from app.errors import BadRequest, ServiceError, TenantSuspended, Unauthenticated
 from app.lib.crypto import api_keys
 
 _log = structlog.get_logger(__name__)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-class TwoCredentials(ServiceError, slug="bad-request"):
-    """A request carries two credentials: it could count as one caller and act as another."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ def body_limit(app: Flask, environ: dict[str, Any]) -> int:
                 if key_text and services().keyring.known(key_text) is None:
                     rate_limit.refuse_unknown_key()
                 services().keyring.recognise(key_text, request_id())
-            except (rate_limit.RateLimited, ServiceError):
+            except ServiceError:
                 return 0
         return parsing.body_limit()
 
@@ -248,15 +244,13 @@ def log_refusal() -> None:
     Requests beyond an address's limit (429) are in the access log only.
     """
     route = request.url_rule.rule if request.url_rule else "(none)"
-    _log.warning(
-        "key_refused", request_id=request_id(), address=client_address.address(), route=route
-    )
+    _log.warning("key_refused", request_id=request_id(), address=client_address(), route=route)
 
 
 def refuse_two_credentials() -> None:
-    """Raise `TwoCredentials` for a request that carries more than one, whatever their forms."""
+    """Raise `BadRequest` for two credentials: they could count as one caller and act as another."""
     if request.headers.get("Authorization") and request.headers.get("x-api-key"):
-        raise TwoCredentials("Send Authorization or x-api-key, not both.")
+        raise BadRequest("Send Authorization or x-api-key, not both.")
 
 
 def key_text(*, authorization: str = "", plain: str = "") -> str:

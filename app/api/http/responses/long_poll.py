@@ -15,7 +15,7 @@ from flask import Response, g, request
 
 from app.api.http import admission
 from app.core.callers import Caller
-from app.errors import ServiceError
+from app.errors import RateLimited
 from app.lib.gateway.gateway import WAIT, WAITED, Wait
 
 OF_A_KEY = 32
@@ -35,10 +35,6 @@ _lock = Lock()
 _waiting: "Counter[Hashable]" = Counter()
 
 
-class TooManyWaiting(ServiceError, slug="rate-limited"):
-    """As many requests of this key, or of this tenant, wait for an answer as may."""
-
-
 def bounds(caller: Caller) -> Sequence[Bound]:
     """Return what bounds the waits of a caller."""
     return (caller.key_id, OF_A_KEY, "key"), (caller.tenant_id, OF_A_TENANT, "tenant")
@@ -56,7 +52,7 @@ def wait(counted: Sequence[Bound], ready: Callable[[], bool], seconds: float) ->
     """Wait once until `ready()`, in a request without a body that has done nothing yet.
 
     Return what the view must answer: the gateway drops it, and makes the request again. None once
-    the wait is over. Raises `TooManyWaiting`, and what refuses the caller by then.
+    the wait is over. Raises `RateLimited`, and what refuses the caller by then.
     """
     if has_waited():
         return None
@@ -83,9 +79,10 @@ def _begin(counted: Sequence[Bound]) -> Callable[[], None]:
     with _lock:
         for whose, most, word in counted:
             if _waiting[whose] >= most:
-                raise TooManyWaiting(
+                raise RateLimited(
                     f"{most} requests of this {word} wait for an answer already; end one first, "
-                    "or ask without `wait`."
+                    "or ask without `wait`.",
+                    headers={"Retry-After": "5"},
                 )
         _waiting.update(whose for whose, _, _ in counted)
 

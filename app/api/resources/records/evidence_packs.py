@@ -7,25 +7,29 @@ from typing import Any
 from flask import Response, request
 from sqlalchemy.orm import Session
 
-from app import clock, ids
-from app.api.http.requests import client_address, fields
+from app import clock, fields, ids
+from app.api.http.requests.headers import (
+    LONGEST_WAIT_WITHOUT_KEY,
+    PREFER,
+    Patience,
+    client_network,
+    patience,
+)
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.preferences import LONGEST_WAIT_WITHOUT_KEY, PREFER, Patience, patience
-from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import long_poll
-from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer
 from app.api.http.services import services
-from app.api.resources.jobs import JobSchema
 from app.api.resources.records import bundle_access, pack_download
 from app.api.resources.records.bundle_access import QUERY, ShareTokenArgs, admitted, bundle_content
 from app.api.resources.records.pack_download import LONGEST_RETRY_AFTER, MEDIA_TYPE
 from app.core.callers import Caller
 from app.core.jobs import control as job_control
+from app.core.jobs.control import JobSchema
 from app.core.packs import pack_requests
 from app.core.packs.pack_requests import PackState
-from app.errors import Busy, PackFailed, PackUnreadable
+from app.errors import Busy, PackFailed, PackUnreadable, RateLimited
 from app.models import Job, Record
+from app.schemas import AnswerSchema
 
 blp = Blueprint(
     "evidence_packs",
@@ -134,7 +138,7 @@ def _asked() -> Response:
             job = _worth_waiting_for(found, wait)
             if job is None:
                 return _answer(session, record, found, of_record, wait)
-        with suppress(long_poll.TooManyWaiting):
+        with suppress(RateLimited):
             if (dropped := _wait_for(job, wait, of_record)) is not None:
                 return dropped
             holder = bundle_access.holder()
@@ -170,7 +174,7 @@ def _wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | Non
         with database.transaction(job.tenant_id) as session:
             return pack_requests.is_settled(session, job.tenant_id, job.id)
 
-    keyless = long_poll.keyless_bounds(job.tenant_id, client_address.network())
+    keyless = long_poll.keyless_bounds(job.tenant_id, client_network())
     counted = keyless if holder is None else long_poll.bounds(holder)
     return long_poll.wait(counted, settled, wait.seconds)
 
