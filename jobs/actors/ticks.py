@@ -1,14 +1,15 @@
 """Short periodic actors, each named as in the timetable."""
 
 import time
+from contextlib import suppress
 
 import structlog
 
 from app.core.jobs import stuck_jobs
-from app.core.master_keys import key_registry
+from app.core.master_keys import key_registry, resealing, status
 from app.core.records import expiry
 from app.core.verification import jobs as verification_jobs
-from app.errors import LogHalted
+from app.errors import Conflict, LogHalted
 from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
@@ -38,6 +39,18 @@ def check_master_keys(here: Runtime) -> None:
         _log.critical(
             "master_key_missing", missing=missing, detail=key_registry.say_missing(missing)
         )
+
+
+def reseal(here: Runtime) -> None:
+    """Each hour: seal anew what an older key sealed, once no process has that in front."""
+    keys = here.settings.master_keys
+    with here.database.across_tenants() as session:
+        if not key_registry.older(session, keys):
+            return
+    with suppress(Conflict):
+        resealing.reseal(here.database, keys)
+        # It also notes which keys nothing is under any more.
+        status.read(here.database, keys)
 
 
 def free_stuck_jobs(here: Runtime) -> None:
