@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from app.lib import imports, parent_death
+from app.lib import process
 
 if TYPE_CHECKING:
     from app.lib.gateway.gateway import Gateway
@@ -19,16 +19,19 @@ def create_app() -> "Gateway":
 
     While a worker process starts, a stop signal ends it at once: it serves no requests yet.
     """
-    parent_death.end_with_parent()
+    process.end_with_parent()
     if multiprocessing.parent_process() is not None:
         _end_when_told()
-    with imports.without_collection():
+    with process.importing():
         from app.web import create_gateway  # noqa: PLC0415  # takes a second; a signal may end it
 
         gateway = create_gateway()
         # Afterwards a full collection, which stops all threads, takes 40 ms among large bodies; it
         # took 350 with all that was imported.
         gc.collect()
+    # A full collection among the objects of a large body finds nothing: a hundred times fewer.
+    often, seldom, full = gc.get_threshold()
+    gc.set_threshold(often, seldom, 100 * full)
     # How long a busy thread keeps the interpreter from the others: the usual 5 ms add up over the
     # many times that a small request waits for it.
     sys.setswitchinterval(_TURN_SECONDS)

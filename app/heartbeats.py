@@ -13,7 +13,7 @@ from typing import Literal
 from redis import Redis
 from redis.client import Pipeline
 
-from app.lib.process_memory import resident_bytes
+from app.lib.process import resident_bytes
 from app.settings import VERSION
 
 Role = Literal["worker", "scheduler"]

@@ -20,7 +20,7 @@ from app.lib.outbound.addresses import (
     NAT64_PREFIX_LENGTHS,
     BadURL,
     Network,
-    check_url,
+    parse_url,
 )
 
 _MARKS = {
@@ -135,7 +135,7 @@ def head_url(text: str) -> str:
 def operator_url(text: str) -> str:
     """Read the address of a service that the operator chose: any network will do."""
     try:
-        check_url(text, EVERYWHERE)
+        parse_url(text, EVERYWHERE)
     except BadURL as error:
         raise ValueError(error.detail) from None
     return text

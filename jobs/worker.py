@@ -8,9 +8,9 @@ import sys
 
 import dramatiq
 
-from app.lib import imports, parent_death
+from app.lib import process
 
-with imports.without_collection():
+with process.importing():
     from app import logs
     from app.lib.metric_registry import Tally
     from app.settings import SettingError, load
@@ -19,7 +19,7 @@ with imports.without_collection():
     from jobs.process.broker import BellBroker
     from jobs.process.middleware import Lifetime, MessageCount
 
-parent_death.end_with_parent()
+process.end_with_parent()
 
 try:
     _settings = load()

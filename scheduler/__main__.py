@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Callable
 
-from app.lib import imports
+from app.lib import process
 
-with imports.without_collection():
+with process.importing():
     import redis
 
     from app import heartbeats, logs, queue

@@ -3,6 +3,6 @@
 `gateway/`, `forwarded`, `rates` and `fair_shares` serve requests; `strict_json`, `canonical_json`,
 `indented_json` and `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and
 `mail/` send with a `breaker`; `redis_reasons` names failures; `database/` wraps the driver;
-`metric_registry` counts, `process_memory` measures, `repeater` runs threads; processes start with
-`imports` and end by `parent_death`; `json_lines` logs.
+`metric_registry` counts, `repeater` runs threads, `process` is what one does about itself;
+`json_lines` logs.
 """

@@ -2,9 +2,9 @@
 
 import sys
 
-from app.lib import imports
+from app.lib import process
 
-with imports.without_collection():
+with process.importing():
     from app.manage.commands import main
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from app.lib import imports
+from app.lib import process
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def collector() -> Iterator[None]:
 
 def test_nothing_is_collected_within_and_what_is_there_is_kept_from_then_on() -> None:
     frozen = gc.get_freeze_count()
-    with imports.without_collection():
+    with process.importing():
         assert not gc.isenabled()
         made: list[list[int]] = [[] for _ in range(1000)]
     assert gc.isenabled()
@@ -26,13 +26,13 @@ def test_nothing_is_collected_within_and_what_is_there_is_kept_from_then_on() ->
 
 
 def test_a_failed_import_leaves_the_collector_running() -> None:
-    with pytest.raises(ModuleNotFoundError), imports.without_collection():
+    with pytest.raises(ModuleNotFoundError), process.importing():
         import_module("there_is_no_such_module")
     assert gc.isenabled()
 
 
 def test_a_process_that_collects_nothing_goes_on_so() -> None:
     gc.disable()
-    with imports.without_collection():
+    with process.importing():
         pass
     assert not gc.isenabled()

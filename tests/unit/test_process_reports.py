@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app import heartbeats, metrics
 from app.heartbeats import Process
-from app.lib.process_memory import resident_bytes
+from app.lib.process import resident_bytes
 from app.queue import Bell
 from app.settings import VERSION
 from tests.support.faults import OwnValkey, until

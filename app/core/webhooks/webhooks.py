@@ -27,7 +27,7 @@ from app.database import database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib.crypto import webhook_signing
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
-from app.lib.outbound.addresses import BadURL, check_url
+from app.lib.outbound.addresses import BadURL, parse_url
 from app.models import Lane, LaneSlot, Tenant, Webhook
 from app.settings import Settings
 
@@ -361,7 +361,7 @@ def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
 
 def _check_url(url: str, settings: Settings) -> None:
     try:
-        check_url(url, settings.webhook_allowed_networks, settings.webhook_nat64_prefixes)
+        parse_url(url, settings.webhook_allowed_networks, settings.webhook_nat64_prefixes)
     except BadURL as error:
         raise Invalid(FieldError("/url", error.detail)) from None
 

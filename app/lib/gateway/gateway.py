@@ -27,6 +27,9 @@ READY = "gateway.ready"
 # A list for a request that may wait: the application puts a `Wait` there beside its answer, which
 # is dropped then. A request that has waited has WAITED.
 WAIT, WAITED = "gateway.wait", "gateway.waited"
+# The application marks here what it refused for want of room. That answer is held back for so long:
+# who heeds no Retry-After would keep the process busy with refusals.
+REFUSED, REFUSED_SECONDS = "gateway.refused", 1.0
 # Between two looks whether an answer is ready: soon at first.
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWS_BY = 0.05, 0.5, 1.5
 
@@ -135,6 +138,8 @@ class Gateway:
             await self._wait(scope, client, answer, wait)
             again = {**environ(scope, BytesIO()), WAITED: True}
             answer = await self._call(scope, client, again)
+        if REFUSED in made:
+            await client.stays(REFUSED_SECONDS)
         caller = self._caller(scope)
         more = partial(self._threads.run, caller, answer.pull, client.leaving)
         try:

@@ -187,23 +187,6 @@ def vet(
             raise RefusedAddress("http:// is not allowed to this address; use https://")
 
 
-def check_url(
-    url: str,
-    allowed_networks: Collection[Network] = (),
-    nat64_prefixes: Collection[ipaddress.IPv6Network] = (),
-) -> None:
-    """Refuse a URL that could never be sent to, or that could be read in more than one way.
-
-    Raises `BadURL`. A name that passes is still resolved and vetted at each connection.
-    """
-    parse_url(url, allowed_networks, nat64_prefixes)
-    if bare := _BARE_PERCENT.search(url):
-        raise BadURL(
-            f"The % at character {bare.start() + 1} of the URL begins no %XX; write %25 for a % "
-            "that is meant."
-        )
-
-
 def parse_url(
     url: str,
     allowed_networks: Collection[Network] = (),
@@ -211,8 +194,9 @@ def parse_url(
 ) -> Target:
     """Check a URL, and return what it names; path and query as they are written.
 
-    Connections use this result alone, so that no second parser can read the URL differently. A bare
-    % of an earlier registration, which no server takes, leaves as %25.
+    Connections use this result alone, so that no second parser can read the URL differently. Raises
+    `BadURL` for what could never be sent to, or be read in more than one way. A name that passes is
+    still resolved and vetted at each connection.
     """
     scheme, netloc, rest = _split(url)
     if scheme not in DEFAULT_PORTS:
@@ -222,8 +206,12 @@ def parse_url(
     if address is None:
         _check_name(host, allowed_networks)
     _check_reach(scheme, address, allowed_networks)
+    if bare := _BARE_PERCENT.search(url):
+        raise BadURL(
+            f"The % at character {bare.start() + 1} of the URL begins no %XX; write %25 for a % "
+            "that is meant."
+        )
     path = rest if rest.startswith("/") else f"/{rest}"
-    path = _BARE_PERCENT.sub("%25", path)
     return Target(scheme, host, port or DEFAULT_PORTS[scheme], path)
 
 

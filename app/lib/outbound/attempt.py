@@ -1,6 +1,7 @@
-"""One attempt at a request: its deadline, and how far it has come."""
+"""One attempt at a request: its deadline, how far it has come, and where its time went."""
 
 import time
+from dataclasses import dataclass
 from enum import StrEnum
 
 # For all addresses of a name together.
@@ -22,13 +23,24 @@ class Stage(StrEnum):
     READING = "reading the answer"
 
 
+@dataclass(slots=True)
+class Timings:
+    """Where the time of an attempt went, in milliseconds; None for what did not happen.
+
+    `first_byte` is the wait from the end of the request to the first byte of the answer.
+    """
+
+    total: float = 0.0
+    dns: float | None = None
+    connect: float | None = None
+    tls: float | None = None
+    first_byte: float | None = None
+
+
 class Attempt:
     """The state of one attempt; used by one thread."""
 
-    __slots__ = (
-        *("connect", "deadline", "dns", "first_byte", "reused", "seconds", "sent_at", "stage"),
-        *("started", "tls"),
-    )
+    __slots__ = ("deadline", "reused", "seconds", "sent_at", "stage", "started", "timings")
 
     def __init__(self, started: float, seconds: float) -> None:
         """Begin an attempt that has `seconds` from `started`, a reading of `time.monotonic()`."""
@@ -38,11 +50,7 @@ class Attempt:
         self.reused = True  # until a connection is opened for it
         self.stage = Stage.SENDING
         self.sent_at = 0.0
-        # Milliseconds; None for what did not happen.
-        self.dns: float | None = None
-        self.connect: float | None = None
-        self.tls: float | None = None
-        self.first_byte: float | None = None
+        self.timings = Timings()
 
     def begin_reading(self, seconds: float) -> None:
         """Give what is left to read `seconds`, within the attempt's time."""
@@ -62,8 +70,13 @@ class Attempt:
 
     def received(self) -> None:
         """Note that bytes of the answer came."""
-        if self.first_byte is None:
-            self.first_byte = milliseconds_since(self.sent_at)
+        if self.timings.first_byte is None:
+            self.timings.first_byte = milliseconds_since(self.sent_at)
+
+    def ended(self) -> Timings:
+        """Return where the time went, the total being that until now."""
+        self.timings.total = milliseconds_since(self.started)
+        return self.timings
 
 
 def milliseconds_since(start: float) -> float:

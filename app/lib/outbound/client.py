@@ -16,8 +16,8 @@ from typing import Any, Self
 from app.lib.outbound import certificates
 from app.lib.outbound.addresses import DEFAULT_PORTS, BadURL, Network, Target, parse_url
 from app.lib.outbound.answers import Head
-from app.lib.outbound.attempt import Attempt, milliseconds_since
-from app.lib.outbound.connection import Connection, Standing
+from app.lib.outbound.attempt import Attempt, Timings
+from app.lib.outbound.connection import Connection, Unread
 from app.lib.outbound.dialing import Dialer
 from app.lib.outbound.failures import Failure, explain
 from app.lib.outbound.pool import Pool
@@ -36,20 +36,6 @@ _REQUEST_TIMEOUT = 408
 _RETRY_AFTER_CHARACTERS = 64
 _TARGETS_REMEMBERED = 1024
 _CONTROL_CHARACTERS = dict.fromkeys((*range(0x20), 0x7F), " ")
-
-
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """Where the time of an attempt went, in milliseconds; None for what did not happen.
-
-    `first_byte` is the wait from the end of the request to the first byte of the answer.
-    """
-
-    total: float
-    dns: float | None = None
-    connect: float | None = None
-    tls: float | None = None
-    first_byte: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +140,6 @@ class Burst:
         self._owner = owner
         self._key: Hashable = None
         self._connection: Connection | None = None
-        self._settled = True
 
     def send(
         self,
@@ -181,10 +166,10 @@ class Burst:
             target = self._target(url)
             request = _request(target, body, headers)
         except BadURL as error:
-            return Answer(None, Failure.BAD_URL, error.detail, _timings(attempt))
+            return Answer(None, Failure.BAD_URL, error.detail, attempt.ended())
         except ValueError:
             words = "a header of the request holds a line break, or a letter outside Latin-1"
-            return Answer(None, Failure.PROTOCOL, words, _timings(attempt))
+            return Answer(None, Failure.PROTOCOL, words, attempt.ended())
         watch = nullcontext() if on_slow is None else self._watchdog.watch(slow_after, on_slow)
         reconnected = False
         with watch:
@@ -197,13 +182,13 @@ class Burst:
                 asked = self._ask(target, request, attempt)
         if not isinstance(asked, Head):
             failure, why = asked
-            return Answer(None, failure, why, _timings(attempt), reconnected=reconnected)
+            return Answer(None, failure, why, attempt.ended(), reconnected=reconnected)
         read, cut = self._read(asked, attempt, kept_bytes, body_seconds)
         return Answer(
             asked.status,
             None,
             cut,
-            _timings(attempt),
+            attempt.ended(),
             _headers(asked),
             read,
             _retry_after(asked),
@@ -218,18 +203,17 @@ class Burst:
         for an hour.
         """
         connection = self._connection
-        if self._settled or connection is None:
+        if connection is None:
             return True
-        self._settled = True
         seen = connection.look()
-        if seen is Standing.ANSWER and self._pool is not None:
+        if seen is Unread.ANSWER and self._pool is not None:
             self._pool.note_stray(self._key)
-        if seen is not Standing.NOTHING or not connection.keep or self._pool is None:
+        if seen is not Unread.NOTHING or not connection.keep or self._pool is None:
             self._leave()
         elif not self._pool.may_go_on(self._key, connection):
             self._pool.give(self._key, connection)
             self._connection = None
-        return seen is not Standing.ANSWER or connection.answers == 1
+        return seen is not Unread.ANSWER or connection.answers == 1
 
     def close(self) -> None:
         """Let another burst of this owner have the connection."""
@@ -254,19 +238,12 @@ class Burst:
         if self._pool is None:
             return None
         key = (self._owner, target.scheme, target.host, target.port)
-        connection = self._connection
-        if connection is not None:
-            if key == self._key and self._is_clean(connection):
-                return connection
+        if self._connection is not None:
+            if key == self._key:
+                return self._connection
             self._leave()
         self._key = key
         return self._pool.take(key)
-
-    def _is_clean(self, connection: Connection) -> bool:
-        seen = connection.look()
-        if seen is Standing.ANSWER and self._pool is not None:
-            self._pool.note_stray(self._key)
-        return seen is Standing.NOTHING
 
     def _ask(self, target: Target, request: bytes, attempt: Attempt) -> Head | tuple[Failure, str]:
         """Send the request, over a new connection where there is none; return the answer's head."""
@@ -277,7 +254,6 @@ class Burst:
         except Exception as caught:  # noqa: BLE001 - explain() logs what it does not know
             self._leave()
             return explain(caught, attempt)
-        self._settled = False
         return head
 
     def _read(
@@ -311,7 +287,7 @@ def _came_to_nothing(asked: Head | tuple[Failure, str], attempt: Attempt) -> boo
     """
     if isinstance(asked, Head):
         return asked.status == _REQUEST_TIMEOUT
-    return asked[0] is Failure.RESET and attempt.first_byte is None
+    return asked[0] is Failure.RESET and attempt.timings.first_byte is None
 
 
 def _request(target: Target, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -347,13 +323,3 @@ def _retry_after(answer: Head) -> str | None:
 
 def _plain(text: str) -> str:
     return text if text.isprintable() else text.translate(_CONTROL_CHARACTERS)
-
-
-def _timings(attempt: Attempt) -> Timings:
-    return Timings(
-        total=milliseconds_since(attempt.started),
-        dns=attempt.dns,
-        connect=attempt.connect,
-        tls=attempt.tls,
-        first_byte=attempt.first_byte,
-    )

@@ -20,7 +20,7 @@ _PIECE_BYTES = 64 * 1024
 _STEP_SECONDS = 0.05
 
 
-class Standing(Enum):
+class Unread(Enum):
     """What stands on a connection that owes us nothing."""
 
     NOTHING = "nothing"
@@ -99,25 +99,25 @@ class Connection:
             self.answered_at = time.monotonic()
         return whole
 
-    def look(self) -> Standing:
+    def look(self) -> Unread:
         """Say, without waiting, what stands unread on the connection."""
         unread = self._reader.unread
         if not unread:
             sock = self._sock
             decrypted = sock.pending() if isinstance(sock, ssl.SSLSocket) else 0
             if not decrypted and not self._poll.poll(0):
-                return Standing.NOTHING
+                return Unread.NOTHING
             try:
                 self._sock.settimeout(0)
                 self._timeout = 0.0
                 unread = self._sock.recv(_PIECE_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError):
                 # A session ticket, or half a record.
-                return Standing.NOTHING
+                return Unread.NOTHING
             except OSError:
-                return Standing.END
+                return Unread.END
             self._reader.unread = unread
-        return Standing.ANSWER if looks_like_answer(unread) else Standing.END
+        return Unread.ANSWER if looks_like_answer(unread) else Unread.END
 
     def close(self) -> None:
         """Close the connection."""
@@ -134,7 +134,7 @@ class Connection:
         rest = memoryview(request)
         while rest:
             ready.poll(self._attempt.left() * 1000)
-            if self.look() is Standing.ANSWER:
+            if self.look() is Unread.ANSWER:
                 return False
             self._bind()
             rest = rest[self._sock.send(rest[:_PIECE_BYTES]) :]

@@ -52,7 +52,7 @@ class Dialer:
             except BaseException:
                 connection.close()
                 raise
-            attempt.tls = milliseconds_since(started)
+            attempt.timings.tls = milliseconds_since(started)
         return connection
 
     def _connect(self, host: str, port: int, attempt: Attempt, *, encrypted: bool) -> socket.socket:
@@ -62,7 +62,7 @@ class Dialer:
         attempt.stage = Stage.CONNECTING
         started = time.monotonic()
         sock = self._connect_to_any(addresses, port, min(attempt.left(), CONNECT_SECONDS))
-        attempt.connect = milliseconds_since(started)
+        attempt.timings.connect = milliseconds_since(started)
         return sock
 
     def _addresses(self, host: str, attempt: Attempt) -> Sequence[Address]:
@@ -73,7 +73,7 @@ class Dialer:
         attempt.stage = Stage.RESOLVING
         started = time.monotonic()
         addresses = self._resolver.resolve(host, attempt.left())
-        attempt.dns = milliseconds_since(started)
+        attempt.timings.dns = milliseconds_since(started)
         return addresses
 
     def _connect_to_any(

@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from app.lib.outbound.connection import Connection, Standing
+from app.lib.outbound.connection import Connection, Unread
 
 # A connection stays with the address that was vetted; an older one is not used again, so that a
 # change in DNS is followed within a minute.
@@ -117,9 +117,9 @@ class Pool:
     @staticmethod
     def _may_serve(line: Line, connection: Connection, now: float, *, rested: bool) -> bool:
         seen = connection.look()
-        if seen is Standing.ANSWER:
+        if seen is Unread.ANSWER:
             line.note_stray()
-        if seen is not Standing.NOTHING or line.one_each(now):
+        if seen is not Unread.NOTHING or line.one_each(now):
             return False
         if rested:
             line.quiet[connection.status] += 1

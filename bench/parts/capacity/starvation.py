@@ -1,9 +1,8 @@
 """What another tenant feels of callers that take more than their share.
 
 Each siege (`bench.traffic.hostile`) goes on while another tenant asks for its settings twenty times
-a second, and a load balancer for `/healthz`. None of the many obeys Retry-After. A thread that only
-sleeps tells how long the machine itself stood still meanwhile. In the end the web processes' memory
-must be back where it began.
+a second, and a load balancer for `/healthz`. A thread that only sleeps tells how long the machine
+stood still. In the end the web processes' memory must be back where it began.
 """
 
 import math

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lib.outbound.addresses import BadURL, Target, check_url, parse_url
+from app.lib.outbound.addresses import BadURL, Target, parse_url
 from tests.support.servers.receivers import LOOPBACK
 from tests.unit.delivery.networks import NOT_PUBLIC, PRIVATE_LAN
 
@@ -56,14 +56,14 @@ def test_an_address_in_an_unusual_form_is_refused_whatever_is_allowed(
     for scheme in ("https", "http"):
         for port in ("", ":8443"):
             with pytest.raises(BadURL):
-                check_url(f"{scheme}://{host}{port}/hook", allowed)
+                parse_url(f"{scheme}://{host}{port}/hook", allowed)
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
     with pytest.raises(BadURL):
-        check_url(f"https://{host}/hook")
+        parse_url(f"https://{host}/hook")
 
 
 INTERNAL_NAMES = [
@@ -76,35 +76,35 @@ INTERNAL_NAMES = [
 @pytest.mark.parametrize("host", INTERNAL_NAMES)
 def test_a_name_that_resolves_only_inside_is_refused(host: str) -> None:
     with pytest.raises(BadURL, match="name"):
-        check_url(f"https://{host}/hook")
+        parse_url(f"https://{host}/hook")
 
 
 def test_a_name_of_this_machine_passes_when_loopback_is_allowed() -> None:
     for host in ("localhost", "hook.localhost", "127.0.0.1", "127.9.9.9", "[::1]"):
-        check_url(f"http://{host}:9000/", LOOPBACK)
-        check_url(f"https://{host}:9000/", LOOPBACK)
+        parse_url(f"http://{host}:9000/", LOOPBACK)
+        parse_url(f"https://{host}:9000/", LOOPBACK)
 
 
 def test_other_internal_names_need_more_than_loopback() -> None:
     with pytest.raises(BadURL):
-        check_url("http://receiver:9000/", LOOPBACK)
-    check_url("http://receiver:9000/", PRIVATE_LAN)
-    check_url("http://receiver.internal/", PRIVATE_LAN)
-    check_url("http://10.1.2.3/", PRIVATE_LAN)
+        parse_url("http://receiver:9000/", LOOPBACK)
+    parse_url("http://receiver:9000/", PRIVATE_LAN)
+    parse_url("http://receiver.internal/", PRIVATE_LAN)
+    parse_url("http://10.1.2.3/", PRIVATE_LAN)
 
 
 def test_this_machine_needs_loopback_to_be_allowed() -> None:
     with pytest.raises(BadURL):
-        check_url("http://localhost/", [ipaddress.ip_network("10.0.0.0/8")])
+        parse_url("http://localhost/", [ipaddress.ip_network("10.0.0.0/8")])
 
 
 def test_http_is_refused_but_to_allowed_networks() -> None:
     with pytest.raises(BadURL, match="https"):
-        check_url("http://hooks.example.com/")
+        parse_url("http://hooks.example.com/")
     with pytest.raises(BadURL, match="https"):
-        check_url("http://8.8.8.8/", LOOPBACK)
+        parse_url("http://8.8.8.8/", LOOPBACK)
     # Whether a name leads to an allowed network shows when it is resolved.
-    check_url("http://hooks.example.com/", LOOPBACK)
+    parse_url("http://hooks.example.com/", LOOPBACK)
 
 
 BAD_URLS = {
@@ -165,7 +165,7 @@ def test_a_bad_url_is_refused_with_a_sentence(
     url: str, allowed: tuple[ipaddress.IPv4Network, ...]
 ) -> None:
     with pytest.raises(BadURL) as refused:
-        check_url(url, allowed)
+        parse_url(url, allowed)
     assert refused.value.detail.endswith(".")
     assert "secret" not in refused.value.detail
 
@@ -205,28 +205,15 @@ def test_a_good_url_is_read_as_it_is_written(url: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "advice", "sent"),
+    ("rest", "advice"),
     [
-        ("?note=50%", "%25", "/?note=50%25"),
-        ("/a%2Fb%2?x", "%25", "/a%2Fb%252?x"),
-        ("/%zz", "%25", "/%25zz"),
+        *(("/a b", "%20"), ("/ü", "%C3%BC"), ("/\n", "%0A"), ("/a#b", "%23")),
+        *(("?note=50%", "%25"), ("/a%2Fb%2?x", "%25"), ("/%zz", "%25")),
     ],
-)
-def test_a_bare_percent_is_refused_with_the_encoded_form_and_sent_so_where_it_was_registered(
-    rest: str, advice: str, sent: str
-) -> None:
-    url = f"https://hooks.example.com{rest}"
-    with pytest.raises(BadURL, match=advice):
-        check_url(url)
-    assert parse_url(url).path == sent
-
-
-@pytest.mark.parametrize(
-    ("rest", "advice"), [("/a b", "%20"), ("/ü", "%C3%BC"), ("/\n", "%0A"), ("/a#b", "%23")]
 )
 def test_what_no_server_takes_is_refused_with_the_encoded_form(rest: str, advice: str) -> None:
     with pytest.raises(BadURL, match=advice):
-        check_url(f"https://hooks.example.com{rest}")
+        parse_url(f"https://hooks.example.com{rest}")
 
 
 @pytest.mark.parametrize("allowed", [(), [ipaddress.ip_network("::/0")]])
@@ -234,7 +221,7 @@ def test_a_translated_address_is_no_host(allowed: list[ipaddress.IPv6Network]) -
     prefix = ipaddress.IPv6Network("2a00:64::/96")
     for host in ("[64:ff9b::808:808]", "[2a00:64::808:808]", "[2a00:64::a00:1]"):
         with pytest.raises(BadURL, match="IPv4 address"):
-            check_url(f"https://{host}/", allowed, [prefix])
+            parse_url(f"https://{host}/", allowed, [prefix])
 
 
 @given(st.text(st.characters(codec="latin-1"), max_size=60))

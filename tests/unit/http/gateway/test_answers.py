@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from app.lib.fair_shares import Shares
+from app.lib.gateway import gateway as gateway_module
 from app.lib.gateway.answers import PIECE
-from app.lib.gateway.gateway import Gateway, Limits
+from app.lib.gateway.gateway import REFUSED, Gateway, Limits
 from tests.unit.http.gateway.exchange import LONG, NO_TIME, Environ, Exchange, serve, served
 
 
@@ -88,5 +89,29 @@ def test_readers_that_read_nothing_hold_no_thread() -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_a_refusal_for_want_of_room_is_held_back_and_holds_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateway_module, "REFUSED_SECONDS", 600)
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        if made["PATH_INFO"] == "/refused":
+            made[REFUSED] = True
+        start("200 OK", [])
+        return [b"ok"]
+
+    async def scene() -> None:
+        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
+        refused = asyncio.create_task(serve(gateway, Exchange(path="/refused")))
+        other = Exchange()
+        await serve(gateway, other)
+        assert other.body == b"ok"
+        assert not refused.done()
+        refused.cancel()
+        await asyncio.gather(refused, return_exceptions=True)
 
     asyncio.run(scene())
