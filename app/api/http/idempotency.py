@@ -56,7 +56,7 @@ def once(
         return answer(make(), status, headers)
     master_keys = services().settings.master_keys
     repeat = idempotency.Request.of(
-        caller(), key, request.method, request.path, parsing.canonical_body(), parsing.body()
+        caller(), key, request.method, request.path, parsing.canonical_body()
     )
     kept = repeat.find(session, master_keys)
     if kept is not None:

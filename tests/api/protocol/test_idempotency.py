@@ -175,19 +175,6 @@ def test_no_body_and_an_empty_object_are_the_same(api: ApiOf) -> None:
     assert (first.status_code, again.status_code, again.data) == (200, 200, first.data)
 
 
-def test_a_key_that_the_release_before_kept_by_the_bytes_still_answers(
-    api: ApiOf, database: Database, settings: Settings, tenant: FreshTenant
-) -> None:
-    caller = keyring.authenticate(database, tenant.root_key, "r")
-    raw = b'{"name": "the agent"}'
-    before = idempotency.Request.of(caller, "k", "POST", "/v1/agents", raw)
-    with database.transaction(tenant.id) as session:
-        before.keep(session, settings.master_keys, 201, b'{"body":{"kept":1},"headers":{}}')
-
-    sent = {"headers": {"Idempotency-Key": "k", "Content-Type": "application/json"}, "data": raw}
-    assert api().post("/v1/agents", **sent).json == {"kept": 1}
-
-
 def test_a_key_counts_for_one_api_key_and_path(api: ApiOf, mint: Mint) -> None:
     other = api(mint("admin"))
 
