@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session, aliased
 
@@ -13,7 +14,8 @@ from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import Caller, Pin, Role
-from app.database import database_now
+from app.core.keys.console_sessions import IDLE, LONGEST
+from app.database import cursor, database_now
 from app.errors import (
     BAD_KEY,
     CannotRevokeOwnKey,
@@ -29,6 +31,38 @@ from app.lib.crypto import api_keys
 from app.models import Agent, ApiKey
 
 _NO_KEY = "There is no such key."
+_AUDITED = ("name", "role", "pin", "expires_at")
+MOST_DESCENDANTS = 1000
+"""The count of what a key minted stops after this many."""
+
+# Also follows ended keys, as keys that they minted may be valid; stops at the LIMIT of rows.
+_DESCENDANTS = """
+WITH RECURSIVE minted AS (
+    SELECT id, revoked_at, expires_at FROM api_keys
+     WHERE tenant_id = %(tenant)s AND created_by = %(key)s
+    UNION ALL
+    SELECT k.id, k.revoked_at, k.expires_at FROM minted AS m
+      JOIN api_keys AS k ON k.tenant_id = %(tenant)s AND k.created_by = m.id
+)
+SELECT count(*)
+  FROM (SELECT FROM minted
+         WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+         LIMIT %(most)s + 1) AS good
+"""
+_ANCESTORS = """
+WITH RECURSIVE minters AS (
+    SELECT created_by AS id FROM api_keys WHERE tenant_id = %(tenant)s AND id = %(own)s
+    UNION
+    SELECT k.created_by FROM minters AS m
+      JOIN api_keys AS k ON k.tenant_id = %(tenant)s AND k.id = m.id
+)
+SELECT EXISTS (SELECT FROM minters WHERE id = %(key)s)
+"""
+_SESSIONS = """
+SELECT count(*) FROM console_sessions
+ WHERE tenant_id = %s AND api_key_id = %s
+   AND created_at > clock_timestamp() - %s AND last_used_at > clock_timestamp() - %s
+"""
 
 
 @dataclass(frozen=True)
@@ -55,26 +89,50 @@ class Minted:
         return self.row.id
 
 
+@dataclass(frozen=True)
+class RevocationEffects:
+    """The numbers of valid keys that descend from a key, and of its console sessions.
+
+    `own` says that the caller's key is among the descendants, so that it cannot revoke them all.
+    """
+
+    descendants: int
+    own: bool
+    sessions: int
+
+
 def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     """Mint a key; return its JSON representation with its text as `key`, only this once.
 
     Raises `InsufficientRole` for a role above the caller's own, `WiderThanPin` when a pinned caller
     wants another pin, `Invalid` for an agent that does not exist or an expiry in the past,
-    `OutlivesParent` for an expiry after the caller's own. The default is the caller's own expiry.
+    `OutlivesParent` for an expiry after the caller's own, and `Unauthenticated` if the caller's key
+    was revoked meanwhile. The default is the caller's own expiry.
     """
-    _refuse_wider(caller, wanted)
-    parent = _lock_parent(session, caller)
-    if wanted.pin is not None:
-        _require_agent(session, caller.tenant_id, wanted.pin.agent_id)
-    expires_at = _within(parent, wanted, _end(session, wanted))
+    if not caller.role.allows(wanted.role):
+        raise InsufficientRole(
+            f"A key with the role {caller.role} cannot mint one with the role {wanted.role}; "
+            f"this needs the role {wanted.role}."
+        )
+    if caller.pin is not None and wanted.pin != caller.pin:
+        raise WiderThanPin("A pinned key mints only keys with its own pin; send the same pin.")
+    # A concurrent revocation waits for this lock, and then sees the new key.
+    used = select(ApiKey).where(ApiKey.tenant_id == caller.tenant_id, ApiKey.id == caller.key_id)
+    parent = session.scalar(used.with_for_update(read=True))
+    if parent is None or parent.revoked_at is not None:
+        raise Unauthenticated(BAD_KEY)
+    pin = wanted.pin
+    if pin is not None and session.get(Agent, (caller.tenant_id, pin.agent_id)) is None:
+        raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
+    expires_at = _end(session, parent, wanted)
     key_text = api_keys.new()
     row = ApiKey(
         tenant_id=caller.tenant_id,
         id=ids.new(),
         name=wanted.name,
         role=wanted.role,
-        pin_agent_id=wanted.pin and wanted.pin.agent_id,
-        pin_principal=wanted.pin and wanted.pin.principal,
+        pin_agent_id=pin and pin.agent_id,
+        pin_principal=pin and pin.principal,
         digest=api_keys.digest(key_text),
         created_by=caller.key_id,
         expires_at=expires_at,
@@ -141,6 +199,23 @@ def revoke(
             chain.append_by(session, caller, "key.revoke", target=target, details=details)
 
 
+def revocation_effects(session: Session, caller: Caller, key_id: UUID) -> RevocationEffects:
+    """Return the effects of revoking a key; counts at most `MOST_DESCENDANTS` + 1 descendants."""
+    wanted = {
+        "tenant": caller.tenant_id,
+        "key": key_id,
+        "own": caller.key_id,
+        "most": MOST_DESCENDANTS,
+    }
+    sessions = (caller.tenant_id, key_id, LONGEST, IDLE)
+    cur = cursor(session, scalar_row)
+    return RevocationEffects(
+        descendants=cur.execute(_DESCENDANTS, wanted).fetchone() or 0,
+        own=bool(cur.execute(_ANCESTORS, wanted).fetchone()),
+        sessions=cur.execute(_SESSIONS, sessions).fetchone() or 0,
+    )
+
+
 def represent(minted: Minted) -> dict[str, Any]:
     """Return a key's JSON representation, without its text."""
     row = minted.row
@@ -148,7 +223,8 @@ def represent(minted: Minted) -> dict[str, Any]:
         "id": ids.text("key", row.id),
         "name": row.name,
         "role": row.role,
-        "pin": _represent_pin(row),
+        "pin": row.pin_agent_id
+        and {"agent_id": ids.text("agt", row.pin_agent_id), "principal": row.pin_principal},
         "expires_at": row.expires_at and rfc3339(row.expires_at),
         "created_at": rfc3339(row.created_at),
         "created_by": row.created_by and ids.text("key", row.created_by),
@@ -159,49 +235,21 @@ def represent(minted: Minted) -> dict[str, Any]:
     }
 
 
-_AUDITED = ("name", "role", "pin", "expires_at")
-
-
-def _represent_pin(row: ApiKey) -> dict[str, str | None] | None:
-    if row.pin_agent_id is None:
-        return None
-    return {"agent_id": ids.text("agt", row.pin_agent_id), "principal": row.pin_principal}
-
-
-def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
-    if not caller.role.allows(wanted.role):
-        raise InsufficientRole(
-            f"A key with the role {caller.role} cannot mint one with the role {wanted.role}; "
-            f"this needs the role {wanted.role}."
-        )
-    if caller.pin is not None and wanted.pin != caller.pin:
-        raise WiderThanPin("A pinned key mints only keys with its own pin; send the same pin.")
-
-
-def _lock_parent(session: Session, caller: Caller) -> ApiKey:
-    """Lock the minting key: a concurrent revocation waits, and then sees the new key.
-
-    Raises `Unauthenticated` when the key was revoked since its lookup.
-    """
-    query = select(ApiKey).where(ApiKey.tenant_id == caller.tenant_id, ApiKey.id == caller.key_id)
-    row = session.scalar(query.with_for_update(read=True))
-    if row is None or row.revoked_at is not None:
-        raise Unauthenticated(BAD_KEY)
-    return row
-
-
-def _within(parent: ApiKey, wanted: NewKey, expires_at: datetime | None) -> datetime | None:
+def _end(session: Session, parent: ApiKey, wanted: NewKey) -> datetime | None:
+    """Return the expiry of a key, by default that of its parent; raises as `mint` does."""
+    now = database_now(session)
+    expires_at = wanted.expires_at if wanted.expires_in is None else now + wanted.expires_in
+    if wanted.expires_in is None and expires_at is not None and expires_at <= now:
+        raise Invalid(FieldError("/expires_at", "Send a time in the future."))
     if parent.expires_at is None or expires_at is None:
         return expires_at or parent.expires_at
     if expires_at > parent.expires_at:
         until = rfc3339(parent.expires_at)
-        by_term = wanted.expires_in is not None
-        raise OutlivesParent(
-            FieldError("/expires_in", f"Send nothing, or an expires_at of {until} or earlier.")
-            if by_term
-            else FieldError("/expires_at", f"Send {until} or earlier, or nothing."),
-            detail=f"The key that mints this one expires at {until}.",
-        )
+        error = FieldError("/expires_at", f"Send {until} or earlier, or nothing.")
+        if wanted.expires_in is not None:
+            text = f"Send nothing, or an expires_at of {until} or earlier."
+            error = FieldError("/expires_in", text)
+        raise OutlivesParent(error, detail=f"The key that mints this one expires at {until}.")
     return expires_at
 
 
@@ -220,21 +268,6 @@ def _lock_descendants(session: Session, root: ApiKey) -> list[ApiKey]:
         found += children
         generation = [child.id for child in children]
     return found
-
-
-def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:
-    if session.get(Agent, (tenant_id, agent_id)) is None:
-        raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
-
-
-def _end(session: Session, wanted: NewKey) -> datetime | None:
-    """Return the wanted expiry of a key; raises `Invalid` for a time in the past."""
-    now = database_now(session)
-    if wanted.expires_in is not None:
-        return now + wanted.expires_in
-    if wanted.expires_at is not None and wanted.expires_at <= now:
-        raise Invalid(FieldError("/expires_at", "Send a time in the future."))
-    return wanted.expires_at
 
 
 def _minted(caller: Caller) -> Select[ApiKey, str | None]:
