@@ -17,7 +17,7 @@ from app.errors import NotFound, SessionCompleted
 from app.models import Agent, AgentSession
 
 
-class Status(enum.StrEnum):
+class SessionStatus(enum.StrEnum):
     """Statuses of a session."""
 
     OPEN = "open"
@@ -60,7 +60,7 @@ def create(
         principal=principal,
         title=title,
         metadata_json=json_columns.to_text(metadata),
-        status=Status.OPEN,
+        status=SessionStatus.OPEN,
         created_at=now,
     )
     session.add(opened)
@@ -100,10 +100,10 @@ def complete(
         .where(
             *feeds.visible(AgentSession, caller),
             AgentSession.id == session_id,
-            AgentSession.status == Status.OPEN,
+            AgentSession.status == SessionStatus.OPEN,
         )
         .values(
-            status=Status.COMPLETED,
+            status=SessionStatus.COMPLETED,
             outcome=outcome,
             summary=summary,
             completed_at=func.clock_timestamp(),

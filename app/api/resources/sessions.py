@@ -55,7 +55,7 @@ class SessionSchema(AnswerSchema):
     principal = fields.Text(200, metadata=_PRINCIPAL)
     title = fields.Text(500, allow_none=True)
     metadata = fields.JsonObject(MAX_METADATA, allow_none=True)
-    status = fields.Choice(sessions.Status)
+    status = fields.Choice(sessions.SessionStatus)
     outcome = fields.Choice(sessions.Outcome, allow_none=True)
     summary = fields.Text(10_000, allow_none=True)
     created_at = fields.Time()
@@ -68,7 +68,7 @@ SessionPageSchema = page_schema(SessionSchema)
 class SessionArgs(FeedArgs):
     """Filters of the sessions."""
 
-    status = fields.Choice(sessions.Status)
+    status = fields.Choice(sessions.SessionStatus)
 
 
 @blp.route("", methods=["POST"])
