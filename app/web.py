@@ -14,9 +14,9 @@ from flask import Flask
 from app import counters, logs, metrics
 from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import auth, rate_limit
-from app.api.http.bulkhead import Room
-from app.api.http.responses.renderings import Renderings
-from app.api.http.routing import SegmentConverter
+from app.api.http.large_work import LargeWork
+from app.api.http.request_hooks import SegmentConverter
+from app.api.http.responses.answers import Renderings
 from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
 from app.api.resources import (
@@ -27,6 +27,7 @@ from app.api.resources import (
     health,
     jobs,
     keys,
+    log,
     search,
     sessions,
     signature_debugger,
@@ -34,16 +35,15 @@ from app.api.resources import (
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
-from app.api.resources.deliveries import deliveries, replays, stats, tenant_deliveries
-from app.api.resources.log import log, log_proofs
-from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
+from app.api.resources.deliveries import deliveries, replays, stats
+from app.api.resources.records import bundles, evidence_packs, records, share_links
 from app.console import site as console
 from app.core.health import process_report
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log.head import head_store
 from app.core.master_keys import key_registry
-from app.core.verification.checks.stamps import Trust
+from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib import forwarded
@@ -74,17 +74,14 @@ RESOURCES = (
     sessions,
     records,
     bundles,
-    exports,
     evidence_packs,
     share_links,
     shared_page,
-    log_proofs,
     log,
     findings,
     webhooks,
     signature_debugger,
     deliveries,
-    tenant_deliveries,
     replays,
     stats,
     events,
@@ -115,7 +112,7 @@ def create_gateway() -> Gateway:
     limits = Limits(
         body=Pace(web.body_seconds, web.body_rate),
         answer=Pace(web.answer_seconds, web.answer_rate),
-        late_bodies=Shares(web.body_memory, web.body_memory // 2),
+        long_bodies=Shares(web.body_memory, web.body_memory // 2),
     )
     # What granian lets into one process.
     most = CONNECTIONS // settings.web_concurrency
@@ -127,6 +124,7 @@ def create_gateway() -> Gateway:
         limits,
         caller=partial(caller, settings, here.keyring.tenant_of),
         address=partial(address, settings),
+        most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
         connections=connections,
         on_slow_reader=note_slow_reader,
@@ -232,7 +230,7 @@ def _services(settings: Settings) -> Services:
         keyring,
         verifier,
         damage,
-        Room(limits.large_at_once, limits.large_waiting),
+        LargeWork(limits.large_at_once, limits.large_waiting),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
     )

@@ -35,7 +35,7 @@ DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - interval '24
 
 @dataclass(frozen=True)
 class Request:
-    """One repeatable request; its scope is method, path and key, and the body's hash is keyed."""
+    """One repeatable request: tenant, API key, scope (method, path, key), keyed body hash."""
 
     tenant_id: UUID
     api_key_id: UUID

@@ -58,8 +58,8 @@ def run(here: Runtime) -> None:
 
 
 def _forget_packs(database: Database) -> int:
-    """Delete the remains of dead builds and replaced packs; return how many."""
-    return _in_batches(database, store.MOST_AT_ONCE, store.forget_left_over)
+    """Delete replaced packs; return how many."""
+    return _in_batches(database, store.MOST_AT_ONCE, store.forget_replaced)
 
 
 def _close_hours(database: Database, begins_at: datetime) -> int:

@@ -71,7 +71,7 @@ class Scraper:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Run one stack of two web and two worker processes; it retries within seconds."""
+    """Run a stack of its own: what others left to be tried again would be counted too."""
     folder = tmp_path_factory.mktemp("stack")
     with running(folder, RETRY_SCHEDULE="0,1,1", METRICS_TOKEN=TOKEN, **TWO_OF_EACH) as it:
         yield it

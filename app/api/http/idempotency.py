@@ -9,7 +9,7 @@ from flask import Response, request
 
 from app.api.http.access.auth import caller
 from app.api.http.requests import parsing
-from app.api.http.responses.json_responses import answer, encode
+from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
 from app.core import idempotency
 from app.database import Tx
@@ -60,12 +60,8 @@ def once(
     )
     kept = repeat.find(session, master_keys)
     if kept is not None:
-        return _again(*kept)
+        first = json.loads(kept[1])
+        return answer(first["body"], kept[0], {**first["headers"], "Idempotent-Replayed": "true"})
     made = {"body": make(), "headers": dict(headers or {})}
     repeat.keep(session, master_keys, status, encode(made))
     return answer(made["body"], status, headers)
-
-
-def _again(status: int, kept: bytes) -> Response:
-    first = json.loads(kept)
-    return answer(first["body"], status, {**first["headers"], "Idempotent-Replayed": "true"})

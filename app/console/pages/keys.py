@@ -16,7 +16,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.core.callers import Role
-from app.core.keys import keys
+from app.core.keys import keys, revocation
 from app.database import database_now
 from app.errors import Invalid
 
@@ -62,7 +62,7 @@ def show(key_id: str) -> Response:
     """Show a key, and the effects of its revocation."""
     with transaction(snapshot=True) as session:
         found = keys.find(session, caller(), ids.parse("key", key_id))
-        effects = keys.revocation_effects(session, caller(), found.id)
+        effects = revocation.effects(session, caller(), found.id)
         now = database_now(session)
     return rendering.page(
         "keys/one",
@@ -70,7 +70,7 @@ def show(key_id: str) -> Response:
         state=_state(found, now),
         own=found.id == caller().key_id,
         effects=effects,
-        most=keys.MOST_DESCENDANTS,
+        most=revocation.MOST,
         does=(f"keys revoke {key_id}", f"DELETE /v1/keys/{key_id}"),
     )
 
@@ -82,7 +82,7 @@ def revoke(key_id: str) -> Response:
     args = forms.sent().load(RevokeArgs)
 
     def end() -> dict[str, Any]:
-        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
+        revocation.revoke(session, caller(), ids.parse("key", key_id), **args)
         return {}
 
     with transaction() as session:

@@ -14,7 +14,7 @@ from app.core.audit import chain_identity
 from app.core.log import generations
 from app.core.packs import store
 from app.core.records import bundles
-from app.core.verification import daily_state, unknown_chains
+from app.core.verification import sealed_notes, unknown_chains
 from app.core.webhooks import webhook_secrets, webhook_targets
 from app.core.words import search_keys
 
@@ -63,7 +63,7 @@ SEALED_COLUMNS = (
     SealedColumn(
         "acknowledged_chains", "seal", ("chain",), unknown_chains.identity, has_tenant=False
     ),
-    SealedColumn("sealed_notes", "sealed", ("name",), daily_state.identity, has_tenant=False),
+    SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity, has_tenant=False),
     SealedColumn("tenants", "chain_seal", ("id",), chain_identity.identity),
     SealedColumn("tenants", "sealed_search_key", ("id",), search_keys.identity),
     SealedColumn("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),

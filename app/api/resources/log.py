@@ -1,0 +1,238 @@
+"""The transparency log over HTTP, for anyone: C2SP tlog-tiles, proofs, and the keys to check with.
+
+Only published state is served. Each generation has a prefix of its own (`/v1/log/1`), under which
+no tile or entry ever changes; `/v1/log` is the newest generation's.
+"""
+
+import re
+from contextlib import AbstractContextManager
+from hashlib import sha256
+from typing import Any
+
+from flask import Response, abort, request
+from marshmallow import ValidationError, validates_schema
+from marshmallow import fields as plain
+from sqlalchemy.orm import Session
+from werkzeug.wrappers import Response as AnyResponse
+
+from app import fields
+from app.api.http.access.auth import public
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.answers import answer, encode
+from app.api.http.services import services
+from app.core.anchoring import quorum
+from app.core.log import generations, proofs, reading
+from app.ledger.merkle import MAX_SIZE
+from app.models import NO_TENANT
+from app.schemas import AnswerSchema, Schema
+
+blp = Blueprint("log", __name__, description="The public transparency log, and all public keys.")
+_FOR_EVER = "public, max-age=31536000, immutable"
+_TEXT = "text/plain; charset=utf-8"
+_BYTES = "application/octet-stream"
+_STRING = {"type": "string"}
+_BINARY = {"type": "string", "format": "binary"}
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+class Hash(fields.Strict):
+    """A SHA-256 in lower-case hex, as its 32 bytes."""
+
+    json_schema: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}  # noqa: RUF012  # never changed
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bytes:
+        if not isinstance(value, str) or not _HEX.fullmatch(value):
+            raise ValidationError("Send 64 digits of hex in lower case.")
+        return bytes.fromhex(value)
+
+    def _serialize(self, value: Any, *_: Any, **__: Any) -> str:
+        return bytes(value).hex()
+
+
+def _path(**options: Any) -> fields.Items:
+    return fields.Items(Hash(), max_items=130, **options)
+
+
+def _size(**options: Any) -> fields.QueryInteger:
+    return fields.QueryInteger(0, MAX_SIZE, **options)
+
+
+class InclusionArgs(Schema):
+    """Query parameters of an inclusion proof: the leaf and the tree size."""
+
+    leaf_hash = Hash(description="The leaf's hash; or send `index`.")
+    index = _size(description="The leaf's index, from 0; or send `leaf_hash`.")
+    size = _size(description="The tree size; absent: the published size.")
+
+    @validates_schema
+    def _check_one(self, args: dict[str, Any], **_: Any) -> None:
+        if ("leaf_hash" in args) == ("index" in args):
+            raise ValidationError("Send either leaf_hash or index.", "index")
+
+
+class ConsistencyArgs(Schema):
+    """Query parameters of a consistency proof: the two tree sizes."""
+
+    since = _size(data_key="from", required=True)
+    to = _size(description="The larger tree size; absent: the published size.")
+
+
+class InclusionSchema(AnswerSchema):
+    """Inclusion proof: a leaf's index and its path to the root (RFC 9162 section 2.1.3)."""
+
+    leaf_index = fields.Count(attribute="index")
+    leaf_hash = Hash()
+    tree_size = fields.Count(attribute="size")
+    root = Hash()
+    inclusion = _path(attribute="path")
+
+
+class ConsistencySchema(AnswerSchema):
+    """Consistency proof between two tree sizes (RFC 9162 section 2.1.4)."""
+
+    since = fields.Count(data_key="from")
+    to = fields.Count()
+    consistency = _path()
+
+
+class LogProofSchema(AnswerSchema):
+    """Everything needed to verify a record's commitment offline, except the log's public key."""
+
+    leaf_index = fields.Count()
+    leaf_data = fields.Text(100_000, description="Base64.")
+    leaf_hash = Hash()
+    tree_size = fields.Count(1)
+    inclusion = _path()
+    checkpoint = fields.Text(100_000, description="The signed note (C2SP tlog-checkpoint).")
+
+
+class JwksSchema(AnswerSchema):
+    """A JSON Web Key Set (RFC 7517)."""
+
+    keys = plain.List(plain.Dict(keys=plain.String()))
+
+
+@blp.before_request
+def _refuse_other_spellings() -> None:
+    """Refuse other spellings of a generation, which would be second URLs of the same bytes."""
+    generation = (request.view_args or {}).get("generation")
+    if generation is not None and not request.path.startswith(f"/v1/log/{generation}/"):
+        abort(404)
+
+
+@blp.after_request
+def _open_to_all(response: Response) -> Response:
+    """Let pages of any origin read it: it is public, and no cookie or key changes an answer."""
+    response.headers["Access-Control-Allow-Origin"] = "*"
+    response.headers["Access-Control-Expose-Headers"] = "ETag, Retry-After"
+    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    return response
+
+
+@blp.route("/v1/log/checkpoint", methods=["GET"])
+@blp.route("/v1/log/<int:generation>/checkpoint", methods=["GET"], endpoint="old_checkpoint")
+@public
+@blp.response(200, _STRING, content_type="text/plain")
+@blp.alt_response(404, "NOT_FOUND")
+def checkpoint(generation: int | None = None) -> AnyResponse:
+    """Read the newest published checkpoint, a signed note
+
+    C2SP tlog-checkpoint, with the cosignatures that witnesses have made so far (C2SP tlog-witness):
+    more may follow while it is the newest. The first one is published within a second of the
+    worker's start.
+    """
+    with _log() as session:
+        last = proofs.published(session, generation)
+        note = quorum.cosigned(session, services().settings.witness_policy, last)
+    return _fresh(note, _TEXT)
+
+
+@blp.route("/v1/log/key", methods=["GET"])
+@blp.route("/v1/log/<int:generation>/key", methods=["GET"], endpoint="old_key")
+@public
+@blp.response(200, _STRING, content_type="text/plain")
+@blp.alt_response(404, "NOT_FOUND")
+def key(generation: int | None = None) -> AnyResponse:
+    """Read the key that verifies checkpoints, as one line `name+hash+base64`."""
+    with _log() as session:
+        found = proofs.published(session, generation).generation.verifier_key
+    return _fresh(f"{found}\n".encode(), _TEXT)
+
+
+@blp.route("/v1/log/tile/<path:tile>", methods=["GET"])
+@blp.route("/v1/log/<int:generation>/tile/<path:tile>", methods=["GET"], endpoint="old_tile")
+@public
+@blp.response(200, _BINARY, content_type=_BYTES)
+@blp.alt_response(409, "CONFLICT")
+def tile(tile: str, generation: int | None = None) -> AnyResponse:
+    """Read a tile or an entry bundle
+
+    C2SP tlog-tiles: `<L>/<N>`, `<L>/<N>.p/<W>`, and with `entries` in place of the level.
+    """
+    with _log() as session:
+        last = proofs.published(session, generation)
+        data = reading.tile(session, last, f"tile/{tile}")
+    if generation is None and last.generation.number != generations.FIRST:
+        # An earlier generation had other bytes at this path, and caches may still have those.
+        return _fresh(data, _BYTES)
+    return Response(data, content_type=_BYTES, headers={"Cache-Control": _FOR_EVER})
+
+
+@blp.route("/v1/log/proof/inclusion", methods=["GET"])
+@public
+@blp.arguments(InclusionArgs, location="query")
+@blp.response(200, InclusionSchema)
+@blp.alt_response(404, "NOT_FOUND")
+@blp.alt_response(409, "CONFLICT")
+def inclusion(args: dict[str, Any]) -> Response:
+    """Read the inclusion proof of a leaf (RFC 9162)."""
+    with _log() as session:
+        last = proofs.published(session)
+        index = args.get("index")
+        if index is None:
+            index = proofs.index_of(session, last, args["leaf_hash"])
+        found = proofs.inclusion(session, last, index, args.get("size", last.checkpoint.size))
+    return answer(InclusionSchema.of(found), headers={"Cache-Control": "no-cache"})
+
+
+@blp.route("/v1/log/proof/consistency", methods=["GET"])
+@public
+@blp.arguments(ConsistencyArgs, location="query")
+@blp.response(200, ConsistencySchema)
+@blp.alt_response(404, "NOT_FOUND")
+@blp.alt_response(409, "CONFLICT")
+def consistency(args: dict[str, Any]) -> Response:
+    """Read the consistency proof between two tree sizes (RFC 9162)."""
+    with _log() as session:
+        last = proofs.published(session)
+        to = args.get("to", last.checkpoint.size)
+        found = proofs.consistency(session, last, args["since"], to)
+    body = {"from": args["since"], "to": to, "consistency": [each.hex() for each in found]}
+    return answer(body, headers={"Cache-Control": "no-cache"})
+
+
+@blp.route("/.well-known/jwks.json", methods=["GET"])
+@public
+@blp.response(200, JwksSchema)
+def jwks() -> AnyResponse:
+    """Read all public keys that ever signed, with their dates
+
+    `purpose` is `bundle` or `log`. A key stopped signing at `retired_at`. If `revoked_at` is set,
+    its signatures count only if others had seen the signed data in the log by then;
+    `revocation_reason` says why. A log's key has its verifier key in `vkey`, and the log's own
+    prefix in `prefix`.
+    """
+    with _log() as session:
+        return _fresh(encode(reading.jwks(session)), "application/json")
+
+
+def _log() -> AbstractContextManager[Session]:
+    """Open a transaction that sees the service's own rows, and no tenant's."""
+    return services().database.transaction(NO_TENANT)
+
+
+def _fresh(body: bytes, content_type: str) -> AnyResponse:
+    """Answer a body that may change, with an ETag for revalidation."""
+    answered = Response(body, content_type=content_type, headers={"Cache-Control": "no-cache"})
+    answered.set_etag(sha256(body).hexdigest())
+    return answered.make_conditional(request)
