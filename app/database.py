@@ -13,16 +13,14 @@ from uuid import UUID
 
 import psycopg
 from psycopg.rows import RowFactory, TupleRow, tuple_row
-from sqlalchemy import PoolProxiedConnection, text
+from sqlalchemy import PoolProxiedConnection, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
 from app import metrics
 from app.errors import Unavailable
-from app.lib.database import closed_connections
-from app.lib.database.engine import pooled_engine
-from app.lib.database.pool import PatientPool, PoolUse
+from app.lib.database.pool import PatientPool, PoolUse, pooled_engine
 from app.lib.database.synced_pipeline import SyncedCursor, synced_pipeline
 from app.lib.metric_registry import Tally
 from app.queue import Bell
@@ -94,13 +92,14 @@ class Database:
     ) -> None:
         """Prepare the pool; nothing is connected until the first transaction.
 
-        `pool_size` bounds this process's connections; a caller waits at most 10 s for one, and idle
-        ones are closed (`PatientPool`).
+        `pool_size` bounds this process's connections; a caller waits at most 10 s for one.
         `prepare_threshold` is how often a statement is sent before it is prepared; None: never.
         `bell` is rung after commits; `first_wait` delays a delivery's first attempt. `on_wait` gets
         the seconds of each wait for a connection, timeouts included.
         """
-        self.engine = pooled_engine(url, pool_size, application, prepare_threshold)
+        self.engine = pooled_engine(
+            url, pool_size, application_name=application, prepare_threshold=prepare_threshold
+        )
         self._pool.on_wait = on_wait
         bell = bell or Bell(None)
         self._wakeups = WakeupBatcher(bell)
@@ -230,7 +229,8 @@ class Database:
     def close(self) -> None:
         """Send pending wakeups; close every connection, those in use when they are returned."""
         self._wakeups.close()
-        closed_connections.close_at_checkin(self.engine)
+        # Disposing closes the idle ones alone.
+        event.listen(self.engine, "checkin", lambda _, entry: entry.close())
         self.engine.dispose()
 
 

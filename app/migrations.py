@@ -50,12 +50,9 @@ def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
 
 @contextmanager
 def _connected(admin_url: str) -> Iterator[Engine]:
-    engine = create_engine(
-        admin_url,
-        poolclass=PatientPool,
-        pool_wait=_WAIT_SECONDS,
-        connect_args={"connect_timeout": 10},
-    )
+    engine = create_engine(admin_url, poolclass=PatientPool, connect_args={"connect_timeout": 10})
+    assert isinstance(engine.pool, PatientPool)  # noqa: S101  # narrows the type
+    engine.pool.patience = _WAIT_SECONDS
     try:
         yield engine
     except OperationalError as error:

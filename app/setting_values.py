@@ -4,6 +4,7 @@ import codecs
 import ipaddress
 import re
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -280,38 +281,27 @@ def mailbox(text: str) -> str:
     return text
 
 
-def whole_days(text: str) -> int:
-    """Read a number of days."""
-    return _whole(text, "number of days", 1, 3650)
+def whole(least: int, most: int, what: str = "number") -> Callable[[str], int]:
+    """Return what reads a whole number within bounds; `what` names it in an error."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise ValueError(f"use a whole {what} from {least} to {most}")
+        return int(text)
+
+    return read
 
 
-def count(text: str) -> int:
-    """Read a small whole number."""
-    return _whole(text, "number", 1, 500)
-
-
-def connections(text: str) -> int:
-    """Read a number of database connections, enough for both web and worker."""
-    return _whole(text, "number", 2, 10_000)
-
-
-def rate(text: str) -> float:
-    """Read a number of bytes a second."""
-    return float(_whole(text, "number of bytes a second", 1, 10**9))
+count = whole(1, 500)
+rate = whole(1, 10**9, "number of bytes a second")
 
 
 def mebibytes(text: str) -> int:
     """Read a size in MiB; return it in bytes."""
-    return _whole(text, "number of MiB", 1, 65536) * MIB
+    return whole(1, 65536, "number of MiB")(text) * MIB
 
 
-def _whole(text: str, what: str, least: int, most: int) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise ValueError(f"use a whole {what} from {least} to {most}")
-    return int(text)
-
-
-def most(text: str) -> int:
+def limit(text: str) -> int:
     """Read a limit; 0 means that there is none."""
     if not text.isdecimal() or int(text) > 10**12:
         raise ValueError("use a whole number up to 1000000000000, or 0 for no limit")

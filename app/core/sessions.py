@@ -24,7 +24,7 @@ PRINCIPAL: dict[str, Any] = {
 }
 
 
-class Status(enum.StrEnum):
+class SessionStatus(enum.StrEnum):
     """Statuses of a session."""
 
     OPEN = "open"
@@ -47,7 +47,7 @@ class SessionSchema(AnswerSchema):
     principal = fields.Text(200, metadata=PRINCIPAL)
     title = fields.Text(500, allow_none=True)
     metadata = fields.JsonObject(MAX_METADATA, stored_in="metadata_json", allow_none=True)
-    status = fields.Choice(Status)
+    status = fields.Choice(SessionStatus)
     outcome = fields.Choice(Outcome, allow_none=True)
     summary = fields.Text(10_000, allow_none=True)
     created_at = fields.Time()
@@ -107,7 +107,7 @@ def create(
         principal=principal,
         title=title,
         metadata_json=fields.json_text(metadata),
-        status=Status.OPEN,
+        status=SessionStatus.OPEN,
         created_at=now,
     )
     session.add(opened)
@@ -147,10 +147,10 @@ def complete(
         .where(
             *feeds.visible(AgentSession, caller),
             AgentSession.id == session_id,
-            AgentSession.status == Status.OPEN,
+            AgentSession.status == SessionStatus.OPEN,
         )
         .values(
-            status=Status.COMPLETED,
+            status=SessionStatus.COMPLETED,
             outcome=outcome,
             summary=summary,
             completed_at=func.clock_timestamp(),

@@ -1,23 +1,18 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
 
-`base`; `tenants`, `agents`, `keys/`, `idempotency_keys`; `records`, `sharing`, `evidence_packs`,
-`findings`; `webhooks`, `deliveries`, `delivery_hours`; `jobs`, `digests`, `counters`; `proofs/`.
+`base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `findings`; `webhooks`,
+`deliveries`, `delivery_hours`; `jobs`, `digests`; `proofs/`.
 """
 
 from app.models.agents import Agent, AgentSession, FormerAgentName
 from app.models.base import Base
-from app.models.counters import CounterValue
 from app.models.deliveries import Delivery, DeliveryAttempt, Event
 from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
 from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
 from app.models.findings import Finding, FindingWords
-from app.models.idempotency_keys import IdempotencyKey
-from app.models.jobs import NO_TENANT, Job
-from app.models.keys.api_keys import ApiKey
-from app.models.keys.console_sessions import ConsoleSession
-from app.models.keys.master_keys import MasterKey
-from app.models.keys.signing_keys import SigningKey
+from app.models.jobs import NO_TENANT, CounterValue, Job
+from app.models.keys import ApiKey, ConsoleSession, IdempotencyKey, MasterKey, SigningKey
 from app.models.proofs.anchors import (
     AnchoringTrouble,
     AuditAnchor,

@@ -1,8 +1,9 @@
-"""Durable jobs: every side effect that is not a delivery."""
+"""The service's own: durable jobs, every side effect that is not a delivery; and its counters."""
 
 from datetime import datetime
 from uuid import UUID
 
+from sqlalchemy import Double
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Count, CreatedAt, Id, Json, TenantId
@@ -36,3 +37,18 @@ class Job(Base):
     error: Mapped[str | None]
     created_at: Mapped[CreatedAt]
     finished_at: Mapped[datetime | None]
+
+
+class CounterValue(Base):
+    """One figure: the sum of what all processes have added, ended ones too.
+
+    The rows belong to the service itself (`NO_TENANT`), so no tenant's transaction sees one.
+    `labels` holds the labels' values, in the order of their names in `app/metrics.py`.
+    """
+
+    __tablename__ = "counters"
+
+    tenant_id: Mapped[TenantId]
+    name: Mapped[str] = mapped_column(primary_key=True)
+    labels: Mapped[Json] = mapped_column(primary_key=True)
+    value: Mapped[float] = mapped_column(Double)

@@ -46,7 +46,7 @@ SessionPageSchema = page_schema(SessionSchema)
 class SessionArgs(FeedArgs):
     """Filters of the sessions."""
 
-    status = fields.Choice(sessions.Status)
+    status = fields.Choice(sessions.SessionStatus)
 
 
 @blp.route("", methods=["POST"])

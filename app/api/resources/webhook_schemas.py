@@ -12,7 +12,7 @@ from app.api.http.paging import page_schema
 from app.core.delivery import accounting, request_headers
 from app.core.delivery.event_types import EventType
 from app.core.delivery.lanes.lane_health import REFUSED_DELIVERIES, REFUSED_FOR
-from app.core.webhooks.webhook_changes import Status
+from app.core.webhooks.webhook_changes import WebhookStatus
 from app.core.webhooks.webhook_targets import HIDDEN
 from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, LARGEST_MAX_IN_FLIGHT, State
 from app.lib.outbound.addresses import MAX_URL_LENGTH
@@ -131,7 +131,7 @@ class WebhookChangeSchema(Schema):
     event_types = _event_types()
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
     max_in_flight = fields.Integer(1, LARGEST_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
-    status = fields.Choice(Status)
+    status = fields.Choice(WebhookStatus)
     held = fields.Boolean(metadata=_HELD)
 
 
@@ -201,7 +201,7 @@ class WebhookSchema(AnswerSchema):
     event_types = _event_types()
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
     max_in_flight = fields.Integer(1, LARGEST_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
-    status = fields.Choice(Status)
+    status = fields.Choice(WebhookStatus)
     disabled_reason = fields.Text(
         20,
         allow_none=True,

@@ -2,5 +2,5 @@
 
 `webhooks` has the operations, `webhook_changes` the consequences of a change, `webhook_secrets` the
 secrets, `webhook_targets` URL and headers, `signature_check` the signature debugger.
-`receiver_check` sends a receiver valid and invalid requests, `receiver_grades` grades its answers.
+`receiver_check` sends a receiver valid and invalid requests, and grades its answers.
 """

@@ -16,10 +16,8 @@ from app.core.delivery.lanes import lane_slots, lanes
 from app.database import cursor
 from app.models import Webhook
 
-_DISABLED_BY_REQUEST = "requested"
 
-
-class Status(enum.StrEnum):
+class WebhookStatus(enum.StrEnum):
     """Statuses of a webhook; only an enabled one gets deliveries."""
 
     ENABLED = "enabled"
@@ -38,11 +36,11 @@ def apply(
     `headers` are the names of its headers.
     """
     if "status" in changed:
-        webhook.disabled_reason = None if webhook.status == Status.ENABLED else _DISABLED_BY_REQUEST
+        webhook.disabled_reason = None if webhook.status == WebhookStatus.ENABLED else "requested"
     session.flush()
     if "max_in_flight" in changed:
         lane_slots.provide(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
-    enabled = "status" in changed and webhook.status == Status.ENABLED
+    enabled = "status" in changed and webhook.status == WebhookStatus.ENABLED
     if enabled:
         cancelling.cancel_all(session, caller.tenant_id, webhook.id)
     other_receiver = not {"url", "headers"}.isdisjoint(changed)
@@ -52,14 +50,9 @@ def apply(
     if fields:
         named = {"headers": sorted(headers)} if "headers" in fields else {}
         audit(session, caller, webhook, "update", {"changed": fields, **named})
-    if "status" in changed:
-        _switch(session, caller, webhook)
-
-
-def _switch(session: Session, caller: Caller, webhook: Webhook) -> None:
-    if webhook.status == Status.ENABLED:
+    if enabled:
         audit(session, caller, webhook, "enable", {})
-    else:
+    elif "status" in changed:
         cancelled = cancelling.cancel(session, caller.tenant_id, webhook.id)
         audit(session, caller, webhook, "disable", {"cancelled_deliveries": cancelled})
 

@@ -20,7 +20,7 @@ from app.core.callers import Caller, Role
 from app.core.delivery import cancelling
 from app.core.delivery.lanes import lane_health, lane_slots, lanes
 from app.core.webhooks import webhook_changes, webhook_secrets, webhook_targets
-from app.core.webhooks.webhook_changes import Status
+from app.core.webhooks.webhook_changes import WebhookStatus
 from app.core.webhooks.webhook_secrets import Secret
 from app.core.webhooks.webhook_targets import HIDDEN, Target
 from app.database import database_now
@@ -86,7 +86,7 @@ def create(
     webhook = Webhook(
         tenant_id=caller.tenant_id,
         id=webhook_id,
-        status=Status.ENABLED.value,
+        status=WebhookStatus.ENABLED.value,
         sealed_secrets=sealed,
         **webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook_id, target),
         **(fields | wanted),
@@ -149,7 +149,7 @@ def lock(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> Webhook:
 
 def require_enabled(webhook: Webhook) -> None:
     """Raise `WebhookDisabled` unless the webhook may be sent to."""
-    if webhook.status != Status.ENABLED:
+    if webhook.status != WebhookStatus.ENABLED:
         raise WebhookDisabled(
             "This webhook is disabled and is sent nothing. "
             'Enable it first: PATCH it with {"status": "enabled"}.'
@@ -321,7 +321,7 @@ def _health(watched: Watched) -> dict[str, Any]:
         State.FAILING: lane.failing_since is not None,
         State.PAUSED: paused,
         State.HELD: lane.held_since is not None,
-        State.DISABLED: watched.webhook.status != Status.ENABLED,
+        State.DISABLED: watched.webhook.status != WebhookStatus.ENABLED,
     }
     return {
         "state": [state for state in State if applies[state]][-1].value,

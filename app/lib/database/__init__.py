@@ -1,1 +1,1 @@
-"""Around the driver: an `engine`, its `pool`, `closed_connections`, a `synced_pipeline`."""
+"""Around the driver: an engine with its `pool`, and a `synced_pipeline`."""

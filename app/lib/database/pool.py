@@ -1,29 +1,35 @@
-"""A connection pool that closes idle connections and waits while the server has none left.
-
-SQLAlchemy's own keeps every connection that it ever opened, and fails at once when the server
-refuses one.
-"""
+"""The engine of a process, its pool of connections, and connections that notice a dead server."""
 
 import logging
 import random
-import threading
+import select
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import structlog
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolProxiedConnection
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 
 _log = structlog.get_logger(__name__)
 # Where SQLAlchemy logs each use of a connection, by the pool's module.
 logging.getLogger(__name__).setLevel(logging.WARNING)
 
-_FIRST_BACKOFF_SECONDS = 0.05
-_LONGEST_BACKOFF_SECONDS = 1.0
+# By default TCP says after two hours that a host is gone; these say so within half a minute.
+_NOTICE_A_DEAD_SERVER = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+# A caller who waits looks again whether there is room: a connection that could not be made
+# leaves room, and wakes nobody.
+_LOOK_AGAIN_SECONDS = 0.5
+_BACKOFF_SECONDS = (0.05, 0.2)
 _NONE_LEFT = psycopg.errors.TooManyConnections.sqlstate
 # libpq gives no SQLSTATE for a connection that fails, only the text: PostgreSQL's four, for a role,
 # a database, all and the reserved ones, and PgBouncer's.
@@ -33,6 +39,7 @@ _NONE_LEFT_TEXTS = (
     "remaining connection slots",
     "no more connections allowed",
 )
+_NEW = "record_service.new"
 
 
 def none_left(error: psycopg.Error) -> bool:
@@ -49,169 +56,95 @@ class PoolUse:
     most_in_use: int
 
 
-class PatientPool(Pool):
-    """At most `pool_size` connections, last in, first out; shared by a process's threads.
+class PatientPool(QueuePool):
+    """SQLAlchemy's pool, last in, first out, that also waits while the server has none left.
 
-    A caller waits at most `pool_wait` seconds for one, also while the server refuses it, and then
-    gets SQLAlchemy's `TimeoutError` or the refusal. One that lay idle for `pool_idle` seconds is
-    closed when another comes back. `on_wait` gets the seconds of each wait, also of one in vain.
+    A caller waits at most `patience` seconds, and then gets SQLAlchemy's `TimeoutError` or the
+    server's refusal; any other failure to connect is told at once. `on_wait` gets the seconds of
+    each wait for a connection, also of one in vain.
     """
 
+    patience = 10.0
     on_wait: Callable[[float], None] | None = None
-
-    def __init__(
-        self,
-        creator: Any,
-        pool_size: int = 10,
-        pool_wait: float = 10.0,
-        pool_idle: float = 30.0,
-        **options: Any,
-    ) -> None:
-        """Connect nothing yet; `creator` and `options` are those of SQLAlchemy's `Pool`."""
-        super().__init__(creator, **options)
-        self._options = options
-        self._size = pool_size
-        self._wait = pool_wait
-        self._idle_seconds = pool_idle
-        # Reentrant: the garbage collector may return a connection at any moment.
-        self._changed = threading.Condition(threading.RLock())
-        self._idle: deque[tuple[ConnectionPoolEntry, float]] = deque()
-        self._open = self._most = 0
-        self._caller = threading.local()
-        self._backoff = 0.0
-        self._refused_at = self._refused_until = 0.0
-        # The server's last refusal, until it gives a connection again.
-        self._refusal: str | None = None
+    _most = 0
+    _is_refused = False
 
     def connect(self) -> PoolProxiedConnection:
-        """Return a connection; the deadline is that of all attempts together."""
-        self._caller.until = time.monotonic() + self._wait
-        while True:
-            self._caller.asked = time.monotonic()
-            try:
-                return super().connect()
-            except PoolTimeout:
-                if self._refusal is None:
-                    raise
-                raise psycopg.errors.TooManyConnections(self._refusal) from None
-            except psycopg.OperationalError as error:
-                if not none_left(error):
-                    raise
-                self._back_off(str(error))
+        """Return a connection; the patience is that of all attempts together."""
+        began = time.monotonic()
+        waits = self._pool.empty() and self._overflow >= self._max_overflow
+        try:
+            while True:
+                try:
+                    connection = super().connect()
+                except PoolTimeout:
+                    if time.monotonic() - began >= self.patience:
+                        raise
+                except psycopg.OperationalError as error:
+                    if not none_left(error) or time.monotonic() - began >= self.patience:
+                        raise
+                    if not self._is_refused:
+                        _log.warning(
+                            "connections_refused", open=self.checkedout(), wanted=self.size()
+                        )
+                    self._is_refused = waits = True
+                    time.sleep(random.uniform(*_BACKOFF_SECONDS))  # noqa: S311  # spreads processes
+                else:
+                    self._is_refused = False
+                    self._most = max(self._most, self.checkedout())
+                    return connection
+        finally:
+            if waits and self.on_wait is not None:
+                self.on_wait(time.monotonic() - began)
 
     def recreate(self) -> "PatientPool":
         """Return an empty pool made like this one."""
-        again = PatientPool(
-            self._creator,
-            self._size,
-            self._wait,
-            self._idle_seconds,
-            **{**self._options, "_dispatch": self.dispatch, "dialect": self._dialect},
-        )
-        again.on_wait = self.on_wait
+        again = super().recreate()
+        assert isinstance(again, PatientPool)  # noqa: S101  # narrows the type
+        again.patience, again.on_wait = self.patience, self.on_wait
         return again
-
-    def dispose(self) -> None:
-        """Close what is idle."""
-        self._close_idle(float("inf"))
-
-    def status(self) -> str:
-        """Return how many connections are open and how many of them idle."""
-        return f"{self._open} of {self._size} connections open, {len(self._idle)} idle"
 
     def use(self) -> PoolUse:
         """Return its use since the last call of this, or since it was made."""
-        with self._changed:
-            now = self._open - len(self._idle)
-            most, self._most = max(self._most, now), now
-        return PoolUse(self._size, most)
+        now = self.checkedout()
+        most, self._most = max(self._most, now), now
+        return PoolUse(self.size(), most)
 
-    def _do_get(self) -> ConnectionPoolEntry:
-        return self._idle_or_room() or self._made()
 
-    def _idle_or_room(self) -> ConnectionPoolEntry | None:
-        """Take an idle connection, or room for another (None); wait for either."""
-        since: float | None = None
-        try:
-            with self._changed:
-                while not self._idle and not self._has_room():
-                    since = since or time.monotonic()
-                    self._changed.wait(self._patience())
-                taken = self._idle.pop()[0] if self._idle else None
-                self._open += taken is None
-                self._most = max(self._most, self._open - len(self._idle))
-            return taken
-        finally:
-            if since is not None and self.on_wait is not None:
-                self.on_wait(time.monotonic() - since)
+def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
+    """Return an engine with a `PatientPool`; nothing is connected yet. `options` are libpq's.
 
-    def _has_room(self) -> bool:
-        now = time.monotonic()
-        if self._open >= self._size or now < self._refused_until:
-            return False
-        # After a refusal one thread at a time tries again.
-        self._refused_until = now + self._backoff
-        self._caller.asked = now
-        return True
+    An idle connection that is readable when it is taken out was closed by the server, so all are
+    replaced: this costs microseconds, SQLAlchemy's pre-ping a round trip.
+    """
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        isolation_level="AUTOCOMMIT",
+        poolclass=PatientPool,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=_LOOK_AGAIN_SECONDS,
+        pool_use_lifo=True,
+        pool_recycle=1800,
+        connect_args={"connect_timeout": 5, **_NOTICE_A_DEAD_SERVER, **options},
+    )
+    event.listen(engine, "connect", _note_new)
+    event.listen(engine, "checkout", _refuse_closed)
+    return engine
 
-    def _patience(self) -> float:
-        """Return how long to wait now, in seconds. Raises `PoolTimeout` at the deadline."""
-        now = time.monotonic()
-        left: float = self._caller.until - now
-        if left <= 0:
-            raise PoolTimeout(f"no connection within {self._wait} s: {self.status()}")
-        # One that comes back is taken sooner; until then the server is left alone.
-        return min(left, self._refused_until - now) if self._open < self._size else left
 
-    def _made(self) -> ConnectionPoolEntry:
-        try:
-            made = self._create_connection()
-        except BaseException:
-            self._forget()
-            raise
-        with self._changed:
-            self._backoff = self._refused_until = 0.0
-            self._refusal = None
-            self._changed.notify_all()
-        return made
+def _note_new(_connection: object, entry: ConnectionPoolEntry) -> None:
+    # It is not looked at: the pool replaces only twice, then raises another error.
+    entry.info[_NEW] = True
 
-    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
-        if record.dbapi_connection is None:
-            self._forget()
-            return
-        now = time.monotonic()
-        with self._changed:
-            self._idle.append((record, now))
-            self._changed.notify()
-        self._close_idle(now - self._idle_seconds)
 
-    def _close_idle(self, since: float) -> None:
-        """Close what has been idle since this moment or longer."""
-        while True:
-            with self._changed:
-                if not self._idle or self._idle[0][1] > since:
-                    return
-                record, _ = self._idle.popleft()
-            record.close()
-            self._forget()
-
-    def _forget(self) -> None:
-        """Make room for another connection."""
-        with self._changed:
-            self._open -= 1
-            self._changed.notify()
-
-    def _back_off(self, refusal: str) -> None:
-        """Leave the server alone for a moment, longer each time."""
-        with self._changed:
-            # Several threads that asked at the same time are refused once.
-            if self._caller.asked < self._refused_at:
-                return
-            if not self._backoff:
-                _log.warning("connections_refused", open=self._open, wanted=self._size)
-            longer = max(2 * self._backoff, _FIRST_BACKOFF_SECONDS)
-            self._backoff = min(longer, _LONGEST_BACKOFF_SECONDS)
-            self._refusal = refusal
-            self._refused_at = time.monotonic()
-            pause = self._backoff * random.uniform(0.5, 1.0)  # noqa: S311  # spreads processes
-            self._refused_until = self._refused_at + pause
+def _refuse_closed(
+    connection: "psycopg.Connection[object]", entry: ConnectionPoolEntry, _proxy: object
+) -> None:
+    if entry.info.pop(_NEW, False):
+        return
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        raise InvalidatePoolError

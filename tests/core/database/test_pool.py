@@ -50,7 +50,7 @@ def test_a_wait_for_a_connection_is_measured(small: Database, waits: list[float]
             held.enter_context(small.across_tenants())
         waiter = threading.Thread(target=lambda: asked.append(small.ask("SELECT 1", ())))
         waiter.start()
-        until(lambda: small._pool._changed._waiters)  # type: ignore[attr-defined]
+        until(lambda: small._pool._pool.not_empty._waiters)  # type: ignore[attr-defined]
         assert waits == asked == []
     waiter.join(LONG_ENOUGH)
     assert asked == [(1,)]

@@ -1,0 +1,96 @@
+"""Keys of every kind, and what API keys open: console sessions, repeated requests."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import SmallInteger
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, CreatedAt, Id, TenantId
+
+
+class ApiKey(Base):
+    """A key, known only by the SHA-256 of its text.
+
+    Those of a suspended tenant have `suspended_at`, and `revoked_at` until it is resumed.
+    `last_used_at` is a whole minute.
+    """
+
+    __tablename__ = "api_keys"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    name: Mapped[str]
+    role: Mapped[str]
+    pin_agent_id: Mapped[UUID | None]
+    pin_principal: Mapped[str | None]
+    digest: Mapped[bytes]
+    created_at: Mapped[CreatedAt]
+    created_by: Mapped[UUID | None]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    suspended_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+
+
+class ConsoleSession(Base):
+    """A browser that signed in with a key, known only by the SHA-256 of its token.
+
+    `last_used_at` is right to the minute.
+    """
+
+    __tablename__ = "console_sessions"
+
+    tenant_id: Mapped[TenantId]
+    digest: Mapped[bytes] = mapped_column(primary_key=True)
+    api_key_id: Mapped[UUID]
+    created_at: Mapped[CreatedAt]
+    last_used_at: Mapped[datetime]
+
+
+class IdempotencyKey(Base):
+    """One Idempotency-Key of one API key, method and path, with the sealed answer."""
+
+    __tablename__ = "idempotency_keys"
+
+    tenant_id: Mapped[TenantId]
+    api_key_id: Mapped[UUID] = mapped_column(primary_key=True)
+    scope: Mapped[bytes] = mapped_column(primary_key=True)
+    body_sha256: Mapped[bytes]
+    status: Mapped[int] = mapped_column(SmallInteger)
+    sealed_answer: Mapped[bytes]
+    created_at: Mapped[CreatedAt]
+
+
+class SigningKey(Base):
+    """One key pair; the private half is sealed, and a retired one still verifies.
+
+    Of a revoked one nothing counts that others had not seen in the log by `revoked_at`.
+    """
+
+    __tablename__ = "signing_keys"
+
+    key_id: Mapped[str] = mapped_column(primary_key=True)
+    purpose: Mapped[str]
+    public_key: Mapped[bytes]
+    sealed_private_key: Mapped[bytes]
+    created_at: Mapped[CreatedAt]
+    retired_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    revocation_reason: Mapped[str | None]
+
+
+class MasterKey(Base):
+    """A key that was in front of some process's MASTER_KEYS, or that something was found under.
+
+    The key itself is never here. `in_front_at` is when a process last recorded that it seals under
+    it (none: something was found), `emptied_at` when nothing was found under it: from then on it is
+    not missed.
+    """
+
+    __tablename__ = "master_keys"
+
+    key_id: Mapped[str] = mapped_column(primary_key=True)
+    seen_at: Mapped[CreatedAt]
+    in_front_at: Mapped[datetime | None]
+    emptied_at: Mapped[datetime | None]

@@ -1,1 +1,0 @@
-"""Keys: `api_keys`, `console_sessions`, `signing_keys`, `master_keys`."""
