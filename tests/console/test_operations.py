@@ -11,9 +11,7 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.api.http.services import EXTENSION
-from app.api.resources import health
 from app.clock import rfc3339
-from app.console.pages import overview
 from app.core.audit import view
 from app.core.delivery import accounting
 from app.core.digests import message
@@ -53,10 +51,6 @@ def enqueue(database: Database, tenant: FreshTenant, *, fail: bool) -> str:
             assert claimed is not None
             assert steps.fail(session, claimed, "<script>alert(1)</script>", for_good=True)
     return ids.text("job", job.id)
-
-
-def test_the_overview_has_words_for_each_part_that_readyz_may_miss() -> None:
-    assert set(overview._PARTS) == set(health._NEEDED)
 
 
 @pytest.mark.usefixtures("forgotten")

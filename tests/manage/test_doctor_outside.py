@@ -11,13 +11,13 @@ import pytest
 
 from app import ids
 from app.core.callers import Caller, Role
+from app.core.health.parts import State
 from app.core.webhooks import webhooks
 from app.database import Database
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.lib.mail.smtp_url import MailServer
-from app.manage.doctor import report
-from app.manage.doctor.findings import Level
+from app.manage.doctor import command
 from dev.tsa import TimestampAuthority
 from tests.support.database.doctoring import Installation
 from tests.support.evidence.witnesses import Witness
@@ -54,9 +54,9 @@ def test_an_authority_that_stamps_is_well(
 ) -> None:
     trusting(here, authority.url, authority.ca_file)
     (one,) = here.found("timestamps")["timestamps"]
-    assert one.level is Level.OK
-    assert "stamped random bytes" in one.sentence
-    assert "a-secret" not in one.sentence
+    assert one.state is State.OK
+    assert "stamped random bytes" in one.text
+    assert "a-secret" not in one.text
 
 
 def test_an_authority_that_asks_for_a_login_is_told_and_the_login_is_not(
@@ -77,8 +77,8 @@ def test_an_authority_that_asks_for_a_login_is_told_and_the_login_is_not(
         assert "a-secret" not in said
         here.change(tsa_authorization=login)
         (one,) = here.found("timestamps")["timestamps"]
-    assert one.level is Level.OK
-    assert "a-secret" not in one.sentence
+    assert one.state is State.OK
+    assert "a-secret" not in one.text
 
 
 def test_an_authority_under_another_root_is_told(
@@ -114,7 +114,7 @@ def policy(*witnesses: tuple[Witness, str], quorum: int = 1) -> Policy:
 def test_a_witness_that_answers_is_well_whatever_it_answers(here: Installation) -> None:
     with Receiver(http_answer(400)) as server:
         here.change(witness_policy=policy((Witness("one.test/w"), server.url("/prefix"))))
-        assert here.levels("witnesses") == {Level.OK}
+        assert here.states("witnesses") == {State.OK}
         (asked,) = server.requests
         assert (asked.path, asked.body) == ("/prefix/add-checkpoint", b"")
 
@@ -143,8 +143,8 @@ def test_what_is_not_anchored_and_an_alarm_are_told(here: Installation) -> None:
         " ('timestamps', clock_timestamp(), 'It is away.', false),"
         " ('witness one', clock_timestamp(), 'It cosigned another log.', true)"
     )
-    assert "It is away." in here.warned("witnesses")
-    assert "ALARM: witness one" in here.failing("witnesses")
+    assert "It is away." in here.warned("anchoring")
+    assert "ALARM: witness one" in here.failing("anchoring")
 
 
 def mail_server(port: int, password: str = "right") -> MailServer:
@@ -162,7 +162,7 @@ def test_a_mail_server_that_takes_the_sender_is_well_and_gets_no_mail(
 ) -> None:
     with serving(starttls=tls.server("localhost"), password="right") as postbox:
         here.change(smtp_url=mail_server(postbox.port), mail_from="records@example.com")
-        assert here.levels("mail") == {Level.OK}
+        assert here.states("mail") == {State.OK}
         assert postbox.signed_in == ["user"]
         assert postbox.mails == []
 
@@ -192,12 +192,12 @@ def test_a_mail_server_out_of_reach_is_told(here: Installation, closed_port: int
 @pytest.mark.parametrize(
     ("refusal", "level", "said"),
     [
-        ("server", Level.FAILED, "1 digests wait: The mail server refused it (550). → have the"),
-        ("recipient", Level.WARNING, "refuses the recipients of 1 digests → have those tenants"),
+        ("server", State.FAILED, "1 digests wait: The mail server refused it (550). → have the"),
+        ("recipient", State.WARNING, "refuses the recipients of 1 digests → have those tenants"),
     ],
 )
 def test_digests_that_the_mail_server_refuses_for_good_are_told(
-    here: Installation, tenant_id: UUID, refusal: str, level: Level, said: str
+    here: Installation, tenant_id: UUID, refusal: str, level: State, said: str
 ) -> None:
     here.run(
         "INSERT INTO digests (tenant_id, id, series, refusal, error, said) VALUES"
@@ -224,7 +224,7 @@ def add_webhook(here: Installation, database_here: Database, tenant_id: UUID) ->
 
 def test_without_a_webhook_the_way_out_is_not_checked(here: Installation) -> None:
     (one,) = here.found("webhooks")["webhooks"]
-    assert one.level is Level.NOT_CHECKED
+    assert one.state is State.NOT_CHECKED
 
 
 def test_receivers_are_connected_to_by_tls_and_sent_nothing(
@@ -237,7 +237,7 @@ def test_receivers_are_connected_to_by_tls_and_sent_nothing(
         for path in ("/one?token=a-secret", "/two"):
             add_webhook(server.url(path))
         (one,) = here.found("webhooks")["webhooks"]
-        assert one.sentence == "1 of 1 receivers are reached"
+        assert one.text == "1 of 1 receivers are reached"
         assert (server.connections, server.requests) == (1, [])
 
 
@@ -253,9 +253,9 @@ def test_with_everything_set_all_is_checked_and_well(
             webhook_allowed_networks=LOOPBACK,
         )
         add_webhook(server.url())
-        results = healthy.found()
-    assert {each.level for found in results.values() for each in found} == {Level.OK}
-    assert report.exit_status(results) == 0
+        parts = [each for found in healthy.found().values() for each in found]
+    assert {each.state for each in parts} == {State.OK}
+    assert command.exit_status(parts) == 0
 
 
 def test_one_receiver_that_is_away_is_its_owner_s(

@@ -104,25 +104,7 @@ def show(job_id: str) -> Response:
     )
 
 
-@blp.post("/<job_id>/cancel")
-@signed_in(Role.WRITE, whole_tenant=True)
-def cancel(job_id: str) -> Response:
-    """Cancel a replay; deliveries not sent yet stay unsent."""
-    return move(job_changes.cancel, job_id, "The replay was stopped: nothing more is sent.")
-
-
-@blp.post("/<job_id>/resume")
-@signed_in(Role.WRITE, whole_tenant=True)
-def resume(job_id: str) -> Response:
-    """Resume a cancelled replay."""
-    return move(job_changes.resume, job_id, "The replay goes on where it stopped.")
-
-
-@blp.post("/<job_id>/retry")
-@signed_in(Role.WRITE, whole_tenant=True)
-def retry(job_id: str) -> Response:
-    """Retry a dead replay."""
-    return move(job_changes.retry, job_id, "The replay goes on where it stopped.")
+blp.post("/<job_id>/<verb>")(move)
 
 
 def _preview(typed: Input) -> Response:

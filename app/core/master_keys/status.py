@@ -17,7 +17,7 @@ from app.lib.crypto.sealing import KEY_NAMED_IN, MasterKeys, key_of
 
 
 @dataclass(frozen=True)
-class Status:
+class KeyStatus:
     """The number of seals in each column, by key id (None: bytes that are no seal).
 
     `in_front` has the keys, besides the newest, that were recently active in a process, and when.
@@ -66,7 +66,7 @@ class Status:
             yield f"  {count:>9}  {place}"
 
 
-def read(database: Database, master_keys: MasterKeys) -> Status:
+def read(database: Database, master_keys: MasterKeys) -> KeyStatus:
     """Count all seals by key, and record the keys without seals.
 
     Reads the beginning of each seal, so it costs as much as reading each row.
@@ -75,22 +75,18 @@ def read(database: Database, master_keys: MasterKeys) -> Status:
     with database.across_tenants() as session:
         began = database_now(session)
     for place in (*OF_THE_SERVICE, *OF_A_TENANT):
+        # The distinct beginnings of a column's seals: these name the key (see `key_of`).
+        query = (
+            f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*)"
+            f" FROM {place.table} WHERE {place.column} IS NOT NULL GROUP BY begins"
+        )
         with database.across_tenants() as session:
-            for begins, count in count_seals(session, place):
+            for begins, count in cursor(session).execute(query.encode()):
                 seals.setdefault(key_of(begins), Counter())[place] += count
     with database.across_tenants() as session:
         key_registry.settle(session, master_keys, {key for key in seals if key}, began=began)
         in_front = dict(key_registry.in_front(session, besides=master_keys.ids[0], since=began))
-        return Status(master_keys, seals, in_front, _run(session))
-
-
-def count_seals(session: Session, place: SealedColumn) -> list[tuple[bytes, int]]:
-    """Return the distinct beginnings of a column's seals (see `key_of`), with counts."""
-    query = (
-        f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*) FROM {place.table}"
-        f" WHERE {place.column} IS NOT NULL GROUP BY begins"
-    )
-    return cursor(session).execute(query.encode()).fetchall()
+        return KeyStatus(master_keys, seals, in_front, _run(session))
 
 
 def _run(session: Session) -> str:

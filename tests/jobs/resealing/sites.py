@@ -14,7 +14,7 @@ from app.core.jobs import job_rows
 from app.core.master_keys import resealing
 from app.core.master_keys import status as master_key_status
 from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE
-from app.core.master_keys.status import Status
+from app.core.master_keys.status import KeyStatus
 from app.database import Database
 from app.lib.crypto.sealing import MasterKeys
 from app.models import NO_TENANT, Job
@@ -80,7 +80,7 @@ class Site:
         with self.worker(*keys) as worker:
             return work(worker, job_id)
 
-    def status(self, *keys: str) -> Status:
+    def status(self, *keys: str) -> KeyStatus:
         """Look through everything."""
         with self.database() as database:
             return master_key_status.read(database, MasterKeys.parse(",".join(keys)))

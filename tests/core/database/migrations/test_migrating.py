@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 
 from app import clock, migrations
 from app.core import partitions, tenants
-from app.core.health import schema
+from app.core.health import database_state
 from app.core.keys import keyring
 from app.database import Database
 from app.settings import Settings
@@ -60,7 +60,7 @@ def test_a_change_of_a_table_waits_two_seconds_at_most_for_its_lock() -> None:
 
 def test_the_revisions_that_this_release_goes_beyond_are_those_before_its_head() -> None:
     every = {script.revision for script in SCRIPTS.walk_revisions()}
-    assert schema.superseded() == every - {SCRIPTS.get_current_head()}
+    assert database_state.superseded() == every - {SCRIPTS.get_current_head()}
 
 
 def test_an_unreachable_database_is_said_in_one_line() -> None:
