@@ -70,7 +70,7 @@ def test_a_migration_upgrades_while_the_release_before_goes_on_writing(
                 another.execute(writing)
         said = upgraded.result(timeout=LONG_ENOUGH)
     assert f"went from revision {SCRIPTS.get_current_head()} to next" in said
-    assert schema.is_current(fresh_database)
+    assert database_state.is_current(fresh_database)
     after, _ = tenants.create(fresh_database, MASTER_KEYS, "after")
     with fresh_database.transaction(after) as session:
         session.execute(text("INSERT INTO notes VALUES (:id)"), {"id": after})
