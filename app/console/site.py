@@ -15,11 +15,9 @@ from app.console.frame.access import signed_in
 from app.console.pages import (
     audit,
     deliveries,
-    delivery,
     findings,
     jobs,
     keys,
-    mail,
     overview,
     receivers,
     records,
@@ -35,7 +33,6 @@ PAGES = (
     sign_in,
     overview,
     deliveries,
-    delivery,
     replays,
     webhooks,
     receivers,
@@ -45,7 +42,6 @@ PAGES = (
     keys,
     jobs,
     settings,
-    mail,
     search,
     assets,
 )

@@ -188,28 +188,3 @@ def test_each_form_of_keys_records_and_settings_is_done_once(
     page.get_by_label("API key").fill(tenant.root_key)
     press(page, "Sign in", send_now)
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-
-
-def test_a_form_that_another_was_quicker_than_says_why_it_comes_too_late(
-    page: Page, api: ApiOf, worker: Worker
-) -> None:
-    webhook = make_webhook(api(), description="Incident room")
-    make_findings(api(), 1)
-    worker.send(webhook, 500)
-    page.goto("/console/replays/new")
-    press(page, "Replay 1 event")
-    page.wait_for_url("**/console/replays/job_*")
-    job = page.url.rpartition("/")[2]
-    press(page, "Stop it", lambda _: api().post(f"/v1/jobs/{job}/cancel"))
-    expect(page.get_by_role("heading", level=1)).to_have_text("The job is not in that state")
-    page.get_by_role("link", name="Back to its page").click()
-    expect(page.locator(".lead")).to_contain_text("It was stopped")
-    place = f"/v1/webhooks/{webhook['id']}"
-    page.goto(f"/console/webhooks/{webhook['id']}")
-    disable = {"status": "disabled"}
-    press(page, "Send a test event", lambda _: api().patch(place, disable))
-    expect(page.get_by_role("heading", level=1)).to_contain_text("disabled")
-    page.get_by_role("link", name="Back to its page").click()
-    expect(page.locator(".lead .status")).to_have_text("disabled")
-    press(page, "Enable")
-    expect(page.locator(".said")).to_have_text("The webhook is enabled.")

@@ -112,7 +112,7 @@ def _mail(session: Session) -> Iterator[Need]:
         what = _REFUSED.get(history.represent(newest)["status"])
         if what is not None:
             text = f"The mail server refuses the mail with new findings: {what}."
-            yield Need(text, "See what it said", url_for("console.mail.index"))
+            yield Need(text, "See what it said", url_for("console.settings.mail"))
 
 
 def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:

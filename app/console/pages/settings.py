@@ -1,4 +1,4 @@
-"""The tenant's settings; a page states the effects of a change before it is saved."""
+"""The tenant's settings, whose page states the effects of a change before it is saved; and mail."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,7 +10,9 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app.api.http.access.auth import caller
+from app.api.http.paging import PageArgs, page_of
 from app.api.http.responses.json_responses import encode
+from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.tenant import SettingsChangeSchema, Visibility
 from app.console.frame import forms, rendering
@@ -18,10 +20,11 @@ from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.core import tenant_settings
 from app.core.callers import Role
+from app.core.digests import history, upcoming
 from app.core.records import retention
 from app.errors import Invalid
 
-blp = Blueprint("settings", __name__, url_prefix="/settings")
+blp = Blueprint("settings", __name__)
 
 _CHANGED = "The settings were changed."
 _DOES = ("settings show", "GET /v1/tenant/settings")
@@ -36,14 +39,14 @@ _ANCHORED = {
 }
 
 
-@blp.get("")
+@blp.get("/settings")
 @signed_in(Role.READ, whole_tenant=True)
 def index() -> Response:
     """Show the settings."""
     return _page(forms.blank())
 
 
-@blp.post("")
+@blp.post("/settings")
 @signed_in(Role.ADMIN, whole_tenant=True)
 def change() -> Response:
     """Show the effects of a change; save it once confirmed, if no setting has changed since."""
@@ -64,6 +67,32 @@ def change() -> Response:
             return _ask(session, typed, before, changed, name)
         forms.once(session, lambda: _save(session, changed))
     return rendering.done(url_for(".index"), _CHANGED)
+
+
+@blp.get("/mail")
+@signed_in(Role.READ, whole_tenant=True)
+def mail() -> Response:
+    """List digests, newest first."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    with transaction() as session:
+        settle = services().settings.digest_settle
+        coming = upcoming.read(session, caller().tenant_id, settle)
+        try:
+            found = page_of(
+                typed.load(PageArgs),
+                lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
+                history.represent,
+            )
+        except Invalid as wrong:
+            typed = typed.refused(wrong)
+    return rendering.page(
+        "settings/mail",
+        typed=typed,
+        found=found,
+        coming=upcoming.represent(coming),
+        does=(None, "GET /v1/digests"),
+    )
 
 
 def _save(session: Session, changed: dict[str, Any]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def test(webhook_id: str) -> Response:
             session,
             lambda: delivery_history.represent(fire_test_event.fire(session, caller(), webhook)),
         )
-    place = url_for("console.delivery.show", webhook_id=webhook_id, delivery_id=made["id"])
+    place = url_for("console.deliveries.show", webhook_id=webhook_id, delivery_id=made["id"])
     return rendering.done(place, "A test event is on its way.")
 
 

@@ -42,15 +42,14 @@ NEEDED: Final = {
 # These are told and never missed.
 FACTS: Final = ("log_head", "anchored_by")
 
-_AWAY: Final = {
-    "worker": "No worker runs: what is accepted waits to be sent.",
-    "scheduler": "No scheduler runs: retries and jobs wait longer.",
-    "redis": "Redis is away: deliveries start some seconds late.",
+_EFFECTS: Final = {
+    "redis": "deliveries start some seconds late",
+    "worker": "what is accepted waits to be sent",
+    "scheduler": "retries and jobs wait longer",
 }
 _UNVERIFIABLE = "The audit chain cannot be verified against the transparency log now: {}."
 UNKNOWN_AUDIT: Final = "Whether the audit chain holds is not known now ({})."
 _LATE = "not verified as a whole"
-_DEGRADED = "#readyz-says-degraded"
 _LOG_MENDS: Final = {
     LogRolledBack.slug: "restore the newest database, or its own LOG_HEAD_URL; only if that is"
     " lost: python -m app.manage log succeed --yes",
@@ -68,9 +67,7 @@ def redis_and_roles(
         yield ok("it answers", name="redis")
         yield from roles(presence)
         return
-    mend, banner = "bring Redis back; an empty one will do", _AWAY["redis"]
-    away = Part(State.FAILED, "away", mend, _DEGRADED, detail=trouble, banner=banner)
-    yield replace(away, name="redis")
+    yield _away("redis", "bring Redis back; an empty one will do", trouble)
     for role in heartbeats.ROLES:
         yield Part(State.NOT_CHECKED, "unknown", name=role)
 
@@ -82,8 +79,13 @@ def roles(presence: Mapping[heartbeats.Role, bool]) -> Iterator[Part]:
             yield ok("a heartbeat within 15 s", name=role)
         else:
             mend = f"start the Procfile's `{role}`, or read its last lines"
-            away = Part(State.FAILED, "away", mend, _DEGRADED, detail="no heartbeat for 15 s")
-            yield replace(away, banner=_AWAY[role], name=role)
+            yield _away(role, mend, "no heartbeat for 15 s")
+
+
+def _away(name: str, mend: str, why: str | None) -> Part:
+    banner = f"{NEEDED[name]}: {_EFFECTS[name]}."
+    see = "#readyz-says-degraded"
+    return Part(State.FAILED, "away", mend, see, detail=why, banner=banner, name=name)
 
 
 def halted(slug: str, detail: str | None = None) -> Part:
