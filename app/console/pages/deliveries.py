@@ -173,11 +173,11 @@ def show(webhook_id: str, delivery_id: str) -> Response:
 def send_again(webhook_id: str, delivery_id: str) -> Response:
     """Replay the event at once, and redirect to the new delivery."""
     webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
-    with transaction() as session:
-        made = forms.once(
-            session,
-            lambda: delivery_history.represent(replay.replay(session, caller(), webhook, delivery)),
+    made = forms.once(
+        lambda session: delivery_history.represent(
+            replay.replay(session, caller(), webhook, delivery)
         )
+    )
     place = url_for(".show", webhook_id=webhook_id, delivery_id=made["id"])
     return rendering.done(place, "It is sent again: this is the new delivery of the same event.")
 
@@ -187,13 +187,7 @@ def send_again(webhook_id: str, delivery_id: str) -> Response:
 def retry_now(webhook_id: str, delivery_id: str) -> Response:
     """Make the next attempt due now."""
     webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
-
-    def bring_forward() -> dict[str, Any]:
-        send_now.one(session, caller(), webhook, delivery)
-        return {"count": 1, "job_id": None}
-
-    with transaction() as session:
-        forms.once(session, bring_forward)
+    forms.once(lambda session: send_now.one(session, caller(), webhook, delivery))
     place = url_for(".show", webhook_id=webhook_id, delivery_id=delivery_id)
     return rendering.done(place, "Its next attempt goes out now.")
 

@@ -105,11 +105,7 @@ def move(job_id: str, verb: str) -> Response:
     if verb not in _MOVES:
         raise NotFound
     change, text = _MOVES[verb]
-    with transaction() as session:
-        forms.once(
-            session,
-            lambda: job_control.represent(change(session, caller(), ids.parse("job", job_id))),
-        )
+    forms.once(lambda session: change(session, caller(), ids.parse("job", job_id)))
     return rendering.done(url_for(".show", job_id=job_id), text)
 
 

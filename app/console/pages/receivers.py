@@ -41,13 +41,11 @@ def rotate(webhook_id: str) -> Response:
     try:
         overlap = timedelta(seconds=typed.load(RotationSchema)["overlap_seconds"])
         settings = services().settings
-        with transaction() as session:
-            made = forms.once(
-                session,
-                lambda: with_secret(
-                    *webhooks.rotate_secret(session, caller(), settings, webhook, overlap)
-                ),
+        made = forms.once(
+            lambda session: with_secret(
+                *webhooks.rotate_secret(session, caller(), settings, webhook, overlap)
             )
+        )
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
     does = (f"webhooks rotate {webhook_id}", f"POST /v1/webhooks/{webhook_id}/rotate-secret")
@@ -114,11 +112,9 @@ def signature(webhook_id: str) -> Response:
 def check(webhook_id: str) -> Response:
     """Begin a check of the receiver."""
     webhook = ids.parse("whk", webhook_id)
-    with transaction() as session:
-        job = forms.once(
-            session,
-            lambda: job_control.represent(receiver_check.start(session, caller(), webhook)),
-        )
+    job = forms.once(
+        lambda session: job_control.represent(receiver_check.start(session, caller(), webhook))
+    )
     place = url_for(".checked", webhook_id=webhook_id, job_id=job["id"])
     return rendering.done(place, "The check has begun.")
 

@@ -92,13 +92,11 @@ def share(record_id: str) -> Response:
     wanted = forms.sent().load(NewShareLinkSchema)
     lifetime = timedelta(seconds=wanted["expires_in_seconds"])
     base_url = services().settings.base_url
-    with transaction() as session:
-        made = forms.once(
-            session,
-            lambda: share_links.mint(
-                session, caller(), ids.parse("rec", record_id), lifetime, base_url
-            ),
+    made = forms.once(
+        lambda session: share_links.mint(
+            session, caller(), ids.parse("rec", record_id), lifetime, base_url
         )
+    )
     return _page(record_id, made)
 
 
@@ -106,15 +104,8 @@ def share(record_id: str) -> Response:
 @signed_in(Role.ADMIN)
 def revoke(record_id: str, share_link_id: str) -> Response:
     """Revoke a share link."""
-
-    def end() -> dict[str, Any]:
-        share_links.revoke(
-            session, caller(), ids.parse("rec", record_id), ids.parse("shr", share_link_id)
-        )
-        return {}
-
-    with transaction() as session:
-        forms.once(session, end)
+    record, link = ids.parse("rec", record_id), ids.parse("shr", share_link_id)
+    forms.once(lambda session: share_links.revoke(session, caller(), record, link))
     place = url_for(".show", record_id=record_id, _anchor="share-links")
     return rendering.done(place, "The link opens nothing any more.")
 

@@ -73,8 +73,7 @@ def start() -> Response:
     typed = forms.sent()
     try:
         body = typed.load(ReplayForm)
-        with transaction() as session:
-            job = forms.once(session, lambda: job_control.represent(_start(session, body)))
+        job = forms.once(lambda session: job_control.represent(_start(session, body)))
     except Invalid as wrong:
         return _preview(typed.refused(wrong))
     return rendering.done(url_for(".show", job_id=job["id"]), "The replay has begun.")

@@ -65,7 +65,8 @@ def change() -> Response:
         name = _name_to_type(session, before, changed)
         if typed.value("_sure") != _state(before) or name not in (None, typed.value("_name")):
             return _ask(session, typed, before, changed, name)
-        forms.once(session, lambda: _save(session, changed))
+        tenant_settings.change(session, caller(), changed)
+        forms.keep(session, None)
     return rendering.done(url_for(".index"), _CHANGED)
 
 
@@ -93,10 +94,6 @@ def mail() -> Response:
         coming=upcoming.represent(coming),
         does=(None, "GET /v1/digests"),
     )
-
-
-def _save(session: Session, changed: dict[str, Any]) -> dict[str, Any]:
-    return tenant_settings.represent(tenant_settings.change(session, caller(), changed))
 
 
 def _page(typed: Input, status: int = 200) -> Response:
