@@ -234,7 +234,7 @@ def _offer(
     `retry`: the one webhook of those that wait.
     """
     rows = found["data"]
-    pick = any(_takes_replay(row) for row in rows)
+    pick = any(row["status"] in _REPLAYABLE and row["arrived_by_replay"] is None for row in rows)
     waits = any(row["status"] in ("pending", "retrying") for row in rows)
     group = args.get("group")
     one = args.get("webhook_id") if group is None else group.webhook_id
@@ -244,10 +244,6 @@ def _offer(
         "replay": _is_replayable(args) and (pick or found["next_cursor"] is not None),
         "retry": named if waits and named in _sending(known) else None,
     }
-
-
-def _takes_replay(row: dict[str, Any]) -> bool:
-    return row["status"] in _REPLAYABLE and row["arrived_by_replay"] is None
 
 
 def _is_replayable(args: dict[str, Any]) -> bool:

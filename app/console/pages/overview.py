@@ -57,7 +57,10 @@ def index() -> Response:
             typed, args = typed.refused(wrong), StatsArgs().load({})
         books = accounting.of_all(session, caller().tenant_id)
         needs = list(_needs(session, parts, books))
-        traffic = _traffic(session, args)
+        span = hourly_stats.span(
+            database_now(session), args.get("since"), args.get("until"), args["step"]
+        )
+        traffic = hourly_stats.rows(session, caller().tenant_id, span)
     return rendering.page(
         "overview/index",
         typed=typed,
@@ -160,10 +163,3 @@ def _trouble(webhook: dict[str, Any]) -> str | None:
             return f"has refused everything since {since} (HTTP {lane['refused_status']})."
         case State.OK | State.SLOW:
             return None
-
-
-def _traffic(session: Session, args: dict[str, Any]) -> list[dict[str, Any]]:
-    span = hourly_stats.span(
-        database_now(session), args.get("since"), args.get("until"), args["step"]
-    )
-    return hourly_stats.rows(session, caller().tenant_id, span)

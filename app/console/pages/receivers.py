@@ -62,7 +62,10 @@ def why(webhook_id: str) -> Response:
         name = _name(session, webhook_id)
         try:
             if typed.value("event_id"):
-                decision = _decision(session, webhook_id, typed)
+                event_id = typed.load(DecisionArgs)["event_id"]
+                known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+                event = event_history.find(session, caller(), event_id)
+                decision = event_history.decision_for(session, event, known)
         except Invalid as wrong:
             typed = typed.refused(wrong)
         except NotFound as unknown:
@@ -143,13 +146,6 @@ def _name(session: Session, webhook_id: str) -> str:
     found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
     told = represent(found)
     return str(told["description"] or told["url"])
-
-
-def _decision(session: Session, webhook_id: str, typed: Input) -> dict[str, Any]:
-    event_id = typed.load(DecisionArgs)["event_id"]
-    known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
-    event = event_history.find(session, caller(), event_id)
-    return event_history.decision_for(session, event, known)
 
 
 def _diagnosis(session: Session, webhook_id: str, typed: Input) -> dict[str, Any]:

@@ -62,7 +62,9 @@ def change() -> Response:
         changed = {name: value for name, value in wanted.items() if value != before[name]}
         if not changed:
             return rendering.done(url_for(".index"), "Nothing was changed: all of it was so.")
-        name = _name_to_type(session, before, changed)
+        # It confirms that bundles are kept for less long.
+        is_shorter = _shortens(before, changed)
+        name = tenant_settings.read(session, caller().tenant_id).name if is_shorter else None
         if typed.value("_sure") != _state(before) or name not in (None, typed.value("_name")):
             return _ask(session, typed, before, changed, name)
         tenant_settings.change(session, caller(), changed)
@@ -120,13 +122,6 @@ def _ask(
         state=_state(before),
         does=_DOES,
     )
-
-
-def _name_to_type(session: Session, before: dict[str, Any], changed: dict[str, Any]) -> str | None:
-    """Return the tenant's name, which confirms that bundles are kept for less long; else None."""
-    if not _shortens(before, changed):
-        return None
-    return tenant_settings.read(session, caller().tenant_id).name
 
 
 def _shortens(before: dict[str, Any], changed: dict[str, Any]) -> bool:

@@ -258,16 +258,16 @@ _OVERDUE_SECONDS = 60.0
 
 def queues(context: Context) -> Iterator[Part]:
     """Yield who consumes the queue, what waits in it, and what is overdue in the database."""
-    parts = {"worker and scheduler": _roles, "messages": _messages, "what is due": _due}
+    parts: dict[str, Callable[[Context], Iterator[Part]]] = {
+        "worker and scheduler": lambda here: probes.roles(here.redis(heartbeats.presence)),
+        "messages": _messages,
+        "what is due": _due,
+    }
     for name, part in parts.items():
         try:
             yield from part(context)
         except NotChecked as why:
             yield not_checked(f"{name}: {why}")
-
-
-def _roles(context: Context) -> Iterator[Part]:
-    yield from probes.roles(context.redis(heartbeats.presence))
 
 
 def _messages(context: Context) -> Iterator[Part]:
