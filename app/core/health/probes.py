@@ -60,14 +60,14 @@ _LOG_MENDS: Final = {
 
 
 def redis_and_roles(
-    presence: Mapping[heartbeats.Role, bool] | None, trouble: str | None = None
+    presence: Mapping[heartbeats.Role, bool] | None, why: str | None = None
 ) -> Iterator[Part]:
     """Yield the parts `redis`, `worker` and `scheduler`, from heartbeats; None without Redis."""
     if presence is not None:
         yield ok("it answers", name="redis")
         yield from roles(presence)
         return
-    yield _away("redis", "bring Redis back; an empty one will do", trouble)
+    yield _away("redis", "bring Redis back; an empty one will do", why)
     for role in heartbeats.ROLES:
         yield Part(State.NOT_CHECKED, "unknown", name=role)
 
@@ -147,7 +147,7 @@ def _audit(session: Session, settings: Settings) -> Iterator[Part]:
     """Yield which chains are broken, and since when not all of them were verified."""
     mend = "make now NAME=verify_audit, or python -m scheduler now verify_audit"
     see = "#an-audit-chain-is-broken"
-    found = alerts.standing(session)
+    found = alerts.open_breaks(session)
     for what, text in found.items():
         if what == alerts.LOG:
             banner = _UNVERIFIABLE.format(text.removesuffix("."))
@@ -187,8 +187,8 @@ def _mail(session: Session, settings: Settings) -> Iterator[Part]:
             reason = f"SMTP_URL is not set: {waiting} digests wait"
             yield failed(reason, "set SMTP_URL and MAIL_FROM", see="setup.md#the-digest")
             return
-    standing = [each for each in found if each.what != Refusal.RECIPIENT]
-    for each in standing:
+    refused = [each for each in found if each.what != Refusal.RECIPIENT]
+    for each in refused:
         since = None
         if each.what == Refusal.CONTENT:
             reason = (
@@ -200,7 +200,7 @@ def _mail(session: Session, settings: Settings) -> Iterator[Part]:
             since = None if each.what == Refusal.SERVER else each.since
         mend, see = "have the mail server take what MAIL_FROM sends", "#a-digest-does-not-arrive"
         yield Part(State.FAILED, reason, mend, see, since=since, detail=each.error)
-    if not standing:
+    if not refused:
         yield ok("no digest is refused or late")
 
 

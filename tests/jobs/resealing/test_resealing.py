@@ -128,7 +128,7 @@ def test_a_broken_audit_chain_keeps_nothing_from_being_sealed_anew(site: Site, d
     assert line["tenant_id"] == ids.text("ten", site.tenant.id)
     assert entries(site) == 0
     with site.worker(B, A) as worker, worker.database.across_tenants() as session:
-        assert alerts.standing(session) == {"chains": "1 broken"}
+        assert alerts.open_breaks(session) == {"chains": "1 broken"}
 
 
 def test_a_run_towards_one_key_is_not_turned_towards_another(site: Site) -> None:
