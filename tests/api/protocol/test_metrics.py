@@ -16,6 +16,7 @@ from app import heartbeats, metrics
 from app.api.http.responses import prometheus
 from app.api.http.services import EXTENSION, Services
 from app.core import tenants
+from app.core.health.readiness import Readiness
 from app.core.master_keys import key_registry
 from app.database import Database
 from app.heartbeats import Process
@@ -29,6 +30,14 @@ from tests.support.secrets import MASTER_KEYS
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 TOKEN = "t0ken"
+# A write is proved by the row of the process's master key, which stays as it is.
+COUNTED_PROOFS = """
+CREATE SEQUENCE proofs;
+CREATE FUNCTION count_proof() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+$$BEGIN PERFORM nextval('public.proofs'); RETURN new; END$$;
+CREATE TRIGGER count_proof BEFORE UPDATE ON master_keys FOR EACH ROW
+  WHEN (old.* IS NOT DISTINCT FROM new.*) EXECUTE FUNCTION count_proof()
+"""
 
 
 def samples(written: str) -> dict[Sample, float]:
@@ -146,6 +155,25 @@ def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
     deaf = create_app(replace(of(webs[0]).settings, redis_url="redis://127.0.0.1:1"))
     assert parts(deaf) == {"database": 1, "database_writes": 1, "redis": 0}
     of(deaf).close()
+
+
+def test_a_scrape_proves_no_write_but_tells_what_readiness_keeps(
+    webs: tuple[Flask, Flask], fresh_database: Database, owner: Engine
+) -> None:
+    one, _ = webs
+    kept = of(one)
+    with fresh_database.across_tenants() as session:
+        key_registry.announce(session, MASTER_KEYS)
+    readiness = Readiness(kept.database, kept.settings, every=3_600)
+    one.extensions[EXTENSION] = replace(kept, readiness=readiness)
+    with owner.begin() as connection:
+        connection.execute(text(COUNTED_PROOFS))
+    for _ in range(3):
+        assert scrape(one)["record_service_up", (("part", "database_writes"),)] == 1
+    assert one.test_client().get("/readyz").status_code == 200
+    with owner.begin() as connection:
+        counted = connection.execute(text("SELECT last_value, is_called FROM proofs")).one()
+    assert tuple(counted) == (1, True)
 
 
 def test_without_the_database_it_says_that_and_no_figure(
