@@ -180,8 +180,9 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
 
 
 def _new(typed: Input, status: int = 200) -> Response:
-    shown = {"typed": typed, "event_types": _event_types(), "does": _ADDS}
-    return rendering.page("webhooks/new", status, **shown)
+    return rendering.page(
+        "webhooks/new", status, typed=typed, event_types=_event_types(), does=_ADDS
+    )
 
 
 def _event_types() -> list[tuple[str, str]]:

@@ -82,8 +82,9 @@ def watch_log(session: Session) -> None:
     """Note that the log takes nothing in, or does again."""
     prepared = cursor(session).execute(_PREPARED).fetchone()
     leaf = cursor(session).execute(_OLDEST_LEAF).fetchone()
-    times = [prepared and prepared[0], leaf and ids.made_at(leaf[0])]
-    since = min((each for each in times if each is not None), default=None)
+    times = [prepared[0]] if prepared is not None and prepared[0] is not None else []
+    times += [ids.made_at(leaf[0])] if leaf is not None else []
+    since: datetime | None = min(times, default=None)
     if since is None or database_now(session) - since < LATE:
         incidents.end(session, LOG)
         return
