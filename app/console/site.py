@@ -9,7 +9,6 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http import problems
 from app.api.http.access.auth import caller, public
-from app.api.http.problem_kinds import KINDS
 from app.console.frame import assets, browser, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
@@ -28,6 +27,7 @@ from app.console.pages import (
     webhooks,
 )
 from app.core.callers import Role
+from app.errors import PROBLEM_TYPES
 
 PAGES = (
     sign_in,
@@ -62,7 +62,7 @@ def failure(error: Exception) -> Response:
         told.status_code,
         kept,
         problem=problem,
-        advice=KINDS[g.problem].advice,
+        advice=PROBLEM_TYPES[g.problem].advice,
         back=back,
     )
 

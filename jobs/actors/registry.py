@@ -46,7 +46,6 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "check_master_keys": ticks.check_master_keys,
     "free_stuck_jobs": ticks.free_stuck_jobs,
     "index_findings": index_findings.run,
-    "seal_webhooks": ticks.seal_webhooks,
 }
 
 # Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.

@@ -8,7 +8,6 @@ from app.core.jobs import stuck_jobs
 from app.core.master_keys import key_registry
 from app.core.records import expiry
 from app.core.verification import jobs as verification_jobs
-from app.core.webhooks import webhook_targets
 from app.errors import LogHalted
 from jobs.process.runtime import Runtime
 
@@ -39,23 +38,6 @@ def check_master_keys(here: Runtime) -> None:
         _log.critical(
             "master_key_missing", missing=missing, detail=key_registry.say_missing(missing)
         )
-
-
-def seal_webhooks(here: Runtime) -> None:
-    """Each minute: seal what the release before stored plain, unless a process of it runs.
-
-    Without Redis nothing is known of processes, and nothing is sealed.
-    """
-    reports = here.bell.processes() or []
-    if not reports or any(each.seals_targets is None for each in reports):
-        return
-    while True:
-        with here.database.across_tenants() as session:
-            sealed = webhook_targets.seal_plain(session, here.settings.master_keys)
-        if sealed:
-            _log.info("webhooks_sealed", count=sealed)
-        if sealed < webhook_targets.AT_ONCE:
-            return
 
 
 def free_stuck_jobs(here: Runtime) -> None:

@@ -9,13 +9,11 @@ from flask import Response, abort, request
 from marshmallow import fields as plain
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app import counters
+from app import counters, fields
 from app.api.http.access.auth import probed, public
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import prometheus
-from app.api.http.responses.json_responses import answer, encode
+from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
 from app.core.health import database_state, gauges, probes
 from app.core.health.gauges import Gauge
@@ -23,6 +21,7 @@ from app.core.health.parts import Part
 from app.errors import Unauthenticated, Unavailable
 from app.lib.gateway.gateway import PROBE_SECONDS
 from app.models import NO_TENANT
+from app.schemas import AnswerSchema
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 

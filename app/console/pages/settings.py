@@ -11,17 +11,18 @@ from werkzeug.wrappers import Response
 
 from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.responses.json_responses import encode
+from app.api.http.responses.answers import encode
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.tenant import SettingsChangeSchema, Visibility
+from app.api.resources.tenant import SettingsChangeSchema
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import history, upcoming
+from app.core.digests import history
 from app.core.records import retention
+from app.core.tenant_settings import Visibility
 from app.errors import Invalid
 
 blp = Blueprint("settings", __name__)
@@ -80,7 +81,7 @@ def mail() -> Response:
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     with transaction() as session:
         settle = services().settings.digest_settle
-        coming = upcoming.read(session, caller().tenant_id, settle)
+        coming = history.next_digest(session, caller().tenant_id, settle)
         try:
             found = page_of(
                 typed.load(PageArgs),
@@ -93,7 +94,7 @@ def mail() -> Response:
         "settings/mail",
         typed=typed,
         found=found,
-        coming=upcoming.represent(coming),
+        coming=history.represent_next(coming),
         does=(None, "GET /v1/digests"),
     )
 

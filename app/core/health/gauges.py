@@ -20,7 +20,7 @@ from app.core.anchoring.evidence import Voucher
 from app.core.delivery.lanes.lane_health import REFUSES
 from app.core.digests import troubles
 from app.core.master_keys import key_registry
-from app.core.verification import daily_state
+from app.core.verification import daily
 from app.database import cursor, database_now
 from app.errors import LogHalted
 from app.heartbeats import Process
@@ -326,7 +326,7 @@ def _master_keys(session: Session, settings: Settings) -> Iterator[Gauge]:
 
 
 def _verification(session: Session, settings: Settings) -> Iterator[Gauge]:
-    since = daily_state.unverified_since(session, settings.master_keys)
+    since = daily.unverified_since(session, settings.master_keys)
     text = "How long no run has verified all audit chains."
     yield Gauge("audit_unverified_seconds", text, {(): _seconds_since(session, since)})
 

@@ -18,7 +18,7 @@ from app.core.health.parts import Part, State, failed, ok
 from app.core.log import generations, publication
 from app.core.log import status as log_status
 from app.core.master_keys import key_registry
-from app.core.verification import alerts, daily_state
+from app.core.verification import alerts, daily
 from app.database import database_now
 from app.errors import LogDamaged, LogHeadLost, LogHeadUnavailable, LogRolledBack
 from app.ledger.notes import Malformed
@@ -154,8 +154,8 @@ def _audit(session: Session, settings: Settings) -> Iterator[Part]:
             yield Part(State.FAILED, f"not verified: {text}", mend, see, banner=banner)
         else:
             yield failed(text, mend, see=see)
-    since = daily_state.unverified_since(session, settings.master_keys)
-    if since is not None and database_now(session) - since >= daily_state.OVERDUE:
+    since = daily.unverified_since(session, settings.master_keys)
+    if since is not None and database_now(session) - since >= daily.OVERDUE:
         detail = (
             "see that a worker is up, look for audit_chain_not_verified and job_step_failed in its"
             " log, and ring verify_audit"

@@ -1,10 +1,41 @@
-"""The `Prefer` header (RFC 7240): for how long a client waits for a job to end."""
+"""What a request's headers say: its id, the client's address, and how long the client waits."""
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from flask import request
+from flask import g, request
+
+from app import ids
+from app.api.http.services import services
+from app.lib import forwarded
+
+REQUEST_ID = "X-Request-ID"
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
+
+
+def request_id() -> str:
+    """Return this request's id: the caller's `X-Request-ID` if it is well-formed, else a new id."""
+    if "request_id" not in g:
+        sent = request.headers.get(REQUEST_ID, "")
+        g.request_id = sent if _REQUEST_ID.fullmatch(sent) else ids.new().hex
+    return cast(str, g.request_id)
+
+
+def client_address() -> str:
+    """Return the client's address, as trusted proxies forward it."""
+    settings = services().settings
+    name = settings.proxy_header
+    sent = request.headers.get(name, "")
+    peer = request.remote_addr or ""
+    return forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+
+
+def client_network() -> str:
+    """Return what a request without a key is rate limited by: an IPv4 address, or an IPv6 /64."""
+    return forwarded.network(client_address())
+
 
 # In seconds: a web process that is told to stop has 20 seconds to answer.
 LONGEST_WAIT = 15.0
