@@ -1,22 +1,22 @@
 """The console's blueprint: its pages under `/console`, and its errors as pages."""
 
+import json
 from urllib.parse import quote
 
-from flask import Blueprint, redirect, request, url_for
+from flask import Blueprint, Response, g, redirect, request, url_for
 from werkzeug.exceptions import NotFound
-from werkzeug.wrappers import Response
+from werkzeug.wrappers import Response as AnyResponse
 
+from app.api.http import problems
 from app.api.http.access.auth import caller, public
-from app.console.frame import assets, failures, navigation, rendering
+from app.console.frame import assets, browser, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
     audit,
     deliveries,
-    delivery,
     findings,
     jobs,
     keys,
-    mail,
     overview,
     receivers,
     records,
@@ -27,12 +27,12 @@ from app.console.pages import (
     webhooks,
 )
 from app.core.callers import Role
+from app.errors import PROBLEM_TYPES
 
 PAGES = (
     sign_in,
     overview,
     deliveries,
-    delivery,
     replays,
     webhooks,
     receivers,
@@ -42,13 +42,33 @@ PAGES = (
     keys,
     jobs,
     settings,
-    mail,
     search,
     assets,
 )
 
+_KEPT_HEADERS = ("Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+
+
+def failure(error: Exception) -> Response:
+    """Answer an error of a console's view as a page; a redirect stays one."""
+    told = problems.answer_error(error)
+    if told.status_code < 400 or browser.refreshes_itself():
+        return told
+    problem = json.loads(told.get_data())
+    kept = {name: told.headers[name] for name in _KEPT_HEADERS if name in told.headers}
+    back = navigation.page_of_form(request.path) if request.method == "POST" else None
+    return rendering.page(
+        "failure",
+        told.status_code,
+        kept,
+        problem=problem,
+        advice=PROBLEM_TYPES[g.problem].advice,
+        back=back,
+    )
+
+
 blp = Blueprint("console", __name__, url_prefix="/console", template_folder="templates")
-blp.register_error_handler(Exception, failures.answer)
+blp.register_error_handler(Exception, failure)
 blp.record(rendering.add_filters)
 for _page in PAGES:
     blp.register_blueprint(_page.blp)
@@ -57,14 +77,14 @@ for _page in PAGES:
 @blp.get("")
 @blp.get("/")
 @signed_in(Role.READ)
-def home() -> Response:
+def home() -> AnyResponse:
     """Redirect to the first page that the key may see."""
     return redirect(url_for(navigation.entries_for(caller())[0].endpoint), 303)
 
 
 @blp.get("/<path:rest>")
 @public
-def nowhere(rest: str) -> Response:
+def nowhere(rest: str) -> AnyResponse:
     """Redirect from a form's URL to its page; other unknown URLs get the console's 404 page."""
     page = navigation.page_of_form(request.path)
     if page is None:

@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _status(_: argparse.Namespace) -> None:
     with service() as (settings, database):
-        for line in status.lines(_sequencer(settings, database)):
+        for line in status.lines(status.read(database, head_store.opened(settings.log_head_url))):
             print(line)
         with database.across_tenants() as session:
             if alerts.log_is_damaged(session):
@@ -87,7 +87,8 @@ def _succeed(arguments: argparse.Namespace) -> None:
         what = "the log is to end, and a new one with a new key to begin behind it"
         require_yes(arguments, what)
         new = succession.succeed(sequencer, settings.master_keys, force=arguments.force)
-        for line in (f"the log is {new.generation.origin} now", *status.lines(sequencer)):
+        now = status.read(database, sequencer.head)
+        for line in (f"the log is {new.generation.origin} now", *status.lines(now)):
             print(line)
         tell_untold(settings, database, new.untold)
 

@@ -1,15 +1,113 @@
 """Forms that are sent twice, too late, or from an old page: each is safe and says so."""
 
 import re
+from collections import Counter
 from typing import Any
 
-from tests.support.callers.api import ApiOf, FreshTenant
+from app import ids
+from app.core.jobs import job_queue, leases, steps
+from app.database import Database
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, hidden
 from tests.support.callers.making import make_record, make_session
-from tests.support.callers.sending import Worker, make_findings
+from tests.support.callers.sending import (
+    TWO_TRIES,
+    Worker,
+    history,
+    make_findings,
+    make_webhook,
+)
 
 TWICE = "This form was sent twice, and done once."
 SIGN_OUT, SETTINGS, NEW = "/console/sign-out", "/console/settings", "/console/replays/new"
+
+
+class Twice:
+    """Sends each form of a page twice, and says what that has done."""
+
+    def __init__(self, visitor: Visitor, api: Api) -> None:
+        self.visitor = visitor
+        self.api = api
+        self.answer: Any = None
+
+    def effects(self) -> Counter[str]:
+        """Count what a tenant has: deliveries, jobs, and entries of its audit chain by action."""
+        entries = self.api.get("/v1/audit?limit=200").json["data"]
+        found = Counter(each["action"] for each in entries)
+        for name in ("deliveries", "jobs"):
+            found[name] = len(self.api.get(f"/v1/{name}?limit=200").json["data"])
+        return found
+
+    def __call__(self, page: str, action: str, **typed: str) -> dict[str, int]:
+        before = self.effects()
+        shown = self.visitor.form(page, action)
+        # Several forms lead to a webhook's address: what is typed stands for one of them.
+        own = {name: value for name, value in shown.items() if name.startswith("_")}
+        fields = {**own, **typed} if typed else shown
+        first, self.answer = (self.visitor.post(action, fields) for _ in range(2))
+        assert first.status_code == self.answer.status_code
+        place = self.answer.headers.get("Location")
+        assert place == first.headers.get("Location")
+        led = self.visitor.get(place) if place else self.answer
+        assert TWICE in led.text, action
+        return dict(self.effects() - before)
+
+
+def test_each_form_of_a_webhook_is_done_once(admin: Visitor, api: ApiOf, path: str) -> None:
+    twice = Twice(admin, api())
+    for act, typed, done in (
+        ("/test", {}, {"deliveries": 1}),
+        ("/check", {}, {"jobs": 1}),
+        ("/retry-now", {}, {"jobs": 1, "deliveries.retry_now": 1}),
+        ("", {"held": "true"}, {"webhook.hold": 1}),
+        ("", {"held": "false"}, {"webhook.release": 1}),
+        ("", {"status": "disabled"}, {"webhook.disable": 1}),
+        ("", {"status": "enabled"}, {"webhook.enable": 1}),
+        ("", {"description": "Room"}, {"webhook.update": 1}),
+        ("/rotate-secret", {"overlap_seconds": "60"}, {"webhook.rotate_secret": 1}),
+        ("/delete", {"name": "Room"}, {"webhook.delete": 1}),
+    ):
+        assert twice(path, f"{path}{act}", **typed) == done, (act, typed)
+
+
+def test_each_form_of_deliveries_and_jobs_is_done_once(
+    admin: Visitor, api: ApiOf, worker: Worker, database: Database, tenant: FreshTenant
+) -> None:
+    twice, webhook = Twice(admin, api()), make_webhook(api())
+    make_findings(api(), 3)
+    worker.send(webhook, 500, limit=2)
+    worker.send(webhook, 500, TWO_TRIES)
+    place = f"/console/webhooks/{webhook['id']}/deliveries"
+    for status, act, done in (
+        ("retrying", "retry-now", {"delivery.retry_now": 1}),
+        ("failed", "replay", {"deliveries": 1, "delivery.replay": 1}),
+    ):
+        delivery = f"{place}/{history(api(), webhook, f'status={status}')[0]['id']}"
+        assert twice(delivery, f"{delivery}/{act}") == done
+    assert twice(NEW, NEW) == {"jobs": 1, "deliveries.replay": 1}
+    replay = twice.answer.headers["Location"]
+    assert twice(replay, f"{replay}/cancel") == {"job.cancel": 1}
+    assert twice(replay, f"{replay}/resume") == {"job.resume": 1}
+    with database.transaction(tenant.id) as session:
+        job = job_queue.enqueue(session, tenant.id, kind="evidence_pack", args={})
+    with database.transaction(tenant.id) as session:
+        claimed = leases.claim(session, tenant.id, job.id)
+        assert claimed is not None
+        assert steps.fail(session, claimed, "The disk is full.", for_good=True)
+    dead = f"/console/jobs/{ids.text('job', job.id)}"
+    assert twice(dead, f"{dead}/retry") == {"job.retry": 1}
+
+
+def test_each_form_of_keys_and_records_is_done_once(admin: Visitor, api: ApiOf) -> None:
+    twice, keys = Twice(admin, api()), "/console/keys"
+    assert twice(keys, keys, name="auditor", role="read") == {"key.mint": 1}
+    key = f"{keys}/{api().get('/v1/keys').json['data'][0]['id']}"
+    assert twice(key, f"{key}/revoke") == {"key.revoke": 1}
+    record = f"/console/records/{make_record(api(), make_session(api())['id'])['id']}"
+    links = f"{record}/share-links"
+    assert twice(record, links, expires_in_seconds="3600") == {"share_link.create": 1}
+    (revoke,) = re.findall(rf'action="({links}/[^"]+/revoke)"', admin.get(record).text)
+    assert twice(record, revoke) == {"share_link.revoke": 1}
 
 
 def test_a_form_sent_twice_says_so_and_not_what_is_true_no_more(admin: Visitor, path: str) -> None:
@@ -23,13 +121,6 @@ def test_a_form_sent_twice_says_so_and_not_what_is_true_no_more(admin: Visitor, 
     assert TWICE in page
     assert "The webhook is held" not in page
     assert TWICE not in admin.get(path).text
-
-
-def test_a_page_that_shows_a_secret_says_that_its_form_came_twice(admin: Visitor) -> None:
-    typed = {**admin.form("/console/keys"), "name": "n", "role": "read"}
-    first, again = (admin.post("/console/keys", typed).text for _ in range(2))
-    assert TWICE not in first
-    assert TWICE in again
 
 
 def test_settings_confirmed_twice_were_changed(admin: Visitor) -> None:

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from app import migrations
-from app.lib.mail.smtp_url import MailServer
+from app.core.health.parts import Part, State, failed, ok
 from app.manage import commands
-from app.manage.doctor import findings, report, running
+from app.manage.doctor import command
 from app.manage.doctor.context import Context
-from app.manage.doctor.findings import Finding, Level
 from app.settings import Settings
 from dev.stack import ROOT
 from tests.support.database.doctoring import Installation
@@ -113,11 +112,10 @@ def production(here: Installation, **settings: Any) -> set[str]:
         "webhook_allowed_networks": (),
         "log_head_url": "s3://bucket/head",
         "root_admin_key": None,
-        "smtp_url": MailServer.parse("smtp://127.0.0.1"),
     }
     here.change(**good | settings)
     found = here.found("settings")["settings"]
-    return {each.sentence.split()[0] for each in found if each.level is not Level.OK}
+    return {each.text.split()[0] for each in found if each.state is not State.OK}
 
 
 def test_settings_that_fit_production_are_well(here: Installation) -> None:
@@ -154,12 +152,13 @@ def test_a_head_in_memory_is_found_by_its_file_system(here: Installation) -> Non
 
 
 def test_digests_without_a_mail_server_fail(here: Installation) -> None:
-    assert production(here, smtp_url=None) == set()
+    here.change(base_url="https://records.test", smtp_url=None)
+    assert here.states("mail") == {State.OK}
     here.run(
         "INSERT INTO tenants (id, name, notification_email, digest_series)"
         " VALUES (gen_random_uuid(), 'wants', 'a@example.com', gen_random_uuid())"
     )
-    assert "1 tenants want digests" in here.failing("settings")
+    assert "1 tenants want digests" in here.failing("mail")
 
 
 def test_on_one_machine_settings_for_production_are_not_looked_at(here: Installation) -> None:
@@ -171,47 +170,44 @@ def a_context(here: Installation) -> Context:
 
 
 def test_a_check_that_fails_itself_hides_no_other(here: Installation) -> None:
-    def broken(_: Context) -> Iterator[Finding]:
-        yield findings.ok("the first half")
+    def broken(_: Context) -> Iterator[Part]:
+        yield ok("the first half")
         raise KeyError("a-secret")
 
-    results = running.run(a_context(here), {"broken": broken, "whole": lambda _: [_well()]})
-    first, second = results["broken"]
-    assert (first.sentence, second.level) == ("the first half", Level.FAILED)
-    assert second.sentence == "the check itself failed (KeyError)"
-    assert results["whole"] == [_well()]
-
-
-def _well() -> Finding:
-    return findings.ok("well")
+    whole = ok("well")
+    found = command.run(a_context(here), {"broken": broken, "whole": lambda _: [whole]})
+    assert [(each.name, each.state, each.text) for each in found] == [
+        ("broken", State.OK, "the first half"),
+        ("broken", State.FAILED, "the check itself failed (KeyError)"),
+        ("whole", State.OK, "well"),
+    ]
 
 
 def test_a_check_that_hangs_is_given_up(here: Installation) -> None:
     ends = threading.Event()
 
-    def hanging(_: Context) -> list[Finding]:
+    def hanging(_: Context) -> list[Part]:
         ends.wait()
         return []
 
     try:
-        (found,) = running.run(a_context(here), {"hanging": hanging}, 0.05)["hanging"]
+        (found,) = command.run(a_context(here), {"hanging": hanging}, 0.05)
     finally:
         ends.set()
-    assert found.level is Level.FAILED
-    assert "no answer within 0.05 s" in found.sentence
+    assert found.state is State.FAILED
+    assert "no answer within 0.05 s" in found.text
 
 
 def test_a_driver_s_words_steer_no_terminal() -> None:
-    results = {"redis": [findings.failed("\x1b[2Jcleared\nFAIL", "mend it")]}
-    first, _ = report.lines(results)
-    assert first == "FAIL  redis:  [2Jcleared FAIL → mend it"
+    first, _ = command.lines([failed("\x1b[2Jcleared\nFAIL", "mend it")])
+    assert first == "FAIL  :  [2Jcleared FAIL → mend it"
 
 
 def test_every_section_that_a_finding_names_exists() -> None:
-    sources = (ROOT / "app" / "manage" / "doctor").rglob("*.py")
     named = {
         see
-        for source in sources
+        for folder in ("app/manage/doctor", "app/core/health")
+        for source in (ROOT / folder).rglob("*.py")
         for see in re.findall(r'"((?:[a-z]+\.md)?#[a-z0-9-]+)"', source.read_text("utf-8"))
     }
     assert len(named) > 10
@@ -225,11 +221,11 @@ def test_every_section_that_a_finding_names_exists() -> None:
 
 
 def test_a_service_that_is_well_ends_with_0(healthy: Installation) -> None:
-    results = healthy.found()
-    bad = [each for found in results.values() for each in found if each.level is not Level.OK]
-    assert [each.sentence for each in bad] == ["not checked: no webhook is enabled"]
-    assert report.exit_status(results) == 0
-    assert list(report.lines(results))[-1].endswith(" ok, 0 warning, 0 failed, 1 not checked")
+    parts = [each for found in healthy.found().values() for each in found]
+    bad = [each for each in parts if each.state is not State.OK]
+    assert [each.text for each in bad] == ["not checked: no webhook is enabled"]
+    assert command.exit_status(parts) == 0
+    assert list(command.lines(parts))[-1].endswith(" ok, 0 warning, 0 failed, 1 not checked")
 
 
 def test_nothing_is_written_but_the_row_that_proves_a_write(healthy: Installation) -> None:
@@ -244,5 +240,5 @@ def test_nothing_is_written_but_the_row_that_proves_a_write(healthy: Installatio
         )
 
 
-def _fails(found: Sequence[Finding]) -> bool:
-    return any(each.level is Level.FAILED for each in found)
+def _fails(found: Sequence[Part]) -> bool:
+    return any(each.state is State.FAILED for each in found)

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from app.manage.doctor.findings import Level
+from app.core.health.parts import State
 from tests.support.database.doctoring import Installation
 from tests.support.servers.pooler import Pooler
 
@@ -24,8 +24,8 @@ def driver_url(here: Installation) -> str:
 
 
 def test_a_database_that_is_well_is_told_with_its_version(here: Installation) -> None:
-    assert here.levels("database") == {Level.OK}
-    assert "PostgreSQL " in here.found("database")["database"][0].sentence
+    assert here.states("database") == {State.OK}
+    assert "PostgreSQL " in here.found("database")["database"][0].text
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_a_database_out_of_reach_is_told_with_the_reason_and_the_rest_is_not_che
     assert mend in said
     for name in ("roles", "connections"):
         (one,) = here.found(name)[name]
-        assert one.level is Level.NOT_CHECKED
-        assert one.sentence == "not checked: the database does not answer"
+        assert one.state is State.NOT_CHECKED
+        assert one.text == "not checked: the database does not answer"
 
 
 def test_a_role_without_a_free_connection_is_told_how_to_have_one(own: Installation) -> None:
@@ -60,13 +60,13 @@ def test_a_role_without_a_free_connection_is_told_how_to_have_one(own: Installat
 def test_a_database_that_was_never_migrated_names_the_command(own: Installation) -> None:
     own.run("DROP TABLE alembic_version")
     assert "python -m app.manage migrate" in own.failing("database")
-    assert [each.sentence for each in own.found("roles")["roles"]] == [
+    assert [each.text for each in own.found("roles")["roles"]] == [
         "not checked: the database has not had this release's migrations"
     ]
 
 
 def test_a_role_with_the_rights_that_migrate_grants_is_well(here: Installation) -> None:
-    assert here.levels("roles") == {Level.OK}
+    assert here.states("roles") == {State.OK}
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_a_role_with_the_rights_that_migrate_grants_is_well(here: Installation) 
 )
 def test_what_the_role_may_or_lacks_is_told(own: Installation, fault: str, said: str) -> None:
     own.run(fault.format(role=own.role))
-    found = [each for each in own.found("roles")["roles"] if each.level is Level.FAILED]
-    assert any(said in each.sentence for each in found), found
+    found = [each for each in own.found("roles")["roles"] if each.state is State.FAILED]
+    assert any(said in each.text for each in found), found
 
 
 def test_one_role_for_all_is_warned_of(own: Installation) -> None:
@@ -95,24 +95,24 @@ def test_one_role_for_all_is_warned_of(own: Installation) -> None:
 @pytest.mark.parametrize(
     ("limit", "level", "said"),
     [
-        (39, Level.FAILED, "answered 503"),
-        (79, Level.WARNING, "two at once, as in a deploy, do not fit"),
-        (80, Level.OK, "fit"),
+        (39, State.FAILED, "answered 503"),
+        (79, State.WARNING, "two at once, as in a deploy, do not fit"),
+        (80, State.OK, "fit"),
     ],
 )
 def test_the_pools_of_two_releases_are_held_against_the_role_s_limit(
-    own: Installation, limit: int, level: Level, said: str
+    own: Installation, limit: int, level: State, said: str
 ) -> None:
     own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT {limit}")
     (one,) = own.found("connections")["connections"]
-    assert one.level is level
-    assert f"the role's CONNECTION LIMIT is {limit}" in one.sentence
-    assert said in one.sentence
+    assert one.state is level
+    assert f"the role's CONNECTION LIMIT is {limit}" in one.text
+    assert said in one.text
 
 
 def test_the_number_of_processes_counts(own: Installation) -> None:
     own.run(f"ALTER DATABASE {make_url(own.settings.database_url).database} CONNECTION LIMIT 100")
-    assert own.levels("connections") == {Level.OK}
+    assert own.states("connections") == {State.OK}
     own.change(web_concurrency=90)
     assert "up to 110 connections, and the database's CONNECTION LIMIT is 100" in own.failing(
         "connections"
@@ -133,8 +133,8 @@ def test_a_pooler_before_the_server_is_recognised(here: Installation) -> None:
         plain = {"sslmode": "disable", "gssencmode": "disable"}
         here.change(database_url=moved(here, host="127.0.0.1", port=pooler.port, query=plain))
         (one,) = here.found("connections")["connections"]
-        assert one.level is Level.OK
-        assert "cannot be seen from here" in one.sentence
+        assert one.state is State.OK
+        assert "cannot be seen from here" in one.text
         here.change(database_prepare_threshold=2)
         assert "unset DATABASE_PREPARE_THRESHOLD" in here.failing("connections")
 
@@ -142,17 +142,17 @@ def test_a_pooler_before_the_server_is_recognised(here: Installation) -> None:
 @pytest.mark.parametrize(
     ("off", "level", "said"),
     [
-        (timedelta(0), Level.OK, "agree"),
-        (timedelta(seconds=20), Level.WARNING, "ahead of"),
-        (timedelta(hours=-1), Level.FAILED, "behind"),
+        (timedelta(0), State.OK, "agree"),
+        (timedelta(seconds=20), State.WARNING, "ahead of"),
+        (timedelta(hours=-1), State.FAILED, "behind"),
     ],
 )
 def test_a_clock_that_is_off_is_told_with_its_side(
-    here: Installation, off: timedelta, level: Level, said: str
+    here: Installation, off: timedelta, level: State, said: str
 ) -> None:
     real = here.clock
     here.clock = lambda: real() + off.total_seconds()
     of_postgres, of_redis = here.found("clock")["clock"]
-    assert of_postgres.level is level
-    assert said in of_postgres.sentence
-    assert of_redis.sentence == "not checked: Redis's clock: REDIS_URL is not set"
+    assert of_postgres.state is level
+    assert said in of_postgres.text
+    assert of_redis.text == "not checked: Redis's clock: REDIS_URL is not set"

@@ -9,10 +9,10 @@ from app import clock, ids, queue
 from app.core.callers import Caller, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
+from app.core.health.parts import State
 from app.core.jobs import job_queue
 from app.core.webhooks import webhooks
 from app.database import Database
-from app.manage.doctor.findings import Level
 from tests.support.database.doctoring import Installation, keep_alive
 from tests.support.faults import OwnValkey
 from tests.support.servers.ports import own_port
@@ -28,14 +28,14 @@ def ringing(here: Installation, own_valkey: OwnValkey) -> Installation:
 def test_without_redis_it_says_what_does_not_start(here: Installation) -> None:
     assert "worker and scheduler do not start" in here.failing("redis")
     consumers, messages, rows = here.found("queue")["queue"]
-    assert consumers.level is messages.level is Level.NOT_CHECKED
-    assert rows.level is Level.OK
+    assert consumers.state is messages.state is State.NOT_CHECKED
+    assert rows.state is State.OK
 
 
 def test_a_redis_that_is_well_is_told_with_its_version(ringing: Installation) -> None:
-    assert ringing.levels("redis") == {Level.OK}
-    assert ringing.found("redis")["redis"][0].sentence.startswith("Valkey ")
-    assert ringing.levels("clock") == {Level.OK}
+    assert ringing.states("redis") == {State.OK}
+    assert ringing.found("redis")["redis"][0].text.startswith("Valkey ")
+    assert ringing.states("clock") == {State.OK}
 
 
 def test_a_redis_that_is_away_is_told_with_the_reason(
@@ -44,7 +44,7 @@ def test_a_redis_that_is_away_is_told_with_the_reason(
     with own_valkey.away():
         said = ringing.failing("redis")
         assert "refused" in said
-        assert [each.sentence for each in ringing.found("queue")["queue"]][:2] == [
+        assert [each.text for each in ringing.found("queue")["queue"]][:2] == [
             "not checked: worker and scheduler: Redis does not answer",
             "not checked: messages: Redis does not answer",
         ]
@@ -80,7 +80,7 @@ def test_what_redis_may_drop_and_has_dropped_is_warned_of(
         client.config_set("maxmemory", "3mb")
         for number in range(200):
             client.set(f"filler:{number}", b"x" * 50_000)
-        warned = [each.sentence for each in ringing.found("redis")["redis"]]
+        warned = [each.text for each in ringing.found("redis")["redis"]]
         assert any("has evicted" in each for each in warned)
     finally:
         client.config_set("maxmemory", "0")
@@ -90,13 +90,13 @@ def test_what_redis_may_drop_and_has_dropped_is_warned_of(
 def test_consumers_that_are_away_are_told_by_their_line_of_the_procfile(
     ringing: Installation, own_valkey: OwnValkey
 ) -> None:
-    found = [each for each in ringing.found("queue")["queue"] if each.level is Level.FAILED]
+    found = [each for each in ringing.found("queue")["queue"] if each.state is State.FAILED]
     assert [each.mend for each in found] == [
         "start the Procfile's `worker`, or read its last lines",
         "start the Procfile's `scheduler`, or read its last lines",
     ]
     keep_alive(own_valkey)
-    assert ringing.levels("queue") == {Level.OK}
+    assert ringing.states("queue") == {State.OK}
 
 
 def test_messages_that_wait_and_that_were_taken_are_counted(

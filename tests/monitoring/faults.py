@@ -123,6 +123,22 @@ def receivers_fail(service: Monitored) -> None:
     until(failed_enough)
 
 
+def refusing(service: Monitored) -> None:
+    """A receiver answers 404 to everything, so no attempt fails for its endpoint's sake."""
+    world = service.world()
+    with Receiver(lambda _: http_answer(404)) as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit(10)
+
+        def has_refused() -> bool:
+            service.run(f"UPDATE deliveries SET {_DUE} WHERE finished_at IS NULL")
+            take_turn(service.runtime, world.tenant_id, webhook)
+            return bool(service.value("SELECT unsuccessful_deliveries >= 10 FROM lanes"))
+
+        until(has_refused)
+    assert service.value("SELECT failing_since IS NULL FROM lanes")
+
+
 def receiver_gone(service: Monitored) -> None:
     world = service.world()
     with Receiver(lambda _: http_answer(410)) as receiver:
@@ -249,6 +265,7 @@ FAULTS = {
         Fault(workers_too_few, frozenset({"DeliveriesLate"})),
         Fault(sent_late, frozenset({"FirstAttemptsLate"})),
         Fault(receivers_fail, frozenset({"AttemptsFail", "ManyLanesPaused", "WebhookFails"})),
+        Fault(refusing, frozenset({"AttemptsFail", "WebhookFails"})),
         Fault(receiver_gone, frozenset({"AttemptsFail", "WebhookDisabled"})),
         Fault(worker_killed, frozenset({"WorkersLost"})),
         Fault(job_waits, frozenset({"JobsLate"})),

@@ -1,45 +1,32 @@
 """Liveness, readiness and metrics, for operators and their tools."""
 
 import hmac
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from flask import Response, abort, request
 from marshmallow import fields as plain
 from prometheus_client import CONTENT_TYPE_LATEST
-from prometheus_client.core import Metric
-from sqlalchemy.orm import Session
 
 from app import counters, fields
 from app.api.http.access.auth import probed, public
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import prometheus
-from app.api.http.responses import prometheus_gauges as gauges_text
 from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
-from app.core.anchoring import status as anchoring_status
-from app.core.digests import troubles
-from app.core.health import gauges, lane_figures, log_figures, schema, write_proof
-from app.core.master_keys import key_registry
-from app.core.verification import daily
-from app.database import database_now
+from app.core.health import database_state, gauges, probes
+from app.core.health.gauges import Gauge
+from app.core.health.parts import Part
 from app.errors import Unauthenticated, Unavailable
 from app.lib.gateway.gateway import PROBE_SECONDS
 from app.models import NO_TENANT
 from app.schemas import AnswerSchema
-from app.settings import VERSION
-
-_Read = TypeVar("_Read")
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 
-# Without these, effects wait; `database` has a status of its own.
-_NEEDED = (
-    *("database_writes", "redis", "worker", "scheduler"),
-    *("master_keys", "log", "anchoring", "audit", "mail"),
-)
-_MIGRATE = "behind this release: run `python -m app.manage migrate`"
+# The others have figures of their own.
+_WITH_UP = ("database", "database_writes", "redis", "worker", "scheduler")
 
 
 class AliveSchema(AnswerSchema):
@@ -92,12 +79,12 @@ def readyz() -> Response:
     What is not known within two seconds is not waited for: the answer is then 503, `database`
     being `unknown`.
     """
-    parts, missing = states()
-    ready = parts["database"] == "up"
+    parts = states()
+    ready = parts[0].is_ok
     body: dict[str, Any] = {
         "status": "ready" if ready else "unavailable",
-        "degraded": missing,
-        "parts": parts,
+        "degraded": probes.degraded(parts),
+        "parts": probes.texts(parts),
     }
     return answer(body, 200 if ready else 503, {} if ready else {"Retry-After": "2"})
 
@@ -113,19 +100,12 @@ def not_in_time(_environ: dict[str, Any], start: Callable[..., Any]) -> Iterable
     return [encode(body)]
 
 
-def states() -> tuple[dict[str, str], list[str]]:
-    """Return the state of each part ("up" or the problem), and the names of degraded parts.
-
-    The database is never among the latter: without it no request can be served.
-    """
-    database = _database_state()
-    kept = services().readiness
-    parts = {
-        "database": database,
-        **_others(),
-        **(kept.parts() if database == "up" else kept.unknown()),
-    }
-    return parts, [name for name in _NEEDED if parts[name] != "up"]
+def states() -> list[Part]:
+    """Return every part, the database first."""
+    here = services()
+    database = database_state.presence(here.database)
+    kept = here.readiness.parts() if database.is_ok else here.readiness.unknown()
+    return [database, *probes.redis_and_roles(here.bell.presence(), here.bell.trouble), *kept]
 
 
 @blp.route("/metrics", methods=["GET"])
@@ -151,75 +131,18 @@ def read_metrics() -> Response:
 def _metrics() -> bytes:
     """Return the metrics as text; without the database, only those that do not need it."""
     here = services()
-    states = {"database": _database_state(), **_others()}
-    if states["database"] == "up":
-        states["database_writes"] = _writes_state()
-    parts = {part: state == "up" for part, state in states.items() if state != "unknown"}
-    families = [*gauges_text.release(VERSION), *gauges_text.processes(here.bell.processes() or ())]
-    if not parts["database"]:
-        return prometheus.text(parts, None, families)
+    parts = [each for each in states() if each.name in _WITH_UP]
+    known = {(each.name,): each.is_ok for each in parts if each.is_known}
+    up = Gauge("up", "Whether a part of the stack is up.", known, ("part",))
+    families = [up, *gauges.of_processes(here.bell.processes() or ())]
+    if not parts[0].is_ok:
+        return prometheus.text(None, families)
     here.counters.work()
-    return prometheus.text(parts, _figures(), [*families, *_gauges()])
-
-
-def _figures() -> list[tuple[str, str, float]] | None:
-    with suppress(Unavailable), services().database.transaction(NO_TENANT) as session:
-        return counters.read(session)
-    return None
-
-
-def _gauges() -> Iterator[Metric]:
-    """Yield the gauges of the database; a query that takes too long loses only its own."""
-    settings = services().settings
-    others = anchoring_status.asked(
-        timestamps=settings.tsa_url is not None, policy=settings.witness_policy
-    )
-    yield from _asked(gauges.read, gauges_text.totals)
-    yield from _asked(lane_figures.by_state, gauges_text.lanes)
-    yield from _asked(lane_figures.worst, gauges_text.failing_webhooks)
-    yield from _asked(lambda session: log_figures.read(session, others), gauges_text.log)
-    yield from _asked(lambda session: troubles.counted(troubles.read(session)), gauges_text.digests)
-    yield from _asked(_missing_keys, gauges_text.master_keys)
-    yield from _asked(_unverified_seconds, gauges_text.verification)
-
-
-def _asked(
-    read: Callable[[Session], _Read], written: Callable[[_Read], Iterable[Metric]]
-) -> Iterable[Metric]:
-    with suppress(Unavailable), services().database.across_tenants() as session:
-        gauges.limit_time(session)
-        return written(read(session))
-    return ()
-
-
-def _missing_keys(session: Session) -> int:
-    return len(key_registry.missing(session, services().settings.master_keys))
-
-
-def _unverified_seconds(session: Session) -> float:
-    since = daily.unverified_since(session, services().settings.master_keys)
-    return 0.0 if since is None else (database_now(session) - since).total_seconds()
-
-
-def _database_state() -> str:
-    try:
-        return "up" if schema.is_current(services().database) else _MIGRATE
-    except Unavailable:
-        return "away"
-
-
-def _writes_state() -> str:
-    here = services()
-    try:
-        return write_proof.refusal(here.database, here.settings.master_keys) or "up"
-    except Unavailable:
-        return "unknown"
-
-
-def _others() -> dict[str, str]:
-    presence = services().bell.presence()
-    if presence is None:
-        trouble = services().bell.trouble
-        away = f"away: {trouble}" if trouble else "away"
-        return {"redis": away, "worker": "unknown", "scheduler": "unknown"}
-    return {"redis": "up"} | {str(role): "up" if up else "away" for role, up in presence.items()}
+    figures = None
+    with suppress(Unavailable), here.database.transaction(NO_TENANT) as session:
+        figures = counters.read(session)
+    for read in gauges.OF_DATABASE:
+        with suppress(Unavailable), here.database.across_tenants() as session:
+            gauges.limit_time(session)
+            families += list(read(session, here.settings))
+    return prometheus.text(figures, families)

@@ -1,7 +1,7 @@
 """Access to the console's pages: a session, a role, and a CSRF check of forms."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from typing import Any, ParamSpec, cast
 
@@ -13,14 +13,21 @@ from app.api.http.access import auth, rate_limit
 from app.api.http.access.auth import Access
 from app.api.http.requests.headers import request_id
 from app.api.http.services import services
-from app.console.frame import browser, forms, notices, rendering
+from app.console.frame import browser, forms, rendering
 from app.core.callers import Role
+from app.core.health import probes
 from app.core.keys.console_sessions import Token
 from app.core.verification import alerts
 from app.database import Database
 from app.errors import Forbidden, Unauthenticated
 
 _P = ParamSpec("_P")
+
+
+_BROKEN = (
+    "The audit chain is broken: an entry is not what was written. Keep the database as it is and "
+    "investigate."
+)
 
 
 class ForeignForm(Forbidden):
@@ -112,11 +119,21 @@ def _recognise() -> bool:
     here.keyring.remember(token.digest, found[0])
     g.caller, g.key_name = found
     admission.admitted_by(partial(_require_session, here.database, token, request_id()))
-    g.notices = notices.of(open_breaks)
+    g.notices = list(_notices(open_breaks))
     g.form_token = token.form_token
     if used:
         here.keyring.note_use(g.caller)
     return True
+
+
+def _notices(open_breaks: int) -> Iterator[tuple[str, bool]]:
+    """Yield the banners of every page, and whether each is grave: stored data is inconsistent."""
+    here = services()
+    if open_breaks:
+        yield _BROKEN, True
+    for part in (*here.readiness.parts(), *probes.redis_and_roles(here.bell.presence())):
+        if part.banner is not None:
+            yield part.banner, False
 
 
 def _require_session(database: Database, token: Token, request_id: str) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import marshmallow
 from flask import g, request
+from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
 from app import fields
@@ -17,6 +18,7 @@ from app.api.http.access.auth import caller
 from app.api.http.requests import parsing
 from app.api.http.responses.answers import encode
 from app.api.http.services import services
+from app.api.http.transactions import transaction
 from app.api.resources.webhook_schemas import OwnHeaders
 from app.core import idempotency
 from app.database import Tx
@@ -129,18 +131,23 @@ def new_key() -> str:
     return secrets.token_hex(16)
 
 
-def once(session: Tx, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def once(make: Callable[[Session], object]) -> dict[str, Any]:
     """Return the result of `make`, or the stored result if the same form was sent before.
 
-    A second click waits for the first, and its page says that the form came twice. A changed form
-    counts as another. If `make` raises, nothing is stored.
+    It is called in a transaction. A second click waits for the first, and its page says that the
+    form came twice. A changed form counts as another. If `make` raises, nothing is stored; what it
+    returns is kept if it is a dictionary.
     """
-    found = done_before(session)
-    if found is not None:
-        return found
-    made = make()
-    _repeatable().keep(session, services().settings.master_keys, 200, encode(made))
-    return made
+    with transaction() as session:
+        found = done_before(session)
+        return keep(session, make(session)) if found is None else found
+
+
+def keep(session: Tx, made: object) -> dict[str, Any]:
+    """Store the result of this form for a repeat, and return it."""
+    kept = made if isinstance(made, dict) else {}
+    _repeatable().keep(session, services().settings.master_keys, 200, encode(kept))
+    return kept
 
 
 def done_before(session: Tx) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from flask import Blueprint, url_for
 from sqlalchemy.orm import Session
+from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from app import ids
@@ -39,6 +40,13 @@ KINDS = {
     schedule.KIND: "digest",
     verification.KIND: "verification of the audit chain",
     receiver_check.KIND: "check of a receiver",
+}
+
+_GOES_ON = "It goes on where it stopped."
+_MOVES: dict[str, tuple[Callable[[Session, Caller, UUID | None], Job], str]] = {
+    "retry": (job_changes.retry, _GOES_ON),
+    "cancel": (job_changes.cancel, "It was stopped; what it has done stays done."),
+    "resume": (job_changes.resume, _GOES_ON),
 }
 
 
@@ -87,40 +95,20 @@ def show(job_id: str) -> Response:
     )
 
 
-@blp.post("/<job_id>/retry")
+@blp.post("/<job_id>/<verb>")
 @signed_in(Role.WRITE, whole_tenant=True)
-def retry(job_id: str) -> Response:
-    """Retry a dead job."""
-    return move(job_changes.retry, job_id, "The job goes on where it stopped.")
+def move(job_id: str, verb: str) -> Response:
+    """Cancel, resume or retry a job once, and show its page.
 
-
-@blp.post("/<job_id>/cancel")
-@signed_in(Role.WRITE, whole_tenant=True)
-def cancel(job_id: str) -> Response:
-    """Cancel a job."""
-    return move(job_changes.cancel, job_id, "The job was stopped; what it has done stays done.")
-
-
-@blp.post("/<job_id>/resume")
-@signed_in(Role.WRITE, whole_tenant=True)
-def resume(job_id: str) -> Response:
-    """Resume a cancelled job."""
-    return move(job_changes.resume, job_id, "The job goes on where it stopped.")
+    The page is that of the blueprint that got the form: jobs or replays.
+    """
+    if verb not in _MOVES:
+        raise NotFound
+    change, text = _MOVES[verb]
+    forms.once(lambda session: change(session, caller(), ids.parse("job", job_id)))
+    return rendering.done(url_for(".show", job_id=job_id), text)
 
 
 def is_watched(job: dict[str, Any]) -> bool:
     """Return whether a job's page may change: it is open, or what it sent has not ended."""
     return job["finished_at"] is None or bool((job["progress"] or {}).get("waiting"))
-
-
-def move(verb: Callable[[Session, Caller, UUID | None], Job], job_id: str, text: str) -> Response:
-    """Cancel, resume or retry a job once, then redirect to its page with a message.
-
-    The page is that of the blueprint that got the form: jobs or replays.
-    """
-    with transaction() as session:
-        forms.once(
-            session,
-            lambda: job_control.represent(verb(session, caller(), ids.parse("job", job_id))),
-        )
-    return rendering.done(url_for(".show", job_id=job_id), text)

@@ -1,7 +1,6 @@
 """API keys: the list, minting (the text is shown once), and revocation with its effects."""
 
 from datetime import datetime
-from typing import Any
 
 from flask import Blueprint, url_for
 from werkzeug.wrappers import Response
@@ -46,8 +45,7 @@ def mint() -> Response:
     typed = forms.sent()
     try:
         wanted = new_key(typed.load(NewKeySchema))
-        with transaction() as session:
-            made = forms.once(session, lambda: keys.mint(session, caller(), wanted))
+        made = forms.once(lambda session: keys.mint(session, caller(), wanted))
     except Invalid as wrong:
         return _page(typed.refused(wrong), 422)
     does = (f"keys mint NAME --role {made['role']}", "POST /v1/keys")
@@ -80,13 +78,9 @@ def show(key_id: str) -> Response:
 def revoke(key_id: str) -> Response:
     """Revoke a key, alone or with all its descendants."""
     args = forms.sent().load(RevokeArgs)
-
-    def end() -> dict[str, Any]:
-        revocation.revoke(session, caller(), ids.parse("key", key_id), **args)
-        return {}
-
-    with transaction() as session:
-        forms.once(session, end)
+    forms.once(
+        lambda session: revocation.revoke(session, caller(), ids.parse("key", key_id), **args)
+    )
     others = ", with all that descend from it" if args["descendants"] else ""
     return rendering.done(url_for(".show", key_id=key_id), f"The key was revoked{others}.")
 

@@ -11,7 +11,7 @@ from app.api.http.access.auth import caller
 from app.api.http.transactions import transaction
 from app.api.resources import health
 from app.api.resources.deliveries.stats import StatsArgs
-from app.console.frame import forms, notices, rendering
+from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.pages.deliveries import known_webhooks
 from app.core.callers import Role
@@ -19,6 +19,8 @@ from app.core.delivery import accounting
 from app.core.delivery.history import failure_groups, hourly_stats
 from app.core.delivery.history.delivery_filters import Status, TenantFilters
 from app.core.digests import history
+from app.core.health import probes
+from app.core.health.parts import Part
 from app.core.jobs import control as job_control
 from app.core.verification import alerts
 from app.core.webhooks.webhooks import State
@@ -30,17 +32,6 @@ blp = Blueprint("overview", __name__)
 _MOST_DEAD = 100
 # Grouping takes a tenth of the page's time, and twice as long for twice as many.
 _MOST_FAILED = 500
-_PARTS = {
-    **notices.AWAY,
-    "database_writes": "The database refuses every write: {}.",
-    "master_keys": "MASTER_KEYS lacks a key that something is sealed under: {}.",
-    "log": "The transparency log signs nothing: {}.",
-    "anchoring": "Anchoring fails: {}.",
-    "audit": "Verification of the audit chains: {}.",
-    "mail": "Digests are not sent: {}.",
-}
-
-
 _REFUSED = {"recipient_refused": "its address", "content_refused": "what it says"}
 
 
@@ -58,21 +49,24 @@ class Need(NamedTuple):
 def index() -> Response:
     """Show the overview."""
     typed = forms.query()
-    parts, missing = health.states()
+    parts = health.states()
     with transaction(snapshot=True) as session:
         try:
             args = typed.load(StatsArgs)
         except Invalid as wrong:
             typed, args = typed.refused(wrong), StatsArgs().load({})
         books = accounting.of_all(session, caller().tenant_id)
-        needs = list(_needs(session, {name: parts[name] for name in missing}, books))
-        traffic = _traffic(session, args)
+        needs = list(_needs(session, parts, books))
+        span = hourly_stats.span(
+            database_now(session), args.get("since"), args.get("until"), args["step"]
+        )
+        traffic = hourly_stats.rows(session, caller().tenant_id, span)
     return rendering.page(
         "overview/index",
         typed=typed,
         needs=needs,
-        parts=parts,
-        missing=missing,
+        parts=probes.texts(parts),
+        missing=probes.degraded(parts),
         traffic=traffic,
         step=args["step"],
         books=books,
@@ -80,7 +74,7 @@ def index() -> Response:
     )
 
 
-def _needs(session: Session, missing: dict[str, str], books: dict[str, Any]) -> Iterator[Need]:
+def _needs(session: Session, parts: list[Part], books: dict[str, Any]) -> Iterator[Need]:
     """Yield the items that need attention, gravest first."""
     if alerts.count_open(session):
         yield Need(
@@ -107,10 +101,12 @@ def _needs(session: Session, missing: dict[str, str], books: dict[str, Any]) -> 
         text = f"{count} job{'s have' if dead > 1 else ' has'} given up."
         yield Need(text, "Look at them", url_for("console.jobs.index", status="dead"))
     yield from _mail(session)
-    for part, state in missing.items():
-        known = not state.startswith("unknown")
-        text = _PARTS[part].format(state) if known else f"How the {part} is doing is not known."
-        yield Need(text.replace("_", " "), "See all parts", "#parts")
+    for part in parts:
+        if part.name in probes.NEEDED and not part.is_ok:
+            text = part.banner or f"{probes.NEEDED[part.name]}: {part.text}."
+            if not part.is_known:
+                text = f"How the {part.name.replace('_', ' ')} is doing is not known."
+            yield Need(text, "See all parts", "#parts")
 
 
 def _mail(session: Session) -> Iterator[Need]:
@@ -119,7 +115,7 @@ def _mail(session: Session) -> Iterator[Need]:
         what = _REFUSED.get(history.represent(newest)["status"])
         if what is not None:
             text = f"The mail server refuses the mail with new findings: {what}."
-            yield Need(text, "See what it said", url_for("console.mail.index"))
+            yield Need(text, "See what it said", url_for("console.settings.mail"))
 
 
 def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
@@ -167,10 +163,3 @@ def _trouble(webhook: dict[str, Any]) -> str | None:
             return f"has refused everything since {since} (HTTP {lane['refused_status']})."
         case State.OK | State.SLOW:
             return None
-
-
-def _traffic(session: Session, args: dict[str, Any]) -> list[dict[str, Any]]:
-    span = hourly_stats.span(
-        database_now(session), args.get("since"), args.get("until"), args["step"]
-    )
-    return hourly_stats.rows(session, caller().tenant_id, span)

@@ -41,13 +41,11 @@ def rotate(webhook_id: str) -> Response:
     try:
         overlap = timedelta(seconds=typed.load(RotationSchema)["overlap_seconds"])
         settings = services().settings
-        with transaction() as session:
-            made = forms.once(
-                session,
-                lambda: with_secret(
-                    *webhooks.rotate_secret(session, caller(), settings, webhook, overlap)
-                ),
+        made = forms.once(
+            lambda session: with_secret(
+                *webhooks.rotate_secret(session, caller(), settings, webhook, overlap)
             )
+        )
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
     does = (f"webhooks rotate {webhook_id}", f"POST /v1/webhooks/{webhook_id}/rotate-secret")
@@ -64,7 +62,10 @@ def why(webhook_id: str) -> Response:
         name = _name(session, webhook_id)
         try:
             if typed.value("event_id"):
-                decision = _decision(session, webhook_id, typed)
+                event_id = typed.load(DecisionArgs)["event_id"]
+                known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+                event = event_history.find(session, caller(), event_id)
+                decision = event_history.decision_for(session, event, known)
         except Invalid as wrong:
             typed = typed.refused(wrong)
         except NotFound as unknown:
@@ -114,11 +115,9 @@ def signature(webhook_id: str) -> Response:
 def check(webhook_id: str) -> Response:
     """Begin a check of the receiver."""
     webhook = ids.parse("whk", webhook_id)
-    with transaction() as session:
-        job = forms.once(
-            session,
-            lambda: job_control.represent(receiver_check.start(session, caller(), webhook)),
-        )
+    job = forms.once(
+        lambda session: job_control.represent(receiver_check.start(session, caller(), webhook))
+    )
     place = url_for(".checked", webhook_id=webhook_id, job_id=job["id"])
     return rendering.done(place, "The check has begun.")
 
@@ -147,13 +146,6 @@ def _name(session: Session, webhook_id: str) -> str:
     found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
     told = represent(found)
     return str(told["description"] or told["url"])
-
-
-def _decision(session: Session, webhook_id: str, typed: Input) -> dict[str, Any]:
-    event_id = typed.load(DecisionArgs)["event_id"]
-    known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
-    event = event_history.find(session, caller(), event_id)
-    return event_history.decision_for(session, event, known)
 
 
 def _diagnosis(session: Session, webhook_id: str, typed: Input) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """Records: search, and the page of a record with its steps, proofs, files and share links."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from flask import Blueprint, url_for
-from sqlalchemy.orm import Session
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
@@ -24,7 +23,6 @@ from app.core.callers import Role
 from app.core.records import records, share_links
 from app.database import database_now
 from app.errors import Invalid
-from app.models import Record
 
 blp = Blueprint("records", __name__, url_prefix="/records")
 
@@ -92,13 +90,11 @@ def share(record_id: str) -> Response:
     wanted = forms.sent().load(NewShareLinkSchema)
     lifetime = wanted["expires_in_seconds"]
     base_url = services().settings.base_url
-    with transaction() as session:
-        made = forms.once(
-            session,
-            lambda: share_links.mint(
-                session, caller(), ids.parse("rec", record_id), lifetime, base_url
-            ),
+    made = forms.once(
+        lambda session: share_links.mint(
+            session, caller(), ids.parse("rec", record_id), lifetime, base_url
         )
+    )
     return _page(record_id, made)
 
 
@@ -106,15 +102,8 @@ def share(record_id: str) -> Response:
 @signed_in(Role.ADMIN)
 def revoke(record_id: str, share_link_id: str) -> Response:
     """Revoke a share link."""
-
-    def end() -> dict[str, Any]:
-        share_links.revoke(
-            session, caller(), ids.parse("rec", record_id), ids.parse("shr", share_link_id)
-        )
-        return {}
-
-    with transaction() as session:
-        forms.once(session, end)
+    record, link = ids.parse("rec", record_id), ids.parse("shr", share_link_id)
+    forms.once(lambda session: share_links.revoke(session, caller(), record, link))
     place = url_for(".show", record_id=record_id, _anchor="share-links")
     return rendering.done(place, "The link opens nothing any more.")
 
@@ -123,7 +112,11 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
     with transaction() as session:
         found = records.find(session, caller(), ids.parse("rec", record_id))
         (record,) = records.represent(session, [found])
-        links = _links(session, found)
+        now = database_now(session)
+        links = [
+            share_links.represent(row, now)
+            for row in share_links.active_first(session, found, _MOST_LINKS)
+        ]
     with large_bodies.room_for(found.bundle_size, caller().tenant_id):
         inside = None if record["bundle"]["expired"] else view_of(found)
     return rendering.page(
@@ -136,12 +129,6 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
         lifetimes=_LIFETIMES,
         does=(f"records show {record_id}", f"GET /v1/records/{record_id}"),
     )
-
-
-def _links(session: Session, record: Record) -> list[dict[str, Any]]:
-    now: datetime = database_now(session)
-    rows = share_links.active_first(session, record, _MOST_LINKS)
-    return [share_links.represent(row, now) for row in rows]
 
 
 def _waterfall(steps: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float, float]]:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from flask import Blueprint, url_for
-from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import fields, ids
@@ -22,7 +21,6 @@ from app.core.jobs import job_rows
 from app.core.replay import bulk_replay, job_changes
 from app.core.replay.replay_plan import Pace
 from app.errors import Invalid
-from app.models import Job
 
 blp = Blueprint("replays", __name__, url_prefix="/replays")
 
@@ -71,8 +69,12 @@ def start() -> Response:
     typed = forms.sent()
     try:
         body = typed.load(ReplayForm)
-        with transaction() as session:
-            job = forms.once(session, lambda: job_control.represent(_start(session, body)))
+        pace, as_of = Pace(*(body.get(name) for name in _HOW)), body.get("as_of")
+        job = forms.once(
+            lambda session: job_control.represent(
+                bulk_replay.start(session, caller(), **_selected(body), pace=pace, as_of=as_of)
+            )
+        )
     except Invalid as wrong:
         return _preview(typed.refused(wrong))
     return rendering.done(url_for(".show", job_id=job["id"]), "The replay has begun.")
@@ -102,37 +104,25 @@ def show(job_id: str) -> Response:
     )
 
 
-@blp.post("/<job_id>/cancel")
-@signed_in(Role.WRITE, whole_tenant=True)
-def cancel(job_id: str) -> Response:
-    """Cancel a replay; deliveries not sent yet stay unsent."""
-    return move(job_changes.cancel, job_id, "The replay was stopped: nothing more is sent.")
-
-
-@blp.post("/<job_id>/resume")
-@signed_in(Role.WRITE, whole_tenant=True)
-def resume(job_id: str) -> Response:
-    """Resume a cancelled replay."""
-    return move(job_changes.resume, job_id, "The replay goes on where it stopped.")
-
-
-@blp.post("/<job_id>/retry")
-@signed_in(Role.WRITE, whole_tenant=True)
-def retry(job_id: str) -> Response:
-    """Retry a dead replay."""
-    return move(job_changes.retry, job_id, "The replay goes on where it stopped.")
+blp.post("/<job_id>/<verb>")(move)
 
 
 def _preview(typed: Input) -> Response:
     preview: dict[str, Any] | None = None
+    # The one webhook whose deliveries are wanted; None for those of all.
     waits_at: str | None = None
     with transaction(snapshot=True) as session:
         names = webhook_names(known_webhooks(session))
         try:
             if not typed.errors:
                 body = typed.load(ReplayForm)
-                waits_at = _webhook_of(body)
-                preview = _previewed(session, body)
+                one = body["group"].webhook_id if "group" in body else body.get("webhook_id")
+                waits_at = None if one is None else ids.text("whk", one)
+                as_of, rate = body.get("as_of"), body.get("rate")
+                found = bulk_replay.preview(
+                    session, caller(), **_selected(body), as_of=as_of, most=_MOST_COUNTED
+                )
+                preview = {**found.represent(rate), "complete": found.complete}
         except Invalid as wrong:
             typed = typed.refused(wrong)
     return rendering.page(
@@ -148,26 +138,6 @@ def _preview(typed: Input) -> Response:
             if text and name not in (*_HOW, "as_of")
         ],
         does=("deliveries replay --status failed --dry-run", "POST /v1/deliveries/replay"),
-    )
-
-
-def _webhook_of(body: dict[str, Any]) -> str | None:
-    """Return the one webhook whose deliveries are wanted; None for those of all."""
-    one = body["group"].webhook_id if "group" in body else body.get("webhook_id")
-    return None if one is None else ids.text("whk", one)
-
-
-def _previewed(session: Session, body: dict[str, Any]) -> dict[str, Any]:
-    found = bulk_replay.preview(
-        session, caller(), **_selected(body), as_of=body.get("as_of"), most=_MOST_COUNTED
-    )
-    return {**found.represent(body.get("rate")), "complete": found.complete}
-
-
-def _start(session: Session, body: dict[str, Any]) -> Job:
-    pace = Pace(*(body.get(name) for name in _HOW))
-    return bulk_replay.start(
-        session, caller(), **_selected(body), pace=pace, as_of=body.get("as_of")
     )
 
 

@@ -59,7 +59,7 @@ _PLACES: dict[Type, tuple[str, str, str]] = {
 # These stand on the page of something else, or below it.
 _WITHIN: dict[Type, Callable[[Hit], str]] = {
     Type.DELIVERY: lambda hit: url_for(
-        "console.delivery.show",
+        "console.deliveries.show",
         webhook_id=ids.text("whk", hit.parent or hit.id),
         delivery_id=ids.text("dlv", hit.id),
     ),

@@ -1,4 +1,4 @@
-"""The tenant's settings; a page states the effects of a change before it is saved."""
+"""The tenant's settings, whose page states the effects of a change before it is saved; and mail."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,7 +10,9 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app.api.http.access.auth import caller
+from app.api.http.paging import PageArgs, page_of
 from app.api.http.responses.answers import encode
+from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.tenant import SettingsChangeSchema
 from app.console.frame import forms, rendering
@@ -18,11 +20,12 @@ from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.core import tenant_settings
 from app.core.callers import Role
+from app.core.digests import history
 from app.core.records import retention
 from app.core.tenant_settings import Visibility
 from app.errors import Invalid
 
-blp = Blueprint("settings", __name__, url_prefix="/settings")
+blp = Blueprint("settings", __name__)
 
 _CHANGED = "The settings were changed."
 _DOES = ("settings show", "GET /v1/tenant/settings")
@@ -37,14 +40,14 @@ _ANCHORED = {
 }
 
 
-@blp.get("")
+@blp.get("/settings")
 @signed_in(Role.READ, whole_tenant=True)
 def index() -> Response:
     """Show the settings."""
     return _page(forms.blank())
 
 
-@blp.post("")
+@blp.post("/settings")
 @signed_in(Role.ADMIN, whole_tenant=True)
 def change() -> Response:
     """Show the effects of a change; save it once confirmed, if no setting has changed since."""
@@ -60,15 +63,40 @@ def change() -> Response:
         changed = {name: value for name, value in wanted.items() if value != before[name]}
         if not changed:
             return rendering.done(url_for(".index"), "Nothing was changed: all of it was so.")
-        name = _name_to_type(session, before, changed)
+        # It confirms that bundles are kept for less long.
+        is_shorter = _shortens(before, changed)
+        name = tenant_settings.read(session, caller().tenant_id).name if is_shorter else None
         if typed.value("_sure") != _state(before) or name not in (None, typed.value("_name")):
             return _ask(session, typed, before, changed, name)
-        forms.once(session, lambda: _save(session, changed))
+        tenant_settings.change(session, caller(), changed)
+        forms.keep(session, None)
     return rendering.done(url_for(".index"), _CHANGED)
 
 
-def _save(session: Session, changed: dict[str, Any]) -> dict[str, Any]:
-    return tenant_settings.represent(tenant_settings.change(session, caller(), changed))
+@blp.get("/mail")
+@signed_in(Role.READ, whole_tenant=True)
+def mail() -> Response:
+    """List digests, newest first."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    with transaction() as session:
+        settle = services().settings.digest_settle
+        coming = history.next_digest(session, caller().tenant_id, settle)
+        try:
+            found = page_of(
+                typed.load(PageArgs),
+                lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
+                history.represent,
+            )
+        except Invalid as wrong:
+            typed = typed.refused(wrong)
+    return rendering.page(
+        "settings/mail",
+        typed=typed,
+        found=found,
+        coming=history.represent_next(coming),
+        does=(None, "GET /v1/digests"),
+    )
 
 
 def _page(typed: Input, status: int = 200) -> Response:
@@ -95,13 +123,6 @@ def _ask(
         state=_state(before),
         does=_DOES,
     )
-
-
-def _name_to_type(session: Session, before: dict[str, Any], changed: dict[str, Any]) -> str | None:
-    """Return the tenant's name, which confirms that bundles are kept for less long; else None."""
-    if not _shortens(before, changed):
-        return None
-    return tenant_settings.read(session, caller().tenant_id).name
 
 
 def _shortens(before: dict[str, Any], changed: dict[str, Any]) -> bool:

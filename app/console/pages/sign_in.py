@@ -17,7 +17,9 @@ blp = Blueprint("sign_in", __name__)
 @public
 def ask() -> Response:
     """Show the form."""
-    return rendering.page("sign_in", next=_next(), kept="", has_form=False, problem=None)
+    asked = request.args.get("next", "")
+    place = asked if browser.is_ours(asked) else browser.HOME
+    return rendering.page("sign_in", next=place, kept="", has_form=False, problem=None)
 
 
 @blp.post("/sign-in")
@@ -58,8 +60,3 @@ def sign_out() -> Response:
     answered = redirect(url_for(".ask"), 303)
     browser.set_cookie(answered, "session", "", 0)
     return answered
-
-
-def _next() -> str:
-    place = request.args.get("next", "")
-    return place if browser.is_ours(place) else browser.HOME

@@ -3,6 +3,7 @@
 from typing import Any
 
 from flask import Blueprint, url_for
+from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
@@ -63,11 +64,9 @@ def create() -> Response:
     try:
         wanted = typed.load(NewWebhookSchema)
         settings = services().settings
-        with transaction() as session:
-            made = forms.once(
-                session,
-                lambda: with_secret(*webhooks.create(session, caller(), settings, wanted)),
-            )
+        made = forms.once(
+            lambda session: with_secret(*webhooks.create(session, caller(), settings, wanted))
+        )
     except Invalid as wrong:
         return _new(typed.refused(wrong), 422)
     return rendering.page("webhooks/secret", 201, webhook=made, is_new=True, does=_ADDS)
@@ -89,15 +88,12 @@ def change(webhook_id: str) -> Response:
     try:
         wanted = typed.load(WebhookChangeSchema)
         settings = services().settings
-        with transaction() as session:
-            forms.once(
-                session,
-                lambda: represent(webhooks.change(session, caller(), settings, webhook, wanted)),
-            )
+        forms.once(lambda session: webhooks.change(session, caller(), settings, webhook, wanted))
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
     texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
-    return _done(webhook_id, " ".join(texts) or "The webhook was changed.")
+    place = url_for(".show", webhook_id=webhook_id)
+    return rendering.done(place, " ".join(texts) or "The webhook was changed.")
 
 
 @blp.post("/<webhook_id>/delete")
@@ -105,22 +101,16 @@ def change(webhook_id: str) -> Response:
 def delete(webhook_id: str) -> Response:
     """Delete a webhook, if its name or id was typed as confirmation."""
     typed = forms.sent()
+
+    def end(session: Session) -> None:
+        found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+        told = represent(found)
+        if typed.value("name").strip() not in (told["description"], told["url"], webhook_id):
+            raise Invalid(FieldError("/name", "This is not its name."))
+        webhooks.delete(session, caller(), found.id)
+
     try:
-        with transaction() as session:
-
-            def make() -> dict[str, Any]:
-                found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
-                told = represent(found)
-                if typed.value("name").strip() not in (
-                    told["description"],
-                    told["url"],
-                    webhook_id,
-                ):
-                    raise Invalid(FieldError("/name", "This is not its name."))
-                webhooks.delete(session, caller(), found.id)
-                return {}
-
-            forms.once(session, make)
+        forms.once(end)
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
     return rendering.done(url_for(".index"), "The webhook was deleted; its history stays.")
@@ -131,12 +121,10 @@ def delete(webhook_id: str) -> Response:
 def test(webhook_id: str) -> Response:
     """Send a test event, and redirect to its delivery."""
     webhook = ids.parse("whk", webhook_id)
-    with transaction() as session:
-        made = forms.once(
-            session,
-            lambda: delivery_history.represent(replay.fire_test(session, caller(), webhook)),
-        )
-    place = url_for("console.delivery.show", webhook_id=webhook_id, delivery_id=made["id"])
+    made = forms.once(
+        lambda session: delivery_history.represent(replay.fire_test(session, caller(), webhook))
+    )
+    place = url_for("console.deliveries.show", webhook_id=webhook_id, delivery_id=made["id"])
     return rendering.done(place, "A test event is on its way.")
 
 
@@ -148,11 +136,7 @@ def retry_now(webhook_id: str) -> Response:
     webhook = ids.parse("whk", webhook_id)
     try:
         rate = typed.load(RetryNowSchema).get("rate")
-        with transaction() as session:
-            moved = forms.once(
-                session,
-                lambda: send_now.all_of(session, caller(), webhook, rate),
-            )
+        moved = forms.once(lambda session: send_now.all_of(session, caller(), webhook, rate))
     except Invalid as wrong:
         return page_of(webhook_id, typed.refused(wrong), 422)
     waited = "delivery that waited goes" if moved["count"] == 1 else "deliveries that waited go"
@@ -197,17 +181,9 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
 
 def _new(typed: Input, status: int = 200) -> Response:
     return rendering.page(
-        "webhooks/new",
-        status,
-        typed=typed,
-        event_types=_event_types(),
-        does=_ADDS,
+        "webhooks/new", status, typed=typed, event_types=_event_types(), does=_ADDS
     )
 
 
 def _event_types() -> list[tuple[str, str]]:
     return [(kind.value, kind.value) for kind in EventType if kind is not EventType.WEBHOOK_TEST]
-
-
-def _done(webhook_id: str, text: str) -> Response:
-    return rendering.done(url_for(".show", webhook_id=webhook_id), text)

@@ -11,7 +11,6 @@ import structlog
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.clock import rfc3339
 from app.database import after_commit, cursor
 from app.models import AnchoringTrouble
 
@@ -68,9 +67,3 @@ def rows(session: Session) -> Sequence[AnchoringTrouble]:
             AnchoringTrouble.alarm.desc(), AnchoringTrouble.since, AnchoringTrouble.part
         )
     ).all()
-
-
-def line(trouble: AnchoringTrouble) -> str:
-    """Say a trouble in one line."""
-    alarm = "ALARM: " if trouble.alarm else ""
-    return f"{alarm}{trouble.part}: unanchored since {rfc3339(trouble.since)}: {trouble.detail}"

@@ -4,9 +4,7 @@ Judged by age: the oldest entry that no anchor covers, and the oldest leaf that 
 jobs only tell the reason.
 """
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -63,7 +61,10 @@ def watch_quorum(session: Session, policy: Policy | None) -> None:
     """
     expected = {(each.key.name, each.key.key_hash) for each in cosigning.asked(policy)}
     newest = cursor(session).execute(_COSIGNED, (MOST_UNMET,), binary=True).fetchall()
-    if policy is None or not expected or _is_any_met(policy, newest):
+    is_met = policy is not None and any(
+        quorum.is_met(policy, bytes(note), lines) for note, _, lines, _, _ in newest
+    )
+    if not expected or is_met:
         incidents.end(session, QUORUM)
         return
     answered = {place for row in newest for place in zip(row[3], map(bytes, row[4]), strict=True)}
@@ -77,14 +78,13 @@ def watch_quorum(session: Session, policy: Policy | None) -> None:
         )
 
 
-def _is_any_met(policy: Policy, newest: Sequence[Sequence[Any]]) -> bool:
-    return any(quorum.is_met(policy, bytes(row[0]), row[2]) for row in newest)
-
-
 def watch_log(session: Session) -> None:
     """Note that the log takes nothing in, or does again."""
     prepared = cursor(session).execute(_PREPARED).fetchone()
-    since = _waiting_since(session, None if prepared is None else prepared[0])
+    leaf = cursor(session).execute(_OLDEST_LEAF).fetchone()
+    times = [prepared[0]] if prepared is not None and prepared[0] is not None else []
+    times += [ids.made_at(leaf[0])] if leaf is not None else []
+    since: datetime | None = min(times, default=None)
     if since is None or database_now(session) - since < LATE:
         incidents.end(session, LOG)
         return
@@ -138,9 +138,3 @@ def _why(job: Job | None) -> str:
     if job.finished_at is None:
         return "No worker runs the job that anchors them: see that one is up."
     return "The job that anchors them leaves them out: look for audit_chain_not_sealed."
-
-
-def _waiting_since(session: Session, prepared_at: datetime | None) -> datetime | None:
-    leaf = cursor(session).execute(_OLDEST_LEAF).fetchone()
-    times = [prepared_at, None if leaf is None else ids.made_at(leaf[0])]
-    return min((each for each in times if each is not None), default=None)

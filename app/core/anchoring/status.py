@@ -10,8 +10,8 @@ from app.core.anchoring import cosigning, monitor
 from app.core.anchoring.anchors import AnchoringState, Covered
 from app.core.anchoring.evidence import Reach, Voucher
 from app.core.anchoring.timestamping import PART as TIMESTAMPS
-from app.ledger.policy import Policy
 from app.models import AnchoringTrouble
+from app.settings import Settings
 
 _OTHERS = {
     Voucher.TIMESTAMPS: "stamped by a timestamp authority",
@@ -24,9 +24,12 @@ _MISSING = {
 _NONE_CONFIGURED = "Set TSA_URL or WITNESS_POLICY, or keep checkpoints yourself."
 
 
-def asked(*, timestamps: bool, policy: Policy | None) -> frozenset[Voucher]:
+def asked(settings: Settings) -> frozenset[Voucher]:
     """Return who outside is asked to vouch, as this installation is set up."""
-    wanted = {Voucher.TIMESTAMPS: timestamps, Voucher.WITNESSES: bool(cosigning.asked(policy))}
+    wanted = {
+        Voucher.TIMESTAMPS: settings.tsa_url is not None,
+        Voucher.WITNESSES: bool(cosigning.asked(settings.witness_policy)),
+    }
     return frozenset(each for each, is_asked in wanted.items() if is_asked)
 
 

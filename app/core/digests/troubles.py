@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
@@ -18,7 +18,8 @@ _LATE = timedelta(hours=2)
 class Trouble:
     """How many digests stand for one reason: a `Refusal`, or `away` for a server that is not taken.
 
-    `since` is the claim of the oldest, `error` the newest one's sentence, without a server's words.
+    `since` is the claim of the oldest, `error` the newest one's sentence. It quotes no server:
+    anyone may read it.
     """
 
     what: str
@@ -59,25 +60,3 @@ def counted(troubles: Sequence[Trouble]) -> dict[str, int]:
     """Return how many digests stand refused, by what is refused."""
     found = {each.what: each.digests for each in troubles}
     return {str(refusal): found.get(refusal, 0) for refusal in Refusal}
-
-
-def of_operator(troubles: Sequence[Trouble]) -> list[str]:
-    """Return a sentence on each trouble but refused recipients, which are their tenants' to mend.
-
-    They quote no server: anyone may read them.
-    """
-    return [_said(each) for each in troubles if each.what != Refusal.RECIPIENT]
-
-
-def _said(trouble: Trouble) -> str:
-    if trouble.what == Refusal.CONTENT:
-        return (
-            f"the mail server refused the content of {trouble.digests} digests, also without the "
-            f"findings' words: {trouble.error}"
-        )
-    since = "" if trouble.what == Refusal.SERVER else f" since {_time(trouble.since)}"
-    return f"{trouble.digests} digests wait{since}: {trouble.error}"
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,5 +1,5 @@
-"""Health of the service, for operators.
+"""Health of the service: `parts`, their `probes`, and `readiness`, which keeps what they found.
 
-Behind `/readyz`: `schema`, `readiness`, `write_proof`. For `/metrics`: `gauges`, `lane_figures`
-and `log_figures` from the database, and each process's own report, `process_report`.
+`database_state` proves that the database takes writes. `gauges` are the figures of `/metrics`, and
+`process_report` is what each process says of itself.
 """

@@ -1,52 +1,77 @@
-"""Gauges: current numbers of due, paused, disabled or dead objects, over all tenants.
+"""Gauges of `/metrics`: current figures over all tenants, each family by its name and help text.
 
-Each figure comes from an index with few rows beyond those counted.
+Alerts and dashboards depend on the names: add, never rename. They come from stored data, by indexes
+with few rows beyond those counted, and need no worker: after a restore they show how far behind the
+database is.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any, Final
 
-from psycopg.rows import class_row
+from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
-from app.database import cursor
+from app import ids
+from app.core.anchoring import monitor
+from app.core.anchoring import status as anchoring_status
+from app.core.anchoring.evidence import Voucher
+from app.core.delivery.lanes.lane_health import REFUSES
+from app.core.digests import troubles
+from app.core.master_keys import key_registry
+from app.core.verification import daily
+from app.database import cursor, database_now
+from app.errors import LogHalted
+from app.heartbeats import Process
+from app.settings import VERSION, Settings
 
 # The sweep rings each second, and turns at a lane with a backlog follow within seconds.
 OVERDUE = timedelta(seconds=60)
+# The state of a lane is the first that applies.
+STATES: Final = ("suspended", "held", "paused", "refusing", "recovering", "slow", "ready")
+# Most webhooks named in metrics: each is a time series.
+WORST = 20
+# The count of waiting leaves stops here.
+MOST_COUNTED = 100_000
+# Shown as 0 while the log is in order: an alert must not wait for a series to begin.
+_HALTS = tuple(sorted({each.slug for each in LogHalted.__subclasses__()}))
+_JOBS = ("queued", "running", "retrying", "dead")
 
 
 @dataclass(frozen=True)
-class Gauges:
-    """The figures of one moment; ages are seconds, 0 where nothing is due."""
+class Gauge:
+    """A family: its name without `record_service_`, and a value by the values of its labels.
 
-    lanes_due: int
-    lanes_overdue: int
-    lanes_paused: int
-    oldest_due: float
-    webhooks: int
-    webhooks_disabled: int
-    jobs_queued: int
-    jobs_running: int
-    jobs_retrying: int
-    jobs_dead: int
-    oldest_job_due: float
-    oldest_digest: float
-    unanchored: int
-    anchoring_alarms: int
-    oldest_unanchored: float
-    oldest_candidate: float
-    chains_broken: int
-    chains_unknown: int
-    logs_unverified: int
+    These are tuples of texts, in the order of `labels`; a mapping's keys are invariant to mypy.
+    """
+
+    name: str
+    text: str
+    values: Mapping[Any, float]
+    labels: tuple[str, ...] = ()
 
 
-# A stuck scrape must not add load.
-_GIVE_UP = "SET LOCAL statement_timeout = '5s'"
-
+_TOTALS: Final = {
+    "lanes_due": "Lanes with something to send now.",
+    "lanes_overdue": "Lanes with something to send for over a minute.",
+    "lanes_paused": "Lanes that wait because their receiver failed.",
+    "oldest_due_seconds": "How long the longest due lane has been due.",
+    "oldest_job_due_seconds": "How long the longest due job is due.",
+    "oldest_digest_seconds": "Age of the oldest open digest.",
+    "unanchored": "Parts of anchoring that fail.",
+    "witness_alarms": "Witnesses that saw another log of our name.",
+    "unanchored_seconds": "How long the oldest of them has failed.",
+    "checkpoint_waiting_seconds": "How long a signed checkpoint has waited for its quorum of"
+    " witnesses.",
+    "audit_chains_broken_now": "Tenants whose audit chain is broken.",
+    "audit_chains_unknown": "Chains in the log that no tenant has.",
+    "logs_unverified": "1 while the stored log does not match the published log.",
+}
 # Lanes and digests of suspended tenants wait on purpose and are not counted, as in `sweeping`.
 # Unnumbered events do not make their lane due, so without the sweep no due lane would show them.
 # One index probe per lane finds its first such row (as in `sweeping`).
-_READ = """
+_READ_TOTALS = """
 WITH RECURSIVE unseen AS (
     (SELECT tenant_id, webhook_id, next_attempt_at FROM deliveries
       WHERE sequence IS NULL AND kind = 'event'
@@ -78,56 +103,267 @@ WITH RECURSIVE unseen AS (
     SELECT status, (SELECT now FROM present) - greatest(run_at, locked_until) AS age
       FROM jobs WHERE finished_at IS NULL
 )
-SELECT lane.due AS lanes_due, lane.overdue AS lanes_overdue, lane.oldest AS oldest_due,
+SELECT lane.*, job.*, incident.*, broken.*,
        (SELECT count(*) FROM lanes
          WHERE paused_until > (SELECT now FROM present)) AS lanes_paused,
-       (SELECT count(*) FROM webhooks WHERE deleted_at IS NULL) AS webhooks,
+       (SELECT count(*) FROM webhooks
+         WHERE status <> 'disabled' AND deleted_at IS NULL) AS webhooks_enabled,
        (SELECT count(*) FROM webhooks
          WHERE status = 'disabled' AND deleted_at IS NULL) AS webhooks_disabled,
-       job.queued AS jobs_queued, job.running AS jobs_running, job.retrying AS jobs_retrying,
        (SELECT count(*) FROM jobs WHERE status = 'dead') AS jobs_dead,
-       job.oldest AS oldest_job_due,
        (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(claimed_at)),
                                  0), 0)::float8
           FROM digests WHERE status IN ('pending', 'sending')
            AND refusal IS DISTINCT FROM 'recipient'
-           AND tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_digest,
-       trouble.parts AS unanchored, trouble.alarms AS anchoring_alarms,
-       trouble.oldest AS oldest_unanchored,
+           AND tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_digest_seconds,
        (SELECT coalesce(extract(epoch FROM (SELECT now FROM present) - min(signed_at)), 0)::float8
           FROM checkpoints WHERE note IS NULL
-           AND generation = (SELECT max(generation) FROM log_generations)) AS oldest_candidate,
-       broken.chains AS chains_broken, broken.unknown AS chains_unknown,
-       broken.logs AS logs_unverified
-  FROM (SELECT count(*) AS due, count(*) FILTER (WHERE age > %(overdue)s) AS overdue,
-               coalesce(extract(epoch FROM max(age)), 0)::float8 AS oldest FROM due) AS lane
+           AND generation = (SELECT max(generation) FROM log_generations))
+           AS checkpoint_waiting_seconds
+  FROM (SELECT count(*) AS lanes_due,
+               count(*) FILTER (WHERE age > %(overdue)s) AS lanes_overdue,
+               coalesce(extract(epoch FROM max(age)), 0)::float8 AS oldest_due_seconds
+          FROM due) AS lane
  CROSS JOIN (
-       SELECT count(*) FILTER (WHERE status = 'queued') AS queued,
-              count(*) FILTER (WHERE status = 'running') AS running,
-              count(*) FILTER (WHERE status = 'retrying') AS retrying,
-              greatest(coalesce(extract(epoch FROM max(age)), 0), 0)::float8 AS oldest
+       SELECT count(*) FILTER (WHERE status = 'queued') AS jobs_queued,
+              count(*) FILTER (WHERE status = 'running') AS jobs_running,
+              count(*) FILTER (WHERE status = 'retrying') AS jobs_retrying,
+              greatest(coalesce(extract(epoch FROM max(age)), 0), 0)::float8
+                  AS oldest_job_due_seconds
          FROM open_job) AS job
  CROSS JOIN (
-       SELECT count(*) AS parts, count(*) FILTER (WHERE alarm) AS alarms,
+       SELECT count(*) AS unanchored, count(*) FILTER (WHERE alarm) AS witness_alarms,
               coalesce(extract(epoch FROM (SELECT now FROM present) - min(since)), 0)::float8
-                  AS oldest
-         FROM anchoring_troubles) AS trouble
+                  AS unanchored_seconds
+         FROM anchoring_troubles) AS incident
  CROSS JOIN (
-       SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = '') AS chains,
-              count(DISTINCT subject) FILTER (WHERE subject NOT IN ('', 'log')) AS unknown,
-              count(DISTINCT subject) FILTER (WHERE subject = 'log') AS logs
+       SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = '') AS audit_chains_broken_now,
+              count(DISTINCT subject) FILTER (WHERE subject NOT IN ('', 'log'))
+                  AS audit_chains_unknown,
+              count(DISTINCT subject) FILTER (WHERE subject = 'log') AS logs_unverified
          FROM audit_breaks WHERE healed_at IS NULL) AS broken
 """
 
 
 def limit_time(session: Session) -> None:
-    """Have each statement of this transaction end after five seconds."""
-    cursor(session).execute(_GIVE_UP)
+    """Have each statement of this transaction end after five seconds: a scrape adds no load."""
+    cursor(session).execute("SET LOCAL statement_timeout = '5s'")
 
 
-def read(session: Session) -> Gauges:
-    """Return the gauges, in a session that sees every tenant."""
-    found = cursor(session, class_row(Gauges)).execute(_READ, {"overdue": OVERDUE}).fetchone()
-    if found is None:
+def read_totals(session: Session) -> dict[str, float]:
+    """Return the totals by name, in a session that sees every tenant; 0 where nothing is due."""
+    return _row(session, _READ_TOTALS, {"overdue": OVERDUE})
+
+
+def _row(session: Session, query: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    row = cursor(session, dict_row).execute(query.encode(), values).fetchone()
+    if row is None:
         raise LookupError("a query of totals has one row")
-    return found
+    return row
+
+
+def _totals(session: Session, _: Settings) -> Iterator[Gauge]:
+    """Yield the totals of the whole stack: due, paused, disabled, dead or broken."""
+    now = read_totals(session)
+    for name, text in _TOTALS.items():
+        yield Gauge(name, text, {(): now[name]})
+    webhooks = {(status,): now[f"webhooks_{status}"] for status in ("enabled", "disabled")}
+    yield Gauge("webhooks", "Webhooks by status.", webhooks, ("status",))
+    jobs = {(status,): now[f"jobs_{status}"] for status in _JOBS}
+    yield Gauge("jobs", "Jobs that are open, or dead.", jobs, ("status",))
+
+
+_OF_LANES: Final = {
+    "lanes": "Lanes of enabled webhooks.",
+    # Since the oldest with open deliveries is held, failing, refusing, recovering or due.
+    "lane_lag_seconds": "How long the longest waiting lane has waited.",
+    "lane_concurrency": "Concurrent POSTs allowed, in all.",
+    "lane_open_deliveries": "Open deliveries that have a number.",
+}
+# One pass over `lanes`, which has a row for each webhook and no more however many deliveries wait.
+# MATERIALIZED makes the planner group by hashing; otherwise it would sort every lane.
+_READ_LANES = f"""
+WITH present AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), lane AS MATERIALIZED (
+    SELECT CASE WHEN t.suspended_at IS NOT NULL THEN 'suspended'
+                WHEN l.held_since IS NOT NULL THEN 'held'
+                WHEN l.paused_until > present.now THEN 'paused'
+                WHEN {REFUSES} THEN 'refusing'
+                WHEN l.recovering > 0 THEN 'recovering'
+                WHEN l.slow_at IS NOT NULL THEN 'slow'
+                ELSE 'ready' END AS state,
+           CASE WHEN t.suspended_at IS NOT NULL THEN t.suspended_at
+                WHEN l.held_since IS NOT NULL THEN l.held_since
+                WHEN l.paused_until > present.now THEN l.failing_since
+                WHEN {REFUSES} THEN l.unsuccessful_since
+                WHEN l.recovering > 0 THEN l.recovering_since
+                ELSE l.due_at END AS since,
+           l.events_open + l.replays_open + l.tests_open AS open,
+           least(l.concurrency, w.max_in_flight) AS concurrency
+      FROM lanes AS l
+      JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+      JOIN tenants AS t ON t.id = l.tenant_id
+     CROSS JOIN present
+     WHERE w.status = 'enabled' AND w.deleted_at IS NULL
+)
+SELECT state, count(*) AS lanes, sum(concurrency) AS lane_concurrency,
+       sum(open)::bigint AS lane_open_deliveries,
+       greatest(coalesce(extract(epoch FROM (SELECT now FROM present)
+                                            - min(since) FILTER (WHERE open > 0)), 0), 0)::float8
+           AS lane_lag_seconds
+  FROM lane GROUP BY state
+"""
+_READ_WORST = f"""
+SELECT l.tenant_id, l.webhook_id, counted.failures
+  FROM lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+ CROSS JOIN LATERAL (
+    SELECT CASE WHEN {REFUSES} THEN l.unsuccessful_attempts
+                ELSE l.consecutive_failures END AS failures) AS counted
+ WHERE counted.failures > 0 AND w.status = 'enabled' AND w.deleted_at IS NULL
+ ORDER BY counted.failures DESC, l.unsuccessful_since, l.webhook_id LIMIT %s
+"""
+
+
+def _lanes(session: Session, _: Settings) -> Iterator[Gauge]:
+    """Yield for each state how many lanes are in it, their lag, concurrency and open deliveries."""
+    found = {row["state"]: row for row in cursor(session, dict_row).execute(_READ_LANES.encode())}
+    for name, text in _OF_LANES.items():
+        values = {(state,): float(found.get(state, {}).get(name, 0)) for state in STATES}
+        yield Gauge(name, text, values, ("state",))
+
+
+def _worst_webhooks(session: Session, _: Settings) -> Iterator[Gauge]:
+    """Yield how often in a row the receivers failed, or refuse and refused, that did so most."""
+    values = {
+        (ids.text("ten", tenant), ids.text("whk", webhook)): float(failures)
+        for tenant, webhook, failures in cursor(session).execute(_READ_WORST.encode(), (WORST,))
+    }
+    yield Gauge(
+        "webhook_consecutive_failures",
+        "Failures in a row of the webhooks that have the most, 20 at most.",
+        values,
+        ("tenant_id", "webhook_id"),
+    )
+
+
+# Each ORDER BY matches a small index only, as in `generations`.
+_READ_LOG = """
+WITH present AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), log AS MATERIALIZED (
+    SELECT generation, trouble FROM log_generations ORDER BY generation DESC LIMIT 1
+), head AS (
+    SELECT size, published_at FROM checkpoints
+     WHERE generation = (SELECT generation FROM log) AND note IS NOT NULL
+     ORDER BY size DESC LIMIT 1
+)
+SELECT (SELECT trouble FROM log) AS trouble,
+       coalesce((SELECT size FROM head), 0) AS log_size,
+       (SELECT count(*) FROM (SELECT id FROM log_leaves WHERE leaf_index IS NULL
+                               ORDER BY id LIMIT %(most)s) AS added)
+       + (SELECT count(*) FROM (SELECT leaf_index FROM log_leaves
+                                 WHERE generation < (SELECT generation FROM log)
+                                   AND leaf_index IS NOT NULL
+                                 ORDER BY generation, leaf_index LIMIT %(most)s) AS taken_over)
+           AS log_leaves_waiting,
+       greatest(coalesce((SELECT extract(epoch FROM (SELECT now FROM present)
+                                                    - uuid_made_at(id))::float8
+                            FROM log_leaves WHERE leaf_index IS NULL ORDER BY id LIMIT 1), 0), 0)
+           AS log_leaf_waiting_seconds,
+       (SELECT extract(epoch FROM (SELECT now FROM present) - published_at)::float8 FROM head)
+           AS log_head_age_seconds
+"""
+_OF_LOG: Final = {
+    "log_size": "Leaves of the newest published checkpoint.",
+    "log_leaves_waiting": "Leaves that no checkpoint has, up to 100,000.",
+    "log_leaf_waiting_seconds": "How long the oldest leaf has waited for a checkpoint.",
+    # None before the first.
+    "log_head_age_seconds": "Age of the newest checkpoint.",
+}
+# Age of the oldest checkpoint published since the newest one that this witness has seen.
+_READ_BEHIND = """
+SELECT extract(epoch FROM clock_timestamp() - published_at)::float8 FROM checkpoints
+ WHERE generation = (SELECT max(generation) FROM log_generations) AND note IS NOT NULL
+   AND size > coalesce((SELECT max(size) FROM {table}
+                         WHERE generation = (SELECT max(generation) FROM log_generations)), 0)
+ ORDER BY size LIMIT 1
+"""
+_TABLES = {
+    Voucher.TIMESTAMPS: "checkpoint_timestamps",
+    Voucher.WITNESSES: "checkpoint_cosignatures",
+}
+
+
+def _log(session: Session, settings: Settings) -> Iterator[Gauge]:
+    """Yield whether the log signs, its backlog, and the oldest entry that each voucher lacks."""
+    now = _row(session, _READ_LOG, {"most": MOST_COUNTED})
+    halts = {*_HALTS, now["trouble"]} - {None}
+    values = {(slug,): float(slug == now["trouble"]) for slug in sorted(halts)}
+    yield Gauge("log_halted", "1 for the reason why the log signs nothing.", values, ("reason",))
+    for name, text in _OF_LOG.items():
+        if now[name] is not None:
+            yield Gauge(name, text, {(): now[name]})
+    ages = {(str(Voucher.LOG),): _seconds_since(session, monitor.unanchored_since(session))}
+    for voucher in sorted(anchoring_status.asked(settings)):
+        query = _READ_BEHIND.format(table=_TABLES[voucher]).encode()
+        (age,) = cursor(session).execute(query).fetchone() or (0.0,)
+        ages[str(voucher),] = max(age, 0.0)
+    text = "Age of the oldest audit entry, or checkpoint, that this voucher does not cover."
+    yield Gauge("unanchored_age_seconds", text, ages, ("by",))
+
+
+def _digests(session: Session, _: Settings) -> Iterator[Gauge]:
+    refused = troubles.counted(troubles.read(session))
+    text = "Digests that the mail server refuses for good, by what of them."
+    yield Gauge("digests_refused", text, {(what,): n for what, n in refused.items()}, ("what",))
+
+
+def _master_keys(session: Session, settings: Settings) -> Iterator[Gauge]:
+    missing = len(key_registry.missing(session, settings.master_keys))
+    text = "Keys that may have sealed something and are not in MASTER_KEYS."
+    yield Gauge("master_keys_missing", text, {(): missing})
+
+
+def _verification(session: Session, settings: Settings) -> Iterator[Gauge]:
+    since = daily.unverified_since(session, settings.master_keys)
+    text = "How long no run has verified all audit chains."
+    yield Gauge("audit_unverified_seconds", text, {(): _seconds_since(session, since)})
+
+
+def _seconds_since(session: Session, moment: datetime | None) -> float:
+    """Return the age of a moment, 0 for none."""
+    if moment is None:
+        return 0.0
+    return max((database_now(session) - moment).total_seconds(), 0.0)
+
+
+# Each is read in a transaction of its own: a query that takes too long loses only its figures.
+OF_DATABASE: Final[tuple[Callable[[Session, Settings], Iterator[Gauge]], ...]] = (
+    *(_totals, _lanes, _worst_webhooks, _log, _digests, _master_keys, _verification),
+)
+
+
+def of_processes(reports: Iterable[Process]) -> Iterator[Gauge]:
+    """Yield this release, and what each process reported of itself."""
+    text = "The release that answers."
+    yield Gauge("release_info", text, {(VERSION,): 1}, ("version",))
+    labels = ("process", "host", "pid")
+    by_labels = {(each.role, each.host, str(each.pid)): each for each in reports}
+    info = {(*names, each.version): 1.0 for names, each in by_labels.items()}
+    yield Gauge("process_info", "1 for each process.", info, (*labels, "version"))
+    for name, attribute, text in (
+        ("process_resident_memory_bytes", "memory", "Resident memory of a process."),
+        ("pool_size", "pool_size", "Connections to the database that a process may have."),
+        (
+            *("pool_in_use", "pool_in_use"),
+            "Most connections in use at once within the last five seconds.",
+        ),
+        (
+            *("scheduler_leader", "leads"),
+            "1 for the scheduler that rings, 0 for one that stands by.",
+        ),
+    ):
+        told = {names: getattr(each, attribute) for names, each in by_labels.items()}
+        known = {names: float(value) for names, value in told.items() if value is not None}
+        yield Gauge(name, text, known, labels)

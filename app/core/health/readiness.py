@@ -1,28 +1,17 @@
-"""The state of writes, log, anchoring, audit chains, master keys and mail, for `/readyz`.
+"""The state of the parts that are read from the database, as one process last computed it.
 
-A tick in each web process computes it every five seconds while `/readyz` is asked, and keeps it in
+A tick in each web process computes it every five seconds while it is asked for, and keeps it in
 memory. A state older than three periods is reported as unknown, with its age.
 """
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from sqlalchemy.orm import Session
-
-from app.core.anchoring import incidents
-from app.core.anchoring import status as anchoring_status
-from app.core.anchoring.evidence import Chooser
-from app.core.digests import digest_rows, troubles
-from app.core.health import gauges, write_proof
-from app.core.log import generations, publication, status
-from app.core.log.generations import Generation
-from app.core.master_keys import key_registry
-from app.core.verification import alerts, daily
+from app.core.health import database_state, gauges, probes
+from app.core.health.parts import Part, State, named
 from app.database import Database
-from app.errors import LogDamaged
-from app.ledger.notes import Malformed
 from app.lib.repeater import Repeater
 from app.settings import Settings
 
@@ -31,18 +20,6 @@ EVERY_SECONDS = 5.0
 _WAIT_SECONDS = 1.0
 _LAST_SECONDS = 2.0
 _NEVER = float("-inf")
-_READ_HERE = (
-    *("database_writes", "log", "anchoring", "anchored_by"),
-    *("audit", "master_keys", "mail"),
-)
-
-
-@dataclass(frozen=True)
-class _State:
-    """The result, and its time by the process's clock."""
-
-    parts: dict[str, str] = field(default_factory=dict)
-    at: float = _NEVER
 
 
 class Readiness:
@@ -61,38 +38,47 @@ class Readiness:
         self._settings = settings
         self._every = every
         self._clock = clock
-        self._state = _State()
+        # The parts, and when they were computed by the process's clock.
+        self._state: tuple[Sequence[Part], float] = ((), _NEVER)
         self._asked = self._tried = _NEVER
         self._computing = threading.Lock()
         self._thread = Repeater("readiness", self._tick, every, failed="readiness_not_computed")
 
-    def parts(self) -> dict[str, str]:
-        """Return the state of each part: "up", or its problem.
+    def parts(self) -> Sequence[Part]:
+        """Return the parts.
 
-        Computes it if the last state is over three periods old, and is `unknown` if that fails.
+        Computes them if the last state is over three periods old; they are unknown if that fails.
         """
         self._asked = self._clock()
-        if self._clock() - self._state.at > 3 * self._every:
+        if self._clock() - self._state[1] > 3 * self._every:
             self._thread.work()
         self._thread.begin()
-        state = self._state
-        age = self._clock() - state.at
+        parts, at = self._state
+        age = self._clock() - at
         if age <= 3 * self._every:
-            return state.parts
-        last = f"computed {age:.0f} s ago" if state.parts else "never computed"
-        return self.unknown(f"unknown: {last}, look for readiness_not_computed in this web process")
+            return parts
+        last = f"computed {age:.0f} s ago" if parts else "never computed"
+        return self.unknown(f"{last}, look for readiness_not_computed in this web process")
 
-    def unknown(self, why: str = "unknown") -> dict[str, str]:
-        """Return `why` for every part that is read from the database."""
-        return {**dict.fromkeys(_READ_HERE, why), "log_head": self._log_head}
+    def unknown(self, why: str | None = None) -> Sequence[Part]:
+        """Return the parts where none can be read from the database, and why."""
+        unknown = Part(State.NOT_CHECKED, "unknown", detail=why)
+        parts = dict.fromkeys(("database_writes", *probes.OF_DATABASE), unknown)
+        # Of these it is what tenants ask about.
+        parts["audit"] = replace(unknown, banner=probes.UNKNOWN_AUDIT.format(why))
+        named_parts = [replace(part, name=name) for name, part in parts.items()]
+        return [*named_parts, probes.head(self._settings)]
 
     def compute(self) -> None:
         """Compute the state now. Raises `Unavailable`."""
+        parts = [probes.head(self._settings)]
         with self._database.across_tenants() as session:
             gauges.limit_time(session)
-            parts = self._read(session)
-        refused = write_proof.refusal(self._database, self._settings.master_keys)
-        self._state = _State({"database_writes": refused or "up", **parts}, self._clock())
+            for name, probe in probes.OF_DATABASE.items():
+                parts += named(name, probe(session, self._settings))
+        writes = database_state.writes(self._database, self._settings.master_keys)
+        parts += named("database_writes", [writes])
+        self._state = (parts, self._clock())
 
     def close(self) -> None:
         """Stop; waits up to two seconds for a computation in progress."""
@@ -111,48 +97,3 @@ class Readiness:
                 self.compute()
         finally:
             self._computing.release()
-
-    @property
-    def _log_head(self) -> str:
-        return "kept" if self._settings.log_head_url else status.NO_HEAD
-
-    def _read(self, session: Session) -> dict[str, str]:
-        keys = self._settings.master_keys
-        generation = generations.newest(session)
-        missing = key_registry.missing(session, keys)
-        broken = [alerts.standing(session), daily.standing(session, keys)]
-        return {
-            "log": _log(session, generation),
-            "log_head": self._log_head,
-            "anchoring": "; ".join(map(incidents.line, incidents.rows(session))) or "up",
-            "anchored_by": self._anchored_by(session, generation),
-            "audit": "; ".join(filter(None, broken)) or "up",
-            "master_keys": key_registry.say_missing(missing) if missing else "up",
-            "mail": self._mail(session),
-        }
-
-    def _mail(self, session: Session) -> str:
-        if self._settings.takes_mail:
-            return "; ".join(troubles.of_operator(troubles.read(session))) or "up"
-        waiting = digest_rows.open_ones(session)
-        return f"SMTP_URL is not set: {waiting} digests wait" if waiting else "up"
-
-    def _anchored_by(self, session: Session, generation: Generation | None) -> str:
-        policy, trusted = self._settings.witness_policy, self._settings.tsa_ca_file
-        others = anchoring_status.asked(
-            timestamps=self._settings.tsa_url is not None, policy=policy
-        )
-        try:
-            last = None if generation is None else publication.newest(session, generation)
-            reach = None if last is None else Chooser(session, last, policy, trusted).reach()
-        except Malformed:
-            return "Unknown: the stored log data is damaged."
-        return anchoring_status.of_log(reach, others)
-
-
-def _log(session: Session, generation: Generation | None) -> str:
-    """Return the slug of the problem that halts or damages the log, or "up"."""
-    trouble = generation and generation.trouble
-    if trouble is None and alerts.log_is_damaged(session):
-        return LogDamaged.slug
-    return trouble or "up"

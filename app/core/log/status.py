@@ -1,23 +1,23 @@
-"""The log's status, for operators."""
+"""The log's status, for operators: `read` it, or have it as `lines`."""
 
 from collections.abc import Iterator
-
-from sqlalchemy.orm import Session
+from dataclasses import dataclass
+from datetime import datetime
 
 from app.clock import rfc3339
 from app.core.log import candidates, generations, publication
+from app.core.log.generations import Generation
 from app.core.log.head import head_guard
+from app.core.log.head.head_store import HeadStore
 from app.core.log.publication import Published
-from app.core.log.sequencer import Sequencer
-from app.database import cursor
+from app.database import Database, cursor
 from app.errors import LogHalted
+from app.ledger.checkpoints import Checkpoint
 
 NO_HEAD = (
     "unset: a rollback of the database is found only by witnesses, timestamps or heads that "
     "someone kept"
 )
-
-_IN_ORDER = "in order at its edge (`log rebuild --check` reads all of it)"
 
 _WAITING = """
 SELECT (SELECT count(*) FROM log_leaves WHERE leaf_index IS NULL)
@@ -25,54 +25,83 @@ SELECT (SELECT count(*) FROM log_leaves WHERE leaf_index IS NULL)
 """
 
 
-def lines(sequencer: Sequencer) -> Iterator[str]:
-    """Yield what there is to know, a line each. Asks the head store outside any transaction."""
+@dataclass(frozen=True)
+class LogStatus:
+    """The log at one moment; `generation` is None before it has begun.
+
+    `head` is the one kept outside, or the problem with it; None without one. `tree` is the problem
+    with what is stored of the newest checkpoint. `candidate_at` is when one was signed that waits
+    for its quorum.
+    """
+
+    has_store: bool
+    head: Checkpoint | LogHalted | None
+    generation: Generation | None = None
+    published: Published | None = None
+    tree: LogHalted | None = None
+    candidate: Published | None = None
+    candidate_at: datetime | None = None
+    waiting: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many leaves are published."""
+        return 0 if self.published is None else self.published.checkpoint.size
+
+
+def read(database: Database, store: HeadStore | None) -> LogStatus:
+    """Return the status. Asks the store outside any transaction."""
+    head: Checkpoint | LogHalted | None = None
+    kept = tree = None
     try:
-        head = None if sequencer.head is None else sequencer.head.read()
-        out_of_reach = None
+        kept = None if store is None else store.read()
     except LogHalted as error:
-        head, out_of_reach = None, error
-    with sequencer.database.across_tenants() as session:
+        head = error
+    with database.across_tenants() as session:
         generation = generations.newest(session)
         if generation is None:
-            yield "the log has not begun: the first integration begins it"
-            return
+            return LogStatus(store is not None, head)
         last = publication.newest(session, generation)
-        yield f"origin: {generation.origin} (generation {generation.number})"
-        yield f"key: {generation.verifier_key}"
-        yield f"published: {'nothing' if last is None else f'{last.checkpoint.size} leaves'}"
         candidate = candidates.of(session, generation)
-        if candidate is not None:
-            yield _candidate(session, candidate)
-        row = cursor(session).execute(_WAITING, (generation.number,)).fetchone()
-        yield f"waiting: {0 if row is None else row[0]} leaves"
-        if sequencer.head is None:
-            yield f"head: {NO_HEAD}"
-        elif out_of_reach is not None:
-            yield f"head: {out_of_reach.slug}: {out_of_reach.detail}"
-        else:
-            try:
-                found = head_guard.judge(session, generation, head)
-                yield f"head: {'none yet' if found is None else f'in order, {found.size} leaves'}"
-            except LogHalted as error:
-                yield f"head: {error.slug}: {error.detail}"
-        yield f"tree: {_tree(session, last)}"
-        if generation.trouble is not None:
-            yield f"halted: {generation.trouble}"
+        since = None if candidate is None else candidates.signed_at(session, candidate)
+        (waiting,) = cursor(session).execute(_WAITING, (generation.number,)).fetchone() or (0,)
+        try:
+            if store is not None and head is None:
+                head = head_guard.judge(session, generation, kept)
+        except LogHalted as error:
+            head = error
+        try:
+            if last is not None:
+                head_guard.check_stored(session, last)
+        except LogHalted as error:
+            tree = error
+    place = (store is not None, head, generation, last, tree)
+    return LogStatus(*place, candidate=candidate, candidate_at=since, waiting=waiting)
 
 
-def _candidate(session: Session, candidate: Published) -> str:
-    since = candidates.signed_at(session, candidate)
-    signed = "" if since is None else f", signed at {rfc3339(since)}"
-    size = candidate.checkpoint.size
-    return f"candidate: {size} leaves{signed}: published once the quorum has cosigned it"
-
-
-def _tree(session: Session, last: Published | None) -> str:
-    if last is None:
-        return "nothing published"
-    try:
-        head_guard.check_stored(session, last)
-    except LogHalted as error:
-        return f"{error.slug}: {error.detail}"
-    return _IN_ORDER
+def lines(now: LogStatus) -> Iterator[str]:
+    """Yield what there is to know, a line each."""
+    if now.generation is None:
+        yield "the log has not begun: the first integration begins it"
+        return
+    yield f"origin: {now.generation.origin} (generation {now.generation.number})"
+    yield f"key: {now.generation.verifier_key}"
+    yield f"published: {'nothing' if now.published is None else f'{now.size} leaves'}"
+    if now.candidate is not None:
+        signed = "" if now.candidate_at is None else f", signed at {rfc3339(now.candidate_at)}"
+        size = now.candidate.checkpoint.size
+        yield f"candidate: {size} leaves{signed}: published once the quorum has cosigned it"
+    yield f"waiting: {now.waiting} leaves"
+    if isinstance(now.head, LogHalted):
+        yield f"head: {now.head.slug}: {now.head.detail}"
+    elif now.head is not None:
+        yield f"head: in order, {now.head.size} leaves"
+    else:
+        yield f"head: {'none yet' if now.has_store else NO_HEAD}"
+    if now.tree is not None:
+        yield f"tree: {now.tree.slug}: {now.tree.detail}"
+    else:
+        whole = "in order at its edge (`log rebuild --check` reads all of it)"
+        yield f"tree: {'nothing published' if now.published is None else whole}"
+    if now.generation.trouble is not None:
+        yield f"halted: {now.generation.trouble}"

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy.orm import Session
-
 from app.clock import rfc3339
 from app.core.master_keys import key_registry
 from app.core.master_keys.sealed_columns import SEALED_COLUMNS, SealedColumn
@@ -71,19 +69,15 @@ def read(database: Database, master_keys: MasterKeys) -> KeyReport:
     with database.across_tenants() as session:
         began = database_now(session)
     for place in SEALED_COLUMNS:
+        # The distinct beginnings of a column's seals: these name the key (see `key_of`).
+        query = (
+            f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*)"
+            f" FROM {place.table} WHERE {place.column} IS NOT NULL GROUP BY begins"
+        )
         with database.across_tenants() as session:
-            for begins, count in count_seals(session, place):
+            for begins, count in cursor(session).execute(query.encode()):
                 seals.setdefault(key_of(begins), Counter())[place] += count
     with database.across_tenants() as session:
         key_registry.settle(session, master_keys, {key for key in seals if key}, began=began)
         in_front = dict(key_registry.in_front(session, besides=master_keys.ids[0], since=began))
         return KeyReport(master_keys, seals, in_front)
-
-
-def count_seals(session: Session, place: SealedColumn) -> list[tuple[bytes, int]]:
-    """Return the distinct beginnings of a column's seals (see `key_of`), with counts."""
-    query = (
-        f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*) FROM {place.table}"
-        f" WHERE {place.column} IS NOT NULL GROUP BY begins"
-    )
-    return cursor(session).execute(query.encode()).fetchall()

@@ -44,7 +44,7 @@ UPDATE audit_breaks SET healed_at = clock_timestamp()
  WHERE tenant_id = '{NO_TENANT}' AND subject = 'log' AND healed_at IS NULL AND seen_at < %s
    AND (seq = 0 OR %s)
 """
-_STANDING = """
+_OPEN_BREAKS = """
 SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = ''),
        count(DISTINCT subject) FILTER (WHERE subject NOT IN ('', 'log')),
        max(found) FILTER (WHERE subject = 'log')
@@ -135,16 +135,19 @@ def log_is_damaged(session: Session) -> bool:
     return row is not None and bool(row[0])
 
 
-def standing(session: Session) -> str | None:
-    """Say what is broken, for operators, in a session that sees all tenants; None for nothing."""
-    row = cursor(session).execute(_STANDING).fetchone()
+def open_breaks(session: Session) -> dict[str, str]:
+    """Return what is broken, for operators, in a session that sees all tenants.
+
+    By what is: `chains`, `unknown` (in the log, without a tenant), and `LOG` with what was found.
+    """
+    row = cursor(session).execute(_OPEN_BREAKS).fetchone()
     chains, unknown, log = row or (0, 0, None)
-    parts = [
-        chains and f"{chains} broken",
-        unknown and f"{unknown} in the log without a tenant",
-        log and f"not verified: {log}",
-    ]
-    return "; ".join(filter(None, parts)) or None
+    found = {
+        "chains": chains and f"{chains} broken",
+        "unknown": unknown and f"{unknown} in the log without a tenant",
+        LOG: log,
+    }
+    return {what: text for what, text in found.items() if text}
 
 
 def _store(

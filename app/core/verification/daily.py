@@ -211,17 +211,6 @@ def unverified_since(session: Session, master_keys: MasterKeys) -> datetime | No
     return None if row is None else ids.made_at(row[0])
 
 
-def standing(session: Session, master_keys: MasterKeys) -> str | None:
-    """Say since when the chains were not verified, and what to do; None while all is well."""
-    since = unverified_since(session, master_keys)
-    if since is None or database_now(session) - since < OVERDUE:
-        return None
-    return (
-        f"not verified as a whole since {rfc3339(since)}: see that a worker is up, look for"
-        " audit_chain_not_verified and job_step_failed in its log, and ring verify_audit"
-    )
-
-
 def watch(session: Session, master_keys: MasterKeys) -> bool:
     """Say whether a run is to be made up for; log an error when that does not help."""
     since = unverified_since(session, master_keys)

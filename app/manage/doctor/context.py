@@ -15,10 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app import queue
-from app.core.health import schema
+from app.core.health import database_state
+from app.core.health.parts import NotChecked
 from app.database import Database, cursor
 from app.errors import Unavailable
-from app.manage.doctor.findings import NotChecked, reason
 from app.settings import Settings
 
 _Answer = TypeVar("_Answer")
@@ -28,6 +28,7 @@ _REDIS_SECONDS = 3.0
 _READ_ONLY = """
 SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout', %s, true)
 """
+_LONGEST_REASON = 300
 _BEHIND = "the database has not had this release's migrations"
 
 
@@ -107,10 +108,16 @@ class Context:
     @contextmanager
     def reading(self, seconds: float = 5.0) -> Iterator[Session]:
         """Open such a transaction on this release's tables, of all tenants. Raises `NotChecked`."""
-        if self.database_problem() is None and self.schema_problem() is not None:
-            raise NotChecked(_BEHIND)
+        self.require_schema()
         with self.server(seconds) as session:
             yield session
+
+    def require_schema(self) -> None:
+        """Raise `NotChecked` without a database that has this release's tables."""
+        if self.database_problem() is not None:
+            raise NotChecked("the database does not answer")
+        if self.schema_problem() is not None:
+            raise NotChecked(_BEHIND)
 
     def redis(self, question: Callable[["redis.Redis"], _Answer]) -> _Answer:
         """Ask Redis. Raises `NotChecked`."""
@@ -138,7 +145,7 @@ class Context:
 
     def _compare_schema(self) -> str | None:
         try:
-            return None if schema.is_current(self.database) else _BEHIND
+            return None if database_state.is_current(self.database) else _BEHIND
         except Unavailable as error:
             return reason(error)
 
@@ -160,3 +167,25 @@ def is_local(host: str | None) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+def reason(error: BaseException) -> str:
+    """Return what the first cause of an error says, on one line of at most 300 characters.
+
+    For errors of drivers, which name hosts, roles and databases, and never a password.
+    """
+    while cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
+        error = cause
+    text = " ".join(str(error).split())
+    return text[:_LONGEST_REASON] or type(error).__name__
+
+
+def place(url: str) -> str:
+    """Return scheme, host and port of a URL: user, password, path and query may be secret."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an address that cannot be read"
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"

@@ -13,10 +13,10 @@ from redis import Redis
 from sqlalchemy import Engine, create_engine, text
 
 from app import heartbeats, metrics
-from app.api.http.responses import prometheus, prometheus_gauges
+from app.api.http.responses import prometheus
 from app.api.http.services import EXTENSION, Services
 from app.core import tenants
-from app.core.health.gauges import Gauges
+from app.core.health.readiness import Readiness
 from app.core.master_keys import key_registry
 from app.database import Database
 from app.heartbeats import Process
@@ -30,7 +30,14 @@ from tests.support.secrets import MASTER_KEYS
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 TOKEN = "t0ken"
-NOTHING = Gauges(0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0.0, 0.0, 0, 0, 0)
+# A write is proved by the row of the process's master key, which stays as it is.
+COUNTED_PROOFS = """
+CREATE SEQUENCE proofs;
+CREATE FUNCTION count_proof() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+$$BEGIN PERFORM nextval('public.proofs'); RETURN new; END$$;
+CREATE TRIGGER count_proof BEFORE UPDATE ON master_keys FOR EACH ROW
+  WHEN (old.* IS NOT DISTINCT FROM new.*) EXECUTE FUNCTION count_proof()
+"""
 
 
 def samples(written: str) -> dict[Sample, float]:
@@ -150,6 +157,25 @@ def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
     of(deaf).close()
 
 
+def test_a_scrape_proves_no_write_but_tells_what_readiness_keeps(
+    webs: tuple[Flask, Flask], fresh_database: Database, owner: Engine
+) -> None:
+    one, _ = webs
+    kept = of(one)
+    with fresh_database.across_tenants() as session:
+        key_registry.announce(session, MASTER_KEYS)
+    readiness = Readiness(kept.database, kept.settings, every=3_600)
+    one.extensions[EXTENSION] = replace(kept, readiness=readiness)
+    with owner.begin() as connection:
+        connection.execute(text(COUNTED_PROOFS))
+    for _ in range(3):
+        assert scrape(one)["record_service_up", (("part", "database_writes"),)] == 1
+    assert one.test_client().get("/readyz").status_code == 200
+    with owner.begin() as connection:
+        counted = connection.execute(text("SELECT last_value, is_called FROM proofs")).one()
+    assert tuple(counted) == (1, True)
+
+
 def test_without_the_database_it_says_that_and_no_figure(
     webs: tuple[Flask, Flask],
 ) -> None:
@@ -173,7 +199,6 @@ def test_figures_of_another_release_are_left_out() -> None:
     claims = metrics.CLAIMS.total
     turns, seconds = metrics.TURNS.total, metrics.ATTEMPT_SECONDS
     written = prometheus.text(
-        {"database": True},
         [
             ("of_a_later_release_total", "[]", 1),
             (claims, "[]", 2),
@@ -199,17 +224,13 @@ def test_figures_of_another_release_are_left_out() -> None:
     assert seen[f"{seconds.name}_sum", (outcome,)] == 9.5
 
 
-def test_every_family_is_described_once() -> None:
-    figures = [
-        (counter.total, json.dumps(["x"] * len(counter.labels)), 1.0)
-        for counter in metrics.COUNTERS
-    ]
-    written = prometheus.text(
-        {"database": True}, figures, prometheus_gauges.totals(NOTHING)
-    ).decode()
+def test_every_family_is_described_once(webs: tuple[Flask, Flask]) -> None:
+    token = {"Authorization": f"Bearer {TOKEN}"}
+    written = webs[0].test_client().get("/metrics", headers=token).text
     described = [line.split()[2] for line in written.splitlines() if line.startswith("# TYPE")]
     assert len(described) == len(set(described))
-    assert len(described) == len(metrics.COUNTERS) + len(metrics.HISTOGRAMS) + 16
+    assert {each.total for each in metrics.COUNTERS} <= set(described)
+    assert {each.name for each in metrics.HISTOGRAMS} <= set(described)
     assert all(family.documentation for family in text_string_to_metric_families(written))
 
 

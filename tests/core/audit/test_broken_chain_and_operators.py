@@ -45,7 +45,7 @@ class Site:
     def told(self) -> str | None:
         """Return what operators are told of breaks."""
         with self.world.database.across_tenants() as session:
-            return alerts.standing(session)
+            return "; ".join(alerts.open_breaks(session).values()) or None
 
 
 @pytest.fixture(scope="module")

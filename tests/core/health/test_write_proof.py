@@ -17,13 +17,12 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from app.core import tenants
-from app.core.health import write_proof
+from app.core.health import database_state
+from app.core.health.parts import State
 from app.core.master_keys import key_registry
 from app.database import Database
-from app.manage.doctor import running
-from app.manage.doctor.checks import CHECKS
+from app.manage.doctor import command
 from app.manage.doctor.context import Context
-from app.manage.doctor.findings import Level
 from app.settings import Settings
 from dev.stores.postgres import EmbeddedPostgres
 from dev.stores.store import Store
@@ -49,7 +48,8 @@ class Alone:
     def refusal(self) -> str | None:
         database = Database(self.settings.database_url, application="tests")
         try:
-            return write_proof.refusal(database, MASTER_KEYS)
+            found = database_state.writes(database, MASTER_KEYS)
+            return None if found.is_ok else found.text
         finally:
             database.close()
 
@@ -58,8 +58,9 @@ class Alone:
         database = Database(self.settings.database_url, pool_size=2, application="tests")
         context = Context(self.settings, database, {}, patience=20.0)
         try:
-            found = running.run(context, {"database": CHECKS["database"]}, 300.0)["database"]
-            return [f"{f.sentence} → {f.mend}" for f in found if f.level is Level.FAILED]
+            checks = {name: command.CHECKS[name] for name in ("database", "database_writes")}
+            found = command.run(context, checks, 300.0)
+            return [f"{f.text} → {f.mend}" for f in found if f.state is State.FAILED]
         finally:
             context.close()
             database.close()
@@ -126,7 +127,7 @@ def test_a_database_that_takes_writes_is_up_and_its_rows_stay_as_they_were(
     with database.across_tenants() as session:
         key_registry.announce(session, MASTER_KEYS)
     before = registered()
-    assert write_proof.refusal(database, MASTER_KEYS) is None
+    assert database_state.writes(database, MASTER_KEYS).is_ok
     assert registered() == before != []
 
 

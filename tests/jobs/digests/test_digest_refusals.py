@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.core.digests import history, troubles
+from app.core.health import probes
 from app.core.health.readiness import Readiness
 from app.lib.mail.smtp_url import MailServer, Tls
 from tests.jobs.digesting import Desk, Tenant, listed
@@ -28,7 +29,7 @@ def mail_state(desk: Desk) -> str:
     readiness = Readiness(desk.runtime.database, replace(desk.settings, smtp_url=server))
     try:
         readiness.compute()
-        return readiness.parts()["mail"]
+        return probes.texts(readiness.parts())["mail"]
     finally:
         readiness.close()
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from app import metrics
-from app.core.health import gauges
+from app.core.health import gauges, probes
 from app.core.health.readiness import Readiness
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
@@ -44,7 +44,7 @@ def test_without_a_mail_server_digests_wait_and_readyz_says_so(desk: Desk, tenan
 
     def mail() -> str:
         readiness.compute()
-        return readiness.parts()["mail"]
+        return probes.texts(readiness.parts())["mail"]
 
     found = tenant.find_settled(2)
     assert mail() == "up", "there is nothing to send yet"
@@ -149,7 +149,7 @@ def test_what_came_of_digests_is_counted_and_the_oldest_open_one_is_known(
 
     def oldest() -> float:
         with desk.runtime.database.across_tenants() as session:
-            return gauges.read(session).oldest_digest
+            return gauges.read_totals(session)["oldest_digest_seconds"]
 
     tenant.find_settled()
     desk.postbox.taken(Mood.RECIPIENT_LATER)

@@ -11,11 +11,10 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 
 from app import heartbeats, migrations
+from app.core.health.parts import Part, State
 from app.database import Database
-from app.manage.doctor import running
-from app.manage.doctor.checks import CHECKS
+from app.manage.doctor import command
 from app.manage.doctor.context import Context
-from app.manage.doctor.findings import Finding, Level
 from app.settings import Settings
 from tests.support.database.databases import made_database
 from tests.support.faults import OwnValkey
@@ -40,32 +39,33 @@ class Installation:
         with self.owner.begin() as connection:
             connection.execute(text(sql), values)
 
-    def found(self, *names: str) -> Mapping[str, list[Finding]]:
+    def found(self, *names: str) -> Mapping[str, list[Part]]:
         """Return what these checks find, or all."""
         database = Database(self.settings.database_url, pool_size=2, application="tests")
         # Guards: no verdict hangs on how soon a slow machine is done.
         context = Context(self.settings, database, self.environ, clock=self.clock, patience=20.0)
         try:
-            checks = {name: CHECKS[name] for name in names or CHECKS}
-            results = running.run(context, checks, 300.0)
-            return {name: list(found) for name, found in results.items()}
+            return {
+                name: command.run(context, {name: command.CHECKS[name]}, 300.0)
+                for name in names or command.CHECKS
+            }
         finally:
             context.close()
             database.close()
 
-    def levels(self, name: str) -> set[Level]:
+    def states(self, name: str) -> set[State]:
         """Return how bad what a check finds is."""
-        return {each.level for each in self.found(name)[name]}
+        return {each.state for each in self.found(name)[name]}
 
-    def failing(self, name: str, level: Level = Level.FAILED) -> str:
-        """Return the one sentence of this level that a check finds, with what mends it."""
-        (one,) = [each for each in self.found(name)[name] if each.level is level]
+    def failing(self, name: str, state: State = State.FAILED) -> str:
+        """Return the one part of this state that a check finds, with what mends it."""
+        (one,) = [each for each in self.found(name)[name] if each.state is state]
         assert one.mend
-        return f"{one.sentence} → {one.mend}"
+        return f"{one.text} → {one.mend}"
 
     def warned(self, name: str) -> str:
         """Return the one warning of a check, with what mends it."""
-        return self.failing(name, Level.WARNING)
+        return self.failing(name, State.WARNING)
 
 
 def keep_alive(valkey: OwnValkey) -> None:

@@ -221,7 +221,10 @@ def daily_run(place: Place) -> dict[str, object]:
 def standing(place: Place) -> str | None:
     """Return what operators are told of breaks."""
     with place.world.database.across_tenants() as session:
-        return alerts.standing(session)
+        found = alerts.open_breaks(session)
+    if alerts.LOG in found:
+        found[alerts.LOG] = f"not verified: {found[alerts.LOG]}"
+    return "; ".join(found.values()) or None
 
 
 # What attacks change, and what comes of being found.

@@ -121,6 +121,8 @@ class Monitored:
         """Return what Prometheus gets once that is whole; nothing if it is refused."""
         for counters in (self.services.counters, self.runtime.counters):
             until(counters.work)
+        # What is kept of the parts may be fifteen seconds old.
+        self.services.readiness.compute()
         seen: list[Scrape] = []
 
         def is_whole() -> bool:

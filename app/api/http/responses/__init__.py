@@ -1,1 +1,1 @@
-"""Writing responses: `answers` (JSON, ETags, ranges, cached exports), `long_poll`, `/metrics`."""
+"""Writing responses: `answers` (JSON, ETags, ranges, cached exports), `long_poll`, `prometheus`."""

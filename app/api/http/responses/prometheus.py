@@ -6,9 +6,9 @@ left: Prometheus tolerates missing series, but not counters that decrease.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -17,6 +17,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from app.core.health.gauges import Gauge
 from app.lib.metric_registry import Counter, Histogram
 from app.metrics import COUNTERS, HISTOGRAMS
 
@@ -26,20 +27,14 @@ _Rows = list[tuple[tuple[str, ...], float]]
 _PREFIX = "record_service"
 
 
-def text(
-    parts: Mapping[str, bool],
-    figures: Iterable[tuple[str, str, float]] | None,
-    gauges: Iterable[Metric],
-) -> bytes:
-    """Write which parts are up, the counters and histograms of `figures` (if any), and `gauges`.
+def text(figures: Iterable[tuple[str, str, float]] | None, gauges: Iterable[Gauge]) -> bytes:
+    """Write the counters and histograms of `figures` (if any), and `gauges`.
 
     `figures` come from `app.counters.read`. Figures of another release, with a name or labels that
-    this one does not know, are left out. `gauges` come from `prometheus_gauges`.
+    this one does not know, are left out.
     """
     counted = () if figures is None else _counted(figures)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Written([*_parts(parts), *counted, *gauges]))
-    return generate_latest(registry)
+    return generate_latest(_Written([*counted, *map(_gauge, gauges)]))
 
 
 class _Written(Collector):
@@ -52,18 +47,12 @@ class _Written(Collector):
         """Return the families."""
         return self._families
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: each registry serves one response."""
-        return ()
 
-
-def _parts(parts: Mapping[str, bool]) -> Iterator[Metric]:
-    family = GaugeMetricFamily(
-        f"{_PREFIX}_up", "Whether a part of the stack is up.", labels=["part"]
-    )
-    for part, up in parts.items():
-        family.add_metric([part], float(up))
-    yield family
+def _gauge(gauge: Gauge) -> Metric:
+    family = GaugeMetricFamily(f"{_PREFIX}_{gauge.name}", gauge.text, labels=gauge.labels)
+    for labels, value in gauge.values.items():
+        family.add_metric(labels, value)
+    return family
 
 
 def _counted(figures: Iterable[tuple[str, str, float]]) -> Iterator[Metric]:

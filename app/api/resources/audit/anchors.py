@@ -132,11 +132,8 @@ def anchor_reader(session: Session) -> AnchorReader:
 
 def anchoring(session: Session, reader: AnchorReader) -> dict[str, Any]:
     """Return `AnchoringSchema`: how far the caller's chain is anchored, and what fails."""
-    settings = services().settings
     state, covered = anchors.state_of(session, caller().tenant_id), reader.covered()
-    others = anchoring_status.asked(
-        timestamps=settings.tsa_url is not None, policy=settings.witness_policy
-    )
+    others = anchoring_status.asked(services().settings)
     return {
         "enabled": state.enabled,
         "disabled_since": _time(state.disabled_since),

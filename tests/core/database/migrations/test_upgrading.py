@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from app import migrations
 from app.core import tenants
-from app.core.health import schema
+from app.core.health import database_state
 from app.database import Database
 from app.settings import Settings
 from tests.support.faults import LONG_ENOUGH, until
@@ -70,7 +70,7 @@ def test_a_migration_upgrades_while_the_release_before_goes_on_writing(
                 another.execute(writing)
         said = upgraded.result(timeout=LONG_ENOUGH)
     assert f"went from revision {SCRIPTS.get_current_head()} to next" in said
-    assert schema.is_current(fresh_database)
+    assert database_state.is_current(fresh_database)
     after, _ = tenants.create(fresh_database, MASTER_KEYS, "after")
     with fresh_database.transaction(after) as session:
         session.execute(text("INSERT INTO notes VALUES (:id)"), {"id": after})
@@ -117,7 +117,7 @@ def test_a_change_of_a_table_waits_two_seconds_at_most_for_its_lock() -> None:
 
 def test_the_revisions_that_this_release_goes_beyond_are_those_before_its_head() -> None:
     every = {script.revision for script in SCRIPTS.walk_revisions()}
-    assert schema.superseded() == every - {SCRIPTS.get_current_head()}
+    assert database_state.superseded() == every - {SCRIPTS.get_current_head()}
 
 
 def _waits(engine: Engine) -> bool:

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from sqlalchemy.orm import Session
 
 from app import migrations
+from app.core.health.parts import Part, failed, ok, warning
 from app.database import cursor
-from app.manage.doctor import findings
 from app.manage.doctor.context import Context
-from app.manage.doctor.findings import Finding
 
 _MIGRATE = "python -m app.manage migrate"
 _SEE = "setup.md#the-database"
@@ -46,7 +45,7 @@ SELECT verb FROM unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) AS verb
 """
 
 
-def check(context: Context) -> Iterator[Finding]:
+def check(context: Context) -> Iterator[Part]:
     """Yield what the role may that it must not, then what it must and may not."""
     with context.reading() as session:
         tables = cursor(session).execute(_TABLES).fetchall()
@@ -59,69 +58,65 @@ def check(context: Context) -> Iterator[Finding]:
             yield from _audit(session)
 
 
-def _role(session: Session, *, owns: bool) -> Iterator[Finding]:
+def _role(session: Session, *, owns: bool) -> Iterator[Part]:
     name, is_superuser, bypasses = cursor(session).execute(_ROLE).fetchone() or ("", False, False)
     if is_superuser:
-        yield findings.failed(
+        yield failed(
             f"{name} is a superuser: row-level security does not bind it",
             f"ALTER ROLE {name} NOSUPERUSER, or another role in DATABASE_URL",
             see=_SEE,
         )
     elif bypasses:
-        yield findings.failed(
+        yield failed(
             f"{name} has BYPASSRLS: row-level security does not bind it",
             f"ALTER ROLE {name} NOBYPASSRLS",
             see=_SEE,
         )
     elif owns:
-        yield findings.warning(
+        yield warning(
             f"{name} owns the tables: the service could change the schema and rewrite the audit"
             " chain",
             "two roles: DATABASE_URL for the service, DATABASE_ADMIN_URL for `release`",
             see=_SEE,
         )
     else:
-        yield findings.ok(f"{name} owns no table, and row-level security binds it")
+        yield ok(f"{name} owns no table, and row-level security binds it")
 
 
-def _walls(missing: set[str]) -> Iterator[Finding]:
+def _walls(missing: set[str]) -> Iterator[Part]:
     missing -= _WORDS
     if missing:
         named = ", ".join(sorted(missing))
-        yield findings.failed(
+        yield failed(
             f"row-level security is not enabled and forced on {named}",
             "as the owner: ALTER TABLE … ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
             see=_SEE,
         )
     else:
-        yield findings.ok("row-level security is forced on every tenant's table")
+        yield ok("row-level security is forced on every tenant's table")
 
 
-def _lacking(session: Session, tables: list[str]) -> Iterator[Finding]:
+def _lacking(session: Session, tables: list[str]) -> Iterator[Part]:
     wanted = [(name, verb) for name in tables for verb in migrations.rights_on(name).split(", ")]
     columns = [list(column) for column in zip(*wanted, strict=True)]
     lacks = [row[0] for row in cursor(session).execute(_LACKS, columns).fetchall()]
     if lacks:
         more = "" if len(lacks) <= 5 else f", and {len(lacks) - 5} more"
-        yield findings.failed(
-            f"the role lacks {', '.join(lacks[:5])}{more}", _MIGRATE, see="#upgrading"
-        )
+        yield failed(f"the role lacks {', '.join(lacks[:5])}{more}", _MIGRATE, see="#upgrading")
     else:
-        yield findings.ok("no right is missing")
+        yield ok("no right is missing")
 
 
-def _doors(session: Session) -> Iterator[Finding]:
+def _doors(session: Session) -> Iterator[Part]:
     for (name,) in cursor(session).execute(_OPEN_DOORS).fetchall():
-        yield findings.failed(
+        yield failed(
             f"{name}() runs as its owner, and every role of the database may call it",
             f"as the owner: REVOKE EXECUTE ON FUNCTION {name} FROM PUBLIC",
             see="#retention",
         )
 
 
-def _audit(session: Session) -> Iterator[Finding]:
+def _audit(session: Session) -> Iterator[Part]:
     verbs = [row[0] for row in cursor(session).execute(_REWRITES).fetchall()]
     if verbs:
-        yield findings.failed(
-            f"the role may {', '.join(verbs)} audit entries", _MIGRATE, see="#upgrading"
-        )
+        yield failed(f"the role may {', '.join(verbs)} audit entries", _MIGRATE, see="#upgrading")
