@@ -71,6 +71,7 @@ _READ = f"""
 SELECT p.bytes FROM evidence_pack_parts AS p
  WHERE p.tenant_id = %s AND p.pack_id = %s AND p.number = %s AND EXISTS (SELECT {bundles.KEPT})
 """
+_DISCARD = "DELETE FROM evidence_packs WHERE tenant_id = %s AND id = %s"
 # A pack that was replaced may still be on its way to a reader.
 _FORGET = """
 DELETE FROM evidence_packs WHERE (tenant_id, id) IN (
@@ -129,6 +130,11 @@ def read_part(tx: Tx, master_keys: MasterKeys, pack: StoredPack, number: int) ->
     return master_keys.open(
         bytes(row[0]), identity(pack.tenant_id, pack.record_id, pack.id, number)
     )
+
+
+def discard(session: Session, tenant_id: UUID, pack_id: UUID) -> None:
+    """Delete a pack."""
+    cursor(session).execute(_DISCARD, (tenant_id, pack_id))
 
 
 def forget_replaced(session: Session) -> int:

@@ -6,7 +6,7 @@ were right.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sqlalchemy.orm import Session
 
@@ -134,7 +134,7 @@ class LeafRows:
     def _found(self, digest: bytes) -> list[bytes]:
         return [row[0] for row in self._ask(_BY_HASH, (digest,)) if leaf_hash(row[0]) == digest]
 
-    def _ask(self, query: str, values: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+    def _ask(self, query: str, values: tuple[object, ...]) -> Iterator[tuple[Any, ...]]:
         yield from cursor(self.session).execute(query.encode(), values, binary=True).fetchall()
 
 
