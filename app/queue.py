@@ -41,7 +41,6 @@ ACTORS: Final[Mapping[str, str]] = {
     "check_master_keys": "tick",
     "free_stuck_jobs": "tick",
     "index_findings": "tick",
-    "seal_webhooks": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 
@@ -54,22 +53,20 @@ _FLAG_MS = 2_000
 _MOST_WAITING = 10_000
 _MESSAGES_A_COMMAND = 500
 # Rings the lanes that are not debounced. KEYS: the queue, its messages, a flag a lane. ARGV: the
-# longest queue, the flag's milliseconds, "NX" or "" to ignore flags, the queue's name, then an id
-# and a message a lane. Returns how many were rung, or -1 for a queue that is too long.
+# longest queue, the flag's milliseconds, the queue's name, then an id and a message a lane. Returns
+# how many were rung, or -1 for a queue that is too long.
 _RING_LANES = f"""
 if redis.call("LLEN", KEYS[1]) >= tonumber(ARGV[1]) then return -1 end
 local rung = 0
 for flag = 3, #KEYS do
-  local set = {{"SET", KEYS[flag], 1, "PX", ARGV[2]}}
-  if ARGV[3] ~= "" then set[6] = ARGV[3] end
-  if redis.call(unpack(set)) then
-    local id, message = ARGV[flag * 2 - 1], ARGV[flag * 2]
+  if redis.call("SET", KEYS[flag], 1, "PX", ARGV[2], "NX") then
+    local id, message = ARGV[flag * 2 - 2], ARGV[flag * 2 - 1]
     redis.call("HSET", KEYS[2], id, message)
     redis.call("RPUSH", KEYS[1], id)
     rung = rung + 1
   end
 end
-if rung > 0 then redis.call("PUBLISH", "{WAKE_CHANNEL}", ARGV[4]) end
+if rung > 0 then redis.call("PUBLISH", "{WAKE_CHANNEL}", ARGV[3]) end
 return rung
 """
 
@@ -94,8 +91,7 @@ def queue_key(queue_name: str) -> str:
     return f"dramatiq:{queue_name}"
 
 
-def messages_key(queue_name: str) -> str:
-    """Return the Redis key of the hash that holds a queue's messages by their ids."""
+def _messages_key(queue_name: str) -> str:
     return f"{queue_key(queue_name)}.msgs"
 
 
@@ -121,7 +117,7 @@ def push(
                 for arguments in calls[start : start + _MESSAGES_A_COMMAND]
             )
         }
-        pipe.hset(messages_key(queue_name), mapping=messages)
+        pipe.hset(_messages_key(queue_name), mapping=messages)
         pipe.rpush(queue_key(queue_name), *messages)
     pipe.publish(WAKE_CHANNEL, queue_name)
 
@@ -147,18 +143,16 @@ class Bell:
         self.tally = tally or Tally()
         self.trouble: str | None = None
 
-    def ring_lanes(
-        self, lanes: Iterable[tuple[UUID, UUID]], *, ignore_debounce: bool = False
-    ) -> None:
+    def ring_lanes(self, lanes: Iterable[tuple[UUID, UUID]]) -> None:
         """Ring `deliver` for each lane (tenant, webhook), in one round trip for up to 500.
 
-        A lane is debounced from its ring until a worker takes it, for two seconds at most. The
-        sweep passes `ignore_debounce`: the message of an earlier ring may be lost.
+        A lane is debounced from its ring until a worker takes it, for two seconds at most: then its
+        message may be lost.
         """
         wanted = list(dict.fromkeys(lanes))
         if wanted:
             self.tally.add(metrics.BELL_RINGS)
-            self._ask(lambda client: self._ring_lanes(client, wanted, ignore_debounce))
+            self._ask(lambda client: self._ring_lanes(client, wanted))
 
     def ring(
         self, actor_name: str, arguments: Sequence[UUID | str], *, max_age_ms: int | None = None
@@ -187,10 +181,6 @@ class Bell:
         """Let a lane be rung again: a worker is about to claim its due deliveries."""
         self._ask(lambda client: client.delete(_flag(webhook_id)))
 
-    def debounce(self, webhook_id: UUID) -> None:
-        """Let only the sweep ring a lane for two seconds: no worker has room for it now."""
-        self._ask(lambda client: client.set(_flag(webhook_id), 1, px=_FLAG_MS))
-
     def ping(self) -> bool:
         """Return whether Redis answers within half a second; False while the breaker is open."""
         return bool(self._ask(lambda client: client.ping()))
@@ -213,15 +203,12 @@ class Bell:
         if self._redis is not None:
             self._redis.close()
 
-    def _ring_lanes(
-        self, client: redis.Redis, lanes: list[tuple[UUID, UUID]], ignore_debounce: bool
-    ) -> None:
+    def _ring_lanes(self, client: redis.Redis, lanes: list[tuple[UUID, UUID]]) -> None:
         ring = client.register_script(_RING_LANES)
         queue_name = ACTORS["deliver"]
-        nx = "" if ignore_debounce else "NX"
         for start in range(0, len(lanes), _MESSAGES_A_COMMAND):
-            keys = [queue_key(queue_name), messages_key(queue_name)]
-            values: list[str | int | bytes] = [_MOST_WAITING, _FLAG_MS, nx, queue_name]
+            keys = [queue_key(queue_name), _messages_key(queue_name)]
+            values: list[str | int | bytes] = [_MOST_WAITING, _FLAG_MS, queue_name]
             for tenant_id, webhook_id in lanes[start : start + _MESSAGES_A_COMMAND]:
                 message = _message(queue_name, "deliver", (tenant_id, webhook_id), {})
                 keys.append(_flag(webhook_id))
