@@ -119,5 +119,5 @@ def _read(sent: bytes | str | None) -> Process | None:
     try:
         return None if sent is None else Process(**json.loads(sent))
     except (TypeError, ValueError):
-        # A report of another release, with other fields.
+        # Of another release, with other fields: it runs for a while beside this one.
         return None

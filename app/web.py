@@ -15,8 +15,8 @@ from app import counters, logs, metrics
 from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import auth, rate_limit
 from app.api.http.bulkhead import Room
-from app.api.http.responses.renderings import Renderings
-from app.api.http.routing import SegmentConverter
+from app.api.http.request_hooks import SegmentConverter
+from app.api.http.responses.answers import Renderings
 from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
 from app.api.resources import (
@@ -43,7 +43,7 @@ from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log.head import head_store
 from app.core.master_keys import key_heartbeat
-from app.core.verification.checks.stamps import Trust
+from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib import forwarded

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from app.lib.crypto.webhook_signing import Signer, new_secret
+from dev.stack import ROOT
 from tests.e2e.harness.stack import PLAIN, RunningStack, running
 from tests.support.faults import until
 from tests.support.programs.documents import block
@@ -32,7 +33,7 @@ def delivery(secret: str, timestamp: int | None = None) -> dict[str, str]:
 
 def test_the_readmes_receiver_knows_genuine_from_forged() -> None:
     receiver: dict[str, Any] = {"__name__": "receiver"}
-    exec(block("README.md", "python", "def verify"), receiver)
+    exec((ROOT / "docs" / "receiver.py").read_text(), receiver)
     verify, secret = receiver["verify"], new_secret()
     assert verify(secret, delivery(secret), BODY)
     assert not verify(secret, delivery(secret), BODY + b" ")
@@ -102,9 +103,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 @pytest.mark.stacks
 @pytest.mark.toolbox
 def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
-    (tmp_path / "receiver.py").write_text(block("README.md", "python", "def verify"))
     port = own_port()
     tour = block("README.md", "sh", "receiver.py").replace("9000", str(port))
+    tour = tour.replace("docs/receiver.py", str(ROOT / "docs" / "receiver.py"))
     tour = tour.replace(". .data/client.env", f". {stack.client_env}")
     # Then a reader reads; here the shell waits until the delivery has been recorded.
     waiting = """
@@ -138,7 +139,7 @@ def test_the_tour_runs_as_written(stack: RunningStack, tmp_path: Path) -> None:
 def test_a_new_deployment_delivers_a_finding_and_proves_a_record_as_written(
     stack: RunningStack, tmp_path: Path
 ) -> None:
-    words = block("README.md", "sh", "export RECEIVER")
+    words = block("docs/setup.md", "sh", "export RECEIVER")
     known, caller = {**PLAIN, "BASE_URL": stack.base_url}, stack.fresh_tenant()
     with Receiver() as receiver:
         for example, own in (

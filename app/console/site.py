@@ -55,6 +55,7 @@ for _page in PAGES:
 
 
 @blp.get("")
+@blp.get("/")
 @signed_in(Role.READ)
 def home() -> Response:
     """Redirect to the first page that the key may see."""

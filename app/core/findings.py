@@ -13,14 +13,21 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
+from app import fields, ids
 from app.core import feeds, json_columns
 from app.core.callers import Caller
 from app.core.delivery import events
 from app.database import Tx, cursor
 from app.errors import BAD_KEY, NotFound, Unauthenticated
 from app.models import Finding
+from app.schemas import AnswerSchema
+
+RULE: dict[str, Any] = {"example": "pii.in-log"}
+TITLE: dict[str, Any] = {"example": "A customer's address was written to a log"}
+DATA: dict[str, Any] = {
+    "description": "Any JSON but null. The event of a finding is at most 256 KiB in all.",
+    "example": {"file": "app.log", "line": 17},
+}
 
 
 class Severity(enum.StrEnum):
@@ -31,6 +38,31 @@ class Severity(enum.StrEnum):
     MEDIUM = "medium"
     HIGH = "high"
     CRITICAL = "critical"
+
+
+class FindingSchema(AnswerSchema):
+    """A finding, with agent and principal of its session.
+
+    `add_findings` (app/sql) writes the same; tests/core/delivery/test_add_findings.py compares
+    the two.
+    """
+
+    id = fields.Id("fnd")
+    session_id = fields.Id("ses")
+    record_id = fields.Id("rec", allow_none=True)
+    agent_id = fields.Id("agt")
+    principal = fields.Text(200)
+    rule = fields.Text(200, metadata=RULE)
+    severity = fields.Choice(Severity)
+    title = fields.Text(500, metadata=TITLE)
+    detail = fields.Text(10_000, allow_none=True)
+    data = fields.JsonValue(
+        events.MAX_PAYLOAD, stored_in="data_json", allow_none=True, metadata=DATA
+    )
+    created_at = fields.Time()
+
+
+represent = FindingSchema.of
 
 
 class NewFinding(NamedTuple):
@@ -83,27 +115,6 @@ def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
     """Return one finding; raises `NotFound` if it does not exist or the caller may not see it."""
     missing = "There is no finding with this id."
     return feeds.find(session, Finding, caller, finding_id, missing)
-
-
-def represent(row: Finding) -> dict[str, Any]:
-    """Return the finding's JSON representation, in GET and in `finding.created`.
-
-    `add_findings` (app/sql) writes the same; tests/core/delivery/test_add_findings.py compares
-    the two.
-    """
-    return {
-        "agent_id": ids.text("agt", row.agent_id),
-        "created_at": rfc3339(row.created_at),
-        "data": json_columns.from_text(row.data_json),
-        "detail": row.detail,
-        "id": ids.text("fnd", row.id),
-        "principal": row.principal,
-        "record_id": None if row.record_id is None else ids.text("rec", row.record_id),
-        "rule": row.rule,
-        "session_id": ids.text("ses", row.session_id),
-        "severity": row.severity,
-        "title": row.title,
-    }
 
 
 def _fresh(new: Sequence[NewFinding]) -> str:

@@ -8,13 +8,20 @@ from uuid import UUID
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
+from app import fields, ids
 from app.core import feeds, json_columns
 from app.core.callers import Caller
 from app.core.delivery import events
 from app.errors import NotFound, SessionCompleted
 from app.models import Agent, AgentSession
+from app.schemas import AnswerSchema
+
+MAX_METADATA = 64 * 1024
+
+PRINCIPAL: dict[str, Any] = {
+    "description": "The person or organisation that the agent acts for, as you name them.",
+    "example": "alice@example.com",
+}
 
 
 class Status(enum.StrEnum):
@@ -30,6 +37,24 @@ class Outcome(enum.StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+class SessionSchema(AnswerSchema):
+    """A session."""
+
+    id = fields.Id("ses")
+    agent_id = fields.Id("agt")
+    principal = fields.Text(200, metadata=PRINCIPAL)
+    title = fields.Text(500, allow_none=True)
+    metadata = fields.JsonObject(MAX_METADATA, stored_in="metadata_json", allow_none=True)
+    status = fields.Choice(Status)
+    outcome = fields.Choice(Outcome, allow_none=True)
+    summary = fields.Text(10_000, allow_none=True)
+    created_at = fields.Time()
+    completed_at = fields.Time(allow_none=True)
+
+
+represent = SessionSchema.of
 
 
 def create(
@@ -122,19 +147,3 @@ def complete(
         [events.NewEvent("session.completed", represent(completed), completed.completed_at)],
     )
     return completed
-
-
-def represent(row: AgentSession) -> dict[str, Any]:
-    """Return the session's JSON representation, in GET and in `session.completed`."""
-    return {
-        "id": ids.text("ses", row.id),
-        "agent_id": ids.text("agt", row.agent_id),
-        "principal": row.principal,
-        "title": row.title,
-        "metadata": json_columns.from_text(row.metadata_json),
-        "status": row.status,
-        "outcome": row.outcome,
-        "summary": row.summary,
-        "created_at": rfc3339(row.created_at),
-        "completed_at": None if row.completed_at is None else rfc3339(row.completed_at),
-    }

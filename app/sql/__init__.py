@@ -9,6 +9,11 @@ from pathlib import Path
 _FOLDER = Path(__file__).parent
 
 
+def names() -> list[str]:
+    """Return the functions' names, in a fixed order."""
+    return sorted(path.stem for path in _FOLDER.glob("*.sql"))
+
+
 def text(name: str) -> str:
     """Return the statement that creates or replaces a function."""
     return (_FOLDER / f"{name}.sql").read_text("utf-8")

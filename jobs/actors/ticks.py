@@ -12,7 +12,7 @@ from app.core.finding_search import indexing
 from app.core.jobs import stuck_jobs
 from app.core.master_keys import key_registry
 from app.core.records import expiry
-from app.core.verification import daily_state
+from app.core.verification import daily
 from app.core.verification import jobs as verification_jobs
 from app.errors import LogHalted, Unavailable
 from jobs.process.middleware import kind
@@ -136,7 +136,7 @@ def anchor_audit(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         monitor.watch_log(session)
         heads.enqueue_due(session)
-        if daily_state.watch(session, here.settings.master_keys):
+        if daily.watch(session, here.settings.master_keys):
             verification_jobs.enqueue_daily(session)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app import metrics
 from app.core.jobs import leases, steps
-from app.core.jobs.steps import Errand, Failed, JobFailed, Name, Step
+from app.core.jobs.steps import Errand, Failed, JobFailed, Step
 from app.database import Database
 from app.errors import Unavailable
 from app.models import NO_TENANT, Job
@@ -33,22 +33,20 @@ class _NotOurs(Exception):
 
 
 def work_on(here: Runtime, tenant_id: UUID, job_id: UUID) -> None:
-    """Run steps of a job, and of jobs that it makes due, until none is due or the turn ends."""
+    """Run steps of a job until none is due or the time for one job ends."""
     until = time.monotonic() + TURN_SECONDS
-    following = _one_step(here, tenant_id, job_id)
-    while following is not None and not shutting_down():
+    while _one_step(here, tenant_id, job_id) and not shutting_down():
         if time.monotonic() > until:
-            here.bell.ring("run_job", following)
+            here.bell.ring("run_job", (tenant_id, job_id))
             return
-        following = _one_step(here, *following)
 
 
-def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
-    """Run one step if the job is due; return the job to go on with."""
+def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
+    """Run one step if the job is due; say whether it may have another."""
     with here.database.across_tenants() as session:
         job = leases.claim(session, tenant_id, job_id)
     if job is None:
-        return None
+        return False
     result = "failed"
     try:
         step = _step(here, tenant_id, job)
@@ -67,10 +65,10 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> Name | None:
         _fail(here, tenant_id, job, f"The job failed inside the service ({kind(error)}).")
     else:
         result = "done"
-        return _following(job, step)
+        return isinstance(step, Step) and step.cursor is not None
     finally:
         here.tally.add(metrics.JOB_STEPS, job.kind, result)
-    return None
+    return False
 
 
 def _step(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed:
@@ -106,18 +104,6 @@ def _write(session: Session, job: Job, step: Step | Failed) -> None:
         kept = steps.advance(session, job, step)
     if not kept:
         raise _NotOurs
-
-
-def _following(job: Job, step: Step | Failed) -> Name | None:
-    if isinstance(step, Failed):
-        return None
-    own = None if step.cursor is None else (job.tenant_id, job.id)
-    try:
-        return step.then() or own
-    except Exception as error:  # noqa: BLE001  # the step is committed: nothing undoes it
-        # A job that waited for this one is rung by the sweep when it is due.
-        _log.warning("next_job_not_enqueued", job=str(job.id), error=kind(error), at=where(error))
-        return own
 
 
 def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:

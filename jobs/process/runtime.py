@@ -11,7 +11,7 @@ from app.core.health import process_report
 from app.core.log.head import head_store
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_heartbeat
-from app.core.verification.checks.stamps import Trust
+from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib.mail.mailer import Mailer, NoServer, Outbox

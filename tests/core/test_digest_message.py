@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from app import ids
 from app.core.digests import message
 from app.core.digests.content import Content, Group, Line, Part, Trouble
-from app.core.digests.links import Links
 from app.lib import text_sanitizer
 from app.lib.mail import mailbox
 
@@ -60,7 +59,7 @@ def mail_of(content: Content) -> EmailMessage:
     letter = message.write(
         DIGEST,
         content,
-        Links("https://records.test"),
+        "https://records.test",
         "t" * 90,
         sender="records@example.com",
         recipient="o'neil+digest@mail.example.co.uk",
@@ -102,7 +101,7 @@ def test_the_bytes_are_fit_for_any_server() -> None:
     letter = message.write(
         DIGEST,
         content_of("ünïcode"),
-        Links("https://records.test"),
+        "https://records.test",
         "t" * 90,
         sender="r@example.com",
         recipient="d@example.com",
@@ -146,7 +145,7 @@ def test_every_address_that_is_accepted_can_be_written_to(local: str, domain: st
         mailbox.check(address)
     except mailbox.NotAMailbox:
         return
-    links = Links("https://records.test")
+    links = "https://records.test"
     for sender, recipient in (("r@example.com", address), (address, "r@example.com")):
         letter = message.write(
             DIGEST, content_of(), links, "t" * 90, sender=sender, recipient=recipient

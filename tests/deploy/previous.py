@@ -1,6 +1,6 @@
 """The previous release beside this one: it serves while this one migrates, and after.
 
-Without a tag, that is the commit before the newest migration: the schemas differ.
+Without a tag there is none, and nothing is upgraded.
 """
 
 import subprocess
@@ -23,7 +23,11 @@ _ATTEMPTS = 10
 
 def upgraded(servers: Servers) -> list[Figures]:
     """Upgrade a deployment of the previous release while findings are posted."""
-    code = _checked_out(servers.folder / "previous")
+    tags = _git("tag", "--merged", "HEAD^", "--sort=-creatordate", cwd=ROOT).split()
+    if not tags:
+        heading("no release before this one is tagged: nothing to upgrade")
+        return []
+    code = _checked_out(tags[0], servers.folder / "previous")
     heading(f"the previous release ({_git('log', '-1', '--format=%h %s', cwd=code)}) beside this")
     # A release before REDIS_CA_FILE trusts the authorities of this file.
     trusted = {"SSL_CERT_FILE": str(servers.ca_file)}
@@ -82,19 +86,12 @@ def _released(new: Site) -> str:
     raise AssertionError(f"`release` got no lock in {_ATTEMPTS} runs")
 
 
-def _checked_out(folder: Path) -> Path:
-    """Check the previous release out into `folder`, and install it there as `make` does."""
+def _checked_out(tag: str, folder: Path) -> Path:
+    """Check a release out into `folder`, and install it there as `make` does."""
     _git("clone", "--quiet", str(ROOT), str(folder), cwd=ROOT)
-    _git("checkout", "--quiet", _commit(), cwd=folder)
+    _git("checkout", "--quiet", tag, cwd=folder)
     _said("make", ".venv/installed", cwd=folder)
     return folder
-
-
-def _commit() -> str:
-    if tags := _git("tag", "--merged", "HEAD^", "--sort=-creatordate", cwd=ROOT).split():
-        return tags[0]
-    newest = _git("log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations", cwd=ROOT)
-    return f"{newest}^"
 
 
 def _git(*arguments: str, cwd: Path) -> str:

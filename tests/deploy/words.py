@@ -1,7 +1,7 @@
-"""README's deployment, run as it is written: a fresh clone, an unprivileged user, one shell.
+"""The deployment of docs/setup.md, as written: a fresh clone, an unprivileged user, one shell.
 
-Only its examples are replaced: addresses, passwords and the key. What README says of `REDIS_URL` by
-TLS and of private receivers is added to the settings, for here both are needed.
+Only its examples are replaced: addresses, passwords and the key. What setup.md says of `REDIS_URL`
+by TLS and of private receivers is added to the settings, for here both are needed.
 """
 
 import os
@@ -9,8 +9,8 @@ import pwd
 import subprocess
 from pathlib import Path
 
+from dev import processes
 from dev.stack import ROOT
-from dev.stores import subreaper
 from tests.deploy.figures import Figures
 from tests.deploy.servers import ALONE, Servers
 from tests.deploy.telling import heading, say
@@ -22,7 +22,7 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 _REDIS_NUMBER = 5
 # An installation from nothing is part of it.
 _LONGEST_SECONDS = 600.0
-# The examples of README's that get values of ours.
+# The examples that get values of ours.
 DATABASE = "postgresql://records:secret@127.0.0.1/records"
 REDIS = "REDIS_URL=redis://:secret@127.0.0.1:6379/0"
 ADDRESS = "https://records.example.com"
@@ -33,17 +33,16 @@ EXAMPLES = (DATABASE, REDIS, ADDRESS, RECEIVER, TENANT, KEY)
 
 
 def as_written(servers: Servers) -> list[Figures]:
-    """Run README's section on deploying, and its check of a pack, in a clone of this commit."""
-    heading("README's words in a fresh clone, as the user nobody")
+    """Run setup.md's section on deploying, then README's check of a pack, in a fresh clone."""
+    heading("the documents' words in a fresh clone, as the user nobody")
     user = pwd.getpwnam("nobody")
     checkout = _cloned(servers.folder / "checkout", user)
     servers.make_database("as_written", ALONE)
     log = servers.folder / "as-written.log"
     with Receiver() as receiver, log.open("ab") as output:
         script = _replaced(written(), _values(servers, receiver))
-        # Processes that the shell has left behind end with its keeper.
-        process = subreaper.spawn(
-            "as written",
+        # What the shell has left behind ends with its session.
+        process = processes.start(
             ["/bin/sh", "-e", "-c", script],
             env={**os.environ, "PATH": _PATH, "HOME": str(checkout)},
             cwd=checkout,
@@ -53,24 +52,23 @@ def as_written(servers: Servers) -> list[Figures]:
         try:
             code = process.wait(_LONGEST_SECONDS)
         finally:
-            process.terminate()
-            process.wait()
-        assert code == 0, f"README's words end with {code}: {log}"
+            processes.stop(process)
+        assert code == 0, f"the documents' words end with {code}: {log}"
         assert receiver.requests, f"no finding arrived: {log}"
     assert log.read_text().endswith("\nVALID\n"), f"the pack is not verified: {log}"
-    say("installed, released, started; a finding delivered, a pack verified, as README says")
+    say("installed, released, started; a finding delivered, a pack verified, as written")
     return []
 
 
 def written() -> str:
-    """Return every command of README's section, then the check of a pack, as one script."""
-    section = (ROOT / "README.md").read_text("utf-8").partition("\n## Deploying\n")[2]
-    commands = blocks(section.partition("\n## ")[0], "sh")
+    """Return every command of setup.md's section, then README's check of a pack, as a script."""
+    section = (ROOT / "docs" / "setup.md").read_text("utf-8").partition("\n## Deploying\n")[2]
+    commands = blocks(section.partition("\n### ")[0], "sh")
     return "\n".join([*commands, block("README.md", "sh", "verify.py pack.zip")])
 
 
 def _values(servers: Servers, receiver: Receiver) -> dict[str, str]:
-    """Return what stands here for each example of README's."""
+    """Return what stands here for each example."""
     port = own_port()
     settings = {
         "REDIS_URL": servers.redis_url(_REDIS_NUMBER),
@@ -91,7 +89,7 @@ def _values(servers: Servers, receiver: Receiver) -> dict[str, str]:
 
 def _replaced(script: str, values: dict[str, str]) -> str:
     for example in EXAMPLES:
-        assert example in script, f"README has no `{example}` to replace"
+        assert example in script, f"setup.md has no `{example}` to replace"
         script = script.replace(example, values[example])
     return script
 

@@ -133,7 +133,7 @@ def offered(index: Path, version: str) -> Path:
     return index
 
 
-def test_a_fresh_machine_installs_it_from_the_service_and_works_as_the_readme_says(
+def test_a_fresh_machine_installs_it_from_the_service_and_works_as_written(
     service: House, tmp_path: Path
 ) -> None:
     machine = tmp_path / "machine"
@@ -141,7 +141,7 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_the_readme_sa
     # click and requests are found here, for no test asks the network.
     (folder,) = (machine / "lib").glob("python*/site-packages")
     (folder / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
-    script = block("README.md", "sh", "record-service-client")
+    script = block("docs/client.md", "sh", "record-service-client")
     script = script.replace(". .data/client.env", f". {service.stack.client_env}")
 
     done = subprocess.run(

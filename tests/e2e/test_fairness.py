@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.harness.stack import TWO_OF_EACH, Caller, RunningStack, running
+from tests.e2e.harness.stack import Caller, RunningStack
 from tests.e2e.harness.traffic import Neighbour
 from tests.support.faults import until
 
@@ -25,13 +25,6 @@ _PATIENCE = 120.0
 _WATCHED_SECONDS = 20.0
 _REPLAYED = 60
 _REPLAYS_A_SECOND = 6
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Run a service."""
-    with running(tmp_path_factory.mktemp("fairness"), **TWO_OF_EACH) as service:
-        yield service
 
 
 @pytest.fixture

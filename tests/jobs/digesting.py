@@ -43,9 +43,6 @@ class Mortal:
         self.mailer = mailer
         self.dies: str | None = None
 
-    def ready(self) -> bool:
-        return self.mailer.ready()
-
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         dies, self.dies = self.dies, None
         if dies == "before":

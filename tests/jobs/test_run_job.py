@@ -9,9 +9,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
-from structlog.testing import capture_logs
 
-from app.core.jobs import job_queue, job_rows, leases, steps
+from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
 from app.database import Database
 from app.errors import Unavailable
@@ -128,47 +127,6 @@ def test_what_an_errand_records_is_dropped_when_another_took_the_job_over(
     assert found != "twice"
 
 
-def test_a_worker_goes_on_with_the_job_that_waited_for_the_one_it_leaves(
-    runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with database.transaction(tenant.id) as session:
-        first, second = (
-            job_queue.enqueue(session, tenant.id, kind=KIND, args={}) for _ in range(2)
-        )
-    seen: list[str | None] = []
-
-    def then() -> steps.Name:
-        with database.transaction(tenant.id) as session:
-            seen.append(job_rows.get(session, tenant.id, first.id).cursor)
-        return tenant.id, second.id
-
-    def step(_: Session, __: UUID, job: Job) -> Step:
-        if job.id == first.id:
-            return Step("waits", {}, timedelta(hours=1), then)
-        return Step(None, {})
-
-    monkeypatch.setitem(handlers.KINDS, KIND, lambda _: step)
-    work_on(runtime, tenant.id, first.id)
-    with database.transaction(tenant.id) as session:
-        assert job_rows.get(session, tenant.id, second.id).status == "succeeded"
-    assert seen == ["waits"], "asked once, after the commit"
-
-
-def test_a_job_that_was_taken_over_starts_no_next_job(
-    run: Callable[[handlers.Work], Job], admin_engine: Engine, tenant: FreshTenant
-) -> None:
-    asked: list[None] = []
-
-    def then() -> None:
-        asked.append(None)
-
-    def talk() -> None:
-        take_over(admin_engine, tenant)
-
-    run(lambda *_: Errand(talk, lambda *_: Step(None, {}, then=then)))
-    assert asked == []
-
-
 def test_the_lease_is_renewed_while_an_errand_runs(
     database: Database, tenant: FreshTenant, admin_engine: Engine
 ) -> None:
@@ -207,20 +165,3 @@ def test_that_the_database_was_away_is_not_taken_for_a_worker_s_death(
             assert left.locked_until is not None, "whoever comes when it ends goes on"
             assert left.claims_lost == 0
             left.locked_until = left.run_at
-
-
-@pytest.mark.parametrize("error", [RuntimeError, Unavailable, JobFailed])
-@pytest.mark.parametrize("cursor", ["on", None])
-def test_a_step_is_kept_when_its_next_job_cannot_be_found(
-    run: Callable[[handlers.Work], Job], error: type[Exception], cursor: str | None
-) -> None:
-    def then() -> None:
-        raise error("The other's row cannot be read.")
-
-    def step(session: Session, tenant_id: UUID, job: Job) -> Step:
-        return Step(cursor if job.cursor is None else None, {"done": 1}, then=then)
-
-    with capture_logs() as said:
-        left = run(step)
-    assert (left.status, left.error, left.attempts) == ("succeeded", None, 0)
-    assert {line["event"] for line in said} == {"next_job_not_enqueued"}

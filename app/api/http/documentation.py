@@ -16,8 +16,8 @@ from flask_smorest.utils import prepare_response
 from marshmallow import fields as plain
 
 from app import ids
-from app.api.http.requests.fields import Items, Strict
 from app.evidence import pack
+from app.fields import Items, Strict
 from app.lib.crypto import share_tokens
 from app.settings import VERSION, Settings
 

@@ -9,7 +9,7 @@ from flask import Response, request
 
 from app.api.http.access.auth import caller
 from app.api.http.requests import parsing
-from app.api.http.responses.json_responses import answer, encode
+from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
 from app.core import idempotency
 from app.database import Tx

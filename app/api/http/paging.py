@@ -14,14 +14,15 @@ from uuid import UUID
 import marshmallow
 from flask import Response, request
 
+from app import fields
 from app.api.http.access.auth import caller
-from app.api.http.requests.fields import Described, Items, Object, QueryInteger, Text
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.core import feeds
 from app.errors import FieldError, Invalid
+from app.fields import Described, Items, Object, QueryInteger, Text
 from app.lib.crypto.sealing import CannotOpen
+from app.schemas import AnswerSchema, Schema
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
@@ -136,3 +137,17 @@ def _next_url(cursor: str) -> str:
     kept = [item for item in request.args.items(multi=True) if item[0] != "cursor"]
     query = urlencode([*kept, ("cursor", cursor)])
     return f"{services().settings.base_url}{request.path}?{query}"
+
+
+class FeedArgs(PageArgs):
+    """Filters of a feed; all given must match."""
+
+    agent_id = fields.Id("agt")
+    principal = fields.Text(200)
+    since = fields.Time(description="Created at this moment or later.")
+    until = fields.Time(description="Created before this moment.")
+
+
+def filters(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the filters among a list's query parameters: all but `limit` and `cursor`."""
+    return {name: value for name, value in args.items() if name not in ("limit", "cursor")}

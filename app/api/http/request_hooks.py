@@ -1,4 +1,4 @@
-"""Hooks around every request: size limits, headers, access log, metrics."""
+"""Hooks around every request: size limits, headers, access log, metrics; and path parameters."""
 
 import re
 import time
@@ -7,13 +7,14 @@ from typing import Any
 import structlog
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestURITooLarge
+from werkzeug.routing import UnicodeConverter
 
 from app import ids, metrics
 from app.api.http.access import auth, rate_limit
-from app.api.http.requests import client_address, large_bodies
-from app.api.http.requests.request_ids import HEADER, request_id
+from app.api.http.requests import large_bodies
+from app.api.http.requests.headers import REQUEST_ID, client_address, request_id
 from app.api.http.services import services
-from app.errors import ServiceError
+from app.errors import BadRequest
 from app.lib.gateway.gateway import READY
 from app.settings import Settings
 
@@ -36,10 +37,6 @@ _TWO_YEARS = 63_072_000
 _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
 
 
-class MalformedRequest(ServiceError, slug="bad-request"):
-    """The request is no valid HTTP."""
-
-
 def register(app: Flask, settings: Settings) -> None:
     """Register the hooks around every request of this application."""
     fixed = {**_HEADERS, "Cache-Control": "no-store"}
@@ -49,7 +46,7 @@ def register(app: Flask, settings: Settings) -> None:
     def leave(response: Response) -> Response:
         own = {name.lower() for name, _ in response.headers}
         response.headers.extend(pair for pair in fixed.items() if pair[0].lower() not in own)
-        response.headers[HEADER] = request_id()
+        response.headers[REQUEST_ID] = request_id()
         _record(response)
         return rate_limit.add_headers(response)
 
@@ -74,14 +71,14 @@ def _enter() -> None:
 
 
 def _require_host() -> None:
-    """Raise `MalformedRequest` unless there is one Host that is one (RFC 9112 section 3.2).
+    """Raise `BadRequest` unless there is one Host that is one (RFC 9112 section 3.2).
 
     Two are joined by a comma. HTTP/1.0 needs none.
     """
     host = request.environ.get("HTTP_HOST", "")
     optional = not host and request.environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
     if not optional and _HOST.fullmatch(host) is None:
-        raise MalformedRequest("Send one Host header: a name or an address, and a port if any.")
+        raise BadRequest("Send one Host header: a name or an address, and a port if any.")
 
 
 def _header_items() -> list[tuple[str, str]]:
@@ -102,7 +99,7 @@ def _record(response: Response) -> None:
         route=route,
         status=response.status_code,
         problem=g.get("problem"),
-        address=client_address.address(),
+        address=client_address(),
         duration_ms=round(seconds * 1000, 2),
         key_id=ids.text("key", caller.key_id) if caller else None,
     )
@@ -117,3 +114,19 @@ def _count(route: str, status: int, seconds: float) -> None:
     here.key_heartbeat.begin()
     here.process_report.begin()
     here.renderings.drop_old()
+
+
+# /v1/keys/self and /v1/findings/batch.
+_WORDS = ("self", "batch")
+
+
+class SegmentConverter(UnicodeConverter):
+    """A path segment that is none of `_WORDS`.
+
+    So an unsupported method on such a route is 405 with that route's own `Allow`, and not the
+    lookup of an id.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.regex = rf"(?!(?:{'|'.join(_WORDS)})$){self.regex}"

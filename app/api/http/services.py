@@ -6,7 +6,7 @@ from flask import current_app
 
 from app import counters
 from app.api.http.bulkhead import Room
-from app.api.http.responses.renderings import Renderings
+from app.api.http.responses.answers import Renderings
 from app.core.health import process_report
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, request
 
+from app import fields
 from app.api.http.access.auth import public
-from app.api.http.requests import client_address, fields, large_bodies
+from app.api.http.requests import large_bodies
+from app.api.http.requests.headers import client_network, request_id
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.request_ids import request_id
-from app.api.http.requests.schemas import AnswerSchema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.pages import private_page
 from app.api.pages.shared_view import view_of
@@ -27,6 +27,7 @@ from app.core.records.anonymous_access import Link
 from app.errors import NotFound
 from app.evidence import pack
 from app.lib.text_sanitizer import visible
+from app.schemas import AnswerSchema
 
 blp = Blueprint(
     "shared_page",
@@ -123,7 +124,7 @@ def _opened(link: Link) -> Response:
 
 def _open(link: Link) -> datetime | None:
     with services().database.transaction(link.tenant_id) as session:
-        return anonymous_access.open_link(session, link, client_address.network(), request_id())
+        return anonymous_access.open_link(session, link, client_network(), request_id())
 
 
 def _dead() -> Response:

@@ -16,8 +16,8 @@ from flask import Blueprint, Flask, Response, abort, current_app, redirect, send
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.access.auth import public
-from app.api.http.problem_kinds import KINDS
-from app.api.http.responses.conditional import conditional_bytes
+from app.api.http.responses.answers import conditional_bytes
+from app.errors import PROBLEM_TYPES
 from app.evidence import pack
 
 DOCUMENT = "record-service-openapi"
@@ -166,7 +166,7 @@ def asset(name: str) -> Response:
 @public
 def explain(slug: str) -> Response:
     """Serve the page of a problem type, to which its `type` leads."""
-    kind = KINDS.get(slug)
+    kind = PROBLEM_TYPES.get(slug)
     if kind is None:
         abort(404)
     return _page(

@@ -10,12 +10,12 @@ from functools import partial
 from flask import Response, after_this_request, g
 
 from app.api.http.access.auth import public
+from app.api.http.requests.headers import request_id
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.request_ids import request_id
 from app.api.http.services import services
 from app.api.pages import private_page
-from app.core.digests import subscriptions, tokens
-from app.core.digests.tokens import Subscription
+from app.core.digests import subscriptions
+from app.core.digests.subscriptions import Subscription
 from app.errors import NotFound
 
 blp = Blueprint(
@@ -62,7 +62,7 @@ def end(token: str) -> Response:
 
 
 def _named(token: str) -> Subscription | None:
-    return tokens.read(services().settings.master_keys, token)
+    return subscriptions.read_token(services().settings.master_keys, token)
 
 
 def _page(name: str, status: int) -> Response:

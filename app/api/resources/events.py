@@ -6,14 +6,12 @@ from typing import Any
 from flask import Response
 from marshmallow import fields as plain
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT, open_position, seal_position
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses import long_poll
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.delivery_schemas import DeliverySchema
@@ -23,6 +21,7 @@ from app.core.delivery.event_types import EventType
 from app.core.delivery.history import event_feed, event_history
 from app.core.delivery.history.event_feed import Page, Position
 from app.errors import FieldError, Invalid
+from app.schemas import AnswerSchema, Schema
 
 LONGEST_WAIT = 20
 NOW = "now"

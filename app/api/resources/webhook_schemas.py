@@ -7,9 +7,8 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
+from app import fields
 from app.api.http.paging import page_schema
-from app.api.http.requests import fields
-from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.delivery import accounting, request_headers
 from app.core.delivery.event_types import EventType
 from app.core.delivery.lanes.lane_health import REFUSED_DELIVERIES, REFUSED_FOR
@@ -17,6 +16,7 @@ from app.core.webhooks.webhook_changes import Status
 from app.core.webhooks.webhook_targets import HIDDEN
 from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, State
 from app.lib.outbound.addresses import MAX_URL_LENGTH
+from app.schemas import AnswerSchema, Schema
 
 MOST_IN_FLIGHT = 64
 MAX_DESCRIPTION = 2000

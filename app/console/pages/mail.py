@@ -12,7 +12,7 @@ from app.api.http.transactions import transaction
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Role
-from app.core.digests import history, upcoming
+from app.core.digests import history
 from app.errors import Invalid
 
 blp = Blueprint("mail", __name__, url_prefix="/mail")
@@ -26,7 +26,7 @@ def index() -> Response:
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     with transaction() as session:
         settle = services().settings.digest_settle
-        coming = upcoming.read(session, caller().tenant_id, settle)
+        coming = history.next_digest(session, caller().tenant_id, settle)
         try:
             found = page_of(
                 typed.load(PageArgs),
@@ -39,6 +39,6 @@ def index() -> Response:
         "settings/mail",
         typed=typed,
         found=found,
-        coming=upcoming.represent(coming),
+        coming=history.represent_next(coming),
         does=(None, "GET /v1/digests"),
     )

@@ -90,7 +90,7 @@ def download(record_id: str, name: str) -> Response:
 def share(record_id: str) -> Response:
     """Create a share link, and show its URL on this page only."""
     wanted = forms.sent().load(NewShareLinkSchema)
-    lifetime = timedelta(seconds=wanted["expires_in_seconds"])
+    lifetime = wanted["expires_in_seconds"]
     base_url = services().settings.base_url
     with transaction() as session:
         made = forms.once(

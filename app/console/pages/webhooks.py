@@ -22,7 +22,7 @@ from app.core.delivery.event_types import EventType
 from app.core.delivery.history import delivery_history, hourly_stats, standing, tenant_history
 from app.core.delivery.history.delivery_filters import TenantFilters
 from app.core.delivery.history.hourly_stats import Step
-from app.core.replay import fire_test_event, send_now
+from app.core.replay import replay, send_now
 from app.core.webhooks import webhook_secrets, webhooks
 from app.database import database_now
 from app.errors import FieldError, Invalid
@@ -134,7 +134,7 @@ def test(webhook_id: str) -> Response:
     with transaction() as session:
         made = forms.once(
             session,
-            lambda: delivery_history.represent(fire_test_event.fire(session, caller(), webhook)),
+            lambda: delivery_history.represent(replay.fire_test(session, caller(), webhook)),
         )
     place = url_for("console.delivery.show", webhook_id=webhook_id, delivery_id=made["id"])
     return rendering.done(place, "A test event is on its way.")

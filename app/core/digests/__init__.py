@@ -1,6 +1,6 @@
 """The digest: at most one mail a day to a tenant, which leaves out no new finding.
 
-`subscriptions` handles address changes, `schedule` finds due tenants, `sending` runs the job with
-`assigned_findings`, `content`, `message` (`links`, `tokens`) and `digest_rows` (the states).
-`history` lists digests, `upcoming` has the next, `troubles` what keeps them from going out.
+`subscriptions` handles address changes and the links that clear one, `schedule` finds due tenants,
+`sending` runs the job with `content`, `message` and `digest_rows` (the states). `history` lists
+digests and the next one, `troubles` what keeps them from going out.
 """

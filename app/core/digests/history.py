@@ -1,16 +1,72 @@
-"""Digests of a tenant, with times and numbers of findings."""
+"""Digests of a tenant, newest first, and the next one: to whom, and when it is due."""
 
+import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import class_row
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
+from app import fields
+from app.core.digests import schedule
+from app.database import cursor
 from app.lib.mail.mailer import Refusal
 from app.models import Digest
+from app.schemas import AnswerSchema
+
+
+class Status(enum.StrEnum):
+    """The status of a digest."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    SENT = "sent"
+    UNCERTAIN = "uncertain"
+    CONTENT_REFUSED = "content_refused"
+    RECIPIENT_REFUSED = "recipient_refused"
+    CANCELLED = "cancelled"
+
+
+class DigestSchema(AnswerSchema):
+    """One digest, without the address."""
+
+    id = fields.Id("dig")
+    status = fields.Choice(
+        Status,
+        description="`uncertain`: the mail server's answer was lost, and the next digest "
+        "lists the same again. `content_refused`: the mail server refused it for good, also "
+        "`brief`; the next digest, a day later, lists the same again. `recipient_refused`: the "
+        "mail server refuses the address for good; it is tried once a day, and at once when the "
+        "address is changed. `cancelled`: the address was cleared before it was sent.",
+    )
+    findings = fields.Count(
+        allow_none=True,
+        description="How many new findings it lists; null until they are selected. "
+        "`GET /v1/findings?digest_id=` lists them.",
+    )
+    repeats = fields.Id(
+        "dig", allow_none=True, description="The `uncertain` digest whose findings it repeats."
+    )
+    refusals = fields.Count(description="How often the mail server did not answer or refused it.")
+    error = fields.Text(1000, allow_none=True, description="What the last attempt failed of.")
+    said = fields.Text(
+        1000,
+        allow_none=True,
+        description="The mail server's own words with `error`; the address in them is left out.",
+    )
+    brief = fields.Boolean(
+        description="It has numbers, severities and links only, because the mail server refused it "
+        "with the findings' titles."
+    )
+    claimed_at = fields.Time()
+    data_at = fields.Time(
+        allow_none=True, description="From then on the mail server may have accepted the mail."
+    )
+    sent_at = fields.Time(allow_none=True)
 
 
 def rows(session: Session, tenant_id: UUID, before: UUID | None, limit: int) -> Sequence[Digest]:
@@ -23,22 +79,81 @@ def rows(session: Session, tenant_id: UUID, before: UUID | None, limit: int) -> 
 
 def represent(digest: Digest) -> dict[str, Any]:
     """Return a digest's JSON representation in the list, without its address."""
-    return {
-        "id": ids.text("dig", digest.id),
-        "status": _status(digest),
-        "findings": digest.findings,
-        "repeats": None if digest.repeats is None else ids.text("dig", digest.repeats),
-        "refusals": digest.refusals,
-        "error": digest.error,
-        "said": digest.said,
-        "brief": digest.brief,
-        "claimed_at": rfc3339(digest.claimed_at),
-        "data_at": None if digest.data_at is None else rfc3339(digest.data_at),
-        "sent_at": None if digest.sent_at is None else rfc3339(digest.sent_at),
-    }
+    return DigestSchema.of(digest, status=_status(digest))
 
 
 def _status(digest: Digest) -> str:
     """Return the status; one that waits because its recipient was refused for good says so."""
     refused = digest.status == "pending" and digest.refusal == Refusal.RECIPIENT
     return "recipient_refused" if refused else digest.status
+
+
+class NextSchema(AnswerSchema):
+    """The next digest of the tenant."""
+
+    to = fields.Text(254, description="The address that it goes to.")
+    digest_id = fields.Id(
+        "dig", allow_none=True, description="The digest, once it is begun; null before."
+    )
+    due_at = fields.Time(
+        allow_none=True,
+        description="When it is sent, or tried again; null while no finding waits for it.",
+    )
+    not_before = fields.Time(
+        allow_none=True, description="The end of the day after the last mail; null when it is over."
+    )
+
+
+@dataclass(frozen=True)
+class Upcoming:
+    """The next digest: the open one of `digest_id`, or the one that is made next.
+
+    `due_at` is when it is sent, or tried again: None while no finding waits for it. `not_before` is
+    the end of the day after the last mail.
+    """
+
+    to: str
+    digest_id: UUID | None
+    due_at: datetime | None
+    not_before: datetime | None
+
+
+_READ = f"""
+WITH present AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), asked AS (
+    SELECT t.notification_email, d.id AS open, j.run_at,
+           greatest(
+               (SELECT max({schedule.ACCEPTED_BY}) FROM digests
+                 WHERE tenant_id = t.id AND {schedule.KEEPS_BACK}),
+               (SELECT max(d.claimed_at) FROM digests AS d WHERE {schedule.REFUSED_LATELY})
+           ) + interval '24 hours' AS not_before,
+           CASE WHEN EXISTS ({schedule.LOST}) THEN (SELECT now FROM present)
+                ELSE (SELECT CASE WHEN f.created_at > (SELECT now FROM present) + %(settle)s
+                                  THEN (SELECT now FROM present) ELSE f.created_at + %(settle)s END
+                        FROM findings AS f
+                       WHERE f.tenant_id = t.id AND f.digest_id = t.digest_series
+                       ORDER BY f.id LIMIT 1) END AS settled
+      FROM tenants AS t
+      LEFT JOIN digests AS d ON d.tenant_id = t.id AND d.status IN ('pending', 'sending')
+      LEFT JOIN jobs AS j ON j.tenant_id = t.id AND j.kind = %(kind)s AND j.finished_at IS NULL
+                         AND j.dedupe_key = d.id::text
+     WHERE t.id = %(tenant)s AND t.notification_email IS NOT NULL
+)
+SELECT notification_email AS to, open AS digest_id, not_before,
+       CASE WHEN open IS NOT NULL THEN greatest(run_at, (SELECT now FROM present))
+            WHEN settled IS NOT NULL
+                THEN greatest(settled, not_before, (SELECT now FROM present)) END AS due_at
+  FROM asked
+"""
+
+
+def next_digest(session: Session, tenant_id: UUID, settle: timedelta) -> Upcoming | None:
+    """Return a tenant's next digest; None without an address."""
+    wanted = {"tenant": tenant_id, "settle": settle, "kind": schedule.KIND, **schedule.TIMES}
+    return cursor(session, class_row(Upcoming)).execute(_READ.encode(), wanted).fetchone()
+
+
+def represent_next(upcoming: Upcoming | None) -> dict[str, Any] | None:
+    """Return the next digest's JSON representation."""
+    return None if upcoming is None else NextSchema.of(upcoming)

@@ -17,7 +17,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from app import ids
 from app.core.digests.content import Content
-from app.core.digests.links import Links
 from app.lib.mail.mailer import Letter
 
 _SENDER_NAME = "record-service"
@@ -45,15 +44,18 @@ def _of(count: int, one: str) -> str:
 
 
 _TEMPLATES.filters["at"] = _at
-_TEMPLATES.globals["of"] = _of
+_TEMPLATES.globals |= {"of": _of, "id_text": ids.text}
 
 
 def write(
-    digest_id: UUID, content: Content, links: Links, token: str, *, sender: str, recipient: str
+    digest_id: UUID, content: Content, base_url: str, token: str, *, sender: str, recipient: str
 ) -> Letter:
-    """Return the mail of a digest; `token` is the unsubscribe token of the recipient's address."""
+    """Return the mail of a digest; `token` is the unsubscribe token of the recipient's address.
+
+    All links but that of the token lead through signing in to the console.
+    """
     name = ids.text("dig", digest_id)
-    unsubscribe = links.unsubscribe(token)
+    unsubscribe = f"{base_url}/unsubscribe/{token}"
     mail = EmailMessage(policy=SMTP)
     mail["From"] = Address(_SENDER_NAME, addr_spec=sender)
     mail["To"] = Address(addr_spec=recipient)
@@ -66,7 +68,7 @@ def write(
     # RFC 2369 and RFC 8058.
     mail["List-Unsubscribe"] = f"<{unsubscribe}>"
     mail["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
-    data = {"content": content, "links": links, "digest_id": digest_id, "unsubscribe": unsubscribe}
+    data = {"content": content, "base_url": base_url, "unsubscribe": unsubscribe}
     text, html = (
         _TEMPLATES.get_template(f"digest.{kind}").render(data) for kind in ("txt", "html")
     )

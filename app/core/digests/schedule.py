@@ -14,14 +14,11 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.jobs import job_queue
-from app.core.jobs.steps import Name
 from app.database import cursor
 from app.lib.mail.mailer import DATA_SECONDS
 from app.models import Job
 
 KIND = "digest"
-# The cursor of a job that found the mailer busy.
-BUSY = "busy"
 AT_ONCE = 1000
 # A mail is accepted, if at all, before `sent_at`. A mail whose answer was lost left within
 # `DATA_SECONDS` of its `data_at`, and the server may take ten more minutes to accept it (RFC 5321
@@ -96,20 +93,6 @@ SELECT d.tenant_id, d.id FROM digests AS d
 """
 
 
-# The sweep rings due jobs; this picks the job that is due next. A job that waits because it failed
-# or its worker died is no longer `running`: it keeps its wait.
-_NEXT = """
-UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
- WHERE (tenant_id, id) = (
-    SELECT tenant_id, id FROM jobs
-     WHERE finished_at IS NULL AND locked_until IS NULL AND status = 'running'
-       AND kind = %s AND cursor = %s
-       AND run_at > (SELECT clock_timestamp())
-     ORDER BY run_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-RETURNING tenant_id, id
-"""
-
-
 def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
     """Return up to 1,000 tenants that are due a digest, in a session that sees all tenants."""
     wanted = {"settle": settle, "most": AT_ONCE, **TIMES}
@@ -146,15 +129,6 @@ def forgotten(session: Session) -> Sequence[tuple[UUID, UUID]]:
     """Return open digests whose job has died, as (tenant id, digest id), of all tenants."""
     found = cursor(session).execute(_FORGOTTEN, (KIND, AT_ONCE))
     return [(row[0], row[1]) for row in found]
-
-
-def next_waiting(session: Session) -> Name | None:
-    """Make one digest job that found the mailer busy due now; return it.
-
-    In a session that sees all tenants. Concurrent calls get different jobs.
-    """
-    row = cursor(session).execute(_NEXT, (KIND, BUSY)).fetchone()
-    return None if row is None else (row[0], row[1])
 
 
 def follow_the_clock(session: Session) -> None:

@@ -19,12 +19,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.digests import assigned_findings, content, digest_rows, message, schedule, tokens
+from app.core.digests import content, digest_rows, message, subscriptions
 from app.core.digests.digest_rows import Outcome
-from app.core.digests.links import Links
-from app.core.digests.tokens import Subscription
+from app.core.digests.subscriptions import Subscription
 from app.core.jobs import leases
-from app.core.jobs.steps import Errand, Name, Step
+from app.core.jobs.steps import Errand, Step
 from app.database import Database, after_commit
 from app.lib.mail.mailer import (
     AnswerLost,
@@ -46,8 +45,9 @@ _AGAIN_SOON = timedelta(seconds=5)
 _SUSPENDED = timedelta(minutes=10)
 # Interval at which a refused recipient is tried: who asks more often is blocked by some servers.
 _RECIPIENT_REFUSED = timedelta(days=1)
-# Wait while the mailer is busy: a finished sender wakes the next job. Jitter for jobs not woken.
-_BUSY_SECONDS = (30.0, 90.0)
+# Wait while another mail is on its way from this process, with jitter: the jobs of many tenants are
+# due at once.
+_BUSY_SECONDS = (5.0, 30.0)
 # Characters kept of what the mail server said.
 _MOST_SAID = 300
 
@@ -84,25 +84,15 @@ class Sender:
         if digest.status != "pending":
             return _done(digest)
         if digest.findings is None:
-            taken = assigned_findings.take(session, digest, job.cursor)
-            if taken == assigned_findings.TAKEN and not self.mailer.ready():
-                return _busy(digest)
-            return Step(taken, _progress(digest))
+            return Step(digest_rows.take(session, digest, job.cursor), _progress(digest))
         wait = _SUSPENDED if tenant.suspended_at else digest_rows.until_free(session, digest)
         if wait is not None:
             return Step("waiting", _progress(digest), wait)
-        address = tenant.notification_email
-        assert address is not None  # noqa: S101  # a series lasts as long as there is an address
-        subscription = Subscription.of(tenant_id, address, tenant.address_nonce)
-        attempt = _Attempt(self, job, digest, tenant.name, address, subscription)
+        address, nonce = tenant.notification_email, tenant.address_nonce
+        # A series lasts as long as there is an address, and each address has a nonce.
+        assert address is not None and nonce is not None  # noqa: S101, PT018
+        attempt = _Attempt(self, job, digest, tenant.name, address, nonce)
         return Errand(attempt.talk, attempt.record)
-
-    def next_waiting(self) -> Name | None:
-        """Return a digest job that found the mailer busy, if the mailer is ready now."""
-        if not self.mailer.ready():
-            return None
-        with self.database.across_tenants() as session:
-            return schedule.next_waiting(session)
 
     def conclude(self, session: Session, digest: Digest, outcome: Outcome) -> None:
         """Write an outcome to the digest's row, and count it."""
@@ -128,7 +118,7 @@ class _Attempt:
     digest: Digest
     name: str
     address: str
-    subscription: Subscription
+    nonce: UUID
     withdrawn: str | None = None
 
     def talk(self) -> Outcome:
@@ -152,6 +142,7 @@ class _Attempt:
 
     def _letter(self) -> Letter:
         settings, digest = self.sender.settings, self.digest
+        subscription = Subscription(digest.tenant_id, self.nonce)
         with self.sender.database.transaction(digest.tenant_id) as session:
             read = content.read(session, digest.tenant_id, self.name, digest.id)
         if digest.brief:
@@ -159,8 +150,8 @@ class _Attempt:
         return message.write(
             digest.id,
             read,
-            Links(settings.base_url),
-            tokens.write(settings.master_keys, self.subscription),
+            settings.base_url,
+            subscriptions.write_token(settings.master_keys, subscription),
             sender=settings.mail_from,
             recipient=self.address,
         )
@@ -188,7 +179,7 @@ class _Attempt:
         """Set the digest to `sending`; return the reason if it must not be sent."""
         digest = self.digest
         address, series, nonce = digest_rows.lock_address(session, digest)
-        if series != digest.series or address is None or self._is_another(address, nonce):
+        if series != digest.series or address is None or nonce != self.nonce:
             return "the address was changed or cleared"
         if not leases.renew(session, self.job):
             return "the job was taken over"
@@ -196,17 +187,12 @@ class _Attempt:
             return "it was ended, or another was sent within a day"
         return None
 
-    def _is_another(self, address: str, nonce: UUID | None) -> bool:
-        return Subscription.of(self.digest.tenant_id, address, nonce) != self.subscription
-
     def record(self, session: Session, outcome: Outcome) -> Step:
-        """Record the outcome, and go on with the next digest that waits for the mailer."""
+        """Record the outcome: the digest has ended, or is tried again later."""
         digest = digest_rows.load(session, self.digest.tenant_id, self.job)
         if outcome.busy:
-            return _busy(digest)
-        return replace(self._ended(session, digest, outcome), then=self.sender.next_waiting)
-
-    def _ended(self, session: Session, digest: Digest, outcome: Outcome) -> Step:
+            seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
+            return Step("busy", _progress(digest), timedelta(seconds=seconds))
         if outcome.status == "pending" and outcome.why is None:
             return Step("given back", _progress(digest), _AGAIN_SOON)
         if outcome.status == "pending":
@@ -221,7 +207,7 @@ class _Attempt:
         without words soon, and given up when it was without them.
         """
         address, series, nonce = digest_rows.lock_address(session, digest)
-        readdressed = address is not None and self._is_another(address, nonce)
+        readdressed = address is not None and nonce != self.nonce
         of_content = outcome.refusal is Refusal.CONTENT
         if series != digest.series:
             outcome = _CLEARED
@@ -244,12 +230,6 @@ _CLEARED = Outcome("cancelled", "The address was cleared.")
 
 def _done(digest: Digest) -> Step:
     return Step(None, _progress(digest))
-
-
-def _busy(digest: Digest) -> Step:
-    """Wait to be woken by a finished sender, or else try again."""
-    seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
-    return Step(schedule.BUSY, _progress(digest), timedelta(seconds=seconds))
 
 
 def _progress(digest: Digest) -> dict[str, Any]:

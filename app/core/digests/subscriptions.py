@@ -1,6 +1,12 @@
-"""Digest subscriptions: effects of setting, changing or clearing an address on digests."""
+"""Digest subscriptions: an address that is set, changed or cleared, and the token of its mails.
 
-import secrets
+A mail's unsubscribe token clears the address that it went to, without a key. It is sealed under
+`MASTER_KEYS`, and names one setting of the address: once that is set again, the token has no
+effect. It does not expire, because people look for it in old mails.
+"""
+
+import base64
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import select
@@ -10,10 +16,40 @@ from app import ids
 from app.core.audit import chain
 from app.core.callers import Actor
 from app.core.digests.schedule import KIND
-from app.core.digests.tokens import Subscription
 from app.core.wakeups import ring_job
 from app.database import cursor
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import Tenant
+
+_IDENTITY = "digests/unsubscribe"
+_ID_BYTES = 16
+_LONGEST = 200
+
+
+class Subscription(NamedTuple):
+    """One setting of a tenant's address: the database makes a nonce each time it is set."""
+
+    tenant_id: UUID
+    nonce: UUID
+
+
+def write_token(master_keys: MasterKeys, subscription: Subscription) -> str:
+    """Return a token of letters, digits, `-` and `_`, different each time."""
+    plain = subscription.tenant_id.bytes + subscription.nonce.bytes
+    return base64.urlsafe_b64encode(master_keys.seal(plain, _IDENTITY)).rstrip(b"=").decode()
+
+
+def read_token(master_keys: MasterKeys, token: str) -> Subscription | None:
+    """Return the subscription that a token names; None for any other text."""
+    if len(token) > _LONGEST or not token.isascii():
+        return None
+    try:
+        sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        plain = master_keys.open(sealed, _IDENTITY)
+    except (ValueError, CannotOpen):
+        return None
+    return Subscription(UUID(bytes=plain[:_ID_BYTES]), UUID(bytes=plain[_ID_BYTES:]))
+
 
 # The holder of a link from a mail.
 _HOLDER = Actor("link", "digest.unsubscribe")
@@ -52,8 +88,7 @@ def clear(session: Session, subscription: Subscription, request_id: str) -> bool
     tenant = session.scalars(locked.with_for_update(key_share=True)).one_or_none()
     if tenant is None or tenant.notification_email is None:
         return False
-    set_now = Subscription.of(tenant.id, tenant.notification_email, tenant.address_nonce)
-    if not secrets.compare_digest(set_now.address_hash, subscription.address_hash):
+    if tenant.address_nonce != subscription.nonce:
         return False
     tenant.notification_email = None
     session.flush()

@@ -8,8 +8,7 @@ backoff, then is `dead` (a dead letter) until retried by hand.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeAlias, TypeVar
-from uuid import UUID
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import func
 from sqlalchemy.orm import Session
@@ -21,8 +20,6 @@ LATE_AT_MOST = timedelta(seconds=1)
 # Seconds before each retry of a failed job (backoff); after the last it is dead.
 RETRY_WAITS = (5.0, 30.0, 120.0, 600.0, 3600.0)
 _Result = TypeVar("_Result")
-# (tenant id, job id).
-Name: TypeAlias = tuple[UUID, UUID]
 
 
 @dataclass(frozen=True)
@@ -30,15 +27,11 @@ class Step:
     """The result of one step of a job: its next cursor (None: it is done), and its progress.
 
     `stopped` is the reason why the job becomes `cancelled` until it is resumed.
-
-    `then` is called after the commit, and may return another job that waited for this step: the
-    same worker goes on with it.
     """
 
     cursor: str | None
     progress: Mapping[str, Any]
     wait: timedelta = timedelta(0)
-    then: Callable[[], Name | None] = lambda: None
     stopped: str | None = None
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session, aliased
 
-from app import ids
+from app import fields, ids
 from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import Caller, Pin, Role
@@ -27,8 +27,48 @@ from app.errors import (
 )
 from app.lib.crypto import api_keys
 from app.models import Agent, ApiKey
+from app.schemas import AnswerSchema, Schema
 
 _NO_KEY = "There is no such key."
+
+
+class PinSchema(Schema):
+    """The one agent and principal whose resources a pinned key may access."""
+
+    agent_id = fields.Id("agt", required=True)
+    principal = fields.Text(200, required=True, example="alice@example.com")
+
+
+class MinterSchema(AnswerSchema):
+    """The key that minted a key."""
+
+    id = fields.Id("key")
+    name = fields.Text(
+        200, allow_none=True, description="Null: it lies outside the pin of the key in use."
+    )
+
+
+class KeySchema(AnswerSchema):
+    """A key, without its text."""
+
+    id = fields.Id("key")
+    name = fields.Text(200)
+    role = fields.Choice(Role)
+    pin = fields.Object(PinSchema, allow_none=True)
+    expires_at = fields.Time(allow_none=True)
+    created_at = fields.Time()
+    created_by = fields.Id("key", allow_none=True)
+    minted_by = fields.Object(
+        MinterSchema,
+        allow_none=True,
+        description="The key of `created_by`, with its name. Null: the operator minted it.",
+    )
+    last_used_at = fields.Time(
+        allow_none=True,
+        description="The minute when it was used last, known within half a minute. Null: never.",
+        example="2026-01-31T12:00:00.000000Z",
+    )
+    revoked_at = fields.Time(allow_none=True)
 
 
 @dataclass(frozen=True)
@@ -141,31 +181,17 @@ def revoke(
             chain.append_by(session, caller, "key.revoke", target=target, details=details)
 
 
-def represent(minted: Minted) -> dict[str, Any]:
-    """Return a key's JSON representation, without its text."""
-    row = minted.row
-    return {
-        "id": ids.text("key", row.id),
-        "name": row.name,
-        "role": row.role,
-        "pin": _represent_pin(row),
-        "expires_at": row.expires_at and rfc3339(row.expires_at),
-        "created_at": rfc3339(row.created_at),
-        "created_by": row.created_by and ids.text("key", row.created_by),
-        "minted_by": row.created_by
-        and {"id": ids.text("key", row.created_by), "name": minted.minter},
-        "last_used_at": row.last_used_at and rfc3339(row.last_used_at),
-        "revoked_at": row.revoked_at and rfc3339(row.revoked_at),
-    }
-
-
 _AUDITED = ("name", "role", "pin", "expires_at")
 
 
-def _represent_pin(row: ApiKey) -> dict[str, str | None] | None:
-    if row.pin_agent_id is None:
-        return None
-    return {"agent_id": ids.text("agt", row.pin_agent_id), "principal": row.pin_principal}
+def represent(minted: Minted) -> dict[str, Any]:
+    """Return a key's JSON representation, without its text."""
+    row, pin, minter = minted.row, None, None
+    if row.pin_agent_id is not None:
+        pin = {"agent_id": ids.text("agt", row.pin_agent_id), "principal": row.pin_principal}
+    if row.created_by is not None:
+        minter = {"id": ids.text("key", row.created_by), "name": minted.minter}
+    return KeySchema.of(row, pin=pin, minted_by=minter)
 
 
 def _refuse_wider(caller: Caller, wanted: NewKey) -> None:

@@ -14,7 +14,7 @@ from app.core.audit import chain_identity
 from app.core.log import generations
 from app.core.packs import store
 from app.core.records import bundles
-from app.core.verification import daily_state, unknown_chains
+from app.core.verification import sealed_notes, unknown_chains
 from app.core.webhooks import webhook_secrets, webhook_targets
 from app.core.words import search_keys
 
@@ -56,7 +56,7 @@ OF_THE_SERVICE = (
     SealedColumn("log_generations", "appointment", ("generation",), generations.identity),
     SealedColumn("signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity),
     SealedColumn("acknowledged_chains", "seal", ("chain",), unknown_chains.identity),
-    SealedColumn("sealed_notes", "sealed", ("name",), daily_state.identity),
+    SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity),
 )
 """Columns that belong to no tenant."""
 

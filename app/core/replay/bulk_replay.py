@@ -5,7 +5,6 @@ keeps few replays waiting, so cancelling it leaves the rest unsent; it ends when
 events go first.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,8 +19,8 @@ from app.core.callers import Caller
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
 from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import JobFailed, Step
-from app.core.replay import replay_outcome, replay_preview, replay_selection, replay_sources
-from app.core.replay.replay_plan import UNSENT, Pace, Place, Plan, Stretch
+from app.core.replay import replay_deliveries, replay_preview, replay_selection
+from app.core.replay.replay_plan import UNSENT, Pace, Plan, Position, Scan
 from app.core.replay.replay_preview import Preview
 from app.core.replay.replay_selection import Selection, Wanted
 from app.core.webhooks import webhooks
@@ -39,6 +38,8 @@ _COUNT_AGAIN_LATER = timedelta(seconds=15)
 _SOON = timedelta(minutes=1)
 # Counting the outcomes of a job takes longer the more it has sent.
 _STEPS_BETWEEN_COUNTS = 10
+_DELETED = "The webhook was deleted; the remaining events are not replayed."
+_DISABLED = "The webhook was disabled. Enable it and retry this job: it goes on where it stopped."
 
 
 def preview(
@@ -108,7 +109,7 @@ def start(
     return job
 
 
-_NOTHING_SENT = dict.fromkeys(replay_outcome.COUNTS, 0)
+_NOTHING_SENT = dict.fromkeys(replay_deliveries.COUNTS, 0)
 
 
 def _audited(args: dict[str, Any]) -> dict[str, Any]:
@@ -130,11 +131,11 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
         return control.cancel(session, tenant_id, job_id)
     plan = Plan.of(job)
     # Lock order: the lanes before the job's row, as in a step.
-    replay_outcome.lock_lanes(session, tenant_id, plan.webhooks)
+    replay_deliveries.lock_lanes(session, tenant_id, plan.webhooks)
     job = control.cancel(session, tenant_id, job_id)
-    replay_outcome.take_back(session, job, plan.webhooks)
-    progress = _progress(job) | replay_outcome.tally(session, job)
-    job.cursor = Place.of(job, plan).begun_again(plan.webhooks, _failing(progress)).text()
+    replay_deliveries.take_back(session, job, plan.webhooks)
+    progress = job_rows.progress_of(job) | replay_deliveries.tally(session, job)
+    job.cursor = Position.of(job, plan).begun_again(plan.webhooks, _failing(progress)).text()
     job.progress = job_rows.dump(progress)
     session.flush()
     return job
@@ -146,37 +147,34 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     Raises `JobFailed` when the job's one webhook was disabled or deleted meanwhile.
     """
     plan = Plan.of(job)
-    place = Place.of(job, plan)
+    position = Position.of(job, plan)
     pace = plan.pace
-    progress = _progress(job)
-    sending = place.left and place.canary != 0
-    watched = place.canary is not None or pace.stop_after_failures is not None
-    if watched or not sending or place.steps % _STEPS_BETWEEN_COUNTS == 0:
-        progress |= replay_outcome.tally(session, job)
-    if reason := _why_stop(place, pace, progress):
-        return _stopped(session, job, plan, place, progress, reason)
+    progress = job_rows.progress_of(job)
+    sending = position.left and position.canary != 0
+    watched = position.canary is not None or pace.stop_after_failures is not None
+    if watched or not sending or position.steps % _STEPS_BETWEEN_COUNTS == 0:
+        progress |= replay_deliveries.tally(session, job)
+    if reason := _why_stop(position, pace, progress):
+        replay_deliveries.lock_lanes(session, tenant_id, plan.webhooks)
+        replay_deliveries.take_back(session, job, plan.webhooks)
+        progress |= replay_deliveries.tally(session, job)
+        again = position.begun_again(plan.webhooks, _failing(progress))
+        return Step(again.text(), progress, stopped=reason)
     if sending:
-        return _send(session, job, plan, place, progress)
-    if place.canary is not None and not progress["waiting"]:
+        return _send(session, job, plan, position, progress)
+    if position.canary is not None and not progress["waiting"]:
         # The canary has succeeded; the rest follows.
-        return Step(replace(place, canary=None).text(), progress)
-    if not place.left and not progress["waiting"]:
+        return Step(replace(position, canary=None).text(), progress)
+    if not position.left and not progress["waiting"]:
         progress["skipped"] = max(0, progress["selected"] - progress["sent"])
         return Step(None, progress)
-    return Step(place.text(), progress, _pause(session, job))
+    is_new = database_now(session) - job.created_at < _SOON
+    return Step(position.text(), progress, _COUNT_AGAIN if is_new else _COUNT_AGAIN_LATER)
 
 
-def _progress(job: Job) -> dict[str, int]:
-    """Return a job's progress so far; an earlier release stored `selected` as `total`."""
-    kept = json.loads(job.progress or "{}")
-    selected = kept.pop("total", 0)
-    kept.pop("done", None)
-    return {"selected": selected, "skipped": 0, **_NOTHING_SENT, **kept}
-
-
-def _why_stop(place: Place, pace: Pace, progress: dict[str, int]) -> str | None:
-    failing = _failing(progress) - place.forgiven
-    if place.canary is not None and (failing or progress["cancelled"]):
+def _why_stop(position: Position, pace: Pace, progress: dict[str, int]) -> str | None:
+    failing = _failing(progress) - position.forgiven
+    if position.canary is not None and (failing or progress["cancelled"]):
         return f"The canary failed: {failing} of {progress['sent']} sent. Nothing more was sent."
     if pace.stop_after_failures is not None and failing >= pace.stop_after_failures:
         return f"{failing} of {progress['sent']} sent have failed. Nothing more was sent."
@@ -188,72 +186,50 @@ def _failing(progress: Mapping[str, int]) -> int:
     return progress["failed_same"] + progress["failed_otherwise"] + progress["retrying"]
 
 
-def _stopped(
-    session: Session, job: Job, plan: Plan, place: Place, progress: dict[str, int], reason: str
+def _send(
+    session: Session, job: Job, plan: Plan, position: Position, progress: dict[str, int]
 ) -> Step:
-    replay_outcome.lock_lanes(session, job.tenant_id, plan.webhooks)
-    replay_outcome.take_back(session, job, plan.webhooks)
-    progress |= replay_outcome.tally(session, job)
-    again = place.begun_again(plan.webhooks, _failing(progress))
-    return Step(again.text(), progress, stopped=reason)
-
-
-def _pause(session: Session, job: Job) -> timedelta:
-    """Return the wait before a job counts again: 1 s, or 15 s for a job older than a minute."""
-    age = database_now(session) - job.created_at
-    return _COUNT_AGAIN if age < _SOON else _COUNT_AGAIN_LATER
-
-
-def _send(session: Session, job: Job, plan: Plan, place: Place, progress: dict[str, int]) -> Step:
     """Create the next replays of the first webhook with room for unsent ones."""
     rate = plan.pace.rate
-    most = min(MOST_A_STEP, rate or MOST_A_STEP, place.canary or MOST_A_STEP)
-    priority = PRIORITY_BULK if place.canary is None else PRIORITY_URGENT
-    stretch, limit = _next(session, job, place, most, priority)
-    if stretch is None:
-        return Step(place.text(), progress, _COUNT_AGAIN)
+    most = min(MOST_A_STEP, rate or MOST_A_STEP, position.canary or MOST_A_STEP)
+    priority = PRIORITY_BULK if position.canary is None else PRIORITY_URGENT
+    scan, limit = _next(session, job, position, most, priority)
+    if scan is None:
+        return Step(position.text(), progress, _COUNT_AGAIN)
     try:
-        webhook = webhooks.lock(session, job.tenant_id, stretch.webhook)
+        webhook = webhooks.lock(session, job.tenant_id, scan.webhook)
         webhooks.require_enabled(webhook)
     except (NotFound, WebhookDisabled) as error:
-        _require_others(plan, error)
-        return Step(place.after(stretch, None, 0).text(), progress)
-    sources = replay_sources.pick(session, job, plan.selection, stretch, limit)
+        if plan.selection.webhook_id is not None:
+            deleted = isinstance(error, NotFound)
+            raise JobFailed(_DELETED if deleted else _DISABLED) from None
+        # A replay to all webhooks goes on with the others.
+        return Step(position.after(scan, None, 0).text(), progress)
+    sources = replay_deliveries.pick(session, job, plan.selection, scan, limit)
     selected = [source for source in sources if source.selected]
     due = [source for source in selected if not source.settled]
-    made = replay_sources.send(session, job, stretch.webhook, due, priority) if due else 0
+    made = replay_deliveries.send(session, job, scan.webhook, due, priority) if due else 0
     progress["sent"] += made
     progress["waiting"] += made
-    if stretch.table != UNSENT:
+    if scan.table != UNSENT:
         progress["skipped"] += len(selected) - made
     last = sources[-1].id if len(sources) == limit else None
     wait = timedelta(seconds=made / rate) if rate else timedelta(0)
-    return Step(place.after(stretch, last, made).text(), progress, wait)
+    return Step(position.after(scan, last, made).text(), progress, wait)
 
 
 def _next(
-    session: Session, job: Job, place: Place, most: int, priority: int
-) -> tuple[Stretch | None, int]:
-    """Return the first stretch whose webhook has room for more replays, and how many."""
+    session: Session, job: Job, position: Position, most: int, priority: int
+) -> tuple[Scan | None, int]:
+    """Return the first scan whose webhook has room for more replays, and how many."""
     full: set[UUID] = set()
-    for stretch in place.left:
-        if stretch.webhook in full:
+    for scan in position.left:
+        if scan.webhook in full:
             continue
-        unsent = replay_outcome.unsent(
-            session, job.tenant_id, stretch.webhook, priority, MOST_UNSENT
+        unsent = replay_deliveries.unsent(
+            session, job.tenant_id, scan.webhook, priority, MOST_UNSENT
         )
         if unsent < MOST_UNSENT:
-            return stretch, min(most, MOST_UNSENT - unsent)
-        full.add(stretch.webhook)
+            return scan, min(most, MOST_UNSENT - unsent)
+        full.add(scan.webhook)
     return None, 0
-
-
-def _require_others(plan: Plan, error: Exception) -> None:
-    """Fail the job if its only webhook was disabled or deleted; a job for all webhooks goes on."""
-    if plan.selection.webhook_id is None:
-        return
-    if isinstance(error, NotFound):
-        raise JobFailed("The webhook was deleted; the remaining events are not replayed.") from None
-    raise JobFailed(
-        "The webhook was disabled. Enable it and retry this job: it goes on where it stopped."
-    ) from None

@@ -10,12 +10,12 @@ from app import ids
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.jobs import control
-from app.core.replay import bulk_replay, replay_outcome, send_now
+from app.core.replay import bulk_replay, replay_deliveries, send_now
 from app.models import Job
 
 # Jobs whose deliveries may end after them.
 _TALLIES: Mapping[str, Callable[[Session, Job], dict[str, int]]] = {
-    bulk_replay.KIND: replay_outcome.tally,
+    bulk_replay.KIND: replay_deliveries.tally,
     send_now.KIND: send_now.tally,
 }
 

@@ -1,4 +1,4 @@
-"""The plan of a bulk replay (its job's arguments) and its place (its job's cursor)."""
+"""The plan of a bulk replay (its job's arguments) and its position (its job's cursor)."""
 
 import json
 from dataclasses import dataclass, replace
@@ -36,13 +36,12 @@ class Plan:
 
     @classmethod
     def of(cls, job: Job) -> "Plan":
-        """Parse a job's arguments; those of an earlier release have one webhook and no canary."""
+        """Parse a job's arguments."""
         args = job_rows.args_of(job)
         one = args["webhook_id"] and ids.read("whk", args["webhook_id"])
         selection = Selection(one, Wanted.from_args(args), datetime.fromisoformat(args["as_of"]))
-        named = args.get("webhooks")
-        webhooks = (one,) if named is None else tuple(ids.read("whk", each) for each in named)
-        pace = Pace(args["rate"], args.get("canary"), args.get("stop_after_failures"))
+        webhooks = tuple(ids.read("whk", each) for each in args["webhooks"])
+        pace = Pace(args["rate"], args["canary"], args["stop_after_failures"])
         return cls(selection, webhooks, pace)
 
     def to_args(self) -> dict[str, Any]:
@@ -58,7 +57,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Scan:
     """Rows still to be read for one webhook: those of `table` with ids above `after`."""
 
     webhook: UUID
@@ -67,31 +66,28 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A job's position: the stretches left, in turns, and how much of the canary is unsent.
+class Position:
+    """A job's position: the scans left, in turns, and how much of the canary is unsent.
 
     `canary` is None once it has succeeded; `steps` counts sending steps. `forgiven` is how many
     replays had failed when the job was last resumed.
     """
 
-    left: tuple[Stretch, ...]
+    left: tuple[Scan, ...]
     canary: int | None = None
     steps: int = 0
     forgiven: int = 0
 
     @classmethod
-    def of(cls, job: Job, plan: Plan) -> "Place":
+    def of(cls, job: Job, plan: Plan) -> "Position":
         """Parse a job's cursor."""
         if job.cursor is None:
             tables = plan.selection.wanted.tables()
-            left = tuple(Stretch(each, table) for table in tables for each in plan.webhooks)
+            left = tuple(Scan(each, table) for table in tables for each in plan.webhooks)
             return cls(left, plan.pace.canary)
-        if not job.cursor.startswith("{"):
-            # Cursor of an earlier release, for one webhook.
-            return cls(_earlier(job.cursor, plan))
         kept = json.loads(job.cursor)
         left = tuple(
-            Stretch(UUID(hex=webhook), table, UUID(hex=after))
+            Scan(UUID(hex=webhook), table, UUID(hex=after))
             for webhook, table, after in kept["left"]
         )
         return cls(left, kept["canary"], kept["steps"], kept["forgiven"])
@@ -101,34 +97,26 @@ class Place:
         left = [[each.webhook.hex, each.table, each.after.hex] for each in self.left]
         return json.dumps({**vars(self), "left": left})
 
-    def after(self, stretch: Stretch, last: UUID | None, made: int) -> "Place":
-        """Return the place after one more step; `last` is None at the end of a stretch.
+    def after(self, scan: Scan, last: UUID | None, made: int) -> "Position":
+        """Return the position after one more step; `last` is None at the end of a scan.
 
         Webhooks take turns.
         """
-        others = tuple(each for each in self.left if each != stretch)
-        left = others if last is None else (*others, replace(stretch, after=last))
+        others = tuple(each for each in self.left if each != scan)
+        left = others if last is None else (*others, replace(scan, after=last))
         canary = None if self.canary is None else max(0, self.canary - made)
-        return Place(left, canary, self.steps + 1, self.forgiven)
+        return Position(left, canary, self.steps + 1, self.forgiven)
 
-    def begun_again(self, webhooks: tuple[UUID, ...], failing: int) -> "Place":
-        """Return the place from which a stopped job resumes, first with the withdrawn replays.
+    def begun_again(self, webhooks: tuple[UUID, ...], failing: int) -> "Position":
+        """Return the position from which a stopped job resumes, first with the withdrawn replays.
 
         The `failing` replays so far do not stop it again.
         """
         left = tuple(each for each in self.left if each.table != UNSENT)
-        unsent = tuple(Stretch(each, UNSENT) for each in webhooks)
-        return Place((*unsent, *left), steps=self.steps, forgiven=failing)
+        unsent = tuple(Scan(each, UNSENT) for each in webhooks)
+        return Position((*unsent, *left), steps=self.steps, forgiven=failing)
 
 
 def oldest_of(job: Job) -> UUID:
     """Return a lower bound of the ids of a job's deliveries."""
     return earliest_id(job.created_at)
-
-
-def _earlier(cursor: str, plan: Plan) -> tuple[Stretch, ...]:
-    table, _, after = cursor.partition(":")
-    tables = plan.selection.wanted.tables()
-    (webhook,) = plan.webhooks
-    rest = [Stretch(webhook, each) for each in tables[tables.index(table) + 1 :]]
-    return (Stretch(webhook, table, UUID(hex=after)), *rest)

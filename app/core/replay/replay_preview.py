@@ -13,16 +13,8 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery.history import later_replays
-from app.core.replay.replay_selection import (
-    HAD_ARRIVED,
-    HAD_FAILED,
-    HAD_WAITED,
-    Selection,
-    Wanted,
-    by_status,
-    candidates,
-    values,
-)
+from app.core.replay import replay_selection
+from app.core.replay.replay_selection import BELONGS, STATE, Selection, Wanted
 from app.database import cursor
 from app.errors import NotFound
 
@@ -40,21 +32,13 @@ class _Part:
     seconds_each: float | None = None
 
 
-# The replays of an event determine its source's state; one statement reads all.
 _PARTS = f"""
 WITH candidates AS MATERIALIZED (
-    SELECT webhook_id, id, event_id, is_replay, fits, created_at FROM ({{sources}}) AS d {{order}}
+    SELECT * FROM ({{sources}}) AS d {{order}}
 ), rows AS MATERIALIZED (
     SELECT * FROM candidates {{newest}}
 ), {later_replays.AGAIN}, marked AS (
-    SELECT webhook_id, created_at,
-           fits AND NOT ({{of_group}} AND {later_replays.IS_REPLAYED}
-                         AND {later_replays.has_later(HAD_FAILED)}) AS counts,
-           CASE WHEN NOT {later_replays.IS_REPLAYED} THEN 'selected'
-                WHEN {later_replays.has(HAD_ARRIVED)} THEN 'arrived'
-                WHEN {later_replays.has(HAD_WAITED)} THEN 'waiting'
-                ELSE 'selected' END AS state
-      FROM rows
+    SELECT webhook_id, created_at, {BELONGS} AS counts, {STATE} AS state FROM rows
 ), parts AS (
     SELECT webhook_id, state, count(*) AS count, min(created_at) AS oldest,
            max(created_at) AS newest
@@ -136,7 +120,7 @@ class Preview:
 
 def of(session: Session, tenant_id: UUID, selection: Selection, most: int | None = None) -> Preview:
     """Return the counts of a selection, or of its `most` newest deliveries and events."""
-    named = values(tenant_id, selection) | later_replays.values(session, tenant_id)
+    named = replay_selection.values(session, tenant_id, selection)
     read, parts = _parts(session, selection, named, most)
     for conditions in _other_conditions(selection.wanted):
         query = _OTHERS.format(conditions=conditions, most="ALL" if most is None else most + 1)
@@ -151,16 +135,14 @@ def _parts(
 ) -> tuple[int, list[_Part]]:
     """Return how many candidates were read, and the counts by webhook and state."""
     sources = " UNION ALL ".join(
-        f"(SELECT webhook_id, id, event_id, is_replay, fits, created_at FROM ({each}) AS d)"
-        for one in ([selection] if most is None else by_status(selection))
+        f"({replay_selection.sources(one, table, most)})"
+        for one in ([selection] if most is None else replay_selection.by_status(selection))
         for table in one.wanted.tables()
-        for each in [candidates(one, table, most)]
     )
     query = _PARTS.format(
         sources=sources,
         order="" if most is None else f"ORDER BY id DESC LIMIT {most} + 1",
         newest="" if most is None else f"ORDER BY id DESC LIMIT {most}",
-        of_group="true" if selection.wanted.group is not None else "false",
     )
     # A prepared statement's generic plan reads far more.
     rows = cursor(session).execute(query, named, prepare=False).fetchall()

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import decisions
+from app.core.delivery.history import decisions, later_replays
 from app.core.delivery.history.delivery_filters import Group, earliest_id, latest_id
 from app.database import cursor, database_now
 
@@ -47,15 +47,15 @@ class Wanted:
 
     @classmethod
     def from_args(cls, args: Mapping[str, Any]) -> "Wanted":
-        """Parse the result of `to_args`; an earlier release wrote three of its fields."""
-        group, named = args.get("group"), args.get("ids")
+        """Parse the result of `to_args`."""
+        group, named = args["group"], args["ids"]
         return cls(
             frozenset(map(Status, args["status"])),
             **{
-                name: args.get(name) and datetime.fromisoformat(args[name])
+                name: args[name] and datetime.fromisoformat(args[name])
                 for name in ("since", "until", "failed_since", "failed_until")
             },
-            event_types=frozenset(map(EventType, args.get("event_type") or ())),
+            event_types=frozenset(map(EventType, args["event_type"] or ())),
             group=group and Group.parse(group),
             ids=named and tuple(ids.read("dlv", each) for each in named),
         )
@@ -88,15 +88,17 @@ class Selection:
     as_of: datetime
 
 
-# The statements below select rows of `source`: webhook, event and the columns of the replay.
+# The statements below select sources: what a replay sends again.
 _DELIVERIES = """
-SELECT d.webhook_id, d.id, d.event_id, {columns}, d.created_at
+SELECT d.webhook_id, d.id, d.event_id, d.sequence, d.id AS replay_of, d.created_at,
+       d.kind = 'replay' AS is_replay, {fits} AS fits
   FROM deliveries AS d
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND {conditions}
    AND d.finished_at <= %(as_of)s AND d.id > %(after)s
 """
 _EVENTS = """
-SELECT w.id AS webhook_id, e.id, e.id AS event_id, {columns}, e.created_at
+SELECT w.id AS webhook_id, e.id, e.id AS event_id, NULL::bigint AS sequence,
+       NULL::uuid AS replay_of, e.created_at, false AS is_replay, true AS fits
   FROM webhooks AS w JOIN events AS e ON e.tenant_id = w.tenant_id
  WHERE w.tenant_id = (SELECT %(tenant)s::uuid) AND e.tenant_id = (SELECT %(tenant)s::uuid)
    AND e.any_disabled AND position(uuid_send(w.id) || %(disabled)s IN e.decisions) %% 17 = 1
@@ -104,55 +106,48 @@ SELECT w.id AS webhook_id, e.id, e.id AS event_id, {columns}, e.created_at
    AND e.id > %(after)s AND e.id >= %(since_id)s AND e.id < %(until_id)s AND {conditions}
 """
 # Conditions on a replay `r`, as of the selection's moment.
-HAD_ARRIVED = "r.status = 'succeeded' AND r.finished_at <= %(as_of)s"
-HAD_WAITED = "r.created_at <= %(as_of)s AND (r.finished_at IS NULL OR r.finished_at > %(as_of)s)"
-HAD_FAILED = "r.status = 'failed' AND r.finished_at <= %(as_of)s"
-# A later replay failed too: then that delivery counts, in its group.
-_SUPERSEDED = f"""
-EXISTS (SELECT FROM deliveries AS r
-         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = d.webhook_id
-           AND r.kind = 'replay' AND r.event_id = d.event_id
-           AND r.id <> d.id AND (d.kind <> 'replay' OR r.id > d.id) AND {HAD_FAILED})
+_ARRIVED = "r.status = 'succeeded' AND r.finished_at <= %(as_of)s"
+_WAITED = "r.created_at <= %(as_of)s AND (r.finished_at IS NULL OR r.finished_at > %(as_of)s)"
+_FAILED = "r.status = 'failed' AND r.finished_at <= %(as_of)s"
+
+BELONGS = f"""
+fits AND NOT (%(of_group)s AND {later_replays.IS_REPLAYED}
+              AND {later_replays.has_later(_FAILED)})
 """
-_REPLAYED = """
-EXISTS (SELECT FROM deliveries AS r
-         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = source.webhook_id
-           AND r.kind = 'replay' AND r.event_id = source.event_id AND r.id <> source.id AND {})
+"""SQL condition of a source among `rows`: it belongs to the selection.
+
+Of a group it does not where a later replay failed too: then that delivery counts, in its group.
 """
-SETTLED_THEN = f"({_REPLAYED.format(HAD_ARRIVED)} OR {_REPLAYED.format(HAD_WAITED)})"
-SETTLED_NOW = _REPLAYED.format("(r.status = 'succeeded' OR r.finished_at IS NULL)")
+STATE = f"""
+CASE WHEN NOT {later_replays.IS_REPLAYED} THEN 'selected'
+     WHEN {later_replays.has(_ARRIVED)} THEN 'arrived'
+     WHEN {later_replays.has(_WAITED)} THEN 'waiting'
+     ELSE 'selected' END
+"""
+"""SQL of a source's state, as of the selection's moment, from the replays of its event."""
+SETTLED = f"""
+{later_replays.IS_REPLAYED}
+AND {later_replays.has("(r.status = 'succeeded' OR r.finished_at IS NULL)")}
+"""
+"""SQL condition of a source: by now a replay has delivered its event, or is about to."""
 
 
-def source(selection: Selection, table: str) -> str:
-    """Return the statement that selects the sources in one table."""
-    if table == "events":
-        columns = "NULL::bigint AS sequence, NULL::uuid AS replay_of"
-        return _EVENTS.format(columns=columns, conditions=_of_events(selection))
-    conditions = _of_deliveries(selection)
-    if selection.wanted.group is not None:
-        conditions += [_SAME_FAILURE, f"NOT {_SUPERSEDED}"]
-    columns = "d.sequence, d.id AS replay_of"
-    return _DELIVERIES.format(columns=columns, conditions=" AND ".join(conditions))
+def sources(selection: Selection, table: str, most: int | None = None) -> str:
+    """Return the statement that selects the sources in one table.
 
-
-def candidates(selection: Selection, table: str, most: int | None) -> str:
-    """Return the same statement without the check for replays, with `is_replay` and `fits`.
-
-    With `most` it selects that many of the newest rows and one more; for a group it then includes
-    other failures of the webhook, which do not `fit`.
+    With `most` it selects that many of the newest and one more; of a group it then includes other
+    failures of the webhook, which do not `fit`.
     """
     tail = "" if most is None else f" ORDER BY id DESC LIMIT {most} + 1"
     if table == "events":
-        columns = "false AS is_replay, true AS fits"
-        return _EVENTS.format(columns=columns, conditions=_of_events(selection)) + tail
+        return _EVENTS.format(conditions=_of_events(selection)) + tail
     conditions, fits = _of_deliveries(selection), "true"
     if selection.wanted.group is not None:
         if most is None:
             conditions.append(_SAME_FAILURE)
         else:
             fits = _SAME_FAILURE
-    columns = f"d.kind = 'replay' AS is_replay, {fits} AS fits"
-    return _DELIVERIES.format(columns=columns, conditions=" AND ".join(conditions)) + tail
+    return _DELIVERIES.format(fits=fits, conditions=" AND ".join(conditions)) + tail
 
 
 def by_status(selection: Selection) -> list[Selection]:
@@ -200,14 +195,14 @@ def _filtered(wanted: Wanted) -> list[str]:
     ]
 
 
-def values(tenant_id: UUID, selection: Selection) -> dict[str, Any]:
-    """Return the parameter values of the statements."""
+def values(session: Session, tenant_id: UUID, selection: Selection) -> dict[str, Any]:
+    """Return the parameter values of the statements, `later_replays.AGAIN` among them."""
     wanted, as_of = selection.wanted, selection.as_of
     since = wanted.since or datetime.fromtimestamp(0, UTC)
     until = wanted.until or datetime.max.replace(tzinfo=UTC)
     group = wanted.group
     return {
-        "tenant": tenant_id,
+        **later_replays.values(session, tenant_id),
         "webhook": selection.webhook_id,
         "types": sorted(each.value for each in wanted.event_types),
         "disabled": bytes([decisions.DISABLED]),
@@ -218,6 +213,7 @@ def values(tenant_id: UUID, selection: Selection) -> dict[str, Any]:
         "failed_since": wanted.failed_since,
         "failed_until": wanted.failed_until,
         "ids": list(wanted.ids or ()),
+        "of_group": group is not None,
         "group_of": group and group.webhook_id,
         "failure": group and group.failure,
         "as_of": as_of,

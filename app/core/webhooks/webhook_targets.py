@@ -61,15 +61,14 @@ def columns(
 
 
 def open_sealed(
-    master_keys: MasterKeys, sealed: bytes | None, tenant_id: UUID, webhook_id: UUID
+    master_keys: MasterKeys, sealed: bytes, tenant_id: UUID, webhook_id: UUID
 ) -> Target:
-    """Return a webhook's target from its column.
+    """Return a webhook's target.
 
     Raises `app.lib.crypto.sealing.CannotOpen` when the bytes are not this webhook's or the key is
     unknown.
     """
-    opened = json.loads(master_keys.open(sealed or b"", identity(tenant_id, webhook_id)))
-    return Target(opened["url"], opened["headers"])
+    return Target(**json.loads(master_keys.open(sealed, identity(tenant_id, webhook_id))))
 
 
 def identity(tenant_id: UUID, webhook_id: UUID) -> str:

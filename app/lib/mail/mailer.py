@@ -8,12 +8,11 @@ asked at that moment and can record it. The outcomes: accepted, `NotAccepted`, `
 import enum
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
-
-from app.lib.outbound.deadline_sockets import Deadline
 
 # From the go-ahead on, the content of a letter is on its way for so long, and then given up. RFC
 # 5321 section 4.5.3.2.6 has ten minutes; a worker that is told to stop has 25 seconds.
@@ -74,7 +73,7 @@ class Withdrawn(Exception):
 
 
 class Busy(Exception):
-    """The server's one connection is in use; nothing was begun."""
+    """Another letter is on its way from this process; nothing was begun."""
 
 
 class Mailer(Protocol):
@@ -91,9 +90,6 @@ class Mailer(Protocol):
         `write` and `go_ahead` raise, which comes before the content.
         """
 
-    def ready(self) -> bool:
-        """Say whether one more letter would be handed over at once, as far as is known here."""
-
 
 class NoServer:
     """Takes nothing: without a mail server letters wait until there is one."""
@@ -101,10 +97,6 @@ class NoServer:
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Raise `NotAccepted`."""
         raise NotAccepted("No mail server is set (SMTP_URL).")
-
-    def ready(self) -> bool:
-        """Return True: `deliver` then says why it refuses."""
-        return True
 
 
 class Outbox:
@@ -117,19 +109,15 @@ class Outbox:
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Write `<name>.eml`, whole or not at all; the same letter again replaces it."""
         letter = write()
-        until = Deadline(DATA_SECONDS)
+        asked = time.monotonic()
         if not go_ahead():
             raise Withdrawn
-        if until.is_over():
+        if time.monotonic() - asked > DATA_SECONDS:
             raise NotAccepted("The attempt was held up before the mail was written.")
         try:
             self._write(letter)
         except OSError as error:
             raise NotAccepted(f"The mail's file was not written ({error.strerror}).") from error
-
-    def ready(self) -> bool:
-        """Say yes: folders are patient."""
-        return True
 
     def _write(self, letter: Letter) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

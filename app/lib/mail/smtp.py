@@ -5,12 +5,12 @@ that was away or hung is left alone for half a minute. Reasons have only numbers
 words may quote.
 """
 
-import ipaddress
 import re
 import smtplib
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 
@@ -27,10 +27,9 @@ from app.lib.mail.mailer import (
     Write,
 )
 from app.lib.mail.smtp_url import MailServer, Tls
-from app.lib.outbound import deadline_sockets
-from app.lib.outbound.addresses import Address
-from app.lib.outbound.deadline_sockets import Deadline
+from app.lib.outbound import certificates
 from app.lib.outbound.resolver import Resolver, TooManyLookups
+from app.lib.outbound.watchdog import Watchdog
 
 OPENING_SECONDS = 30.0
 _FAREWELL_SECONDS = 1.0
@@ -49,7 +48,7 @@ _NEEDS_SIGN_IN, _OUT_OF_ORDER = 530, 503
 
 
 class Smtp:
-    """The door to one mail server; safe for the threads of a process."""
+    """The client of one mail server; safe for the threads of a process."""
 
     def __init__(
         self,
@@ -64,160 +63,154 @@ class Smtp:
         """Connect nothing yet. `helo` is this host's name, as the server is told it."""
         self._server = server
         self._helo = helo
-        # A mail server on this machine usually has a self-signed certificate, and an attacker in
-        # between could see everything anyway.
-        verify = server.tls is not Tls.IF_OFFERED
-        self._context = context or deadline_sockets.tls_context(verify=verify)
-        self._resolver = Resolver()
+        self._context = context or certificates.verifying()
+        if context is None and server.tls is Tls.IF_OFFERED:
+            # A mail server on this machine usually has a self-signed certificate, and an attacker
+            # in between could see everything anyway.
+            self._context.check_hostname = False
+            self._context.verify_mode = ssl.CERT_NONE
         self._opening_seconds = opening_seconds
         self._data_seconds = data_seconds
-        self._place = Lock()
+        self._resolver = Resolver()
+        self._watchdog = Watchdog()
+        self._free = Lock()
         self._breaker = Breaker(break_seconds)
 
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Hand over one letter (`mailer.Mailer`); `Busy` while another is on its way."""
-        if not self._place.acquire(blocking=False):
+        if not self._free.acquire(blocking=False):
             raise Busy
         try:
             if not self._breaker.admits():
                 raise NotAccepted("The mail server did not answer a moment ago.")
             self._hand_over(write(), go_ahead)
         finally:
-            self._place.release()
+            self._free.release()
 
     def probe(self, sender: str) -> None:
         """Do all that comes before a recipient, and send nothing. Raises `NotAccepted`."""
-        until = Deadline(self._opening_seconds)
-        talk = _Conversation(self._helo, until)
-        try:
-            with self._before_data():
-                self._open(talk, until)
-                _expect(talk.mail(sender), "the sender", _TAKES_IT)
-                talk.rset()
-        finally:
-            _part(talk, until)
-
-    def ready(self) -> bool:
-        """Say whether none is on its way, and the server is not left alone for a while."""
-        return not self._place.locked() and not self._breaker.is_open()
+        with self._conversation() as (talk, seconds), self._before_data(talk, seconds):
+            self._introduce(talk, sender)
+            talk.rset()
 
     def _hand_over(self, letter: Letter, go_ahead: GoAhead) -> None:
-        until = Deadline(self._opening_seconds)
-        talk = _Conversation(self._helo, until)
-        try:
-            with self._before_data():
-                self._open(talk, until)
-                _expect(talk.mail(letter.sender), "the sender", _TAKES_IT)
+        with self._conversation() as (talk, seconds):
+            with self._before_data(talk, seconds):
+                self._introduce(talk, letter.sender)
                 answer = talk.rcpt(letter.recipient)
                 _expect(answer, "the recipient", _TAKES_IT, _WILL_FORWARD, of=Refusal.RECIPIENT)
             # `go_ahead` records its time, so the time for the content begins before that.
-            until.move(self._data_seconds)
-            if not go_ahead():
-                raise Withdrawn
-            if until.is_over():
-                raise NotAccepted("The attempt was held up before the mail was sent.")
-            with self._watched():
-                _data(talk, letter.content)
-        finally:
-            _part(talk, until)
+            with self._watchdog.watch(self._data_seconds, talk.hang_up):
+                if not go_ahead():
+                    raise Withdrawn
+                if talk.is_late:
+                    raise NotAccepted("The attempt was held up before the mail was sent.")
+                try:
+                    _data(talk, letter.content)
+                finally:
+                    if talk.is_late:
+                        self._breaker.failed()
 
     @contextmanager
-    def _before_data(self) -> Iterator[None]:
-        """Raise each failure as `NotAccepted`: before DATA nothing can have been accepted."""
-        with _as_not_accepted(), self._watched():
-            yield
-
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Leave the server alone for a while when it hung."""
+    def _conversation(self) -> Iterator[tuple["_Conversation", float]]:
+        """Connect and be greeted; yield the conversation, and the seconds left before DATA."""
+        ends = time.monotonic() + self._opening_seconds
+        talk = None
         try:
-            yield
-        except Exception as error:
-            if _timed_out(error):
+            try:
+                with _as_not_accepted():
+                    sock = self._connected(ends)
+                talk = _Conversation(sock, self._server.host, self._helo)
+                with self._before_data(talk, ends - time.monotonic()):
+                    if self._server.tls is Tls.AT_ONCE:
+                        talk.sock = self._context.wrap_socket(sock, server_hostname=talk.host)
+                    _expect(talk.getreply(), "the connection", _READY)
+            except NotAccepted:
                 self._breaker.failed()
-            raise
+                raise
+            self._breaker.succeeded()
+            yield talk, ends - time.monotonic()
+        finally:
+            if talk is not None:
+                with self._watchdog.watch(_FAREWELL_SECONDS, talk.hang_up):
+                    talk.part()
 
-    def _open(self, talk: "_Conversation", until: Deadline) -> None:
+    def _connected(self, ends: float) -> socket.socket:
+        """Connect to the first address that answers; each may use its share of the time."""
+        addresses = self._resolver.resolve(self._server.host, ends - time.monotonic())
+        share = (ends - time.monotonic()) / len(addresses)
+        failed: OSError = TimeoutError()
+        for address in addresses:
+            try:
+                sock = socket.create_connection((str(address), self._server.port), max(share, 0.01))
+            except OSError as error:
+                failed = error
+            else:
+                # From now on the watchdog ends every wait.
+                sock.settimeout(None)
+                return sock
+        raise failed
+
+    def _introduce(self, talk: "_Conversation", sender: str) -> None:
+        """Greet, encrypt, sign in, and name the sender."""
         server = self._server
-        try:
-            talk.begin(self._connected(until), server.host)
-            if server.tls is Tls.AT_ONCE:
-                talk.encrypt(self._context)
-            _expect(talk.greeting(), "the connection", _READY)
-        except (OSError, smtplib.SMTPException, TooManyLookups, NotAccepted):
-            self._breaker.failed()
-            raise
-        self._breaker.succeeded()
         talk.ehlo_or_helo_if_needed()
-        if self._must_encrypt(talk):
-            talk.upgrade(self._context)
-        if server.user is not None and server.password is not None:
-            _sign_in(talk, server.user, server.password)
-
-    def _connected(self, until: Deadline) -> deadline_sockets.BoundSocket:
-        return deadline_sockets.connect(self._addresses(until), self._server.port, until)
-
-    def _addresses(self, until: Deadline) -> Sequence[Address]:
-        try:
-            return [ipaddress.ip_address(self._server.host)]
-        except ValueError:
-            return self._resolver.resolve(self._server.host, until.left())
-
-    def _must_encrypt(self, talk: "_Conversation") -> bool:
-        tls = self._server.tls
-        if tls is Tls.STARTTLS and not talk.has_extn("starttls"):
+        offered = talk.has_extn("starttls")
+        if server.tls is Tls.STARTTLS and not offered:
             # A downgrade attack (STARTTLS stripping) looks the same.
             raise NotAccepted(
                 "The mail server offers no STARTTLS; nothing was sent to it.",
                 refusal=Refusal.SERVER,
             )
-        return tls is Tls.STARTTLS or (tls is Tls.IF_OFFERED and talk.has_extn("starttls"))
+        if offered and server.tls in (Tls.STARTTLS, Tls.IF_OFFERED):
+            talk.starttls(context=self._context)
+            talk.ehlo_or_helo_if_needed()
+        if server.user is not None and server.password is not None:
+            talk.login(server.user, server.password)
+        _expect(talk.mail(sender), "the sender", _TAKES_IT)
+
+    @contextmanager
+    def _before_data(self, talk: "_Conversation", seconds: float) -> Iterator[None]:
+        """Raise each failure as `NotAccepted`: before DATA nothing can have been accepted."""
+        try:
+            with self._watchdog.watch(seconds, talk.hang_up), _as_not_accepted():
+                yield
+        except NotAccepted as error:
+            if not talk.is_late:
+                raise
+            self._breaker.failed()
+            raise NotAccepted("The mail server was not reached (it took too long).") from error
 
 
 class _Conversation(smtplib.SMTP):
-    """smtplib's dialogue, on a socket of ours that keeps a deadline."""
+    """smtplib's dialogue, over a connection that another thread can end.
 
-    def __init__(self, helo: str, until: Deadline) -> None:
+    A socket's own timeout bounds one read, so a server that drips would never exceed it.
+    """
+
+    def __init__(self, sock: socket.socket, host: str, helo: str) -> None:
         # Without a name smtplib asks the name server, with no limit of time.
-        super().__init__(local_hostname=helo, timeout=until.left())
-
-    def begin(self, sock: deadline_sockets.BoundSocket, host: str) -> None:
-        """Talk over this socket to the server of this name."""
+        super().__init__(local_hostname=helo)
         self.sock: socket.socket | None = sock
-        self._host = host
+        # By this name smtplib checks the certificate after STARTTLS.
+        self.host = self._host = host
+        # The same connection, also once TLS has taken the socket over.
+        self._connection = sock.dup()
+        self.is_late = False
 
-    def encrypt(self, context: ssl.SSLContext) -> None:
-        """Begin TLS on the connection as it is."""
-        if not isinstance(self.sock, deadline_sockets.BoundSocket):
-            raise smtplib.SMTPServerDisconnected("not connected")
-        self.sock = deadline_sockets.encrypt(self.sock, context, self._host)
-        self.file = None
+    def hang_up(self) -> None:
+        """End the connection, because its time is over: whatever waits for it wakes up."""
+        self.is_late = True
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
 
-    def greeting(self) -> tuple[int, bytes]:
-        """Return what the server says first."""
-        return self.getreply()
-
-    def upgrade(self, context: ssl.SSLContext) -> None:
-        """Begin TLS as RFC 3207 says, and greet again: what was read before it is forgotten."""
-        _expect(self.docmd("STARTTLS"), "STARTTLS", _READY)
-        self.encrypt(context)
-        self.helo_resp = None
-        self.ehlo_resp = None
-        self.esmtp_features = {}
-        self.does_esmtp = False
-        self.ehlo_or_helo_if_needed()
-
-
-def _sign_in(talk: _Conversation, user: str, password: str) -> None:
-    try:
-        talk.login(user, password)
-    except smtplib.SMTPException as error:
-        # Only one of a kind of its own says that the server refused, or is gone.
-        if type(error) in (smtplib.SMTPException, smtplib.SMTPNotSupportedError):
-            raise NotAccepted(
-                "The mail server offers no way to sign in that fits.", refusal=Refusal.SERVER
-            ) from error
-        raise
+    def part(self) -> None:
+        """Say goodbye and close: a courtesy, whose failure means nothing."""
+        with suppress(OSError, smtplib.SMTPException):
+            if self.sock is not None:
+                self.docmd("QUIT")
+        self.close()
+        self._connection.close()
 
 
 def _data(talk: _Conversation, content: bytes) -> None:
@@ -230,22 +223,14 @@ def _data(talk: _Conversation, content: bytes) -> None:
         if code not in _REFUSALS:
             raise AnswerLost("The mail server's answer made no sense.") from error
     except (OSError, smtplib.SMTPException) as error:
+        why = "it took too long" if talk.is_late else _kind(error)
         raise AnswerLost(
-            f"The connection was lost while the mail was on its way ({_kind(error)})."
+            f"The connection was lost while the mail was on its way ({why})."
         ) from error
     if code in _REFUSALS:
         raise _not_accepted("the mail", code, text, of)
     if code != _TAKES_IT:
         raise AnswerLost("The mail server's answer made no sense.")
-
-
-def _timed_out(error: BaseException | None) -> bool:
-    """Say whether an error is a timeout, or came of one."""
-    while error is not None:
-        if isinstance(error, TimeoutError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 @contextmanager
@@ -256,16 +241,12 @@ def _as_not_accepted() -> Iterator[None]:
         stage = "the sign-in" if isinstance(error, smtplib.SMTPAuthenticationError) else "to talk"
         raise _not_accepted(stage, error.smtp_code, _bytes(error.smtp_error)) from error
     except (OSError, smtplib.SMTPException, TooManyLookups, ValueError) as error:
+        # Signing in raises these two types themselves, where the server offers no way to.
+        if type(error) in (smtplib.SMTPException, smtplib.SMTPNotSupportedError):
+            raise NotAccepted(
+                "The mail server offers no way to sign in that fits.", refusal=Refusal.SERVER
+            ) from error
         raise NotAccepted(f"The mail server was not reached ({_kind(error)}).") from error
-
-
-def _part(talk: _Conversation, until: Deadline) -> None:
-    """Say goodbye and close: a courtesy, whose failure means nothing."""
-    until.move(_FAREWELL_SECONDS)
-    with suppress(OSError, smtplib.SMTPException):
-        if talk.sock is not None:
-            talk.docmd("QUIT")
-    talk.close()
 
 
 def _expect(

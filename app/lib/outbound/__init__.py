@@ -2,5 +2,4 @@
 
 `addresses` are vetted against SSRF, `resolver` and `dialing` open a `connection`, `certificates`
 are verified, `answers` read, the `pool` keeps connections alive, `failures` explains.
-`deadline_sockets` are for SMTP.
 """

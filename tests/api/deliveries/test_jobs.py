@@ -1,6 +1,7 @@
 """Jobs over HTTP: listed, read, and moved from one state to another, or refused."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,17 +9,14 @@ import pytest
 from app import ids
 from app.core.jobs import job_queue, leases, steps
 from app.core.jobs.steps import Step
+from app.core.replay.replay_plan import Pace, Plan
+from app.core.replay.replay_selection import Selection, Wanted
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import pointers, refused, uuid_of
 
 # Of a bulk replay to no webhook.
-REPLAY = {
-    **dict.fromkeys(("webhook_id", "since", "until", "rate")),
-    "webhooks": [],
-    "status": ["failed"],
-    "as_of": "2026-01-31T12:00:00.000000Z",
-}
+REPLAY = Plan(Selection(None, Wanted(), datetime(2026, 1, 31, tzinfo=UTC)), (), Pace()).to_args()
 NOTHING_LEFT = json.dumps({"left": [], "canary": None, "steps": 1, "forgiven": 0})
 
 

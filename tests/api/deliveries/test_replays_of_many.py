@@ -8,10 +8,12 @@ from app import ids
 from app.core.callers import Caller, Role
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_filters import Group, TenantFilters
-from app.core.replay import bulk_replay, replay_selection
+from app.core.replay import bulk_replay, replay_deliveries
+from app.core.replay.replay_plan import Scan
 from app.core.replay.replay_preview import Preview
-from app.core.replay.replay_selection import Selection, Status, Wanted
+from app.core.replay.replay_selection import Status, Wanted
 from app.database import Database, cursor
+from app.models import Job
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import uuid_of
 from tests.support.callers.sending import Worker, make_findings, make_webhook
@@ -33,17 +35,32 @@ SELECT tenant_id, id_beside(event_id), webhook_id, event_id, event_type, 'replay
           FROM deliveries AS d CROSS JOIN generate_series(1, 3) AS n
          WHERE d.kind = 'event' AND n <= d.sequence % 4) AS source
 """
-COUNTED = """
-UPDATE lanes SET replays_accepted = CASE WHEN webhook_id = :probed THEN 1000000 ELSE 1 END
-"""
+# Each source by itself, as it was at a moment: no replay of its event had arrived or waited, and of
+# a group it was the last that failed.
 BY_ONE = """
-SELECT count(*) FROM ({source}) AS source WHERE NOT {settled}
+SELECT count(*) FROM deliveries AS d
+ WHERE d.finished_at <= %(as_of)s AND {named}
+   AND NOT EXISTS (SELECT FROM deliveries AS r
+                    WHERE r.kind = 'replay' AND r.webhook_id = d.webhook_id
+                      AND r.event_id = d.event_id AND r.id <> d.id
+                      AND (r.status = 'succeeded' AND r.finished_at <= %(as_of)s
+                           OR r.created_at <= %(as_of)s
+                              AND (r.finished_at IS NULL OR r.finished_at > %(as_of)s)))
+"""
+OF_STATUS = "d.kind = 'event' AND d.status = ANY (%(statuses)s)"
+OF_GROUP = """
+d.kind <> 'test' AND d.status = 'failed' AND d.webhook_id = %(webhook)s AND d.failure = %(failure)s
+   AND NOT EXISTS (SELECT FROM deliveries AS r
+                    WHERE r.kind = 'replay' AND r.webhook_id = d.webhook_id
+                      AND r.event_id = d.event_id AND r.id <> d.id
+                      AND (d.kind <> 'replay' OR r.id > d.id)
+                      AND r.status = 'failed' AND r.finished_at <= %(as_of)s)
 """
 
 
 @pytest.fixture
 def webhooks(api: ApiOf, worker: Worker) -> list[dict[str, Any]]:
-    """Two webhooks to which everything fails; the second has had far more replays."""
+    """Two webhooks to which everything fails."""
     made = [make_webhook(api()) for _ in range(2)]
     make_findings(api(), EVENTS)
     for webhook in made:
@@ -56,7 +73,7 @@ def webhooks(api: ApiOf, worker: Worker) -> list[dict[str, Any]]:
 @pytest.fixture
 def replayed(webhooks: list[dict[str, Any]], worker: Worker) -> list[dict[str, Any]]:
     worker.run(REPLAYS)
-    worker.run(COUNTED, probed=uuid_of(webhooks[1]["id"]))
+    worker.run("UPDATE lanes SET replays_accepted = 1")
     return webhooks
 
 
@@ -80,21 +97,41 @@ def test_a_group_counts_what_its_name_lists(
         assert each["example_id"] == listed[0]["id"]
 
 
+def _counted_by_one(database: Database, tenant: FreshTenant, named: str, **values: Any) -> int:
+    with database.transaction(tenant.id) as session:
+        row = cursor(session).execute(BY_ONE.format(named=named), values).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _picked(database: Database, tenant: FreshTenant, shown: Preview) -> int:
+    """Return how many of a previewed selection a job would begin with."""
+    found = 0
+    for webhook in shown.webhooks:
+        with database.transaction(tenant.id) as session:
+            job = Job(tenant_id=tenant.id, id=ids.new(), created_at=shown.selection.as_of)
+            scan = Scan(webhook, "deliveries")
+            sources = replay_deliveries.pick(session, job, shown.selection, scan, 1000)
+            found += sum(source.selected for source in sources)
+    return found
+
+
 @pytest.mark.usefixtures("replayed")
 @pytest.mark.parametrize("named", [(Status.FAILED,), (Status.FAILED, Status.CANCELLED)])
-def test_a_preview_counts_what_a_replay_would_pick_one_by_one(
+def test_preview_and_job_take_what_is_selected_one_by_one(
     database: Database, tenant: FreshTenant, named: tuple[Status, ...]
 ) -> None:
-    wanted = Wanted(statuses=frozenset(named))
-    shown = _preview(database, tenant, wanted)
+    shown = _preview(database, tenant, Wanted(statuses=frozenset(named)))
 
     assert 0 < shown.count < 2 * EVENTS
-    assert shown.count == _picked(database, tenant, shown.selection)
+    asked = {"as_of": shown.selection.as_of, "statuses": list(named)}
+    assert shown.count == _counted_by_one(database, tenant, OF_STATUS, **asked)
+    assert shown.count == _picked(database, tenant, shown)
     assert shown.complete
 
 
 @pytest.mark.usefixtures("replayed")
-def test_a_preview_of_a_group_counts_what_a_replay_would_pick_one_by_one(
+def test_preview_and_job_take_of_a_group_what_is_selected_one_by_one(
     database: Database, tenant: FreshTenant
 ) -> None:
     with database.transaction(tenant.id) as session:
@@ -103,21 +140,13 @@ def test_a_preview_of_a_group_counts_what_a_replay_would_pick_one_by_one(
     for found, _ in groups:
         wanted = Wanted(group=Group(found.webhook_id, found.failure))
         shown = _preview(database, tenant, wanted)
-        assert shown.count == _picked(database, tenant, shown.selection)
+        asked: dict[str, Any] = {"as_of": shown.selection.as_of, "webhook": found.webhook_id}
+        assert shown.count == _counted_by_one(
+            database, tenant, OF_GROUP, failure=found.failure, **asked
+        )
+        assert shown.count == _picked(database, tenant, shown)
         # As many candidates as that are all there are.
         assert _preview(database, tenant, wanted, 4 * EVENTS).count == shown.count
-
-
-def _picked(database: Database, tenant: FreshTenant, selection: Selection) -> int:
-    query = BY_ONE.format(
-        source=replay_selection.source(selection, "deliveries"),
-        settled=replay_selection.SETTLED_THEN,
-    )
-    with database.transaction(tenant.id) as session:
-        values = replay_selection.values(tenant.id, selection)
-        row = cursor(session).execute(query, values).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 @pytest.mark.usefixtures("webhooks")

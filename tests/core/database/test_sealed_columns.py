@@ -43,8 +43,6 @@ PLAIN = {
 }
 # Who seals what is in no row: it ends with its key, as docs/operations.md says.
 LEAVES = {"app/api/http/paging.py", "app/core/digests/tokens.py"}
-# What is found anew without it.
-SHORT_LIVED = {"app/core/verification/result_cache.py"}
 
 
 def test_every_column_of_bytes_is_sealed_anew_or_known_to_be_plain(admin_engine: Engine) -> None:
@@ -78,7 +76,7 @@ def test_every_module_that_seals_has_its_place_in_the_list_or_lets_it_leave() ->
         f"{place.identity.__module__.replace('.', '/')}.py"
         for place in (*OF_THE_SERVICE, *OF_A_TENANT)
     }
-    assert sealing == listed | LEAVES | SHORT_LIVED
+    assert sealing == listed | LEAVES
 
 
 def test_each_place_names_its_table_s_primary_key_with_the_tenant_first(

@@ -1,13 +1,12 @@
 """The functions of the database are those whose text lies in `app/sql`."""
 
 import re
-from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
 
 from app import sql
 
-NAMES = sorted(path.stem for path in Path(sql.__file__).parent.glob("*.sql"))
+NAMES = sql.names()
 
 
 def definitions(connection: Connection, schema: str) -> dict[str, str]:

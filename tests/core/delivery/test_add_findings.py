@@ -141,8 +141,8 @@ def test_the_deliveries_of_a_batch_sort_as_the_batch_does(
 ) -> None:
     session_id = session_of(database, tenant, "bob")
     insert = (
-        "INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets)"
-        " VALUES (:tenant, :id, 'https://receiver.test', 1, 'enabled', '')"
+        "INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets,"
+        " sealed_target) VALUES (:tenant, :id, 'https://receiver.test', 1, 'enabled', '', '')"
     )
     with database.transaction(tenant.id) as tx:
         tx.execute(text(insert), {"tenant": tenant.id, "id": ids.new()})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.core.replay import fire_test_event
+from app.core.replay import replay
 from jobs.actors import sweep
 from tests.support.servers.receivers import Receiver
 from tests.support.workers.worlds import World
@@ -67,7 +67,7 @@ def test_a_test_goes_to_a_held_webhook(world: World, receiver: Receiver) -> None
     world.change(webhook, held=True)
     world.emit(2)
     with world.database.transaction(world.tenant_id) as session:
-        fire_test_event.fire(session, world.caller, webhook)
+        replay.fire_test(session, world.caller, webhook)
     world.turn(webhook)
     world.turn(webhook)
 

@@ -31,19 +31,6 @@ def test_clearing_the_address_clears_what_was_pending(desk: Desk, tenant: Tenant
     assert listed(mail) == after
 
 
-def test_a_changed_address_gets_what_was_claimed_for_the_one_before(
-    desk: Desk, tenant: Tenant
-) -> None:
-    found = tenant.find_settled()
-    desk.postbox.taken(Mood.NO_RECIPIENT)
-    desk.send()
-    desk.postbox.taken(Mood.TAKE)
-    tenant.set_address("new@example.com")
-    desk.work()
-    (mail,) = desk.postbox.mails
-    assert (mail.recipient, listed(mail)) == ("new@example.com", found)
-
-
 def test_an_address_changed_between_rcpt_and_data_is_the_one_that_gets_the_mail(
     desk: Desk, tenant: Tenant
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from app.core.digests import assigned_findings, content
+from app.core.digests import content, digest_rows
 from app.core.webhooks import webhooks
 from tests.jobs.digesting import ADDRESS, Desk, Tenant, listed
 
@@ -58,7 +58,7 @@ def test_a_finding_that_is_committed_late_is_in_the_next_digest(desk: Desk, tena
 def test_many_findings_are_taken_in_pieces_and_shown_in_part(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assigned_findings, "TAKEN_AT_ONCE", 7)
+    monkeypatch.setattr(digest_rows, "TAKEN_AT_ONCE", 7)
     low = tenant.find(100, severity="low", rule="b")
     high = tenant.find(20, severity="critical", rule="a")
     desk.wait(1)

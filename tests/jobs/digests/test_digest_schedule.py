@@ -30,17 +30,6 @@ def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant)
     assert tenant.statuses() == ["sent"]
 
 
-def test_the_digest_of_a_suspended_tenant_waits(desk: Desk, tenant: Tenant) -> None:
-    found = tenant.find_settled()
-    desk.tick()
-    assert tenant.statuses() == ["pending"]
-    desk.run("UPDATE tenants SET suspended_at = clock_timestamp() WHERE id = :id", id=tenant.id)
-    assert desk.send() == []
-    desk.run("UPDATE tenants SET suspended_at = NULL WHERE id = :id", id=tenant.id)
-    desk.wait(1)
-    assert listed(*desk.send()) == found
-
-
 def test_the_digest_of_a_suspended_tenant_is_not_late(desk: Desk, tenant: Tenant) -> None:
     def oldest() -> float:
         with desk.runtime.database.across_tenants() as session:
@@ -102,25 +91,3 @@ def test_a_tenant_that_cannot_be_claimed_delays_no_other(desk: Desk) -> None:
         somebody.execute(key, {"key": f"{stuck.id}:digest:{open_one['id']}"})
         desk.tick()
     assert [each.statuses() for each in others] == [["pending"]] * 3
-
-
-@pytest.mark.parametrize(
-    ("written", "is_taken"),
-    [
-        ("status = 'running'", True),
-        ("status = 'retrying', attempts = 1", False),
-        ("status = 'retrying', claims_lost = 3", False),
-        ("status = 'queued', claims_lost = 1", False),
-    ],
-)
-def test_only_what_waits_for_the_others_is_begun_before_its_time(
-    desk: Desk, tenant: Tenant, written: str, is_taken: bool
-) -> None:
-    tenant.find_settled()
-    desk.tick()
-    desk.run(
-        f"UPDATE jobs SET {written}, cursor = 'busy',"
-        " run_at = clock_timestamp() + interval '2 minutes'"
-    )
-    with desk.runtime.database.across_tenants() as session:
-        assert (schedule.next_waiting(session) is not None) == is_taken

@@ -168,39 +168,3 @@ def test_what_came_of_digests_is_counted_and_the_oldest_open_one_is_known(
     tenant.set_address(None)
     desk.work()
     assert counted() == {"sent": 1, "refused": 1, "uncertain": 1, "cancelled": 1}
-
-
-def test_a_worker_that_has_sent_a_mail_goes_on_with_those_that_waited_for_it(desk: Desk) -> None:
-    due_tenants(desk, 5)
-    desk.tick()
-    first, *others = desk.due_jobs()
-
-    def meanwhile() -> None:
-        desk.postbox.at_recipient = lambda: None
-        for job in others:
-            work_on(desk.runtime, *job)
-        assert desk.due_jobs() == [], "they do not ask again and again"
-
-    desk.postbox.at_recipient = meanwhile
-    work_on(desk.runtime, *first)
-    assert len(desk.postbox.mails) == 5
-    assert desk.due_jobs() == []
-
-
-def test_a_server_that_is_away_is_not_tried_with_one_after_another(desk: Desk) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        server = MailServer("127.0.0.1", closed.getsockname()[1], Tls.NEVER)
-    here = replace(desk.runtime, mailer=Smtp(server, "records.test"))
-    tenants = due_tenants(desk, 3)
-    desk.tick()
-    desk.run(
-        "UPDATE jobs SET cursor = 'busy', run_at = run_at + interval '1 minute'"
-        " WHERE tenant_id <> :id",
-        id=tenants[0].id,
-    )
-    ((_, job_id),) = desk.due_jobs()
-    work_on(here, tenants[0].id, job_id)
-    assert [each.digests()[0]["refusals"] for each in tenants] == [1, 0, 0]
-    desk.wait(0.1)
-    desk.work()
-    assert len(desk.postbox.mails) == 3

@@ -1,12 +1,10 @@
 """Workers that die, freeze, wake up late, or are told to stop."""
 
 import random
-import threading
-from typing import Any
 
 import pytest
 
-from app.core.digests import assigned_findings, content
+from app.core.digests import digest_rows
 from jobs.durable import run_job
 from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, killed, listed
@@ -96,26 +94,11 @@ def test_a_worker_that_wakes_up_late_leaves_the_next_attempt_to_others(
     assert len(desk.send()) == 1
 
 
-def test_a_digest_is_read_while_its_lease_is_renewed(
-    desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenant.find_settled()
-    read, during = content.read, list[bool]()
-
-    def slow(*arguments: Any) -> content.Content:
-        during.append(any(thread.name == "lease" for thread in threading.enumerate()))
-        return read(*arguments)
-
-    monkeypatch.setattr(content, "read", slow)
-    assert len(desk.send()) == 1
-    assert during == [True]
-
-
 def test_findings_that_are_taken_in_pieces_may_be_taken_by_many(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each piece by a worker that is gone afterwards."""
-    monkeypatch.setattr(assigned_findings, "TAKEN_AT_ONCE", 3)
+    monkeypatch.setattr(digest_rows, "TAKEN_AT_ONCE", 3)
     monkeypatch.setattr(run_job, "TURN_SECONDS", -1.0)
     found = tenant.find_settled(10)
     desk.tick()

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
-from app import ids
-from app.api.http.requests import fields
-from app.api.http.requests.schemas import Schema
+from app import fields, ids
 from app.api.resources.findings import NewFindingSchema, NewFindingsSchema
 from app.lib.canonical_json import MAX_INTEGER
+from app.schemas import Schema
 
 
 class Colour(enum.StrEnum):

@@ -5,7 +5,7 @@ import time
 import pytest
 from flask import Flask
 
-from app.api.http.requests.preferences import Patience, patience
+from app.api.http.requests.headers import Patience, patience
 
 DEFAULT = Patience(10.0)
 

@@ -103,7 +103,7 @@ def test_a_server_that_answers_too_late_leaves_it_open() -> None:
         postbox.taken(Mood.SLOW)
         # It would answer after half a minute, and well.
         with pytest.raises(AnswerLost, match="too long"):
-            to(postbox, data_seconds=1).deliver(lambda: LETTER, GoAhead())
+            to(postbox, data_seconds=0.3).deliver(lambda: LETTER, GoAhead())
     assert len(postbox.mails) == 1
 
 
@@ -141,7 +141,7 @@ def test_a_server_that_is_not_there_is_said_so() -> None:
 def test_a_server_that_hung_is_left_alone_for_a_while() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = MailServer("127.0.0.1", silent.getsockname()[1], Tls.NEVER)
-        door = Smtp(server, "x.test", opening_seconds=1)
+        door = Smtp(server, "x.test", opening_seconds=0.2)
         with pytest.raises(NotAccepted, match="too long"):
             door.deliver(lambda: LETTER, GoAhead())
         written: list[Letter] = []
@@ -150,7 +150,6 @@ def test_a_server_that_hung_is_left_alone_for_a_while() -> None:
             written.append(LETTER)
             return LETTER
 
-        assert not door.ready()
         for _ in range(5):
             with pytest.raises(NotAccepted, match="a moment ago"):
                 door.deliver(write, GoAhead())
@@ -166,10 +165,8 @@ def test_one_letter_at_a_time() -> None:
     with serving() as postbox:
         door = to(postbox)
         begun: list[str] = []
-        assert door.ready()
 
         def meanwhile() -> None:
-            assert not door.ready()
             with pytest.raises(Busy):
                 door.deliver(lambda: LETTER, GoAhead())
             begun.append("busy")

@@ -14,21 +14,17 @@ from flask import g, request
 
 from app.api.http import admission
 from app.api.http.access import rate_limit
-from app.api.http.requests import client_address, parsing
-from app.api.http.requests.request_ids import request_id
+from app.api.http.requests import parsing
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
-from app.errors import ServiceError, TenantSuspended, Unauthenticated
+from app.errors import BadRequest, TenantSuspended, Unauthenticated
 from app.lib.crypto import api_keys
 
 _log = structlog.get_logger(__name__)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-class TwoCredentials(ServiceError, slug="bad-request"):
-    """A request carries two credentials: it could count as one caller and act as another."""
 
 
 @dataclass(frozen=True)
@@ -225,15 +221,13 @@ def log_refusal() -> None:
     Requests beyond an address's limit (429) are in the access log only.
     """
     route = request.url_rule.rule if request.url_rule else "(none)"
-    _log.warning(
-        "key_refused", request_id=request_id(), address=client_address.address(), route=route
-    )
+    _log.warning("key_refused", request_id=request_id(), address=client_address(), route=route)
 
 
 def refuse_two_credentials() -> None:
-    """Raise `TwoCredentials` for a request that carries more than one, whatever their forms."""
+    """Raise `BadRequest` for two credentials: they could count as one caller and act as another."""
     if request.headers.get("Authorization") and request.headers.get("x-api-key"):
-        raise TwoCredentials("Send Authorization or x-api-key, not both.")
+        raise BadRequest("Send Authorization or x-api-key, not both.")
 
 
 def key_text(*, authorization: str = "", plain: str = "") -> str:

@@ -21,9 +21,10 @@ from webargs.flaskparser import FlaskParser
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
-from app.api.http.requests import client_address, large_bodies
-from app.api.http.requests.fields import MOST_ERRORS
+from app.api.http.requests import large_bodies
+from app.api.http.requests.headers import client_network
 from app.errors import FieldError, Invalid, ServiceError
+from app.fields import MOST_ERRORS
 from app.lib import canonical_json
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
 from app.lib.gateway.streams import BodyWanted, Pending
@@ -37,16 +38,19 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 _Schema: TypeAlias = type[marshmallow.Schema] | marshmallow.Schema | dict[str, Any]
 
 
-class UnsupportedMediaType(ServiceError, slug="unsupported-media-type"):
-    """The body is not declared as JSON in UTF-8."""
+class UnsupportedMediaType(ServiceError, slug="unsupported-media-type", status=415):
+    """The body is not declared as JSON.
+
+    Send Content-Type: application/json, and no Content-Encoding: bodies are not compressed.
+    """
 
 
-class UnsupportedCoding(UnsupportedMediaType):
-    """The body is compressed, or encoded in another way (RFC 9110 section 8.4)."""
+class MalformedBody(ServiceError, slug="malformed-body", status=400):
+    """The body is not JSON.
 
-
-class MalformedBody(ServiceError, slug="malformed-body"):
-    """The body is not JSON, or not UTF-8."""
+    Send one JSON text (RFC 8259) in UTF-8, without a byte-order mark. NaN and Infinity are not
+    JSON.
+    """
 
 
 class StrictParser(FlaskParser):
@@ -198,7 +202,7 @@ def body() -> bytes:
 
 def whose() -> UUID | str:
     """Return whom a body counts for: the caller's tenant, or the client's address without one."""
-    return g.caller.tenant_id if "caller" in g else client_address.network()
+    return g.caller.tenant_id if "caller" in g else client_network()
 
 
 def room_to_read() -> AbstractContextManager[None]:
@@ -259,8 +263,9 @@ def pointer(*steps: object) -> str:
 def _check_media_type() -> None:
     coding = request.headers.get("Content-Encoding", "identity").strip()
     if coding.lower() != "identity":
-        raise UnsupportedCoding(
-            f"Send the body as it is, without Content-Encoding; it came with {coding}."
+        raise UnsupportedMediaType(
+            f"Send the body as it is, without Content-Encoding; it came with {coding}.",
+            headers={"Accept-Encoding": "identity"},
         )
     charset = request.mimetype_params.get("charset", "utf-8").lower()
     if request.mimetype != MEDIA_TYPE or charset not in ("utf-8", "utf8"):

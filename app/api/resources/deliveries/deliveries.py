@@ -10,7 +10,7 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import page
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.delivery_schemas import (
@@ -24,7 +24,7 @@ from app.api.resources.deliveries.replay_schemas import MovedSchema, RetryNowSch
 from app.core.callers import Role
 from app.core.delivery.history import catch_up, delivery_history, event_history
 from app.core.delivery.history.delivery_filters import Filters
-from app.core.replay import fire_test_event, replay, send_now
+from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 from app.errors import FieldError, Invalid
 
@@ -88,7 +88,7 @@ def test(webhook_id: str) -> Response:
             session,
             202,
             lambda: delivery_history.represent(
-                fire_test_event.fire(session, caller(), ids.parse("whk", webhook_id))
+                replay.fire_test(session, caller(), ids.parse("whk", webhook_id))
             ),
         )
 

@@ -2,11 +2,11 @@
 
 from marshmallow import fields as plain
 
-from app.api.http.requests import fields
-from app.api.http.requests.schemas import AnswerSchema, Schema
+from app import fields
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history.delivery_filters import Status
 from app.core.delivery.history.standing import LaneState
+from app.schemas import AnswerSchema, Schema
 
 
 class DecisionArgs(Schema):

@@ -8,14 +8,14 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
+from app import fields
 from app.api.http.paging import PageArgs
-from app.api.http.requests import fields
-from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.resources.deliveries.delivery_schemas import DeliverySchema
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_filters import Group, Status
 from app.lib.canonical_json import MAX_INTEGER
+from app.schemas import AnswerSchema, Schema
 
 _OUTCOME: dict[str, Any] = {
     "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is no 2xx), "

@@ -6,11 +6,11 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
-from app.api.http.requests import fields
-from app.api.http.requests.schemas import AnswerSchema, Schema
+from app import fields
 from app.api.resources.deliveries.list_schemas import group_field
 from app.core.delivery.event_types import EventType
 from app.core.replay import replay_selection
+from app.schemas import AnswerSchema, Schema
 
 FASTEST_REPLAY = 10_000
 MOST_IDS = 1000

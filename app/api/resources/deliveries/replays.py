@@ -9,16 +9,16 @@ from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once, sent_key
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.replay_schemas import (
     BulkReplaySchema,
     PreviewSchema,
     require_one_way,
 )
-from app.api.resources.jobs import JobSchema
 from app.core.callers import Role
 from app.core.jobs import control as job_control
+from app.core.jobs.control import JobSchema
 from app.core.replay import bulk_replay
 from app.core.replay.replay_plan import Pace
 from app.core.replay.replay_selection import Status, Wanted

@@ -5,10 +5,9 @@ from typing import Any
 from flask import Response
 
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import filters
-from app.api.http.paging import page
+from app.api.http.paging import filters, page
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.list_schemas import (
     FailureGroupsSchema,

@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.access.auth import public
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer, encode
+from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
 from app.api.resources.log.log_schemas import (
     ConsistencyArgs,

@@ -5,7 +5,7 @@ from typing import Any
 from flask import Response
 
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.resources.log.log_schemas import LogProofSchema
 from app.api.resources.records.bundle_access import ShareTokenArgs, admitted, bundle_content

@@ -6,9 +6,9 @@ from typing import Any
 from marshmallow import ValidationError, validates_schema
 from marshmallow import fields as plain
 
-from app.api.http.requests import fields
-from app.api.http.requests.schemas import AnswerSchema, Schema
+from app import fields
 from app.ledger.merkle import MAX_SIZE
+from app.schemas import AnswerSchema, Schema
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 

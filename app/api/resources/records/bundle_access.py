@@ -15,12 +15,11 @@ from uuid import UUID
 from flask import Response, after_this_request, g, request
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http import admission as admission_check
 from app.api.http.access import auth
-from app.api.http.requests import client_address, fields, parsing
-from app.api.http.requests.request_ids import request_id
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests import parsing
+from app.api.http.requests.headers import client_network, request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
 from app.core.records import anonymous_access, records
@@ -28,6 +27,7 @@ from app.core.records.anonymous_access import Link
 from app.database import Database
 from app.errors import NotFound
 from app.models import Record
+from app.schemas import Schema
 
 _View: TypeAlias = Callable[..., Response]
 
@@ -172,7 +172,7 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
 def _open(link: Link) -> bool:
     """Count an opening of a link; return whether it still opens the record."""
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = anonymous_access.open_link(session, link, client_address.network(), request_id())
+        ends_at = anonymous_access.open_link(session, link, client_network(), request_id())
     return ends_at is not None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from flask import Response
 
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
+from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
 from app.api.http.services import services
 from app.api.resources.records import in_flight
 from app.api.resources.records.bundle_access import ShareTokenArgs, admitted, bundle_content

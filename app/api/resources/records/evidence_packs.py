@@ -6,25 +6,23 @@ from typing import Any
 from flask import Response, request
 from sqlalchemy.orm import Session
 
-from app import clock, ids
-from app.api.http.requests import fields
+from app import clock, fields, ids
+from app.api.http.requests.headers import LONGEST_WAIT_WITHOUT_KEY, PREFER, Patience, patience
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.preferences import LONGEST_WAIT_WITHOUT_KEY, PREFER, Patience, patience
-from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import long_poll
-from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer
 from app.api.http.services import services
-from app.api.resources.jobs import JobSchema
 from app.api.resources.records import bundle_access, pack_download
 from app.api.resources.records.bundle_access import QUERY, ShareTokenArgs, admitted, bundle_content
 from app.api.resources.records.pack_download import LONGEST_RETRY_AFTER, MEDIA_TYPE
 from app.core.callers import Caller
 from app.core.jobs import control as job_control
+from app.core.jobs.control import JobSchema
 from app.core.packs import pack_requests
 from app.core.packs.pack_requests import PackState
 from app.errors import Busy, PackFailed, PackUnreadable
 from app.models import Job, Record
+from app.schemas import AnswerSchema
 
 blp = Blueprint(
     "evidence_packs",

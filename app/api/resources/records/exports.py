@@ -12,7 +12,7 @@ from flask import Response, request
 from app import evidence
 from app.api.http.requests import large_bodies
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.conditional import IF_NONE_MATCH, is_current, not_modified
+from app.api.http.responses.answers import IF_NONE_MATCH, is_current, not_modified
 from app.api.http.services import services
 from app.api.resources.records import in_flight
 from app.api.resources.records.bundle_access import ShareTokenArgs, admitted, bundle_content

@@ -13,9 +13,9 @@ from flask import Response
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.requests.request_ids import request_id
-from app.api.http.responses import truncated_stream
-from app.api.http.responses.conditional import conditional
+from app.api.http.admission import truncated_stream
+from app.api.http.requests.headers import request_id
+from app.api.http.responses.answers import conditional
 from app.api.http.services import services
 from app.api.resources.records.bundle_access import admission
 from app.core.callers import Actor, Caller
@@ -50,7 +50,7 @@ def send(session: Session, record: Record, pack: StoredPack, holder: Caller | No
         pack_requests.note_export(session, pack, _taker(holder), request_id())
         database = services().database
         parts = _parts(database, master_keys, pack, (start, stop), first)
-        return truncated_stream.short(parts, request_id(), partial(_told, database, pack))
+        return truncated_stream(parts, request_id(), partial(_told, database, pack))
 
     answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
     name = f"{ids.text('rec', pack.record_id)}-evidence.zip"

@@ -6,11 +6,11 @@ from typing import Any
 
 from marshmallow import ValidationError, validates_schema
 
+from app import fields
 from app.api.http.paging import page_schema
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import MAX_RECORD
-from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.records.steps import StepStatus
+from app.schemas import AnswerSchema, Schema
 
 MAX_STEPS = 50_000
 MAX_STEP_EVENTS = 10_000

@@ -7,14 +7,12 @@ from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import FeedArgs, filters
 from app.api.http.idempotency import once
-from app.api.http.paging import page
-from app.api.http.requests import fields
+from app.api.http.paging import FeedArgs, filters, page
 from app.api.http.requests.parsing import Blueprint, takes_a_record
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import raw_transaction, transaction
 from app.api.resources.records.record_schemas import NewRecordSchema, RecordPageSchema, RecordSchema

@@ -1,54 +1,37 @@
 """Later replays of many deliveries at once, as parts of a statement over `rows`.
 
 An index probe for each row would visit every partition. Instead, the replays of a webhook are read
-by the range of its rows' events. If a webhook has far more replays than rows, each row is probed
-after all.
+by the range of its rows' events.
 """
 
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app.database import cursor
 
-# Reading this many replays takes as long as probing about twenty partitions for one row.
-_READ_PER_PROBE = 10
-
-_LANES = """
-SELECT webhook_id, replays_accepted FROM lanes
- WHERE tenant_id = (SELECT %s::uuid) AND replays_accepted > 0
+_REPLAYED = """
+SELECT webhook_id FROM lanes WHERE tenant_id = (SELECT %s::uuid) AND replays_accepted > 0
 """
 
 _EVENT = "webhook_id, event_id"
 IS_REPLAYED = "(webhook_id IN (SELECT unnest(%(replayed)s::uuid[]))) IS TRUE"
 """SQL condition of a row: its webhook has had replays. Other rows need no check."""
 
-_REPLAYS = """
-SELECT r.webhook_id, r.event_id, r.id, r.status, r.created_at, r.finished_at
-  FROM deliveries AS r
- WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.kind = 'replay'
-   AND r.webhook_id = asked.webhook_id AND r.event_id {events} OFFSET 0
-"""
 AGAIN = f"""
-asked AS MATERIALIZED (
-    SELECT found.*, lane.replays > {_READ_PER_PROBE} * found.count AS probed
-      FROM (SELECT webhook_id, count(*) AS count, min(event)::uuid AS first,
-                   max(event)::uuid AS last
-              FROM (SELECT webhook_id, event_id::text AS event FROM rows
-                     WHERE {IS_REPLAYED} OFFSET 0) AS texts
-             GROUP BY 1) AS found
-      JOIN unnest(%(replayed)s::uuid[], %(replays)s::bigint[]) AS lane (webhook_id, replays)
-        ON lane.webhook_id = found.webhook_id
+ranges AS MATERIALIZED (
+    SELECT webhook_id, min(event)::uuid AS first, max(event)::uuid AS last
+      FROM (SELECT webhook_id, event_id::text AS event FROM rows WHERE {IS_REPLAYED} OFFSET 0) AS t
+     GROUP BY 1
 ), again AS MATERIALIZED (
-    SELECT r.* FROM asked CROSS JOIN LATERAL (
-        {_REPLAYS.format(events="BETWEEN asked.first AND asked.last")}) AS r
-     WHERE NOT asked.probed
-    UNION ALL
-    SELECT r.* FROM (
-        SELECT DISTINCT rows.webhook_id, rows.event_id
-          FROM rows JOIN asked ON asked.webhook_id = rows.webhook_id AND asked.probed) AS asked
-     CROSS JOIN LATERAL ({_REPLAYS.format(events="= asked.event_id")}) AS r
+    SELECT r.* FROM ranges CROSS JOIN LATERAL (
+        SELECT r.webhook_id, r.event_id, r.id, r.status, r.created_at, r.finished_at
+          FROM deliveries AS r
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.kind = 'replay'
+           AND r.webhook_id = ranges.webhook_id
+           AND r.event_id BETWEEN ranges.first AND ranges.last OFFSET 0) AS r
 )
 """
 """Two CTEs to follow `rows` (`webhook_id`, `event_id`): `again` has the replays of its events.
@@ -85,9 +68,5 @@ def _is_event_of(rows: str) -> str:
 
 def values(session: Session, tenant_id: UUID) -> dict[str, Any]:
     """Return the parameter values of `AGAIN`: the tenant, and its webhooks with replays."""
-    found = cursor(session).execute(_LANES, (tenant_id,)).fetchall()
-    return {
-        "tenant": tenant_id,
-        "replayed": [webhook_id for webhook_id, _ in found],
-        "replays": [count for _, count in found],
-    }
+    replayed = cursor(session, scalar_row).execute(_REPLAYED, (tenant_id,)).fetchall()
+    return {"tenant": tenant_id, "replayed": replayed}

@@ -25,7 +25,7 @@ class Lane:
     tenant_id: UUID
     webhook_id: UUID
     now: datetime
-    sealed_target: bytes | None
+    sealed_target: bytes
     sealed_secrets: bytes
     receiver_since: datetime | None
     max_in_flight: int

@@ -7,7 +7,7 @@ import pytest
 from tests.api.deliveries.replays.bulk import ALL, dry, fail, made, of, read, start
 from tests.support.callers.api import ApiOf
 from tests.support.callers.making import refused
-from tests.support.callers.sending import TWO_TRIES, Worker, books, history, make_webhook
+from tests.support.callers.sending import TWO_TRIES, Worker, books, make_webhook
 
 
 def test_the_job_ends_when_none_waits_and_tells_what_became_of_each(
@@ -155,30 +155,6 @@ def test_a_replay_goes_on_beside_a_webhook_that_was_disabled_meanwhile(
     found = read(api(), job)
     assert found["status"] == "succeeded"
     assert (found["progress"]["sent"], found["progress"]["skipped"]) == (2, 2)
-
-
-def test_a_job_of_the_release_before_goes_on_where_it_was(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
-) -> None:
-    fail(api(), worker, webhook, 3)
-    oldest = history(api(), webhook)[-1]
-    job = start(api(), of(webhook))
-    worker.run(
-        """
-        UPDATE jobs SET cursor = 'deliveries:' || substr(:oldest, 5),
-               progress = :progress,
-               args = (args::jsonb - CAST(:added AS text[]))::text
-        """,
-        added=["webhooks", "event_type", "failed_since", "failed_until", "group", "ids"],
-        oldest=oldest["id"],
-        progress='{"done":1,"skipped":0,"total":3}',
-    )
-    worker.finish(job)
-
-    assert len(made(api(), job)) == 2
-    worker.send(webhook, 200)
-    worker.count_again(job)
-    assert read(api(), job)["progress"]["succeeded"] == 2
 
 
 def test_a_replay_that_was_stopped_goes_on_telling_what_became_of_what_it_sent(

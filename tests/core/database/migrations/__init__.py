@@ -1,1 +1,1 @@
-"""Migrations and what they make; `revisions` takes a database to an older one."""
+"""Migrations and what they make."""

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
@@ -10,12 +9,10 @@ from sqlalchemy.engine import make_url
 
 from app import clock, migrations
 from app.core import partitions, tenants
-from app.core.health import schema
 from app.core.keys import keyring
 from app.database import Database
 from app.settings import Settings
 from dev.stores.postgres import EmbeddedPostgres
-from tests.core.database.migrations.revisions import SCRIPTS
 from tests.support.secrets import MASTER_KEYS
 
 
@@ -48,19 +45,6 @@ def test_two_releases_at_once_migrate_once(settings: Settings, admin_engine: Eng
             ]
         ]
     assert sorted("went from revision none" in line for line in said) == [False, True]
-
-
-def test_a_change_of_a_table_waits_two_seconds_at_most_for_its_lock() -> None:
-    """Every other statement on the table queues behind it; a backup holds each for hours."""
-    for script in SCRIPTS.walk_revisions():
-        said = Path(script.path).read_text("utf-8")
-        if script.revision > "0017" and "ALTER TABLE" in said:
-            assert "SET LOCAL lock_timeout = '2s'" in said, script.path
-
-
-def test_the_revisions_that_this_release_goes_beyond_are_those_before_its_head() -> None:
-    every = {script.revision for script in SCRIPTS.walk_revisions()}
-    assert schema.superseded() == every - {SCRIPTS.get_current_head()}
 
 
 def test_an_unreachable_database_is_said_in_one_line() -> None:

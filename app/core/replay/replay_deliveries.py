@@ -1,0 +1,196 @@
+"""The deliveries of a bulk replay: made from sources in the order of ids, counted, withdrawn."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from psycopg.rows import class_row, dict_row, scalar_row
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core import wakeups
+from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
+from app.core.delivery.history import later_replays
+from app.core.delivery.lanes import lanes
+from app.core.replay import replay_selection
+from app.core.replay.replay_plan import UNSENT, Scan, oldest_of
+from app.core.replay.replay_selection import BELONGS, SETTLED, STATE, Selection
+from app.database import cursor
+from app.models import Job
+
+
+@dataclass(frozen=True)
+class Source:
+    """An event that did not arrive; `settled` if a replay has delivered it or is about to.
+
+    `selected` is false if that was already so at the selection's moment.
+    """
+
+    webhook_id: UUID
+    id: UUID
+    event_id: UUID
+    sequence: int | None
+    replay_of: UUID | None
+    selected: bool
+    settled: bool
+
+
+# Deliveries that this job withdrew and has not created again.
+_WITHDRAWN = """
+SELECT d.webhook_id, d.id, d.event_id, d.sequence, d.replay_of
+  FROM deliveries AS d
+ WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.job_id = (SELECT %(job)s::uuid)
+   AND d.webhook_id = (SELECT %(webhook)s::uuid) AND d.id >= %(oldest)s AND d.id > %(after)s
+   AND d.status = 'cancelled' AND d.attempts = 0
+   AND NOT EXISTS (SELECT FROM deliveries AS again
+                    WHERE again.tenant_id = (SELECT %(tenant)s::uuid)
+                      AND again.webhook_id = d.webhook_id AND again.kind = 'replay'
+                      AND again.event_id = d.event_id AND again.job_id = d.job_id
+                      AND again.id > d.id)
+"""
+_PICK = """
+WITH rows AS MATERIALIZED ({source} ORDER BY id LIMIT %(limit)s), {again}
+SELECT webhook_id, id, event_id, sequence, replay_of, {selected} AS selected, {settled} AS settled
+  FROM rows ORDER BY id
+"""
+
+
+def pick(session: Session, job: Job, selection: Selection, scan: Scan, limit: int) -> list[Source]:
+    """Return the next sources of a scan, in the order of their ids."""
+    one = Selection(scan.webhook, selection.wanted, selection.as_of)
+    withdrawn = scan.table == UNSENT
+    query = _PICK.format(
+        source=_WITHDRAWN if withdrawn else replay_selection.sources(one, scan.table),
+        again=later_replays.AGAIN,
+        selected="true" if withdrawn else f"{BELONGS} AND {STATE} = 'selected'",
+        settled=SETTLED,
+    )
+    named = replay_selection.values(session, job.tenant_id, one)
+    named |= {"job": job.id, "oldest": oldest_of(job), "after": scan.after, "limit": limit}
+    return cursor(session, class_row(Source)).execute(query, named, prepare=False).fetchall()
+
+
+# The canary of a held webhook waits with the rest.
+_REPLAY = f"""
+WITH made AS (
+    INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                            sequence, replay_of, job_id, next_attempt_at)
+    SELECT %(tenant)s, new.id, %(webhook)s, e.id, e.type, 'replay', lane.priority, new.sequence,
+           new.replay_of, %(job)s, clock_timestamp()
+      FROM unnest(%(ids)s::uuid[], %(events)s::uuid[], %(sequences)s::bigint[],
+                  %(replays_of)s::uuid[]) AS new (id, event_id, sequence, replay_of)
+      JOIN events AS e ON e.tenant_id = %(tenant)s AND e.id = new.event_id
+     CROSS JOIN (SELECT CASE WHEN held_since IS NULL THEN %(priority)s
+                             ELSE {PRIORITY_BULK} END::smallint AS priority
+                   FROM lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s) AS lane
+     WHERE e.id = ANY (%(events)s)
+    RETURNING 1
+), counted AS (
+    SELECT count(*) AS n FROM made
+)
+UPDATE lanes
+   SET replays_accepted = replays_accepted + counted.n,
+       due_at = least(due_at, CASE WHEN %(urgent)s THEN clock_timestamp()
+                                   ELSE greatest(clock_timestamp(), paused_until) END)
+  FROM counted WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+RETURNING counted.n
+"""
+
+
+def send(session: Session, job: Job, webhook_id: UUID, due: Sequence[Source], priority: int) -> int:
+    """Create a replay of each source whose event is still kept; return how many."""
+    made = cursor(session, scalar_row).execute(
+        _REPLAY,
+        {
+            "tenant": job.tenant_id,
+            "webhook": webhook_id,
+            "job": job.id,
+            "priority": priority,
+            "urgent": priority == PRIORITY_URGENT,
+            "ids": sorted(ids.new() for _ in due),
+            "events": [source.event_id for source in due],
+            "sequences": [source.sequence for source in due],
+            "replays_of": [source.replay_of for source in due],
+        },
+    )
+    wakeups.ring_lanes(session, [(job.tenant_id, webhook_id)])
+    return made.fetchone() or 0
+
+
+# The counts of `tally`.
+COUNTS = (
+    *("sent", "succeeded", "failed_same", "failed_otherwise"),
+    *("cancelled", "waiting", "retrying"),
+)
+# A delivery of an earlier release has no fingerprint: its replay counts in `failed_otherwise`.
+_TALLY = """
+SELECT count(*) AS sent,
+       count(*) FILTER (WHERE r.status = 'succeeded') AS succeeded,
+       count(*) FILTER (WHERE r.status = 'failed' AND s.same) AS failed_same,
+       count(*) FILTER (WHERE r.status = 'failed' AND s.same IS NOT TRUE) AS failed_otherwise,
+       count(*) FILTER (WHERE r.status = 'cancelled') AS cancelled,
+       count(*) FILTER (WHERE r.finished_at IS NULL) AS waiting,
+       count(*) FILTER (WHERE r.finished_at IS NULL AND r.failure IS NOT NULL) AS retrying
+  FROM deliveries AS r
+  LEFT JOIN LATERAL (
+    SELECT o.failure = r.failure AS same FROM deliveries AS o
+     WHERE r.status = 'failed' AND o.tenant_id = r.tenant_id AND o.id = r.replay_of) AS s ON true
+ WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.job_id = (SELECT %(job)s::uuid)
+   AND r.id >= %(oldest)s AND NOT (r.status = 'cancelled' AND r.attempts = 0)
+"""
+
+
+def tally(session: Session, job: Job) -> dict[str, int]:
+    """Count a job's deliveries; `sent` sums the rest but `retrying`, part of `waiting`.
+
+    `failed_same` failed with the same fingerprint as the delivery that they replay. Deliveries
+    withdrawn before their first attempt are not counted.
+    """
+    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest_of(job)}
+    found = cursor(session, dict_row).execute(_TALLY, wanted).fetchone()
+    assert found is not None  # noqa: S101  # an aggregate always has a row
+    return found
+
+
+# Rows with an attempt in flight stay: it cannot be withdrawn.
+_TAKE_BACK = """
+WITH cancelled AS (
+    UPDATE deliveries AS d
+       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.job_id = (SELECT %(job)s::uuid)
+       AND d.webhook_id = (SELECT %(webhook)s::uuid) AND d.id >= %(oldest)s
+       AND d.status = 'pending'
+    RETURNING 1
+)
+UPDATE lanes SET replays_cancelled = replays_cancelled + (SELECT count(*) FROM cancelled)
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+"""
+
+
+def lock_lanes(session: Session, tenant_id: UUID, webhooks: Sequence[UUID]) -> None:
+    """Lock the lanes of webhooks in the order of ids, the global lock order of lanes."""
+    for webhook in sorted(webhooks):
+        lanes.lock(session, tenant_id, webhook)
+
+
+def take_back(session: Session, job: Job, webhooks: Sequence[UUID]) -> None:
+    """Cancel a job's deliveries that were never sent, on locked lanes."""
+    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest_of(job)}
+    for webhook in webhooks:
+        cursor(session).execute(_TAKE_BACK, {**wanted, "webhook": webhook})
+
+
+_UNSENT = """
+SELECT count(*) FROM (
+    SELECT FROM deliveries
+     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+       AND priority = %(priority)s AND finished_at IS NULL AND attempts = 0
+       AND next_attempt_at <= clock_timestamp() + interval '30 s'
+     ORDER BY next_attempt_at LIMIT %(most)s) AS found
+"""
+
+
+def unsent(session: Session, tenant_id: UUID, webhook_id: UUID, priority: int, most: int) -> int:
+    """Return how many deliveries of a priority wait for their first attempt, up to `most`."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "priority": priority, "most": most}
+    return cursor(session, scalar_row).execute(_UNSENT, wanted).fetchone() or 0

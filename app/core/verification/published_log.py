@@ -1,0 +1,118 @@
+"""The published log, as far as its signatures and the head outside confirm it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from app.core import signing_keys
+from app.core.log import generations, proofs, publication
+from app.core.log.generations import Generation
+from app.core.log.head import head_guard
+from app.core.log.head.head_store import HeadStore
+from app.core.log.publication import Published
+from app.errors import LogDamaged, LogRolledBack
+from app.ledger import checkpoints
+from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Malformed, Unverified, VerifierKey
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The head as it lay outside, read before the snapshot: whatever it names is in there by then.
+
+    `kept` is False where no store is set.
+    """
+
+    kept: bool
+    head: bytes | None
+
+    @classmethod
+    def read(cls, store: HeadStore | None) -> "Outside":
+        """Ask the store, outside any transaction. Raises `LogHeadUnavailable`."""
+        return cls(store is not None, None if store is None else store.read())
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A log that ended: its last checkpoint, and the last one that this database has of it."""
+
+    before: Checkpoint
+    last: Published | None
+
+
+def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Published | None:
+    """Return the log's last checkpoint; None when the log has not begun or published nothing.
+
+    Of a successor that has published nothing yet it is the ended log's, which holds the heads.
+    Raises `LogRolledBack` and its kin where the head outside says otherwise, `LogDamaged` for a
+    checkpoint that the log did not sign.
+    """
+    generation = generations.newest(session)
+    if generation is None:
+        if outside.head is not None:
+            found = head_guard.read(outside.head)
+            raise LogRolledBack(
+                f"Size {found.size} of {found.origin} was published, and this database has no log."
+            )
+        return None
+    head = head_guard.judge(session, generation, outside.head) if outside.kept else None
+    last = signed(session, master_keys, generation)
+    if last is None:
+        # A successor's first checkpoint may wait for witnesses for days.
+        ended = older(session, master_keys, generation)
+        return next((each.last for each in ended if each.last is not None), None)
+    if head is not None and head.origin == generation.origin and head.size <= last.checkpoint.size:
+        require_root(session, last, head)
+    return last
+
+
+def signed(session: Session, master_keys: MasterKeys, generation: Generation) -> Published | None:
+    """Return the last checkpoint of a generation, its signature verified; None before the first.
+
+    Raises `LogDamaged` also for a successor without an appointment.
+    """
+    generations.require_appointed(master_keys, generation)
+    last = publication.newest(session, generation)
+    if last is None:
+        return None
+    if read(session, master_keys, generation, last.checkpoint.size, last.note) != last.checkpoint:
+        raise LogDamaged(f"The checkpoint at {last.checkpoint.size} was changed.")
+    return last
+
+
+def read(
+    session: Session, master_keys: MasterKeys, generation: Generation, size: int, note: bytes
+) -> Checkpoint:
+    """Read what a generation signed at a size. Raises `LogDamaged` for what it did not sign.
+
+    The key is the one sealed under MASTER_KEYS: a public key in a table may be forged.
+    """
+    try:
+        public = signing_keys.opened(session, master_keys, generation.key_id).public
+        found = checkpoints.read(note, VerifierKey.ed25519(generation.origin, public.raw))
+    except (LookupError, CannotOpen, Malformed, Unverified) as error:
+        raise LogDamaged(
+            f"The checkpoint at {size} is not one that the log signed: {error}"
+        ) from None
+    if found.size != size:
+        raise LogDamaged(f"The checkpoint at {size} says that it is of {found.size}.")
+    return found
+
+
+def require_root(session: Session, last: Published, older_one: Checkpoint) -> None:
+    """Raise `LogDamaged` unless the published tree grew out of an older checkpoint's."""
+    size = older_one.size
+    if size > last.checkpoint.size or proofs.root(session, last, size) != older_one.root:
+        raise LogDamaged(f"The log did not grow out of what was published at {size}.")
+
+
+def older(session: Session, master_keys: MasterKeys, newest: Generation) -> Iterator[Ended]:
+    """Yield the logs that went before, newest first."""
+    after: Generation | None = newest
+    while after is not None and after.predecessor is not None:
+        found = generations.numbered(session, after.number - 1)
+        last = None if found is None else signed(session, master_keys, found)
+        yield Ended(after.predecessor, last)
+        after = found

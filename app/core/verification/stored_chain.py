@@ -1,0 +1,115 @@
+"""Recomputes one tenant's chain in constant memory: every hash, every link, its end.
+
+Rows are streamed.
+"""
+
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any, cast
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.anchoring import anchors
+from app.core.audit import view
+from app.database import cursor
+from app.errors import AuditChainBroken
+from app.ledger import hash_chain
+from app.ledger.hash_chain import START, Break, Head, Reason
+from app.models import AuditHead
+
+PART = 1000
+# A request's body is a tenth of that; a longer one must not fill the memory.
+_LONGEST = 10 * 1024 * 1024
+_RFC3339 = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+
+# `action` and `at` are copies for filters, and a forged one hides an entry from a filtered list. A
+# canonical body begins with the one and has the other before its details; the server compares that
+# while the rows before are hashed here.
+_ENTRIES = f"""
+SELECT seq, CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END,
+       CASE WHEN substr(body, 1, octet_length(begin)) = begin AND position(moment IN body) > 0
+            THEN substr(hash, 1, 33) ELSE '' END
+  FROM audit_entries
+ CROSS JOIN LATERAL (
+       SELECT left(action, 200) AS action, to_char(at AT TIME ZONE 'UTC', '{_RFC3339}') AS at) AS c
+ CROSS JOIN LATERAL (
+       SELECT convert_to('{{"action":"' || c.action || '",', 'UTF8') AS begin,
+              convert_to('"at":"' || c.at || '","details":', 'UTF8') AS moment) AS d
+ WHERE tenant_id = %s AND seq > %s ORDER BY seq
+"""
+_FILED = f"""
+SELECT CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END, hash,
+       concat(left(action, 200), ' and ', at, ' beside it')
+  FROM audit_entries WHERE tenant_id = %s AND seq = %s
+"""
+_ANY = "SELECT hash FROM audit_entries WHERE tenant_id = %s AND seq = %s"
+
+
+def end(session: Session, tenant_id: UUID) -> Head:
+    """Return the head that the chain has. Raises `AuditChainBroken` without one."""
+    found = session.get(AuditHead, tenant_id)
+    if found is None:
+        raise view.broken(1, "missing", "a row in audit_heads", "none")
+    return Head(found.seq, found.hash.hex())
+
+
+def check(session: Session, tenant_id: UUID, last: Head, after: Head = START) -> None:
+    """Recompute what is behind `after`, through to `last` and no further.
+
+    Raises `AuditChainBroken` for the first bad entry. Nothing else may be asked of this session
+    meanwhile.
+    """
+    # No entry has a number below 1, but a row may.
+    begin = after.seq or -(2**63)
+    cur = cursor(session)
+    # A break leaves rows that are not needed. Not to receive them the statement is cancelled,
+    # which the transaction survives only by going back to here.
+    cur.execute("SAVEPOINT chain")
+    rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin), binary=True, size=PART)
+    with closing(cast("Generator[Any]", rows)):
+        broken = hash_chain.verify(
+            rows, tenant_id=ids.text("ten", tenant_id), after=after, end=last
+        )
+    cur.execute("ROLLBACK TO SAVEPOINT chain")
+    if broken is not None:
+        raise _named(session, tenant_id, broken)
+
+
+def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
+    """Hold a chain that was found good up to `last` against a kept head.
+
+    Raises `AuditChainBroken`.
+    """
+    row = cursor(session).execute(_ANY, (tenant_id, kept.seq)).fetchone()
+    if row is None:
+        place = min(kept.seq, last.seq + 1)
+        raise view.broken(place, "missing", f"entry {kept.seq}", f"the end at {last.seq}")
+    if row[0].hex() != kept.hash:
+        raise view.broken(kept.seq, "other_head", kept.hash, row[0].hex())
+
+
+def check_setting(session: Session, tenant_id: UUID) -> None:
+    """Compare the tenant's row with what its chain, found good, says about anchoring.
+
+    The database's owner could disable anchoring in `tenants` to hide later changes. Raises
+    `AuditChainBroken` at the last entry that says otherwise.
+    """
+    now = anchors.standing(session, tenant_id)
+    if now.enabled != now.enabled_in_chain:
+        stated = f"anchoring_enabled {str(now.enabled_in_chain).lower()}, as the chain says"
+        found = f"{str(now.enabled).lower()} in tenants"
+        raise view.broken(now.changed_by, "other_setting", stated, found)
+
+
+def _named(session: Session, tenant_id: UUID, found: Break) -> AuditChainBroken:
+    """Return the error for a break; a hash that the query left out is read now."""
+    if found.reason is Reason.BAD_HASH:
+        row = cursor(session).execute(_FILED.encode(), (tenant_id, found.seq)).fetchone()
+        body, stored, filed = row or (b"", b"", "")
+        if hash_chain.entry_hash(body) == stored:
+            expected = "the action and time in its body"
+            return view.broken(found.seq, "misfiled", expected, filed)
+        return view.broken(found.seq, found.reason, stored[:33].hex(), found.found)
+    return view.broken(found.seq, found.reason, found.expected, found.found)

@@ -1,0 +1,877 @@
+-- The tables of the first release, by aggregate: each with its indexes, triggers and policy.
+--
+-- The first column of every primary key and unique index is tenant_id. JSON documents are text:
+-- jsonb rewrites numbers and refuses U+0000.
+
+-- Row-level security by tenant. FORCE binds the owner too: where one role is owner and service,
+-- the policies hold all the same.
+CREATE FUNCTION isolate(walled text, tenant_column text DEFAULT 'tenant_id') RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', walled);
+    EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', walled);
+    EXECUTE format($policy$
+        CREATE POLICY %I ON %I USING (
+            %I = (SELECT nullif(current_setting('app.tenant_id', true), '')::uuid)
+            OR (SELECT current_setting('app.every_tenant', true) = 'on'))
+        $policy$, walled || '_of_this_tenant', walled, tenant_column);
+END $$;
+
+
+-- Tenants ----------------------------------------------------------------------------------------
+
+CREATE TABLE tenants (
+    id                    uuid PRIMARY KEY,
+    name                  text NOT NULL,
+    bundle_visibility     text NOT NULL DEFAULT 'private'
+                          CHECK (bundle_visibility IN ('public', 'private')),
+    bundle_retention_days bigint CHECK (bundle_retention_days BETWEEN 1 AND 3650),
+    anchoring_enabled     boolean NOT NULL DEFAULT true,
+    notification_email    text,
+    -- From the setting of an address to its clearing. A finding is born into its tenant's series:
+    -- what was found before is in none, and what was left over when one ended is never found again.
+    digest_series         uuid,
+    -- Which setting of the address it is: the links in its mails know it.
+    address_nonce         uuid,
+    expired_through       timestamptz,
+    suspended_at          timestamptz,
+    patrolled_at          timestamptz,
+    patrolled_id          uuid,
+    sealed_search_key     bytea,
+    findings_indexed      uuid,
+    -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
+    -- It counts only with its seal, which only who holds MASTER_KEYS makes.
+    chain_salt            bytea CHECK (length(chain_salt) = 32),
+    chain_seal            bytea,
+    created_at            timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+SELECT isolate('tenants', tenant_column => 'id');
+-- Whose chain a leaf of the log is of.
+CREATE INDEX tenants_chain ON tenants (sha256('audit-chain:'::bytea || chain_salt));
+-- The sweep asks each second who is suspended, and that is next to nobody.
+CREATE INDEX tenants_suspended ON tenants (id) WHERE suspended_at IS NOT NULL;
+CREATE TRIGGER keep_digest_series BEFORE INSERT OR UPDATE OF notification_email ON tenants
+    FOR EACH ROW EXECUTE FUNCTION keep_digest_series();
+
+
+-- Callers ----------------------------------------------------------------------------------------
+
+CREATE TABLE api_keys (
+    tenant_id     uuid NOT NULL REFERENCES tenants,
+    id            uuid NOT NULL,
+    name          text NOT NULL,
+    role          text NOT NULL CHECK (role IN ('read', 'write', 'admin')),
+    pin_agent_id  uuid,
+    pin_principal text,
+    digest        bytea NOT NULL CHECK (length(digest) = 32),
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_by    uuid,
+    expires_at    timestamptz,
+    revoked_at    timestamptz,
+    -- A suspended key has revoked_at too, so every question whether a key is good refuses it.
+    suspended_at  timestamptz,
+    last_used_at  timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    CHECK ((pin_agent_id IS NULL) = (pin_principal IS NULL))
+);
+SELECT isolate('api_keys');
+-- One of the two lookups that find a tenant, so this unique index cannot begin with it.
+CREATE UNIQUE INDEX api_keys_digest ON api_keys (digest);
+CREATE INDEX api_keys_minted_by ON api_keys (tenant_id, created_by) WHERE created_by IS NOT NULL;
+
+CREATE TABLE console_sessions (
+    tenant_id    uuid NOT NULL,
+    digest       bytea NOT NULL CHECK (length(digest) = 32),
+    api_key_id   uuid NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_used_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, digest),
+    FOREIGN KEY (tenant_id, api_key_id) REFERENCES api_keys
+);
+SELECT isolate('console_sessions');
+
+CREATE TABLE idempotency_keys (
+    tenant_id     uuid NOT NULL REFERENCES tenants,
+    api_key_id    uuid NOT NULL,
+    scope         bytea NOT NULL,
+    body_sha256   bytea NOT NULL,
+    status        smallint NOT NULL,
+    sealed_answer bytea NOT NULL,
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, api_key_id, scope)
+);
+SELECT isolate('idempotency_keys');
+CREATE INDEX idempotency_keys_created_at ON idempotency_keys (created_at);
+
+
+-- The service's own keys and notes: no tenant, and so no policy ------------------------------------
+
+-- The id is the beginning of the key's SHA-256, as everything sealed under it names it: no secret.
+CREATE TABLE master_keys (
+    key_id      text PRIMARY KEY CHECK (key_id ~ '^[0-9a-f]{8}$'),
+    seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    in_front_at timestamptz,
+    emptied_at  timestamptz
+);
+
+CREATE TABLE signing_keys (
+    key_id             text PRIMARY KEY,
+    purpose            text NOT NULL CHECK (purpose IN ('bundle', 'log')),
+    public_key         bytea NOT NULL CHECK (length(public_key) = 32),
+    sealed_private_key bytea NOT NULL,
+    created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    retired_at         timestamptz,
+    revoked_at         timestamptz,
+    revocation_reason  text,
+    CONSTRAINT signing_keys_revoked CHECK (
+        (revoked_at IS NULL) = (revocation_reason IS NULL)
+        AND (revoked_at IS NULL OR retired_at IS NOT NULL))
+);
+CREATE UNIQUE INDEX signing_keys_current ON signing_keys (purpose) WHERE retired_at IS NULL;
+
+-- When every chain was verified last, as only who holds MASTER_KEYS can say it.
+CREATE TABLE sealed_notes (
+    name   text PRIMARY KEY,
+    sealed bytea NOT NULL
+);
+
+
+-- Agents and sessions ----------------------------------------------------------------------------
+
+CREATE TABLE agents (
+    tenant_id     uuid NOT NULL REFERENCES tenants,
+    id            uuid NOT NULL,
+    name          text NOT NULL,
+    description   text,
+    metadata_json text,
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, id)
+);
+SELECT isolate('agents');
+
+-- `until` is when an agent was given another name. Agents that were never renamed have no row.
+CREATE TABLE former_agent_names (
+    tenant_id uuid NOT NULL,
+    agent_id  uuid NOT NULL,
+    until     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    name      text NOT NULL,
+    PRIMARY KEY (tenant_id, agent_id, until),
+    FOREIGN KEY (tenant_id, agent_id) REFERENCES agents
+);
+SELECT isolate('former_agent_names');
+
+CREATE TABLE sessions (
+    tenant_id     uuid NOT NULL,
+    id            uuid NOT NULL,
+    agent_id      uuid NOT NULL,
+    principal     text NOT NULL,
+    title         text,
+    metadata_json text,
+    status        text NOT NULL CHECK (status IN ('open', 'completed')),
+    outcome       text CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
+    summary       text,
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    completed_at  timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, agent_id) REFERENCES agents,
+    CHECK ((status = 'completed') = (outcome IS NOT NULL AND completed_at IS NOT NULL))
+);
+SELECT isolate('sessions');
+CREATE INDEX sessions_agent ON sessions (tenant_id, agent_id, id);
+CREATE INDEX sessions_principal ON sessions (tenant_id, principal, id);
+CREATE INDEX sessions_status ON sessions (tenant_id, status, id);
+
+
+-- Records ----------------------------------------------------------------------------------------
+
+CREATE TABLE records (
+    tenant_id     uuid NOT NULL,
+    id            uuid NOT NULL,
+    session_id    uuid NOT NULL,
+    agent_id      uuid NOT NULL,
+    principal     text NOT NULL,
+    kind          text NOT NULL,
+    title         text NOT NULL,
+    labels_json   text NOT NULL,
+    occurred_at   timestamptz NOT NULL,
+    bundle_sha256 bytea NOT NULL CHECK (length(bundle_sha256) = 32),
+    bundle_size   bigint NOT NULL,
+    key_id        text NOT NULL REFERENCES signing_keys,
+    signature     bytea NOT NULL CHECK (length(signature) = 64),
+    created_at    timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
+);
+SELECT isolate('records');
+CREATE INDEX records_session ON records (tenant_id, session_id, id);
+CREATE INDEX records_agent ON records (tenant_id, agent_id, id);
+CREATE INDEX records_principal ON records (tenant_id, principal, id);
+CREATE INDEX records_kind ON records (tenant_id, kind, id);
+CREATE INDEX records_created_at ON records (tenant_id, created_at, id);
+-- A public record is asked for by its id alone.
+CREATE INDEX records_id ON records (id);
+
+-- A row gone is a bundle expired.
+CREATE TABLE bundles (
+    tenant_id uuid NOT NULL,
+    record_id uuid NOT NULL,
+    sha256    bytea NOT NULL CHECK (length(sha256) = 32),
+    size      bigint NOT NULL,
+    location  text NOT NULL DEFAULT 'database' CHECK (location IN ('database')),
+    bytes     bytea,
+    PRIMARY KEY (tenant_id, record_id),
+    FOREIGN KEY (tenant_id, record_id) REFERENCES records
+);
+SELECT isolate('bundles');
+-- Sealed bytes do not shrink.
+ALTER TABLE bundles ALTER COLUMN bytes SET STORAGE EXTERNAL;
+CREATE TRIGGER bundles_stored AFTER INSERT ON bundles
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER bundles_gone AFTER DELETE ON bundles
+    REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+
+-- Few rows, changed with every record: room in each page keeps the changes out of the index.
+-- Sixteen rows a tenant, so that few writers wait for each other. A backend keeps to one of them:
+-- two transactions that write several times can then not wait for each other in a circle.
+CREATE TABLE stored_records (
+    tenant_id uuid NOT NULL,
+    shard     smallint NOT NULL,
+    records   bigint NOT NULL,
+    bytes     bigint NOT NULL,
+    PRIMARY KEY (tenant_id, shard)
+) WITH (fillfactor = 50);
+SELECT isolate('stored_records');
+
+CREATE TABLE share_links (
+    tenant_id      uuid NOT NULL,
+    id             uuid NOT NULL,
+    record_id      uuid NOT NULL,
+    digest         bytea NOT NULL CHECK (length(digest) = 32),
+    created_at     timestamptz NOT NULL,
+    created_by     uuid NOT NULL,
+    expires_at     timestamptz NOT NULL CHECK (expires_at > created_at),
+    revoked_at     timestamptz,
+    opened         bigint NOT NULL DEFAULT 0,
+    last_opened_at timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, record_id) REFERENCES records
+);
+SELECT isolate('share_links');
+CREATE INDEX share_links_record ON share_links (tenant_id, record_id, id);
+-- The other of the two lookups that find a tenant.
+CREATE UNIQUE INDEX share_links_digest ON share_links (digest);
+
+-- Only what tells the first opening of a link by an address, on one day, from the others. The
+-- address itself is nowhere: it is hashed with the link's token, which is not kept either.
+CREATE TABLE share_link_openings (
+    tenant_id     uuid NOT NULL,
+    share_link_id uuid NOT NULL,
+    day           date NOT NULL,
+    address_hash  bytea NOT NULL CHECK (length(address_hash) = 32),
+    PRIMARY KEY (tenant_id, share_link_id, day, address_hash),
+    FOREIGN KEY (tenant_id, share_link_id) REFERENCES share_links
+);
+SELECT isolate('share_link_openings');
+CREATE INDEX share_link_openings_day ON share_link_openings (day);
+
+
+-- Findings and their digests ---------------------------------------------------------------------
+
+CREATE TABLE findings (
+    tenant_id  uuid NOT NULL,
+    id         uuid NOT NULL,
+    session_id uuid NOT NULL,
+    record_id  uuid,
+    agent_id   uuid NOT NULL,
+    principal  text NOT NULL,
+    rule       text NOT NULL,
+    severity   text NOT NULL CHECK (severity IN ('info', 'low', 'medium', 'high', 'critical')),
+    title      text NOT NULL,
+    detail     text,
+    data_json  text,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The series in which it waits, then the digest that lists it. Null where the tenant had no
+    -- address.
+    digest_id  uuid,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, session_id) REFERENCES sessions,
+    FOREIGN KEY (tenant_id, record_id) REFERENCES records
+);
+SELECT isolate('findings');
+CREATE INDEX findings_session ON findings (tenant_id, session_id, id);
+CREATE INDEX findings_agent ON findings (tenant_id, agent_id, id);
+CREATE INDEX findings_principal ON findings (tenant_id, principal, id);
+CREATE INDEX findings_severity ON findings (tenant_id, severity, id);
+CREATE INDEX findings_rule ON findings (tenant_id, rule, id);
+CREATE INDEX findings_record ON findings (tenant_id, record_id, id) WHERE record_id IS NOT NULL;
+CREATE INDEX findings_digest ON findings (tenant_id, digest_id, id) WHERE digest_id IS NOT NULL;
+
+CREATE TABLE digests (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    series     uuid NOT NULL,
+    through    uuid,
+    repeats    uuid,
+    status     text NOT NULL DEFAULT 'pending' CHECK (status IN
+               ('pending', 'sending', 'sent', 'uncertain', 'content_refused', 'cancelled')),
+    findings   bigint,
+    refusals   bigint NOT NULL DEFAULT 0,
+    error      text,
+    -- Sent without titles, for the server refused them.
+    brief      boolean NOT NULL DEFAULT false,
+    -- What of the last attempt was refused for good, and the server's words.
+    refusal    text CHECK (refusal IN ('server', 'recipient', 'content')),
+    said       text,
+    claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    data_at    timestamptz,
+    sent_at    timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    CHECK ((data_at IS NOT NULL) = (status IN ('sending', 'sent', 'uncertain'))),
+    CHECK ((sent_at IS NOT NULL) = (status = 'sent'))
+);
+SELECT isolate('digests');
+-- The claim: of several who find a tenant due, one makes this row.
+CREATE UNIQUE INDEX digests_open ON digests (tenant_id) WHERE status IN ('pending', 'sending');
+CREATE UNIQUE INDEX digests_repeats ON digests (tenant_id, repeats) WHERE repeats IS NOT NULL;
+-- Digests whose findings the next one lists again.
+CREATE INDEX digests_lost ON digests (tenant_id, series)
+    WHERE status IN ('uncertain', 'content_refused');
+CREATE INDEX digests_last ON digests (tenant_id, data_at) WHERE data_at IS NOT NULL;
+CREATE INDEX digests_data_at ON digests (data_at) WHERE data_at IS NOT NULL;
+
+
+-- Words of records, bundles and findings ---------------------------------------------------------
+
+-- Words are keyed hashes, under a key of each tenant's own: who forgets the tenant finds nothing.
+-- So these tables need no policy, and must have none: behind one, PostgreSQL uses no index of
+-- words, because their operator is not known to be leakproof. Each search reads the list of what is
+-- not yet in the index, so that is kept short. How common a word is decides whether the index is
+-- used: ten for each of the statistics' target are known.
+CREATE TABLE record_words (
+    tenant_id uuid NOT NULL,
+    record_id uuid NOT NULL,
+    words     tsvector NOT NULL,
+    PRIMARY KEY (tenant_id, record_id)
+);
+ALTER TABLE record_words ALTER COLUMN words SET STATISTICS 500;
+CREATE INDEX record_words_words ON record_words USING gin (words)
+    WITH (gin_pending_list_limit = 256);
+
+CREATE TABLE bundle_words (
+    tenant_id uuid NOT NULL,
+    record_id uuid NOT NULL,
+    words     tsvector NOT NULL,
+    PRIMARY KEY (tenant_id, record_id)
+);
+ALTER TABLE bundle_words ALTER COLUMN words SET STATISTICS 500;
+CREATE INDEX bundle_words_words ON bundle_words USING gin (words)
+    WITH (gin_pending_list_limit = 256);
+
+CREATE TABLE finding_words (
+    tenant_id  uuid NOT NULL,
+    finding_id uuid NOT NULL,
+    words      tsvector NOT NULL,
+    PRIMARY KEY (tenant_id, finding_id)
+);
+ALTER TABLE finding_words ALTER COLUMN words SET STATISTICS 500;
+CREATE INDEX finding_words_words ON finding_words USING gin (words)
+    WITH (gin_pending_list_limit = 256);
+
+
+-- Webhooks and their lanes -----------------------------------------------------------------------
+
+-- The cold row, which people change.
+CREATE TABLE webhooks (
+    tenant_id       uuid NOT NULL REFERENCES tenants,
+    id              uuid NOT NULL,
+    -- What anybody may see of it; the URL itself is in sealed_target.
+    url             text NOT NULL,
+    event_types     text[] CHECK (cardinality(event_types) > 0),
+    description     text,
+    max_in_flight   smallint NOT NULL CHECK (max_in_flight BETWEEN 1 AND 64),
+    status          text NOT NULL CHECK (status IN ('enabled', 'disabled')),
+    disabled_reason text,
+    sealed_secrets  bytea NOT NULL,
+    sealed_target   bytea NOT NULL,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    deleted_at      timestamptz,
+    PRIMARY KEY (tenant_id, id)
+);
+SELECT isolate('webhooks');
+-- What every event asks.
+CREATE INDEX webhooks_live ON webhooks (tenant_id) WHERE deleted_at IS NULL;
+CREATE INDEX webhooks_disabled ON webhooks (tenant_id)
+    WHERE status = 'disabled' AND deleted_at IS NULL;
+
+-- The hot row, which workers lock: room in each page keeps the changes out of the indexes.
+CREATE TABLE lanes (
+    tenant_id               uuid NOT NULL,
+    webhook_id              uuid NOT NULL,
+    next_sequence           bigint NOT NULL DEFAULT 1,
+    due_at                  timestamptz,
+    ring_at                 timestamptz,
+    held_since              timestamptz,
+    -- The circuit breaker.
+    paused_until            timestamptz,
+    pause_level             smallint NOT NULL DEFAULT 0,
+    consecutive_failures    bigint NOT NULL DEFAULT 0,
+    failing_since           timestamptz,
+    last_success_at         timestamptz,
+    slow_at                 timestamptz,
+    last_failures           timestamptz[] NOT NULL DEFAULT '{}',
+    warned_at               timestamptz,
+    -- What was sent since the last success.
+    unsuccessful_since      timestamptz,
+    unsuccessful_attempts   bigint NOT NULL DEFAULT 0,
+    unsuccessful_deliveries bigint NOT NULL DEFAULT 0,
+    refused_status          smallint,
+    -- How many POSTs may be out, by how the receiver behaves, and how soon it answers.
+    concurrency             smallint NOT NULL DEFAULT 1,
+    halved_at               timestamptz,
+    latency_ms              real,
+    recovering              smallint NOT NULL DEFAULT 0,
+    recovering_since        timestamptz,
+    recovered_through       timestamptz,
+    receiver_since          timestamptz,
+    -- The accounting: what ended is added by whoever records it, what is open by the triggers of
+    -- `deliveries`, and so is what a replay has delivered of the failed and the cancelled.
+    events_succeeded        bigint NOT NULL DEFAULT 0,
+    events_failed           bigint NOT NULL DEFAULT 0,
+    events_cancelled        bigint NOT NULL DEFAULT 0,
+    events_open             bigint NOT NULL DEFAULT 0,
+    replays_accepted        bigint NOT NULL DEFAULT 0,
+    replays_succeeded       bigint NOT NULL DEFAULT 0,
+    replays_failed          bigint NOT NULL DEFAULT 0,
+    replays_cancelled       bigint NOT NULL DEFAULT 0,
+    replays_open            bigint NOT NULL DEFAULT 0,
+    tests_accepted          bigint NOT NULL DEFAULT 0,
+    tests_succeeded         bigint NOT NULL DEFAULT 0,
+    tests_failed            bigint NOT NULL DEFAULT 0,
+    tests_cancelled         bigint NOT NULL DEFAULT 0,
+    tests_open              bigint NOT NULL DEFAULT 0,
+    failed_arrived          bigint NOT NULL DEFAULT 0,
+    cancelled_arrived       bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant_id, webhook_id),
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+) WITH (fillfactor = 50);
+SELECT isolate('lanes');
+CREATE INDEX lanes_due_at ON lanes (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX lanes_paused ON lanes (paused_until) WHERE paused_until IS NOT NULL;
+
+CREATE TABLE lane_slots (
+    tenant_id   uuid NOT NULL,
+    webhook_id  uuid NOT NULL,
+    slot        smallint NOT NULL,
+    holder      uuid,
+    lease_until timestamptz,
+    PRIMARY KEY (tenant_id, webhook_id, slot),
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES lanes
+) WITH (fillfactor = 50);
+SELECT isolate('lane_slots');
+
+
+-- Events and deliveries: history, partitioned by id, which is time --------------------------------
+
+-- One row, which `release` sets to HISTORY_DAYS; the service's role may read it.
+CREATE TABLE history_policy (
+    id   boolean PRIMARY KEY DEFAULT true CHECK (id),
+    days integer NOT NULL CHECK (days > 0)
+);
+INSERT INTO history_policy (days) VALUES (90);
+-- They run with their owner's rights: for the service's role alone, which is granted them.
+REVOKE EXECUTE ON FUNCTION make_history_partition(text, uuid, uuid) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION drop_history_partition(text, uuid) FROM PUBLIC;
+
+CREATE TABLE events (
+    tenant_id    uuid NOT NULL,
+    id           uuid NOT NULL,
+    type         text NOT NULL,
+    payload      bytea NOT NULL,
+    decisions    bytea NOT NULL,
+    any_disabled boolean NOT NULL DEFAULT false,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The transaction that wrote it, so that a reader misses none that commits late.
+    written_by   bigint NOT NULL DEFAULT (pg_current_xact_id()::text)::bigint,
+    PRIMARY KEY (tenant_id, id)
+) PARTITION BY RANGE (id);
+SELECT isolate('events');
+CREATE INDEX events_disabled ON events (tenant_id, id) WHERE any_disabled;
+
+CREATE TABLE deliveries (
+    tenant_id       uuid NOT NULL,
+    id              uuid NOT NULL,
+    webhook_id      uuid NOT NULL,
+    event_id        uuid NOT NULL,
+    event_type      text NOT NULL,
+    kind            text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
+    priority        smallint NOT NULL,
+    sequence        bigint,
+    replay_of       uuid,
+    job_id          uuid,
+    status          text NOT NULL DEFAULT 'pending' CHECK (status IN
+                    ('pending', 'sending', 'retrying', 'succeeded', 'failed', 'cancelled')),
+    attempts        smallint NOT NULL DEFAULT 0,
+    claim_no        bigint NOT NULL DEFAULT 0,
+    claims_lost     smallint NOT NULL DEFAULT 0,
+    next_attempt_at timestamptz,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at     timestamptz,
+    -- No index holds any of these, and most have no value in a row that was delivered at once.
+    unscheduled     smallint NOT NULL DEFAULT 0,
+    attempted_at    timestamptz,
+    asked_until     timestamptz,
+    outcome         text,
+    status_code     smallint,
+    failure         bigint,
+    PRIMARY KEY (tenant_id, id),
+    CHECK ((finished_at IS NULL) = (status IN ('pending', 'sending', 'retrying'))),
+    CHECK ((finished_at IS NULL) = (next_attempt_at IS NOT NULL))
+) PARTITION BY RANGE (id);
+SELECT isolate('deliveries');
+CREATE INDEX deliveries_history ON deliveries (tenant_id, webhook_id, id);
+CREATE INDEX deliveries_sequence ON deliveries (tenant_id, webhook_id, sequence)
+    WHERE kind = 'event' AND sequence IS NOT NULL;
+CREATE INDEX deliveries_open ON deliveries (tenant_id, webhook_id, priority, next_attempt_at)
+    WHERE finished_at IS NULL;
+CREATE INDEX deliveries_unnumbered ON deliveries (tenant_id, webhook_id, id)
+    WHERE sequence IS NULL AND kind = 'event';
+-- Small, because few rows are like these: what history and bulk replay look for among the many. A
+-- delivery that succeeds at its first attempt has an entry in none.
+CREATE INDEX deliveries_unsuccessful ON deliveries (tenant_id, webhook_id, id)
+    WHERE status IN ('failed', 'cancelled');
+CREATE INDEX deliveries_unhappy ON deliveries (tenant_id, status, id)
+    WHERE status IN ('failed', 'cancelled', 'retrying');
+CREATE INDEX deliveries_other_types ON deliveries (tenant_id, webhook_id, event_type, id)
+    WHERE event_type <> 'finding.created';
+CREATE INDEX deliveries_replays ON deliveries (tenant_id, webhook_id, event_id)
+    WHERE kind = 'replay';
+CREATE INDEX deliveries_of_job ON deliveries (tenant_id, job_id, id) WHERE job_id IS NOT NULL;
+-- The rows count themselves, whatever statement changes them. Once for each statement: a change of
+-- the lane for each of its rows would cost more than the rows.
+CREATE TRIGGER count_open_after_insert AFTER INSERT ON deliveries
+    REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION count_open_after_insert();
+CREATE TRIGGER count_open_after_update AFTER UPDATE ON deliveries
+    REFERENCING NEW TABLE AS fresh OLD TABLE AS stale
+    FOR EACH STATEMENT EXECUTE FUNCTION count_open_after_update();
+CREATE TRIGGER count_open_after_delete AFTER DELETE ON deliveries
+    REFERENCING OLD TABLE AS stale
+    FOR EACH STATEMENT EXECUTE FUNCTION count_open_after_delete();
+
+CREATE TABLE delivery_attempts (
+    tenant_id        uuid NOT NULL,
+    id               uuid NOT NULL,
+    delivery_id      uuid NOT NULL,
+    number           smallint NOT NULL,
+    outcome          text NOT NULL,
+    started_at       timestamptz NOT NULL,
+    dns_ms           real,
+    connect_ms       real,
+    tls_ms           real,
+    first_byte_ms    real,
+    total_ms         real,
+    status_code      smallint,
+    response_headers text,
+    response_body    bytea,
+    error            text,
+    PRIMARY KEY (tenant_id, id)
+) PARTITION BY RANGE (id);
+SELECT isolate('delivery_attempts');
+CREATE INDEX delivery_attempts_delivery ON delivery_attempts (tenant_id, delivery_id);
+
+-- Sums over webhooks, of hours that are over.
+CREATE TABLE tenant_hours (
+    tenant_id     uuid NOT NULL,
+    at            timestamptz NOT NULL,
+    accepted      integer NOT NULL DEFAULT 0,
+    attempted     integer NOT NULL DEFAULT 0,
+    succeeded     integer NOT NULL DEFAULT 0,
+    failed        integer NOT NULL DEFAULT 0,
+    retried       integer NOT NULL DEFAULT 0,
+    within_5_ms   integer NOT NULL DEFAULT 0,
+    within_10_ms  integer NOT NULL DEFAULT 0,
+    within_25_ms  integer NOT NULL DEFAULT 0,
+    within_50_ms  integer NOT NULL DEFAULT 0,
+    within_100_ms integer NOT NULL DEFAULT 0,
+    within_250_ms integer NOT NULL DEFAULT 0,
+    within_500_ms integer NOT NULL DEFAULT 0,
+    within_1_s    integer NOT NULL DEFAULT 0,
+    within_2_s    integer NOT NULL DEFAULT 0,
+    within_5_s    integer NOT NULL DEFAULT 0,
+    within_10_s   integer NOT NULL DEFAULT 0,
+    beyond_10_s   integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant_id, at)
+);
+SELECT isolate('tenant_hours');
+
+-- The same of each webhook. An hour's row is changed with each batch of outcomes: room in its page
+-- keeps the changes out of the index. A tenant's hours lie side by side, for charts of all.
+CREATE TABLE delivery_hours (
+    LIKE tenant_hours INCLUDING DEFAULTS,
+    webhook_id uuid NOT NULL,
+    PRIMARY KEY (tenant_id, at, webhook_id)
+) WITH (fillfactor = 70);
+SELECT isolate('delivery_hours');
+
+
+-- Jobs -------------------------------------------------------------------------------------------
+
+CREATE TABLE jobs (
+    tenant_id    uuid NOT NULL,
+    id           uuid NOT NULL,
+    kind         text NOT NULL,
+    args         text NOT NULL,
+    dedupe_key   text,
+    status       text NOT NULL DEFAULT 'queued' CHECK (status IN
+                 ('queued', 'running', 'retrying', 'succeeded', 'dead', 'cancelled')),
+    attempts     bigint NOT NULL DEFAULT 0,
+    claim_no     bigint NOT NULL DEFAULT 0,
+    claims_lost  bigint NOT NULL DEFAULT 0,
+    run_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ring_at      timestamptz,
+    locked_until timestamptz,
+    progress     text,
+    cursor       text,
+    error        text,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at  timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    CHECK ((finished_at IS NULL) = (status IN ('queued', 'running', 'retrying')))
+);
+SELECT isolate('jobs');
+CREATE UNIQUE INDEX jobs_dedupe ON jobs (tenant_id, kind, dedupe_key)
+    WHERE dedupe_key IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX jobs_open ON jobs (run_at) WHERE finished_at IS NULL;
+CREATE INDEX jobs_of_kind ON jobs (tenant_id, kind, id);
+-- What has outlived its history.
+CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_dead ON jobs (tenant_id) WHERE status = 'dead';
+-- Whether the job of a record's pack gave up is asked by each request for it.
+CREATE INDEX jobs_dead_by_key ON jobs (tenant_id, kind, dedupe_key, id)
+    WHERE status = 'dead' AND dedupe_key IS NOT NULL;
+-- Who asks again within a minute gets what a job found.
+CREATE INDEX jobs_verified ON jobs (tenant_id, kind, dedupe_key, finished_at)
+    WHERE kind = 'verify_audit' AND finished_at IS NOT NULL;
+
+-- Counters of the whole stack. Few rows, changed every few seconds: room in each page keeps the
+-- changes out of the index.
+CREATE TABLE counters (
+    tenant_id uuid NOT NULL,
+    name      text NOT NULL,
+    labels    text NOT NULL,
+    value     double precision NOT NULL,
+    PRIMARY KEY (tenant_id, name, labels)
+) WITH (fillfactor = 50);
+SELECT isolate('counters');
+
+
+-- The transparency log: everyone's, so it names no tenant and has no policy -------------------------
+
+-- One generation, until a restored database makes a successor necessary. `appointment` is the seal
+-- under MASTER_KEYS of whoever began it.
+CREATE TABLE log_generations (
+    generation  bigint PRIMARY KEY,
+    origin      text NOT NULL UNIQUE,
+    key_id      text NOT NULL REFERENCES signing_keys,
+    predecessor text,
+    head_kept   boolean NOT NULL DEFAULT false,
+    trouble     text,
+    appointment bytea,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Commitments only, of every tenant: what is in the public log names neither tenant nor record. A
+-- leaf of an older generation waits as well: for its place in the newest one. Each is inserted once
+-- and updated once; the index of those that wait stays small. No foreign key, here and in the
+-- tiles: it would cost a batch more than its hashes do.
+CREATE TABLE log_leaves (
+    id         uuid PRIMARY KEY,
+    leaf_hash  bytea NOT NULL CHECK (length(leaf_hash) = 32),
+    data       bytea NOT NULL,
+    leaf_index bigint,
+    generation bigint,
+    CHECK ((generation IS NULL) = (leaf_index IS NULL))
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
+CREATE UNIQUE INDEX log_leaves_hash ON log_leaves (leaf_hash);
+CREATE UNIQUE INDEX log_leaves_index ON log_leaves (generation, leaf_index)
+    WHERE leaf_index IS NOT NULL;
+CREATE INDEX log_leaves_waiting ON log_leaves (id) WHERE leaf_index IS NULL;
+
+CREATE TABLE log_tiles (
+    generation bigint NOT NULL,
+    level      bigint NOT NULL,
+    number     bigint NOT NULL,
+    data       bytea NOT NULL,
+    PRIMARY KEY (generation, level, number)
+);
+
+-- Without a note it is prepared: seen by nobody but, by `unpublished_note`, its witnesses.
+CREATE TABLE checkpoints (
+    generation       bigint NOT NULL REFERENCES log_generations,
+    size             bigint NOT NULL CHECK (size >= 0),
+    root             bytea NOT NULL CHECK (length(root) = 32),
+    note             bytea,
+    prepared_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    published_at     timestamptz,
+    unpublished_note bytea,
+    signed_at        timestamptz,
+    PRIMARY KEY (generation, size),
+    CHECK ((note IS NULL) = (published_at IS NULL))
+);
+CREATE UNIQUE INDEX checkpoints_prepared ON checkpoints (generation) WHERE note IS NULL;
+
+-- What others say of a published checkpoint.
+CREATE TABLE checkpoint_timestamps (
+    generation bigint NOT NULL,
+    size       bigint NOT NULL,
+    response   bytea NOT NULL,
+    tsa_chain  text NOT NULL,
+    gen_time   timestamptz NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (generation, size),
+    FOREIGN KEY (generation, size) REFERENCES checkpoints
+);
+
+CREATE TABLE checkpoint_cosignatures (
+    generation  bigint NOT NULL,
+    size        bigint NOT NULL,
+    name        text NOT NULL,
+    key_hash    bytea NOT NULL CHECK (length(key_hash) = 4),
+    line        text NOT NULL,
+    -- Of an algorithm that is not checked here: unknown.
+    cosigned_at timestamptz,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (generation, size, name, key_hash),
+    FOREIGN KEY (generation, size) REFERENCES checkpoints
+);
+-- How far a witness has come.
+CREATE INDEX checkpoint_cosignatures_witness
+    ON checkpoint_cosignatures (generation, name, key_hash, size);
+
+
+-- Audit chains -----------------------------------------------------------------------------------
+
+CREATE TABLE audit_heads (
+    tenant_id uuid PRIMARY KEY REFERENCES tenants,
+    seq       bigint NOT NULL,
+    hash      bytea NOT NULL CHECK (length(hash) = 32)
+);
+SELECT isolate('audit_heads');
+
+CREATE TABLE audit_entries (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    seq       bigint NOT NULL,
+    body      bytea NOT NULL,
+    hash      bytea NOT NULL,
+    action    text NOT NULL,
+    at        timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, seq)
+);
+SELECT isolate('audit_entries');
+CREATE INDEX audit_entries_action ON audit_entries (tenant_id, action, seq);
+CREATE INDEX audit_entries_at ON audit_entries (tenant_id, at);
+
+-- The heads of chains that were put into the log: `leaf_hash` finds the leaf, which says the rest.
+CREATE TABLE audit_anchors (
+    tenant_id uuid NOT NULL,
+    seq       bigint NOT NULL CHECK (seq > 0),
+    hash      bytea NOT NULL CHECK (length(hash) = 32),
+    at        timestamptz NOT NULL,
+    leaf_hash bytea NOT NULL CHECK (length(leaf_hash) = 32),
+    PRIMARY KEY (tenant_id, seq),
+    FOREIGN KEY (tenant_id) REFERENCES tenants
+);
+SELECT isolate('audit_anchors');
+
+-- What verifying found, each told once. Of the service's own (no tenant): what is wrong with the
+-- log, and chains that no tenant has.
+CREATE TABLE audit_breaks (
+    tenant_id   uuid NOT NULL,
+    subject     text NOT NULL,
+    seq         bigint NOT NULL,
+    reason      text NOT NULL,
+    expected    text NOT NULL,
+    found       text NOT NULL,
+    detected_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    healed_at   timestamptz,
+    PRIMARY KEY (tenant_id, subject, seq, reason)
+);
+SELECT isolate('audit_breaks');
+CREATE INDEX audit_breaks_open ON audit_breaks (tenant_id) WHERE healed_at IS NULL;
+
+-- Chains of tenants that were removed on purpose. Sealed: who has the database alone adds none.
+CREATE TABLE acknowledged_chains (
+    chain bytea PRIMARY KEY CHECK (length(chain) = 32),
+    seal  bytea NOT NULL,
+    at    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- What keeps heads or checkpoints from being anchored, one row a part for as long as it does; an
+-- alarm is a witness that has seen another log of our name.
+CREATE TABLE anchoring_troubles (
+    part   text PRIMARY KEY,
+    since  timestamptz NOT NULL,
+    detail text NOT NULL,
+    alarm  boolean NOT NULL
+);
+
+
+-- Evidence packs ---------------------------------------------------------------------------------
+
+-- A pack goes with its bundle, whoever deletes that: the foreign key is what makes it so.
+CREATE TABLE evidence_packs (
+    tenant_id       uuid NOT NULL,
+    id              uuid NOT NULL,
+    record_id       uuid NOT NULL,
+    sha256          bytea CHECK (length(sha256) = 32),
+    size            bigint NOT NULL DEFAULT 0,
+    generation      bigint NOT NULL,
+    checkpoint_size bigint NOT NULL,
+    evidence_rank   bigint NOT NULL,
+    key_id          text NOT NULL REFERENCES signing_keys,
+    recipe          text NOT NULL,
+    began_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    built_at        timestamptz,
+    superseded_at   timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, record_id) REFERENCES bundles ON DELETE CASCADE,
+    CHECK ((built_at IS NULL) = (sha256 IS NULL)),
+    CHECK (superseded_at IS NULL OR built_at IS NOT NULL)
+);
+SELECT isolate('evidence_packs');
+CREATE INDEX evidence_packs_record ON evidence_packs (tenant_id, record_id);
+CREATE UNIQUE INDEX evidence_packs_stored ON evidence_packs (tenant_id, record_id)
+    WHERE built_at IS NOT NULL AND superseded_at IS NULL;
+CREATE INDEX evidence_packs_left_over ON evidence_packs (tenant_id, id)
+    WHERE built_at IS NULL OR superseded_at IS NOT NULL;
+
+CREATE TABLE evidence_pack_parts (
+    tenant_id uuid NOT NULL,
+    pack_id   uuid NOT NULL,
+    number    bigint NOT NULL,
+    bytes     bytea NOT NULL,
+    PRIMARY KEY (tenant_id, pack_id, number),
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
+);
+SELECT isolate('evidence_pack_parts');
+-- Sealed bytes do not shrink.
+ALTER TABLE evidence_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
+
+-- Who has had a pack: each key and each link once, and everybody without either together.
+CREATE TABLE evidence_exports (
+    tenant_id uuid NOT NULL,
+    pack_id   uuid NOT NULL,
+    taker     text NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, pack_id, taker),
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
+);
+SELECT isolate('evidence_exports');
+
+
+DROP FUNCTION isolate(text, text);
