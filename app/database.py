@@ -25,9 +25,8 @@ from app.lib.database.engine import pooled_engine
 from app.lib.database.pool import PatientPool, PoolUse
 from app.lib.database.synced_pipeline import SyncedCursor, synced_pipeline
 from app.lib.metric_registry import Tally
-from app.queue import Bell
+from app.queue import Bell, WakeupBatcher
 from app.settings import Process, Settings
-from app.wakeup_batcher import WakeupBatcher
 
 _Row = TypeVar("_Row")
 

@@ -5,6 +5,7 @@ again from the rows, and a circuit breaker skips a failing Redis. Messages have 
 (`dispatch.lua`); a PUBLISH in the same MULTI wakes `jobs/process/consumer.py`.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
@@ -25,6 +26,7 @@ from app.lib.redis_reasons import reason
 _log = structlog.get_logger(__name__)
 
 _Answer = TypeVar("_Answer")
+LaneKey = tuple[UUID, UUID]
 
 # Every actor and the queue it listens to. Both names are wire format: add, never rename.
 ACTORS: Final[Mapping[str, str]] = {
@@ -143,7 +145,7 @@ class Bell:
         self.tally = tally or Tally()
         self.trouble: str | None = None
 
-    def ring_lanes(self, lanes: Iterable[tuple[UUID, UUID]]) -> None:
+    def ring_lanes(self, lanes: Iterable[LaneKey]) -> None:
         """Ring `deliver` for each lane (tenant, webhook), in one round trip for up to 500.
 
         A lane is debounced from its ring until a worker takes it, for two seconds at most: then its
@@ -203,7 +205,7 @@ class Bell:
         if self._redis is not None:
             self._redis.close()
 
-    def _ring_lanes(self, client: redis.Redis, lanes: list[tuple[UUID, UUID]]) -> None:
+    def _ring_lanes(self, client: redis.Redis, lanes: list[LaneKey]) -> None:
         ring = client.register_script(_RING_LANES)
         queue_name = ACTORS["deliver"]
         for start in range(0, len(lanes), _MESSAGES_A_COMMAND):
@@ -246,6 +248,49 @@ class Bell:
         if self._breaker.succeeded():
             _log.info("redis_recovered")
         return answer
+
+
+class WakeupBatcher:
+    """Rings lanes from a thread, so that no request waits for Redis; one a process.
+
+    Lanes that are requested during a ring go out with the next one, each once. The sweep rings
+    those that are lost when the process dies.
+    """
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._changed = threading.Condition()
+        self._waiting: dict[LaneKey, None] = {}
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def ring(self, lanes: Iterable[LaneKey]) -> None:
+        """Have each lane, named by (tenant id, webhook id), rung soon; returns at once."""
+        with self._changed:
+            self._waiting.update(dict.fromkeys(lanes))
+            # Started by the first ring: a process that forks afterwards takes no thread along.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="wakeups", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Ring what is left, for at most `timeout` seconds, and end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while lanes := self._next():
+            self._bell.ring_lanes(lanes)
+
+    def _next(self) -> list[LaneKey]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stopping)
+            lanes, self._waiting = list(self._waiting), {}
+            return lanes
 
 
 def _flag(webhook_id: UUID) -> str:

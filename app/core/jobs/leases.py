@@ -1,8 +1,8 @@
 """Leases of durable jobs: claim, renew, release, and the handling of lost leases.
 
-A lease that ends without an outcome is lost and counted at the next claim. From the second in a row
-on the job waits longer each time; after five it is dead. The waits have jitter, so that jobs which
-died together do not come back together.
+A lease that ends without an outcome is lost, and counted at the next claim. From the second in a
+row the job waits longer each time; after five it is dead. Jitter keeps jobs that died together from
+coming back together.
 """
 
 import random

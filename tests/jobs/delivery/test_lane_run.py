@@ -104,6 +104,7 @@ def test_a_slow_lane_whose_turn_ends_leaves_its_ring_to_the_sweep_while_its_tena
 
     with Receiver(answer) as receiver:
         webhook = _two_events(ringing, receiver)
+        ringing.change(webhook, max_in_flight=1)
         ringing.has_answered(webhook, latency_ms=1_200.0)
         ringing.run("UPDATE lanes SET slow_at = clock_timestamp()")
         if others_wait:
