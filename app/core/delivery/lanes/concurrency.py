@@ -14,8 +14,7 @@ from app.core.delivery.retries import SLOW_DOWN, Attempted, Blame
 AT_FIRST = 1
 # In slow start each 2xx adds this many: 1, 3, 9, 16 after one, two and three rounds of answers.
 MORE_AT_FIRST = 2
-# Rows behind a POST that hangs wait for it: so few, and enough for few round trips.
-CLAIM_MOST = 20
+CLAIM_MOST = 50
 CLAIM_SECONDS = 0.5
 # The weight of the newest answer in the average, which follows a change within ten answers.
 _NEWEST = 0.2
