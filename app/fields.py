@@ -52,6 +52,16 @@ class Strict(Described):
     #: The JSON Schema of the values that pass, null aside.
     json_schema: Mapping[str, Any] = MappingProxyType({})
 
+    def described(self) -> dict[str, Any]:
+        """Return the JSON Schema of this field, null and what its metadata narrows included."""
+        schema = dict(self.json_schema)
+        schema |= {name: self.metadata[name] for name in schema.keys() & self.metadata.keys()}
+        if self.allow_none and "type" in schema:
+            schema["type"] = [schema["type"], "null"]
+            if "enum" in schema:
+                schema["enum"] = [*schema["enum"], None]
+        return schema
+
 
 class Text(Strict):
     """A string of `min_length` to `max_length` characters, without U+0000.
@@ -220,6 +230,14 @@ class Time(Strict):
 
     def _serialize(self, value: datetime | None, *_: Any, **__: Any) -> str | None:
         return None if value is None else rfc3339(value)
+
+
+def json_text(value: object) -> str | None:
+    """Return JSON as the canonical text (RFC 8785) that a column stores; None for no value.
+
+    Text and not `jsonb`, which rewrites numbers and refuses U+0000.
+    """
+    return None if value is None else canonical_json.dumps(value).decode()
 
 
 class JsonValue(Strict):

@@ -41,6 +41,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "stamp_checkpoint": "tick",
     "verify_audit": "tick",
     "check_master_keys": "tick",
+    "reseal": "tick",
     "free_stuck_jobs": "tick",
     "index_findings": "tick",
 }

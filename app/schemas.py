@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import marshmallow
 
-from app.fields import MOST_ERRORS
+from app.fields import MOST_ERRORS, Strict
 
 
 class Schema(marshmallow.Schema):
@@ -59,6 +59,27 @@ class AnswerSchema(Schema):
         `given` are members that it has no attribute for, as JSON.
         """
         return {**_without(cls, frozenset(given)).dump(source), **given}
+
+    @classmethod
+    def json_schema(cls, **closer: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the JSON Schema of the object; `closer` are members that hold less than usual."""
+        made = _without(cls, frozenset())
+        described = {
+            name: field.described()
+            for name, field in made.fields.items()
+            if isinstance(field, Strict)
+        }
+        return object_schema({**described, **closer})
+
+
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has at least these members."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+    }
 
 
 @cache

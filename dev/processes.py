@@ -77,7 +77,7 @@ def stop(
 ) -> int:
     """Stop a started process, by force after `grace` seconds; return its exit code.
 
-    What it leaves behind in its session is killed.
+    What it leaves behind, or has left when it ended by itself, is killed.
     """
     if process.poll() is None:
         process.send_signal(how)
@@ -86,6 +86,8 @@ def stop(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    # Its number may be another process's by now, whose group is none of ours.
+    if not Path(f"/proc/{process.pid}").exists():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     return process.returncode

@@ -80,10 +80,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
     """Fail the test in which a shared server died, though it noticed nothing."""
-    assert (gone := shared.deaths()) == [], "\n".join(gone)
+    gone = shared.deaths()
+    yield
+    assert gone == [], "\n".join(gone)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -174,7 +176,7 @@ def database(settings: Settings) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def admin_engine(base_settings: Settings) -> Iterator[Engine]:
     """Return an engine of the database's owner, whom no wall binds: for attacks and for looking."""
-    engine = create_engine(base_settings.database_admin_url)
+    engine = create_engine(base_settings.database_admin_url, pool_pre_ping=True)
     yield engine
     engine.dispose()
 
@@ -218,7 +220,7 @@ def log_settings(base_settings: Settings, admin_engine: Engine) -> Iterator[Sett
 @pytest.fixture(scope="session")
 def log_owner(log_settings: Settings) -> Iterator[Engine]:
     """Return an engine of that database's owner."""
-    engine = create_engine(log_settings.database_admin_url)
+    engine = create_engine(log_settings.database_admin_url, pool_pre_ping=True)
     yield engine
     engine.dispose()
 

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from app import fields, ids
-from app.core import feeds, json_columns
+from app.core import feeds
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.database import Tx, cursor
@@ -74,7 +74,7 @@ def create(
         id=ids.new(),
         name=name,
         description=description,
-        metadata_json=json_columns.to_text(metadata),
+        metadata_json=fields.json_text(metadata),
     )
     session.add(agent)
     session.flush()
@@ -112,7 +112,7 @@ def change(
     agent = find(session, caller, agent_id, lock=True)
     name, columns = agent.name, dict(wanted)
     if "metadata" in columns:
-        columns["metadata_json"] = json_columns.to_text(columns.pop("metadata"))
+        columns["metadata_json"] = fields.json_text(columns.pop("metadata"))
     for column, value in columns.items():
         setattr(agent, column, value)
     if session.is_modified(agent):

@@ -14,9 +14,9 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import fields, ids
-from app.core import feeds, json_columns
+from app.core import feeds
 from app.core.callers import Caller
-from app.core.delivery import events
+from app.core.delivery import event_types, events
 from app.database import Tx, cursor
 from app.errors import BAD_KEY, NotFound, Unauthenticated
 from app.models import Finding
@@ -43,26 +43,45 @@ class Severity(enum.StrEnum):
 class FindingSchema(AnswerSchema):
     """A finding, with agent and principal of its session.
 
-    `add_findings` (app/sql) writes the same; tests/core/delivery/test_add_findings.py compares
-    the two.
+    `add_findings` (app/sql) writes the same, in this order;
+    tests/core/delivery/test_add_findings.py compares the two.
     """
 
-    id = fields.Id("fnd")
-    session_id = fields.Id("ses")
-    record_id = fields.Id("rec", allow_none=True)
     agent_id = fields.Id("agt")
-    principal = fields.Text(200)
-    rule = fields.Text(200, metadata=RULE)
-    severity = fields.Choice(Severity)
-    title = fields.Text(500, metadata=TITLE)
-    detail = fields.Text(10_000, allow_none=True)
+    created_at = fields.Time()
     data = fields.JsonValue(
         events.MAX_PAYLOAD, stored_in="data_json", allow_none=True, metadata=DATA
     )
-    created_at = fields.Time()
+    detail = fields.Text(10_000, allow_none=True)
+    id = fields.Id("fnd")
+    principal = fields.Text(200)
+    record_id = fields.Id("rec", allow_none=True)
+    rule = fields.Text(200, metadata=RULE)
+    session_id = fields.Id("ses")
+    severity = fields.Choice(Severity)
+    title = fields.Text(500, metadata=TITLE)
 
 
 represent = FindingSchema.of
+
+CREATED = event_types.Entry(
+    "An agent did something that people must know about. `data` is the finding.",
+    FindingSchema.json_schema(data={"description": "Any JSON that the author attached, or null."}),
+    {
+        "id": "fnd_019a0b7c5d2e7f3a8b4c5d6e7f8091a2",
+        "session_id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "record_id": None,
+        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
+        "principal": "maria@example.com",
+        "rule": "payment-above-limit",
+        "severity": "high",
+        "title": "A payment of 12,400 EUR was approved without a second person",
+        "detail": "The limit for a single approver is 10,000 EUR.",
+        "data": {"amount": 12400, "currency": "EUR"},
+        "created_at": "2026-01-31T12:00:00.123456Z",
+    },
+)
+"""What `finding.created` is, for the catalogue of event types."""
 
 
 class NewFinding(NamedTuple):
@@ -128,7 +147,7 @@ def _fresh(new: Sequence[NewFinding]) -> str:
                 "severity": finding.severity,
                 "title": finding.title,
                 "detail": finding.detail,
-                "data": json_columns.to_text(finding.data),
+                "data": fields.json_text(finding.data),
                 "finding_tail": finding_tail,
                 "event_id": ids.new().hex,
             }

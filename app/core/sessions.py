@@ -9,9 +9,9 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from app import fields, ids
-from app.core import feeds, json_columns
+from app.core import feeds
 from app.core.callers import Caller
-from app.core.delivery import events
+from app.core.delivery import event_types, events
 from app.errors import NotFound, SessionCompleted
 from app.models import Agent, AgentSession
 from app.schemas import AnswerSchema
@@ -56,6 +56,28 @@ class SessionSchema(AnswerSchema):
 
 represent = SessionSchema.of
 
+COMPLETED = event_types.Entry(
+    "A run of an agent ended. `data` is the session with its outcome.",
+    SessionSchema.json_schema(
+        status={"const": "completed"},
+        outcome=fields.Choice(Outcome).described(),
+        completed_at=fields.Time().described(),
+    ),
+    {
+        "id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
+        "principal": "maria@example.com",
+        "title": "Pay the open invoices of January",
+        "metadata": {"ticket": "FIN-2041"},
+        "status": "completed",
+        "outcome": "succeeded",
+        "summary": "7 invoices paid, 1 set aside for a second person.",
+        "created_at": "2026-01-31T11:58:02.000211Z",
+        "completed_at": "2026-01-31T12:04:40.718830Z",
+    },
+)
+"""What `session.completed` is, for the catalogue of event types."""
+
 
 def create(
     session: Session,
@@ -84,7 +106,7 @@ def create(
         agent_id=agent_id,
         principal=principal,
         title=title,
-        metadata_json=json_columns.to_text(metadata),
+        metadata_json=fields.json_text(metadata),
         status=Status.OPEN,
         created_at=now,
     )

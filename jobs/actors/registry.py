@@ -36,12 +36,13 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "stamp_checkpoint": ticks.stamp_checkpoint,
     "verify_audit": ticks.verify_audit,
     "check_master_keys": ticks.check_master_keys,
+    "reseal": ticks.reseal,
     "free_stuck_jobs": ticks.free_stuck_jobs,
     "index_findings": ticks.index_findings,
 }
 
 # Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.
-TIME_LIMITS_MS = {"prune_history": 3_600_000, "run_job": 3_600_000}
+TIME_LIMITS_MS = {"prune_history": 3_600_000, "reseal": 3_600_000, "run_job": 3_600_000}
 
 
 def declare(broker: BellBroker) -> None:

@@ -1,6 +1,7 @@
 """Periodic actors, each named as in the timetable; `sweep` and `prune_history` have modules."""
 
 import time
+from contextlib import suppress
 from uuid import UUID
 
 import structlog
@@ -10,11 +11,11 @@ from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, mo
 from app.core.digests import schedule
 from app.core.finding_search import indexing
 from app.core.jobs import stuck_jobs
-from app.core.master_keys import key_registry
+from app.core.master_keys import key_registry, resealing, status
 from app.core.records import expiry
 from app.core.verification import daily
 from app.core.verification import jobs as verification_jobs
-from app.errors import LogHalted, Unavailable
+from app.errors import Conflict, LogHalted, Unavailable
 from jobs.process.middleware import kind
 from jobs.process.runtime import Runtime
 
@@ -80,6 +81,18 @@ def check_master_keys(here: Runtime) -> None:
         _log.critical(
             "master_key_missing", missing=missing, detail=key_registry.say_missing(missing)
         )
+
+
+def reseal(here: Runtime) -> None:
+    """Each hour: seal anew what an older key sealed, once no process has that in front."""
+    keys = here.settings.master_keys
+    with here.database.across_tenants() as session:
+        if not key_registry.older(session, keys):
+            return
+    with suppress(Conflict):
+        resealing.reseal(here.database, keys)
+        # It also notes which keys nothing is under any more.
+        status.read(here.database, keys)
 
 
 def free_stuck_jobs(here: Runtime) -> None:

@@ -26,6 +26,7 @@ class _BySharedServer(LoadFileScheduling):  # type: ignore[misc]
         return _TOGETHER.get(file, file)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     """Give files that share a server to one process, where each file is given whole to one."""
     return _BySharedServer(config, log) if config.getoption("dist") == "loadfile" else None

@@ -153,17 +153,6 @@ def test_stores_killed_while_writing_lose_nothing_that_was_acknowledged(folder: 
 
 
 @pytest.mark.parametrize("store", [EmbeddedPostgres, EmbeddedValkey])
-def test_a_second_start_finds_the_same_address(
-    folder: Path, store: type[EmbeddedPostgres] | type[EmbeddedValkey]
-) -> None:
-    addresses = set()
-    for _ in range(2):
-        with store(folder) as started:
-            addresses.add(started.url)
-    assert len(addresses) == 1
-
-
-@pytest.mark.parametrize("store", [EmbeddedPostgres, EmbeddedValkey])
 def test_a_port_that_another_process_has_taken_is_given_up(
     folder: Path, store: type[EmbeddedPostgres] | type[EmbeddedValkey]
 ) -> None:

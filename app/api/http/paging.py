@@ -70,10 +70,13 @@ def page(
     """
     found = page_of(args, fetch, represent, position)
     cursor = found["next_cursor"]
-    return answer(
-        {**found, **beside(found["data"])},
-        headers={} if cursor is None else {"Link": f'<{_next_url(cursor)}>; rel="next"'},
-    )
+    headers = {}
+    if cursor is not None:
+        kept = [item for item in request.args.items(multi=True) if item[0] != "cursor"]
+        query = urlencode([*kept, ("cursor", cursor)])
+        url = f"{services().settings.base_url}{request.path}?{query}"
+        headers = {"Link": f'<{url}>; rel="next"'}
+    return answer({**found, **beside(found["data"])}, headers=headers)
 
 
 def page_of(
@@ -93,7 +96,10 @@ def page_of(
     last: UUID | int | None = rows.read_to if isinstance(rows, feeds.Page) else None
     if len(rows) > limit:
         last = position(rows[limit - 1])
-    cursor = None if last is None else _write_cursor(args, last)
+    cursor = None
+    if last is not None:
+        text = f"u{last.hex}" if isinstance(last, UUID) else f"i{last}"
+        cursor = seal_position(text, _identity(args))
     return {"data": [represent(row) for row in rows[:limit]], "next_cursor": cursor}
 
 
@@ -112,11 +118,6 @@ def open_position(token: str, identity: str) -> str | None:
         return None
 
 
-def _write_cursor(args: Mapping[str, Any], position: UUID | int) -> str:
-    text = f"u{position.hex}" if isinstance(position, UUID) else f"i{position}"
-    return seal_position(text, _identity(args))
-
-
 def _read_cursor(args: Mapping[str, Any]) -> UUID | int | None:
     cursor = args.get("cursor")
     if cursor is None:
@@ -131,12 +132,6 @@ def _identity(args: Mapping[str, Any]) -> str:
     """Name the list by tenant, path and filters (the limit may change from page to page)."""
     filters = {name: str(args[name]) for name in sorted(args.keys() - {"limit", "cursor"})}
     return f"cursor/{caller().tenant_id}{request.path}?{urlencode(filters)}"
-
-
-def _next_url(cursor: str) -> str:
-    kept = [item for item in request.args.items(multi=True) if item[0] != "cursor"]
-    query = urlencode([*kept, ("cursor", cursor)])
-    return f"{services().settings.base_url}{request.path}?{query}"
 
 
 class FeedArgs(PageArgs):

@@ -145,9 +145,9 @@ def _body_cut_short(_: BodyCutShort) -> Response:
 
 
 def _unavailable(error: errors.Unavailable) -> Response:
-    _log.warning(
-        "database_unavailable", request_id=request_id(), reason=_first_line(error.__cause__)
-    )
+    # The first line of the driver's error, for the log alone.
+    reason = str(getattr(error.__cause__, "orig", error.__cause__)).partition("\n")[0]
+    _log.warning("database_unavailable", request_id=request_id(), reason=reason)
     return _service_error(error)
 
 
@@ -167,11 +167,6 @@ def _unexpected(error: Exception) -> Response:
     return _service_error(
         errors.InternalError("The service failed while it answered this request.")
     )
-
-
-def _first_line(cause: BaseException | None) -> str:
-    """Return the first line of the driver's error, for the log alone."""
-    return str(getattr(cause, "orig", cause)).partition("\n")[0]
 
 
 _HANDLERS: Mapping[type, Callable[[Any], Response]] = {

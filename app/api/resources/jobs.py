@@ -65,7 +65,6 @@ def read(job_id: str) -> Response:
 @blp.route("/<job_id>/retry", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(200, JobSchema)
-@blp.alt_response(409, "CONFLICT")
 def retry(job_id: str) -> Response:
     """Retry a dead job from where it stopped"""
     return _move(job_changes.retry, job_id)
@@ -74,7 +73,6 @@ def retry(job_id: str) -> Response:
 @blp.route("/<job_id>/cancel", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(200, JobSchema)
-@blp.alt_response(409, "CONFLICT")
 def cancel(job_id: str) -> Response:
     """Cancel a job
 
@@ -86,7 +84,6 @@ def cancel(job_id: str) -> Response:
 @blp.route("/<job_id>/resume", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(200, JobSchema)
-@blp.alt_response(409, "CONFLICT")
 def resume(job_id: str) -> Response:
     """Resume a cancelled job from where it stopped"""
     return _move(job_changes.resume, job_id)

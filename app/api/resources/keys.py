@@ -16,7 +16,7 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, no_content
 from app.api.http.transactions import transaction
 from app.core.callers import Pin, Role
-from app.core.keys import keys
+from app.core.keys import keys, revocation
 from app.core.keys.keys import KeySchema, PinSchema
 from app.schemas import Schema
 
@@ -136,7 +136,6 @@ class RevokeArgs(Schema):
 @requires(Role.ADMIN)
 @blp.arguments(RevokeArgs, location="query")
 @blp.response(204)
-@blp.alt_response(409, "CONFLICT")
 def revoke(args: dict[str, Any], key_id: str) -> Response:
     """Revoke a key, at once and for good.
 
@@ -144,5 +143,5 @@ def revoke(args: dict[str, Any], key_id: str) -> Response:
     with `descendants` a key that it descends from.
     """
     with transaction() as session:
-        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
+        revocation.revoke(session, caller(), ids.parse("key", key_id), **args)
     return no_content()

@@ -97,7 +97,6 @@ def read(session_id: str) -> Response:
 @requires(Role.WRITE)
 @blp.arguments(CompletionSchema)
 @blp.response(200, SessionSchema)
-@blp.alt_response(409, "CONFLICT")
 def complete(body: dict[str, Any], session_id: str) -> Response:
     """Complete a session, once.
 

@@ -80,7 +80,6 @@ def read(webhook_id: str) -> Response:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(WebhookChangeSchema)
 @blp.response(200, WebhookSchema)
-@blp.alt_response(409, "CONFLICT")
 def change(body: dict[str, Any], webhook_id: str) -> Response:
     """Change a webhook
 
@@ -113,7 +112,6 @@ def delete(webhook_id: str) -> Response:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(RotationSchema)
 @blp.response(200, WebhookWithSecretSchema)
-@blp.alt_response(409, "CONFLICT")
 def rotate_secret(body: dict[str, Any], webhook_id: str) -> Response:
     """Rotate a webhook's secret
 
@@ -140,7 +138,6 @@ def rotate_secret(body: dict[str, Any], webhook_id: str) -> Response:
 @blp.route("/<webhook_id>/check", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, JobSchema)
-@blp.alt_response(409, "CONFLICT")
 def check(webhook_id: str) -> Response:
     """Check how a receiver verifies deliveries
 

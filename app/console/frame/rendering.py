@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.responses import answers
 from app.api.http.services import services
-from app.api.pages.shared_view import CONTENT_CHARACTERS, indented
+from app.api.pages.shared_page import CONTENT_CHARACTERS, indented
 from app.console.frame import assets, browser, forms, navigation
 from app.core.callers import Caller, Role
 from app.lib.text_sanitizer import visible

@@ -10,8 +10,7 @@ from app import fields, ids
 from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.transactions import transaction
-from app.api.resources.deliveries.replay_schemas import BulkReplaySchema
-from app.api.resources.deliveries.replays import wanted_of
+from app.api.resources.deliveries.replays import BulkReplaySchema, wanted_of
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input

@@ -1,4 +1,4 @@
-"""API keys, the resource: mint (the text is shown once), list and revoke."""
+"""API keys, the resource: mint (the text is shown once) and list; `revocation` ends them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,6 @@ from app.core.callers import Caller, Pin, Role
 from app.database import database_now
 from app.errors import (
     BAD_KEY,
-    CannotRevokeOwnKey,
     FieldError,
     InsufficientRole,
     Invalid,
@@ -156,31 +155,6 @@ def names(session: Session, tenant_id: UUID, wanted: Iterable[UUID]) -> dict[str
     return {ids.text("key", key_id): name for key_id, name in session.execute(query)}
 
 
-def revoke(
-    session: Session, caller: Caller, key_id: UUID | None, *, descendants: bool = False
-) -> None:
-    """Revoke a key at once and for good; does nothing if it is revoked already.
-
-    With `descendants` also every key that it minted, that those minted, and so on. Raises
-    `NotFound`, and `CannotRevokeOwnKey` if the caller's key is among them.
-    """
-    row = _locked(session, caller, key_id)
-    others = _lock_descendants(session, row) if descendants else []
-    if caller.key_id in (row.id, *(other.id for other in others)):
-        raise CannotRevokeOwnKey(
-            "The key in use cannot revoke itself, nor what it descends from with all descendants; "
-            "use another admin key."
-        )
-    for ended in (row, *others):
-        if ended.revoked_at is None:
-            ended.revoked_at = database_now(session)
-            details = {"name": ended.name}
-            if ended is not row:
-                details["descends_from"] = ids.text("key", row.id)
-            target = ("key", ids.text("key", ended.id))
-            chain.append_by(session, caller, "key.revoke", target=target, details=details)
-
-
 _AUDITED = ("name", "role", "pin", "expires_at")
 
 
@@ -231,23 +205,6 @@ def _within(parent: ApiKey, wanted: NewKey, expires_at: datetime | None) -> date
     return expires_at
 
 
-def _lock_descendants(session: Session, root: ApiKey) -> list[ApiKey]:
-    """Lock the keys that a locked key minted, and theirs, a generation at a time.
-
-    A locked key cannot mint, so the next statement finds every key that it minted.
-    """
-    found: list[ApiKey] = []
-    generation = [root.id]
-    while generation:
-        minted = select(ApiKey).where(
-            ApiKey.tenant_id == root.tenant_id, ApiKey.created_by.in_(generation)
-        )
-        children = session.scalars(minted.order_by(ApiKey.id).with_for_update()).all()
-        found += children
-        generation = [child.id for child in children]
-    return found
-
-
 def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:
     if session.get(Agent, (tenant_id, agent_id)) is None:
         raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
@@ -286,7 +243,8 @@ def _visible_to(caller: Caller) -> list[ColumnElement[bool]]:
     ]
 
 
-def _locked(session: Session, caller: Caller, key_id: UUID | None) -> ApiKey:
+def locked(session: Session, caller: Caller, key_id: UUID | None) -> ApiKey:
+    """Return one key that the caller may see, locked; raises `NotFound`."""
     query = select(ApiKey).where(*_visible_to(caller), ApiKey.id == key_id)
     row = session.scalar(query.with_for_update())
     if row is None:

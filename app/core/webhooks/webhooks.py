@@ -33,6 +33,8 @@ from app.settings import Settings
 
 MOST_WEBHOOKS = 100
 DEFAULT_MAX_IN_FLIGHT = 4
+LARGEST_MAX_IN_FLIGHT = 64
+"""The most simultaneous POSTs to one receiver that a webhook may ask for."""
 # Each secret in force adds 120 bytes of signature headers to every delivery.
 MOST_SECRETS = 20
 

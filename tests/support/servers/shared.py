@@ -1,13 +1,14 @@
 """Servers that tests share: where one has died, the test that failed says why, and the next has a
 new one at the same address."""
 
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from dev import processes
 
 _LAST_LINES = 40
 
@@ -33,12 +34,11 @@ class Shared:
         if self.gone or process is None:
             return self.gone
         if process.poll() is not None:
+            processes.stop(process)
             self.gone = f"{self.name} has ended with exit code {process.returncode}"
         elif closely and not self.answers():
             self.gone = f"{self.name} does not answer"
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            processes.stop(process, signal.SIGKILL)
         if self.gone:
             words = self.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
             self.gone = "\n".join([f"{self.gone}; its last words, of {self.log}:", *words])

@@ -10,8 +10,10 @@ from app import ids
 from app.api.http.services import services
 from app.lib import forwarded
 
+# In seconds: a web process that is told to stop has 20 seconds to answer.
+LONGEST_WAIT = 15.0
+LONGEST_WAIT_WITHOUT_KEY = 10.0
 REQUEST_ID = "X-Request-ID"
-
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 
@@ -36,18 +38,6 @@ def client_network() -> str:
     """Return what a request without a key is rate limited by: an IPv4 address, or an IPv6 /64."""
     return forwarded.network(client_address())
 
-
-# In seconds: a web process that is told to stop has 20 seconds to answer.
-LONGEST_WAIT = 15.0
-LONGEST_WAIT_WITHOUT_KEY = 10.0
-
-# A name with an optional value, as a token or quoted; parameters are ignored. The quantifiers are
-# possessive (`*+`): white space fits in three of them, and backtracking would try every split.
-_PREFERENCE = re.compile(
-    r"""[ \t]*+([!#$%&'*+.^_`|~0-9A-Za-z-]++)"""
-    r"""(?:[ \t]*+=[ \t]*+"?([^",;]*+)"?)?[ \t]*+(?:;[^,]*+)?""",
-    re.ASCII,
-)
 
 PREFER: dict[str, Any] = {
     "in": "header",
@@ -77,7 +67,11 @@ class Patience:
 
 def patience(default: float, longest: float = LONGEST_WAIT) -> Patience:
     """Return how long this request may wait. Malformed preferences are ignored (section 2)."""
-    preferences = _preferences(",".join(request.headers.getlist("Prefer")))
+    preferences: dict[str, str] = {}
+    for each in ",".join(request.headers.getlist("Prefer")).split(","):
+        # Parameters, which follow a semicolon, are ignored; the first of a repeated name counts.
+        name, _, value = each.partition(";")[0].partition("=")
+        preferences.setdefault(name.strip(" \t").lower(), value.strip(' \t"'))
     wait = preferences.get("wait", "")
     if re.fullmatch("[0-9]{1,9}", wait):
         seconds = min(int(wait), int(longest))
@@ -85,13 +79,3 @@ def patience(default: float, longest: float = LONGEST_WAIT) -> Patience:
     if "respond-async" in preferences:
         return Patience(0, "respond-async")
     return Patience(default)
-
-
-def _preferences(header: str) -> dict[str, str]:
-    """Return preferences by name; the first of a repeated name counts."""
-    found: dict[str, str] = {}
-    for each in header.split(","):
-        match = _PREFERENCE.fullmatch(each)
-        if match is not None:
-            found.setdefault(match[1].lower(), (match[2] or "").strip())
-    return found

@@ -18,6 +18,14 @@ from typing import Any
 from flask import Response, request
 from werkzeug.exceptions import PreconditionFailed, RequestedRangeNotSatisfiable
 
+# One range; a request for several gets the whole representation, as a server may (14.2).
+_RANGE = re.compile(
+    r"bytes=[ \t]*(?:([0-9]{1,19})-([0-9]{0,19})|-([0-9]{1,19}))", re.IGNORECASE | re.ASCII
+)
+KEPT_SECONDS = 60.0
+_FASTEST = 1
+_PIECE = 64 * 1024
+
 
 def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Write a JSON-ready value as the answer to this request."""
@@ -34,12 +42,6 @@ def no_content() -> Response:
 def encode(body: Any) -> bytes:
     """Write a JSON-ready value as compact UTF-8."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
-# One range; a request for several gets the whole representation, as a server may (14.2).
-_RANGE = re.compile(
-    r"bytes=[ \t]*(?:([0-9]{1,19})-([0-9]{0,19})|-([0-9]{1,19}))", re.IGNORECASE | re.ASCII
-)
 
 
 def _header(name: str, description: str) -> dict[str, Any]:
@@ -120,11 +122,6 @@ def _range(etag: str, size: int) -> tuple[int, int] | None:
     if start >= size:
         raise RequestedRangeNotSatisfiable(size)
     return start, stop
-
-
-KEPT_SECONDS = 60.0
-_FASTEST = 1
-_PIECE = 64 * 1024
 
 
 class Renderings:

@@ -12,7 +12,7 @@ from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.log.log_schemas import Hash, LogProofSchema
+from app.api.resources.log import Hash, LogProofSchema
 from app.clock import rfc3339
 from app.core.anchoring import anchors, incidents
 from app.core.anchoring import status as anchoring_status
