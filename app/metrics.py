@@ -32,7 +32,6 @@ WEB_REFUSED: Final = Counter(
         ("body_memory",),
         ("answer_memory",),
         ("large_work",),
-        ("early_retry",),
     ),
 )
 CHAINS_BROKEN: Final = Counter(

@@ -14,7 +14,7 @@ from flask import Flask
 from app import counters, logs, metrics
 from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import auth, rate_limit
-from app.api.http.bulkhead import Room
+from app.api.http.large_work import LargeWork
 from app.api.http.request_hooks import SegmentConverter
 from app.api.http.responses.answers import Renderings
 from app.api.http.services import EXTENSION, Services
@@ -112,7 +112,7 @@ def create_gateway() -> Gateway:
     limits = Limits(
         body=Pace(web.body_seconds, web.body_rate),
         answer=Pace(web.answer_seconds, web.answer_rate),
-        late_bodies=Shares(web.body_memory, web.body_memory // 2),
+        long_bodies=Shares(web.body_memory, web.body_memory // 2),
     )
     # What granian lets into one process.
     most = CONNECTIONS // settings.web_concurrency
@@ -124,6 +124,7 @@ def create_gateway() -> Gateway:
         limits,
         caller=partial(caller, settings, here.keyring.tenant_of),
         address=partial(address, settings),
+        most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
         connections=connections,
         on_slow_reader=note_slow_reader,
@@ -229,7 +230,7 @@ def _services(settings: Settings) -> Services:
         keyring,
         verifier,
         damage,
-        Room(limits.large_at_once, limits.large_waiting),
+        LargeWork(limits.large_at_once, limits.large_waiting),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
     )

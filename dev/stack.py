@@ -29,11 +29,11 @@ class Stack:
         self._environ = environ
         self.env_file = Path(environ["DATA_DIR"]) / "env"
         self.client_env = Path(environ["DATA_DIR"]) / "client.env"
-        self._env_before: tuple[int, int] | None = None
 
     def start(self) -> None:
         """Start the process, without waiting for anything."""
-        self._env_before = self._mark()
+        # A killed run leaves its own behind.
+        self.env_file.unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "dev.up", "--tied"],
@@ -52,7 +52,7 @@ class Stack:
         Raises `CannotStart` with its last line once it has ended instead.
         """
         self.require_alive()
-        return self._mark() not in (None, self._env_before)
+        return self.env_file.exists()
 
     def require_alive(self) -> None:
         """Raise `CannotStart`, with its last line, if the process has ended."""
@@ -82,14 +82,6 @@ class Stack:
                 self.process.kill()
             time.sleep(_POLL_SECONDS)
         return int(self.process.returncode)
-
-    def _mark(self) -> tuple[int, int] | None:
-        """Tell one writing of the `env` file from another: a killed run leaves its own behind."""
-        try:
-            found = self.env_file.stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns
 
     def _last_line(self) -> str:
         with self.log.open("rb") as log:

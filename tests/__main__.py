@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 Passes = Sequence[tuple[str, ...]]
 # Where whole services are tested: the last pass collects nothing else.
 STACKS = ("tests/e2e", "tests/jobs/digests/test_digest_race.py", "tests/test_readme.py")
-# Many a test waits for a deadline or another process: hence more workers than processors.
-_BESIDE = ("-n", "3", "--dist", "worksteal")
+# Many a test waits for a deadline or another process: hence more workers than processors. With
+# three of them beside whole services a fifth of two processors' time was idle.
+_BESIDE = ("-n", "4", "--dist", "worksteal")
 _ON_STACKS = ("-n", "4", "--dist", "loadfile", *STACKS)
 PASSES: Passes = (
     ("-m", "not stacks and not toolbox and not browser", *_BESIDE),

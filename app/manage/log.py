@@ -5,7 +5,7 @@ import argparse
 from app.core.anchoring import gate
 from app.core.log import generations, status
 from app.core.log.head import head_guard, head_store
-from app.core.log.recovery import adoption, rebuild, succession
+from app.core.log.recovery import rebuild, succession
 from app.core.log.sequencer import Sequencer
 from app.core.verification import alerts
 from app.core.verification import jobs as verification_jobs
@@ -75,7 +75,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 def _adopt(arguments: argparse.Namespace) -> None:
     require_yes(arguments, "this is the newest database of the log, and not a restored one")
     with service() as (settings, database):
-        head = adoption.adopt(_sequencer(settings, database))
+        head = succession.adopt(_sequencer(settings, database))
     print(f"head: {head.size} leaves of {head.origin}")
 
 

@@ -12,8 +12,7 @@ class EvidencePack(Base):
     """One build of a record's pack: begun, then built, then superseded by a better one.
 
     `generation` and `checkpoint_size` name the checkpoint in it, `evidence_rank` says how good what
-    others say of that is, and `recipe` what of the service's own it was made with. `size` grows as
-    parts are stored.
+    others say of that is, and `recipe` what of the service's own it was made with.
     """
 
     __tablename__ = "evidence_packs"

@@ -12,11 +12,10 @@ from app.api.http.access.rate_limit import SIGN_INS
 from app.api.http.services import EXTENSION
 from app.core.keys import console_sessions
 from app.database import Database
-from app.lib.gateway.streams import BodyWanted, Pending
 from app.settings import Settings
 from app.web import create_app
 from tests.support.callers.api import ApiOf, FreshTenant
-from tests.support.callers.console import BASE, HERE, Visitor, hidden, signed_in
+from tests.support.callers.console import Visitor, hidden, signed_in
 from tests.support.callers.making import revoke
 
 PAGE = "/console/deliveries"
@@ -121,19 +120,3 @@ def test_attempts_to_sign_in_are_limited(settings: Settings) -> None:
     answers = [visitor.sign_in("nonsense").status_code for _ in range(SIGN_INS.limit + 1)]
     own.extensions[EXTENSION].close()
     assert answers == [401] * SIGN_INS.limit + [429]
-
-
-def test_an_attempt_whose_body_comes_late_is_counted_as_well(settings: Settings) -> None:
-    own = create_app(settings)
-    visitor = Visitor(own)
-    for _ in range(SIGN_INS.limit):
-        with pytest.raises(BodyWanted):
-            visitor.client.post(
-                "/console/sign-in",
-                base_url=BASE,
-                headers=HERE,
-                environ_overrides={"wsgi.input": Pending()},
-            )
-    refused = visitor.sign_in("nonsense").status_code
-    own.extensions[EXTENSION].close()
-    assert refused == 429

@@ -12,7 +12,6 @@ from tests.deploy.figures import Figures
 from tests.deploy.servers import Servers
 from tests.deploy.site import Site, Variant
 from tests.deploy.telling import heading, say
-from tests.e2e.harness.traffic import Traffic
 
 VARIANT = Variant("upgraded", 3, pooled=True)
 _OLD = ("web-1", "worker-1", "scheduler-1")
@@ -27,7 +26,11 @@ def upgraded(servers: Servers) -> list[Figures]:
     if not tags:
         heading("no release before this one is tagged: nothing to upgrade")
         return []
-    code = _checked_out(tags[0], servers.folder / "previous")
+    code = servers.folder / "previous"
+    _git("clone", "--quiet", str(ROOT), str(code), cwd=ROOT)
+    _git("checkout", "--quiet", tags[0], cwd=code)
+    # As `make` installs it.
+    _said("make", ".venv/installed", cwd=code)
     heading(f"the previous release ({_git('log', '-1', '--format=%h %s', cwd=code)}) beside this")
     # A release before REDIS_CA_FILE trusts the authorities of this file.
     trusted = {"SSL_CERT_FILE": str(servers.ca_file)}
@@ -65,14 +68,10 @@ def _replaced(old: Site, new: Site, tenant: journey.Tenant) -> None:
             old.stop()
             new.wait_for()
             after.wait_for(_POSTED)
-    _require_no_repeats(before, after)
+    for each in (before, after):
+        assert not each.repeats, f"requests had to be repeated: {dict(each.repeats)}"
     closed = tenant.moved_to(new, 2).close_books(before, after)
     say(f"old and new side by side, then new alone, every request answered at once: {closed}")
-
-
-def _require_no_repeats(*traffic: Traffic) -> None:
-    for each in traffic:
-        assert not each.repeats, f"requests had to be repeated: {dict(each.repeats)}"
 
 
 def _released(new: Site) -> str:
@@ -84,14 +83,6 @@ def _released(new: Site) -> str:
             if "lock timeout" not in str(error):
                 raise
     raise AssertionError(f"`release` got no lock in {_ATTEMPTS} runs")
-
-
-def _checked_out(tag: str, folder: Path) -> Path:
-    """Check a release out into `folder`, and install it there as `make` does."""
-    _git("clone", "--quiet", str(ROOT), str(folder), cwd=ROOT)
-    _git("checkout", "--quiet", tag, cwd=folder)
-    _said("make", ".venv/installed", cwd=folder)
-    return folder
 
 
 def _git(*arguments: str, cwd: Path) -> str:

@@ -35,7 +35,8 @@ def restored(servers: Servers) -> list[Figures]:
     lost = Site(servers, VARIANT, VARIANT.name)
     lost.make_database()
     lost.release()
-    found = Site(servers, VARIANT, "restored", _without_database(lost))
+    kept = {name: lost.settings[name] for name in lost.settings if name[:9] != "DATABASE_"}
+    found = Site(servers, VARIANT, "restored", kept)
     try:
         lost.start(*_ONE_OF_EACH)
         lost.wait_for()
@@ -50,10 +51,6 @@ def restored(servers: Servers) -> list[Figures]:
         found.stop()
         lost.stop()
     return []
-
-
-def _without_database(site: Site) -> dict[str, str]:
-    return {name: text for name, text in site.settings.items() if not name.startswith("DATABASE_")}
 
 
 def _dumped(site: Site, tenant: journey.Tenant) -> None:
@@ -88,7 +85,13 @@ def _gone_on(site: Site, tenant: journey.Tenant, head: Mapping[str, Any]) -> Non
     dumps = _read(site)
     before = {neighbour.name: dict(neighbour.taken) for _, neighbour in tenant.lanes}
     site.start(*_ONE_OF_EACH)
-    _the_log_goes_on(site)
+    # The log is halted behind its head: a successor begins as docs/operations.md says. Each web
+    # process keeps a state of its own for seconds: one may still call the log up.
+    said = "log-rolled-back"
+    until(lambda: site.parts()["log"] == said, pause=ASK_AGAIN_SECONDS)
+    site.run("python -m app.manage log succeed --yes")
+    until(lambda: site.parts()["log"] == "up", pause=ASK_AGAIN_SECONDS)
+    say(f"the log is behind its head outside ({said}) and signs nothing until `log succeed`")
     audit = tenant.caller.get("/v1/audit/verify", seq=head["seq"], hash=head["hash"])
     assert audit["status"] == "intact", audit
     site.wait_for()
@@ -106,16 +109,6 @@ def _gone_on(site: Site, tenant: journey.Tenant, head: Mapping[str, Any]) -> Non
     until(lambda: all(fresh <= neighbour.findings.keys() for _, neighbour in tenant.lanes))
     journey.record_in_the_log(tenant.caller, tenant.session_id)
     say("new findings arrive, and a new record is proven by the new log")
-
-
-def _the_log_goes_on(site: Site) -> None:
-    """See that the log is halted behind its head; begin a successor as docs/operations.md says."""
-    said = "log-rolled-back"
-    # Each web process keeps a state of its own for seconds: one may still call the log up.
-    until(lambda: site.parts()["log"] == said, pause=ASK_AGAIN_SECONDS)
-    site.run("python -m app.manage log succeed --yes")
-    until(lambda: site.parts()["log"] == "up", pause=ASK_AGAIN_SECONDS)
-    say(f"the log is behind its head outside ({said}) and signs nothing until `log succeed`")
 
 
 def _read(site: Site) -> Mapping[str, _Dump]:

@@ -14,7 +14,6 @@ from tests.e2e.held_callers import FOR_EVER, THREADS, TOKEN
 _TOGETHER = {
     "tests/e2e/test_fairness.py": "stack",
     "tests/e2e/test_main_job.py": "stack",
-    "tests/e2e/test_metrics.py": "stack",
     "tests/e2e/test_starvation.py": "web",
     "tests/e2e/test_wire.py": "web",
 }
@@ -39,7 +38,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
         tmp_path_factory.mktemp("stack"),
         RETRY_SCHEDULE="0,1,1",
         PAUSE_SECONDS="1",
-        METRICS_TOKEN=TOKEN,
         **TWO_OF_EACH,
     ) as it:
         yield it

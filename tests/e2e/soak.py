@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.e2e.harness.elsewhere import Elsewhere, HostRefused, elsewhere
+from tests.e2e.harness.elsewhere import HostRefused, elsewhere
 from tests.e2e.harness.misfortune import House, Misfortune, house
 from tests.e2e.harness.ordeal import SETTINGS, Neighbourhood, undergo
 
@@ -37,22 +37,17 @@ def main() -> int:
     print(f"seed {arguments.seed}, logs in {folder}", flush=True)
     try:
         with ExitStack() as everything:
-            host = _other_host(everything)
+            host = None
+            try:
+                host = everything.enter_context(elsewhere())
+            except HostRefused as why:
+                print(f"NO WORKER HOST IS CUT OFF: {why}", file=sys.stderr, flush=True)
             service = everything.enter_context(house(folder, SETTINGS, host))
             return _soak(service, arguments.minutes * 60, random.Random(arguments.seed))
     except Exception as error:  # noqa: BLE001  # whatever it is, its trace is kept
         return _told(folder, "the soak could not go on", error)
     except KeyboardInterrupt:
         return 130
-
-
-def _other_host(everything: ExitStack) -> Elsewhere | None:
-    """Return a host that can be cut off; where there can be none, say so and do without."""
-    try:
-        return everything.enter_context(elsewhere())
-    except HostRefused as why:
-        print(f"NO WORKER HOST IS CUT OFF: {why}", file=sys.stderr, flush=True)
-        return None
 
 
 def _told(folder: Path, where: str, error: Exception) -> int:
@@ -67,17 +62,19 @@ def _told(folder: Path, where: str, error: Exception) -> int:
 def _soak(service: House, seconds: float, chance: random.Random) -> int:
     """Run rounds for so many seconds; return 0, or 1 after one that failed."""
     ends = time.monotonic() + seconds
-    if service.other is not None and not _passes(service, 0, _only_cut_off):
+    if service.other is not None and not _passes(
+        service, 0, lambda place: [place.worker_cut_off(alone=True)]
+    ):
         return 1
+
+    def some(place: Neighbourhood) -> list[Misfortune]:
+        chosen = chance.sample(_misfortunes(place), _AT_ONCE)
+        return [chance.choice(either) for either in chosen]
+
     while time.monotonic() < ends:
-        length = chance.uniform(_SHORTEST_SECONDS, _LONGEST_SECONDS)
-        if not _passes(service, length, lambda place: _some(place, chance)):
+        if not _passes(service, chance.uniform(_SHORTEST_SECONDS, _LONGEST_SECONDS), some):
             return 1
     return 0
-
-
-def _only_cut_off(place: Neighbourhood) -> list[Misfortune]:
-    return [place.worker_cut_off(alone=True)]
 
 
 def _passes(service: House, seconds: float, choose: Choice) -> bool:
@@ -96,10 +93,6 @@ def _passes(service: House, seconds: float, choose: Choice) -> bool:
     if service.other is not None:
         print(f"the other host came too late {service.other.fenced} times so far", flush=True)
     return True
-
-
-def _some(place: Neighbourhood, chance: random.Random) -> list[Misfortune]:
-    return [chance.choice(either) for either in chance.sample(_misfortunes(place), _AT_ONCE)]
 
 
 def _misfortunes(place: Neighbourhood) -> list[list[Misfortune]]:

@@ -1,6 +1,6 @@
 """HTTP machinery that all routes share.
 
 A request passes `request_hooks`, `access/` and `requests/` to its route, which uses `services`,
-`bulkhead`, `transactions`, `idempotency`, `paging` and `responses/`; after a wait its `admission`
+`large_work`, `transactions`, `idempotency`, `paging` and `responses/`; after a wait its `admission`
 is repeated. Errors become `problems`. `documentation` writes the OpenAPI document.
 """

@@ -11,11 +11,10 @@ from werkzeug.routing import UnicodeConverter
 
 from app import ids, metrics
 from app.api.http.access import auth, rate_limit
-from app.api.http.requests import large_bodies
 from app.api.http.requests.headers import REQUEST_ID, client_address, request_id
 from app.api.http.services import services
 from app.errors import BadRequest
-from app.lib.gateway.gateway import READY
+from app.lib.gateway.gateway import READY, WAIT
 from app.settings import Settings
 
 # /v1/keys/self and /v1/findings/batch.
@@ -51,7 +50,8 @@ def register(app: Flask, settings: Settings) -> None:
         own = {name.lower() for name, _ in response.headers}
         response.headers.extend(pair for pair in fixed.items() if pair[0].lower() not in own)
         response.headers[REQUEST_ID] = request_id()
-        _record(response)
+        if not request.environ.get(WAIT):
+            _record(response)
         return rate_limit.add_headers(response)
 
     app.before_request(_enter)
@@ -61,7 +61,6 @@ def register(app: Flask, settings: Settings) -> None:
 def _enter() -> None:
     g.began = request.environ.get(READY) or time.perf_counter()
     auth.refuse_two_credentials()
-    large_bodies.require_patience()
     # There is one Host, and it is one (RFC 9112 section 3.2). Two are joined by a comma; HTTP/1.0
     # needs none.
     host = request.environ.get("HTTP_HOST", "")

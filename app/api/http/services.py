@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from flask import current_app
 
 from app import counters
-from app.api.http.bulkhead import Room
+from app.api.http.large_work import LargeWork
 from app.api.http.responses.answers import Renderings
 from app.core.health import process_report
 from app.core.health.readiness import Readiness
@@ -41,7 +41,7 @@ class Services:
     keyring: Keyring
     verifier: Verifier
     damage: Breaker
-    large: Room
+    large: LargeWork
     answers: Shares
     renderings: Renderings
 

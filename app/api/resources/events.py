@@ -140,7 +140,9 @@ def feed(args: dict[str, Any]) -> Response:
             )
     found = _page(args)
     if args["wait"] and not found.read:
-        long_poll.wait_for_answer(caller(), _arrival(found.position), args["wait"])
+        ready = _arrival(found.position)
+        if (dropped := long_poll.wait(long_poll.bounds(caller()), ready, args["wait"])) is not None:
+            return dropped
         found = _page(args)
     data = [event_feed.represent(each) for each in found.events]
     return answer({"data": data, "next_after": _sealed(found.position)})

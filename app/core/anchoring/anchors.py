@@ -176,7 +176,7 @@ class AnchoringState:
     changed_by: int
 
 
-def standing(session: Session, tenant_id: UUID) -> AnchoringState:
+def state_of(session: Session, tenant_id: UUID) -> AnchoringState:
     """Return whether the chain is anchored.
 
     Switched off by no caller but in the database, there is no entry that says since when.

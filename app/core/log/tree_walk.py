@@ -14,9 +14,7 @@ from app.core.log.publication import MENDED_BY, Published
 from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger import entry_bundles, tiles
-from app.ledger.frontier import Frontier
-from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, leaf_hash, subtrees
-from app.ledger.tile_stream import TileStream
+from app.ledger.merkle import EMPTY_ROOT, leaf_hash
 from app.ledger.tiles import ENTRIES, WIDTH, Tile, TileId
 
 _AT_ONCE = 16
@@ -57,43 +55,48 @@ class TreeWalk:
         self._exact = exact
         self._repair = repair
         self._wanted = sorted({end, *(size for size in sizes if size <= end)} - {0})
-        self._tree = Frontier()
-        self._tiles: TileStream | None = TileStream()
+        self._begun = 0
+        self._grown = 0
+        # The partial tiles of the tree so far, and leaf hashes that it does not hold yet.
+        self._edge: dict[TileId, bytes] = {}
+        self._waiting: list[bytes] = []
         self._computed: dict[TileId, bytes] = {}
 
     def begin_at(self, session: Session, size: int) -> None:
-        """Begin behind the first `size` leaves (a multiple of 256), by hashes of stored tiles.
+        """Begin behind the first `size` leaves (a multiple of 256), by stored tiles.
 
-        Tiles are not compared then; the root at the end proves them all the same. Raises
-        `LogDamaged` without them.
+        These are not compared; the root at the end proves them all the same. Raises `LogDamaged`
+        without them.
         """
-        self._tiles = None
-        places = subtrees(0, size)
-        stored = tile_rows.read(session, self._generation, tiles.holding(places))
+        edge = tiles.edge(size)
+        stored = tile_rows.read(session, self._generation, [each.id for each in edge])
         try:
-            read = tiles.reader(stored.__getitem__)
-            self._tree = Frontier(size, [read(*each) for each in places])
+            self._edge = {each.id: tiles.cut(stored[each.id], each.width) for each in edge}
         except (KeyError, ValueError):
             raise LogDamaged(f"A tile of the tree at size {size} is missing or narrow.") from None
+        self._begun = self._grown = size
 
     def add(self, session: Session, data: list[bytes]) -> None:
         """Let the tree grow by the leaves of the next entry bundle: 256, or fewer at the end."""
-        row = b"".join(map(leaf_hash, data))
-        begin = self._tree.size
-        while self._wanted and self._wanted[0] <= begin + len(data):
+        if self._exact:
+            number = (self._grown + len(self._waiting)) // WIDTH
+            self._computed[TileId(ENTRIES, number)] = entry_bundles.encode(data)
+        self._waiting += map(leaf_hash, data)
+        ends = self._grown + len(self._waiting) == self._end
+        if len(self._waiting) >= _AT_ONCE * WIDTH or ends:
+            self._grow()
+            self._compare(session, ends=ends)
+
+    def _grow(self) -> None:
+        growth = tiles.grow(self._grown, self._edge.__getitem__, self._waiting)
+        self._grown += len(self._waiting)
+        self._waiting = []
+        known = {**self._edge, **growth.changed}
+        while self._wanted and self._wanted[0] <= self._grown:
             size = self._wanted.pop(0)
-            self.roots[size] = self._tree.root(row[: (size - begin) * HASH_BYTES])
-        is_full = len(data) == WIDTH
-        of_row = self._tree.append(row) if is_full else b""
-        if self._tiles is not None:
-            if self._exact:
-                self._computed[TileId(ENTRIES, begin // WIDTH)] = entry_bundles.encode(data)
-            if is_full:
-                self._computed |= self._tiles.append(row, of_row)
-            if begin + len(data) == self._end:
-                self._computed |= self._tiles.partial(b"" if is_full else row)
-            if len(self._computed) >= 4 * _AT_ONCE or begin + len(data) == self._end:
-                self._compare(session)
+            self.roots[size] = tiles.root(size, known.__getitem__)
+        self._edge = {each.id: known[each.id] for each in tiles.edge(self._grown)}
+        self._computed |= growth.changed
 
     def require(self, last: Published) -> None:
         """Raise `LogDamaged` unless the leaves and tiles are those of this checkpoint."""
@@ -109,8 +112,13 @@ class TreeWalk:
         if wrong is not None:
             raise LogDamaged(f"The stored {wrong} is not what the leaves give. {MENDED_BY}")
 
-    def _compare(self, session: Session) -> None:
-        computed, self._computed = self._computed, {}
+    def _compare(self, session: Session, *, ends: bool) -> None:
+        """Compare the tiles that are as wide as they get, of a walk from the first leaf on."""
+        if self._begun:
+            self._computed = {}
+        computed, partial = self._computed, {} if ends else self._edge
+        self._computed = {where: data for where, data in computed.items() if where in partial}
+        computed = {where: data for where, data in computed.items() if where not in partial}
         stored = tile_rows.read(session, self._generation, computed)
         right = bytes.__eq__ if self._exact else bytes.startswith
         wrong = {

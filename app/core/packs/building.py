@@ -1,8 +1,8 @@
 """The durable job that builds a record's pack; one at a time for a record.
 
-A step chooses evidence and reads the bundle, writes the pack outside any transaction, and stores
-its parts in short ones, which lock the bundle's row and check the lease. A killed build begins
-anew. Builds from the same source have the same bytes.
+A step chooses evidence and reads the bundle; its errand writes the pack and stores it in one
+transaction, which locks the bundle's row and checks the lease. A killed build leaves nothing.
+Builds from the same source have the same bytes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ NO_KEY = (
 # A large bundle takes a hundred times the memory of a small one while it is read: few at once.
 LARGE = 1024 * 1024
 LARGE_AT_ONCE = 2
-_room = BoundedSemaphore(LARGE_AT_ONCE)
+_bulkhead = BoundedSemaphore(LARGE_AT_ONCE)
 
 _log = structlog.get_logger(__name__)
 
@@ -49,21 +49,12 @@ _LONGEST_WAIT = timedelta(seconds=30)
 _WAITING = "waiting"
 
 
-class _NoRoom(Exception):
+class _Full(Exception):
     """Other builds of large bundles run: this one comes back later."""
 
 
 class _Gone(Exception):
     """The bundle has expired, or another worker has taken over the job."""
-
-
-@dataclass(frozen=True)
-class _Built:
-    """A pack whose parts are stored: its id, and the digest and size of the whole."""
-
-    id: UUID
-    sha256: bytes
-    size: int
 
 
 def progress(record_id: UUID, phase: str, stored: int = 0, **more: int) -> Mapping[str, Any]:
@@ -115,78 +106,35 @@ class Builder:
             raise JobFailed(NO_KEY) from None
         if evidence is None:
             return _expired(record.id)
-        build = _Build(self.database, self.settings, job, record.id, chosen.source, evidence)
-        return Errand(build.talk, build.record)
+        return Errand(
+            lambda: self._build(job, record.id, chosen.source, evidence), lambda _, step: step
+        )
 
-
-@dataclass(frozen=True)
-class _Build:
-    """One build of a pack: its errand, and what it leaves."""
-
-    database: Database
-    settings: Settings
-    job: Job
-    record_id: UUID
-    source: Source
-    evidence: Evidence
-
-    @property
-    def tenant_id(self) -> UUID:
-        """The tenant of the job."""
-        return self.job.tenant_id
-
-    def talk(self) -> _Built | Step:
-        """Write the pack and store its parts, each in a transaction of its own.
-
-        Returns the step that ends the build where there is none.
-        """
+    def _build(self, job: Job, record_id: UUID, source: Source, evidence: Evidence) -> Step:
+        """Write the pack and store it; return the step that ends the job, or comes back."""
+        tenant_id = job.tenant_id
         try:
-            with _room_for(len(self.evidence.bundle)):
-                return self._store(pack.write(self.evidence))
-        except _NoRoom:
-            return Step("room", progress(self.record_id, "waiting for room"), _A_MOMENT)
+            with _bulkhead_for(len(evidence.bundle)):
+                archive = pack.write(evidence)
+                with self.database.transaction(tenant_id) as session:
+                    if not bundles.hold(session, tenant_id, record_id):
+                        raise _Gone
+                    place = store.begin(session, tenant_id, record_id, source, archive.size)
+                    digest = sha256()
+                    for number, part in enumerate(in_parts(archive, store.PART_BYTES)):
+                        digest.update(part)
+                        store.add_part(session, self.settings.master_keys, place, number, part)
+                    # Once more: it may be due by now, or another worker have taken over.
+                    if not bundles.hold(session, tenant_id, record_id):
+                        raise _Gone
+                    if not leases.renew(session, job):
+                        raise _Gone
+                    store.finish(session, place, digest.digest())
+        except _Full:
+            return Step("room", progress(record_id, "waiting for others"), _A_MOMENT)
         except _Gone:
-            return _expired(self.record_id)
-
-    def record(self, session: Session, built: _Built | Step) -> Step:
-        """Let the pack be given out, if its bundle is still kept."""
-        if isinstance(built, Step):
-            return built
-        kept = bundles.hold(session, self.tenant_id, self.record_id)
-        # Locked before the packs, as for each part: or two who build might wait for each other.
-        if not leases.renew(session, self.job):
-            return _expired(self.record_id)
-        if not kept:
-            store.discard(session, self.tenant_id, built.id)
-            return _expired(self.record_id)
-        store.finish(session, self._place(built.id), built.sha256, built.size)
-        return Step(None, progress(self.record_id, "built", built.size, total=built.size))
-
-    def _store(self, archive: pack.Archive) -> _Built:
-        keys, total = self.settings.master_keys, archive.size
-        with self._held(0, total) as session:
-            pack_id = store.begin(session, self.tenant_id, self.record_id, self.source)
-        digest, size = sha256(), 0
-        for number, part in enumerate(in_parts(archive, store.PART_BYTES)):
-            digest.update(part)
-            size += len(part)
-            with self._held(size, total) as session:
-                store.add_part(session, keys, self._place(pack_id), number, part)
-        return _Built(pack_id, digest.digest(), size)
-
-    @contextmanager
-    def _held(self, size: int, total: int) -> Iterator[Session]:
-        """Open a transaction in which the bundle stays and the job is ours; else end the build."""
-        with self.database.transaction(self.tenant_id) as session:
-            if not bundles.hold(session, self.tenant_id, self.record_id):
-                raise _Gone
-            shown = progress(self.record_id, "building", size, total=total)
-            if not leases.renew(session, self.job, shown):
-                raise _Gone
-            yield session
-
-    def _place(self, pack_id: UUID) -> tuple[UUID, UUID, UUID]:
-        return self.tenant_id, self.record_id, pack_id
+            return _expired(record_id)
+        return Step(None, progress(record_id, "built", archive.size, total=archive.size))
 
 
 def in_parts(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
@@ -206,17 +154,17 @@ def in_parts(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 @contextmanager
-def _room_for(size: int) -> Iterator[None]:
-    """Hold room for a large bundle; a build that finds none comes back later."""
+def _bulkhead_for(size: int) -> Iterator[None]:
+    """Bulkhead for large bundles: a build that finds it full comes back later."""
     if size <= LARGE:
         yield
         return
-    if not _room.acquire(blocking=False):
-        raise _NoRoom
+    if not _bulkhead.acquire(blocking=False):
+        raise _Full
     try:
         yield
     finally:
-        _room.release()
+        _bulkhead.release()
 
 
 def _expired(record_id: UUID) -> Step:

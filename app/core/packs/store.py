@@ -1,11 +1,10 @@
 """The storage port of packs: written and read in parts, never whole in memory.
 
-Each part is sealed for its position. A foreign key deletes a pack with its bundle, also one that is
-half built; storing a part locks the bundle's row.
+Each part is sealed for its position. A foreign key deletes a pack with its bundle.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -16,7 +15,7 @@ from app.database import Tx, cursor
 from app.lib.crypto.sealing import MasterKeys
 
 PART_BYTES = 256 * 1024
-# Left-overs deleted in one run: deleting costs as much as storing, and must not block others.
+# Replaced packs deleted in one run: deleting costs as much as storing, and must not block others.
 MOST_AT_ONCE = 20
 
 
@@ -54,39 +53,34 @@ SELECT id, sha256, size, generation, checkpoint_size, evidence_rank, key_id, rec
 """
 _BEGIN = """
 INSERT INTO evidence_packs (tenant_id, id, record_id, generation, checkpoint_size, evidence_rank,
-                            key_id, recipe)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+                            key_id, recipe, size)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _PART = (
     "INSERT INTO evidence_pack_parts (tenant_id, pack_id, number, bytes) VALUES (%s, %s, %s, %b)"
 )
-_GROW = "UPDATE evidence_packs SET size = size + %s WHERE tenant_id = %s AND id = %s"
 _SUPERSEDE = """
 UPDATE evidence_packs SET superseded_at = clock_timestamp()
  WHERE tenant_id = %s AND record_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
 """
 _FINISH = """
 UPDATE evidence_packs SET sha256 = %s, built_at = clock_timestamp()
- WHERE tenant_id = %s AND id = %s AND size = %s AND built_at IS NULL
+ WHERE tenant_id = %s AND id = %s
 """
 _READ = f"""
 SELECT p.bytes FROM evidence_pack_parts AS p
  WHERE p.tenant_id = %s AND p.pack_id = %s AND p.number = %s AND EXISTS (SELECT {bundles.KEPT})
 """
 _DISCARD = "DELETE FROM evidence_packs WHERE tenant_id = %s AND id = %s"
-_DISCARD_UNFINISHED = """
-DELETE FROM evidence_packs WHERE tenant_id = %s AND record_id = %s AND built_at IS NULL
-"""
-# Of a build that was given up for good a day is enough to know it; a pack that was replaced may
-# still be on its way to a reader.
+# A pack that was replaced may still be on its way to a reader.
 _FORGET = """
 DELETE FROM evidence_packs WHERE (tenant_id, id) IN (
     SELECT tenant_id, id FROM evidence_packs
-     WHERE (built_at IS NULL OR superseded_at IS NOT NULL)
-       AND (built_at IS NOT NULL OR began_at < clock_timestamp() - interval '1 day')
-       AND coalesce(superseded_at, '-infinity') < clock_timestamp() - interval '1 hour'
-     LIMIT %s)
+     WHERE superseded_at < clock_timestamp() - interval '1 hour' LIMIT %s)
 """
+
+# Tenant, record and pack.
+Place: TypeAlias = tuple[UUID, UUID, UUID]
 
 
 class Vanished(Exception):
@@ -102,47 +96,29 @@ def find(tx: Tx, tenant_id: UUID, record_id: UUID) -> StoredPack | None:
     return StoredPack(tenant_id, record_id, pack_id, bytes(sha256), size, Source(*source))
 
 
-def begin(session: Session, tenant_id: UUID, record_id: UUID, source: Source) -> UUID:
-    """Begin a pack and return its id; delete the parts that killed builds have left.
-
-    Call it with the bundle's row locked, so that no other build of this record runs.
-    """
-    cur = cursor(session)
-    cur.execute(_DISCARD_UNFINISHED, (tenant_id, record_id))
+def begin(session: Session, tenant_id: UUID, record_id: UUID, source: Source, size: int) -> Place:
+    """Begin a pack of `size` bytes; return its place. Call it with the bundle held."""
     pack_id = ids.new()
-    cur.execute(_BEGIN, (tenant_id, pack_id, record_id, *source))
-    return pack_id
+    values = (tenant_id, pack_id, record_id, *source, size)
+    cursor(session).execute(_BEGIN, values)
+    return tenant_id, record_id, pack_id
 
 
 def add_part(
-    session: Session,
-    master_keys: MasterKeys,
-    place: tuple[UUID, UUID, UUID],
-    number: int,
-    content: bytes,
+    session: Session, master_keys: MasterKeys, place: Place, number: int, content: bytes
 ) -> None:
-    """Store part `number` (from 0) of the pack at `place`: its tenant, record and own id.
-
-    Each part but the last has PART_BYTES. Call it with the bundle held.
-    """
+    """Store part `number` (from 0) of the pack; each but the last has PART_BYTES."""
     tenant_id, _, pack_id = place
     sealed = master_keys.seal(content, identity(*place, number))
-    cur = cursor(session)
-    cur.execute(_PART, (tenant_id, pack_id, number, sealed))
-    cur.execute(_GROW, (len(content), tenant_id, pack_id))
+    cursor(session).execute(_PART, (tenant_id, pack_id, number, sealed))
 
 
-def finish(session: Session, place: tuple[UUID, UUID, UUID], sha256: bytes, size: int) -> None:
-    """Let a pack whose `size` bytes are stored be given out, in place of the one before.
-
-    Raises LookupError when other bytes are stored than were made, or none. Call it with the bundle
-    held.
-    """
+def finish(session: Session, place: Place, sha256: bytes) -> None:
+    """Let a pack whose parts are stored be given out, in place of the one before."""
     tenant_id, record_id, pack_id = place
     cur = cursor(session)
     cur.execute(_SUPERSEDE, (tenant_id, record_id))
-    if cur.execute(_FINISH, (sha256, tenant_id, pack_id, size)).rowcount != 1:
-        raise LookupError(f"the parts of pack {pack_id} are not all there")
+    cur.execute(_FINISH, (sha256, tenant_id, pack_id))
 
 
 def read_part(tx: Tx, master_keys: MasterKeys, pack: StoredPack, number: int) -> bytes:
@@ -157,12 +133,12 @@ def read_part(tx: Tx, master_keys: MasterKeys, pack: StoredPack, number: int) ->
 
 
 def discard(session: Session, tenant_id: UUID, pack_id: UUID) -> None:
-    """Delete a pack, built or not."""
+    """Delete a pack."""
     cursor(session).execute(_DISCARD, (tenant_id, pack_id))
 
 
-def forget_left_over(session: Session) -> int:
-    """Delete some of what is left of dead builds and of packs that were replaced, of all tenants.
+def forget_replaced(session: Session) -> int:
+    """Delete some packs that were replaced, of all tenants.
 
     Return how many; fewer than MOST_AT_ONCE are the last.
     """

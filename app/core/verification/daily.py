@@ -1,8 +1,8 @@
 """The daily verification of all chains: the log is walked once, then each chain recomputed.
 
 The log names the chains. One that no tenant has was deleted with its tenant, or renamed by another
-salt. When the last whole run began is a sealed note: unsealed, the database's owner could let a run
-end that verified nothing, and so silence the alarm by age.
+salt. When the last whole run began is a sealed note: the database's owner cannot end a run that
+verified nothing.
 """
 
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ from app.models import NO_TENANT, Job
 
 KIND = daily.KIND
 
-MOST_ENTRIES = 300_000
+MOST_ENTRIES = 200_000
 """A longer chain is verified by a job: some seconds on one of two cores with other work."""
 
 _KEY = "chain"

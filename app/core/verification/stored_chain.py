@@ -96,7 +96,7 @@ def check_setting(session: Session, tenant_id: UUID) -> None:
     The database's owner could disable anchoring in `tenants` to hide later changes. Raises
     `AuditChainBroken` at the last entry that says otherwise.
     """
-    now = anchors.standing(session, tenant_id)
+    now = anchors.state_of(session, tenant_id)
     if now.enabled != now.enabled_in_chain:
         stated = f"anchoring_enabled {str(now.enabled_in_chain).lower()}, as the chain says"
         found = f"{str(now.enabled).lower()} in tenants"

@@ -66,7 +66,7 @@ def keep_found(
     sealed_notes.write(session, master_keys, NOTE, found)
 
 
-def standing(session: Session, master_keys: MasterKeys) -> Unknown:
+def still_open(session: Session, master_keys: MasterKeys) -> Unknown:
     """Return what is open, in a session that sees the service's own rows."""
     found = sealed_notes.read(session, master_keys, NOTE)
     if found is None:

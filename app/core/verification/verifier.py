@@ -88,7 +88,7 @@ class Verifier:
             alerts.report_log(self.database, error)
             raise
         with self.database.transaction(NO_TENANT) as session:
-            unknown = unknown_chains.standing(session, self.master_keys)
+            unknown = unknown_chains.still_open(session, self.master_keys)
             # The whole log was read, so this is its verification for all tenants.
             if is_whole:
                 alerts.heal_log(session, began, full=asked.full)
@@ -249,7 +249,7 @@ def _anchors(
     found: Found,
     stamps: Stamps | None,
 ) -> dict[str, Any]:
-    state = anchors.standing(session, tenant_id)
+    state = anchors.state_of(session, tenant_id)
     off = state.disabled_since
     newest = None
     if last is not None and found.index is not None:

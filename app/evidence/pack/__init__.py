@@ -1,7 +1,6 @@
 """The evidence pack: a ZIP that verifies a record offline, without the service.
 
-`evidence` is chosen, `contents` lists its files (`anchor`, `manifest`, `readme`), `archive` is the
-ZIP.
+`evidence` is chosen, `contents` are its files (with `readme`), `archive` is the ZIP.
 """
 
 from app.evidence.pack.archive import Archive

@@ -1,17 +1,24 @@
-"""The files of a pack, and which of them need others first."""
+"""The files of a pack, and which of them need others first.
 
-from collections.abc import Iterator
+The sums are signed; the manifest follows from signed files.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
 from importlib import resources
 
 from app.evidence import bundle, prov
-from app.evidence.bundle import Record
-from app.evidence.pack import anchor, archive, manifest, readme
+from app.evidence.pack import archive, readme
 from app.evidence.pack.archive import Archive, Member, of_bytes
 from app.evidence.pack.evidence import Evidence
+from app.ledger import merkle
 from app.ledger.checkpoints import Checkpoint
-from app.lib.crypto.timestamps import Stamp
+from app.lib import canonical_json
+
+ANCHOR = "records/anchor/v2"
+MANIFEST = "records/manifest/v2"
 
 
 def write(evidence: Evidence) -> Archive:
@@ -31,13 +38,40 @@ def write(evidence: Evidence) -> Archive:
             read, sha256=digest, base_url=evidence.base_url, agent_name=evidence.agent_name
         )
 
+    # The anchor holds the agent by its id, as the bundle has it, and the name it had then.
+    agent = {"id": record["agent_id"], "name": evidence.agent_name}
     summed = [
         archive.measure("prov.json", provenance),
-        *(of_bytes(name, data) for name, data in _files(evidence, checkpoint, record).items()),
+        of_bytes("README.txt", readme.write(evidence, checkpoint, record)),
+        of_bytes("anchor.json", _anchor(evidence, checkpoint, agent)),
+        of_bytes("bundle.json", evidence.bundle),
+        of_bytes("bundle.sig", evidence.signature),
+        of_bytes("checkpoint", evidence.checkpoint),
+        of_bytes("pack-key.pem", evidence.pack_key.public.pem),
+        of_bytes("public-key.pem", evidence.public_key.pem),
+        of_bytes("record.tlog-proof", evidence.tlog_proof),
+        of_bytes("verify.py", verifier_source()),
     ]
-    members = [*summed, *_signed_sums(evidence, summed)]
-    listed = manifest.write(evidence, checkpoint, record, members)
-    return Archive([*members, of_bytes("manifest.json", listed)])
+    if evidence.timestamp is not None:
+        summed.append(of_bytes("checkpoint.tsr", evidence.timestamp.response))
+        summed.append(of_bytes("tsa-chain.pem", evidence.timestamp.chain.encode()))
+    lines = _sums(summed)
+    signature = evidence.pack_key.sign(lines)
+    members = [*summed, of_bytes("SHA256SUMS", lines), of_bytes("SHA256SUMS.sig", signature)]
+    listed = {
+        "schema": MANIFEST,
+        "record_id": record["id"],
+        "agent": agent,
+        "release": evidence.release,
+        "pack_key_id": evidence.pack_key.public.id,
+        "checkpoint": {
+            "origin": checkpoint.origin,
+            "size": checkpoint.size,
+            "root": checkpoint.root.hex(),
+        },
+        "files": {each.name: {"sha256": each.sha256, "size": each.size} for each in members},
+    }
+    return Archive([*members, of_bytes("manifest.json", canonical_json.dumps(listed))])
 
 
 @cache
@@ -46,28 +80,33 @@ def verifier_source() -> bytes:
     return resources.files("app.evidence").joinpath("verify.py").read_bytes()
 
 
-def _files(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> dict[str, bytes]:
-    return {
-        "README.txt": readme.write(evidence, checkpoint, record),
-        "anchor.json": anchor.write(evidence, checkpoint, record),
-        "bundle.json": evidence.bundle,
-        "bundle.sig": evidence.signature,
-        "checkpoint": evidence.checkpoint,
-        "pack-key.pem": evidence.pack_key.public.pem,
-        "public-key.pem": evidence.public_key.pem,
-        "record.tlog-proof": evidence.tlog_proof,
-        "verify.py": verifier_source(),
-        **_timestamp_files(evidence.timestamp),
-    }
+def _anchor(evidence: Evidence, checkpoint: Checkpoint, agent: dict[str, str]) -> bytes:
+    """Return `anchor.json`: the place in the log, with timestamps and cosignatures."""
+    leaf, stamp = evidence.leaf_data, evidence.timestamp
+    files = {"response": "checkpoint.tsr", "chain": "tsa-chain.pem"}
+    return canonical_json.dumps(
+        {
+            "schema": ANCHOR,
+            "release": evidence.release,
+            "agent": agent,
+            "anchored_by": evidence.anchored_by,
+            "vkey": str(evidence.log_key),
+            "log_proof": {
+                "leaf_index": evidence.leaf_index,
+                "leaf_data": b64encode(leaf).decode("ascii"),
+                "leaf_hash": merkle.leaf_hash(leaf).hex(),
+                "tree_size": checkpoint.size,
+                "inclusion": [each.hex() for each in evidence.path],
+                "checkpoint": evidence.checkpoint.decode("utf-8"),
+            },
+            "cosignatures": [str(each) for each in evidence.cosignatures],
+            # Its time has the digits that were sent.
+            "timestamp": None if stamp is None else {"gen_time": stamp.time, **files},
+        }
+    )
 
 
-def _timestamp_files(timestamp: Stamp | None) -> dict[str, bytes]:
-    if timestamp is None:
-        return {}
-    return {"checkpoint.tsr": timestamp.response, "tsa-chain.pem": timestamp.chain.encode()}
-
-
-def _signed_sums(evidence: Evidence, members: list[Member]) -> list[Member]:
-    lines = manifest.sums(members)
-    signature = evidence.pack_key.sign(lines)
-    return [of_bytes("SHA256SUMS", lines), of_bytes("SHA256SUMS.sig", signature)]
+def _sums(members: Iterable[Member]) -> bytes:
+    """Return the lines of `SHA256SUMS` over these files, for `sha256sum -c`."""
+    ordered = sorted(members, key=lambda each: each.name)
+    return "".join(f"{each.sha256}  {each.name}\n" for each in ordered).encode("ascii")

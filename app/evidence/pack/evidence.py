@@ -69,6 +69,19 @@ class Evidence:
         lines = [_TLOG_PROOF, f"index {self.leaf_index}", *map(encode_base64, self.path), ""]
         return "".join(f"{line}\n" for line in lines).encode() + bytes(self.cosigned)
 
+    @property
+    def anchored_by(self) -> str:
+        """What anchors the pack, in plain words."""
+        others = []
+        if self.timestamp is not None:
+            others.append(f"a timestamp of {self.timestamp.time}")
+        count = len(self.cosignatures)
+        if count:
+            others.append("one cosignature" if count == 1 else f"{count} cosignatures")
+        if not others:
+            return "the service's own log alone"
+        return f"the service's own log, with {' and '.join(others)}"
+
     def check(self) -> Checkpoint:
         """Return the checkpoint. Raises Inconsistent, or what the readers of the parts raise."""
         if len(self.bundle) > MAX_BUNDLE_BYTES:

@@ -4,7 +4,6 @@ import math
 from base64 import b64encode
 
 from app.evidence.bundle import Record
-from app.evidence.pack import anchor
 from app.evidence.pack.evidence import Evidence
 from app.ledger.checkpoints import Checkpoint
 from app.lib.crypto.timestamps import Stamp
@@ -146,7 +145,7 @@ def write(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> bytes:
         underline="=" * len(title),
         agent_name=visible(evidence.agent_name),
         agent_id=record["agent_id"],
-        sentence=anchor.sentence(evidence),
+        sentence=evidence.anchored_by,
         release=evidence.release,
         base_url=evidence.base_url,
         bundle_key=evidence.public_key.id,

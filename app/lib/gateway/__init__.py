@@ -1,6 +1,6 @@
 """A WSGI application behind ASGI: the event loop talks to clients, threads run the application.
 
-Slow senders and readers hold no thread. `gateway` reads `bodies` (or hands out `streams`), takes
-`turns` at `threads` with an `environ`, and sends `answers` by `sockets`; `client` tells who left,
-`connections` bounds who waits, `holdoff` delays who was refused.
+Slow senders and readers hold no thread. `gateway` reads `bodies`, has `threads` call the
+application with an `environ`, and sends its `answers`; `client` tells who left, `connections`
+bounds those that only wait.
 """

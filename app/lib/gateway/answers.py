@@ -4,16 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from app.lib.gateway import sockets
-from app.lib.gateway.bodies import Message, Pace
+from app.lib.gateway.bodies import Pace
+from app.lib.gateway.client import Message
 
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Application: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 PIECE = 64 * 1024
-# From here on it is worth a look at the socket whether its reader really reads.
-_LARGE = 4 * PIECE
-_LOOK_SECONDS = 0.25
 
 
 class ReaderTooSlow(Exception):
@@ -55,7 +52,7 @@ class Answer:
         found = (value.decode("latin-1") for field, value in self.headers if field == name)
         return next(found, None)
 
-    def pull(self, _: object = None) -> None:
+    def pull(self) -> None:
         """Have the application make the next piece: at least `PIECE` bytes, or what is left."""
         pieces: list[bytes] = []
         size = 0
@@ -68,7 +65,7 @@ class Answer:
             self.whole = True
         self.piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def close(self, _: object = None) -> None:
+    def close(self) -> None:
         """Tell the application that its answer has been sent or given up (PEP 3333)."""
         if self._close is not None:
             close, self._close = self._close, None
@@ -82,63 +79,31 @@ class Answer:
 
 
 async def send(
-    answer: Answer,
-    transmit: Send,
-    more: Callable[[], Awaitable[None]],
-    pace: Pace,
-    client: tuple[str, str],
+    answer: Answer, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
 ) -> None:
-    """Send an answer, calling `more` for each next piece of it.
+    """Send an answer in messages of `PIECE`, calling `more` for each next piece of it.
 
-    Raises `ReaderTooSlow` once its connection has been ended for that.
+    The application's own time does not count against the reader. Raises `ReaderTooSlow`.
     """
+    clock = asyncio.get_running_loop().time
+    sent, spent, last = 0, 0.0, False
     await transmit(
         {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
     )
-    if answer.is_small:
-        await transmit({"type": "http.response.body", "body": answer.piece})
-        return
-    try:
-        sent = await _send_pieces(answer, transmit, more, pace)
-        if sent >= _LARGE:
-            await _wait_until_read(client, pace.allowed(sent))
-    except TimeoutError:
-        with sockets.connected_to(client) as connection:
-            if connection is not None:
-                sockets.hang_up(connection)
-        raise ReaderTooSlow from None
-
-
-async def _send_pieces(
-    answer: Answer, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
-) -> int:
-    """Send the body in messages of `PIECE`; return its length. Raises `TimeoutError`.
-
-    The application's own time does not count against the reader.
-    """
-    clock = asyncio.get_running_loop().time
-    sent, spent = 0, 0.0
     while True:
-        rest = memoryview(answer.piece)
-        while rest or answer.whole:
+        for at in range(0, len(answer.piece) or 1, PIECE):
+            part = answer.piece[at : at + PIECE]
+            last = answer.whole and at + PIECE >= len(answer.piece)
             began = clock()
-            last = answer.whole and len(rest) <= PIECE
-            piece = bytes(rest[:PIECE])
-            async with asyncio.timeout(pace.allowed(sent) - spent):
-                await transmit({"type": "http.response.body", "body": piece, "more_body": not last})
+            try:
+                async with asyncio.timeout(pace.allowed(sent) - spent):
+                    await transmit(
+                        {"type": "http.response.body", "body": part, "more_body": not last}
+                    )
+            except TimeoutError:
+                raise ReaderTooSlow from None
             spent += clock() - began
-            sent += len(piece)
-            rest = rest[PIECE:]
-            if last:
-                return sent
-        await more()
-
-
-async def _wait_until_read(client: tuple[str, str], seconds: float) -> None:
-    """Wait until the peer has all that the kernel holds for it. Raises `TimeoutError`."""
-    with sockets.connected_to(client) as connection:
-        if connection is None:
+            sent += len(part)
+        if last:
             return
-        async with asyncio.timeout(seconds):
-            while sockets.unsent(connection):  # noqa: ASYNC110  # the kernel sends no event
-                await asyncio.sleep(_LOOK_SECONDS)
+        await more()

@@ -1,12 +1,15 @@
 """Request bodies read by the event loop, with a deadline and a least rate."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from io import BytesIO
+from typing import Any
 
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
+from app.lib.gateway.client import Client
+
+# A longer body waits for memory, and one of a length that is not known.
+SMALL = 64 * 1024
 
 
 class BodyTooSlow(Exception):
@@ -29,11 +32,52 @@ class Pace:
         return self.seconds + moved / self.rate
 
 
-async def read(receive: Receive, pace: Pace, most: int) -> bytes:
-    """Read a body; of one that is longer than `most` bytes, at least one byte more than that.
+@dataclass(frozen=True)
+class Failed:
+    """A body that could not be had, as `wsgi.input`."""
 
-    Raises `BodyTooSlow` and `BodyCutShort`.
+    error: Exception
+
+    def __post_init__(self) -> None:
+        """Forget where it failed: the frames hold the connection, and raising it makes a cycle.
+
+        The server closes a connection only once its body is no longer referenced: it would stay
+        open until a garbage collection.
+        """
+        self.error.__traceback__ = self.error.__context__ = None
+
+    def read(self, size: int = -1) -> bytes:
+        """Raise what went wrong."""
+        raise self.error
+
+
+def length(scope: Mapping[str, Any]) -> int | None:
+    """Return the declared length of the body, 0 for none; None where it is not known or awaited.
+
+    A sender that expects `100 Continue` gets it at the first read (RFC 9110 section 10.1.1): its
+    request may be refused before.
     """
+    found = 0
+    for name, value in scope["headers"]:
+        if name in (b"transfer-encoding", b"expect"):
+            return None
+        if name == b"content-length" and value.isdigit():
+            found = int(value)
+    return found
+
+
+async def read(client: Client, pace: Pace, most: int) -> BytesIO | Failed:
+    """Read a body; of one that is longer than `most` bytes, at least one byte more than that."""
+    try:
+        with client.awaited():
+            body = await _read(client, pace, most)
+    except (BodyTooSlow, BodyCutShort) as error:
+        return Failed(error)
+    client.body_is_read = len(body) <= most
+    return BytesIO(body)
+
+
+async def _read(client: Client, pace: Pace, most: int) -> bytes:
     began = asyncio.get_running_loop().time()
     pieces: list[bytes] = []
     size = 0
@@ -41,7 +85,7 @@ async def read(receive: Receive, pace: Pace, most: int) -> bytes:
     try:
         async with asyncio.timeout_at(began + pace.seconds) as deadline:
             while more and size <= most:
-                message = await receive()
+                message = await client.receive()
                 if message["type"] == "http.disconnect":
                     raise BodyCutShort
                 pieces.append(message.get("body", b""))

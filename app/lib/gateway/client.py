@@ -1,11 +1,12 @@
 """The other end of a request: whether it is still there while its request waits."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
-from app.lib.gateway.bodies import Receive
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
 
 
 class ClientLeft(Exception):
@@ -20,7 +21,7 @@ class Client:
     """
 
     def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+        self.receive = receive
         self._leaving: asyncio.Future[Any] | None = None
         self.body_is_read = False
         self.is_awaited = False
@@ -30,7 +31,7 @@ class Client:
         if not self.body_is_read:
             return asyncio.get_running_loop().create_future()
         if self._leaving is None:
-            self._leaving = asyncio.ensure_future(_until_left(self._receive))
+            self._leaving = asyncio.ensure_future(self._until_left())
         return self._leaving
 
     @contextmanager
@@ -53,7 +54,6 @@ class Client:
             self._leaving.cancel()
             self._leaving = None
 
-
-async def _until_left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    async def _until_left(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass

@@ -1,24 +1,27 @@
 """Connections that a process keeps open while their clients send or read nothing: bounded.
 
-A server that shows no connection before its request is whole leaves them to the kernel's table of
-open files, which a thread looks at. Where there is none (another platform) nothing is bounded.
+ASGI shows no connection, and a server shows none before its request is whole: a thread finds them
+among the process's open files. On a platform without /dev/fd nothing is bounded.
 """
 
 import os
 import socket
 import stat
+import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from app.lib.gateway import sockets
 from app.lib.gateway.client import Client
 
 Peer: TypeAlias = tuple[str, str]
 
+_OPEN_FILES = Path("/dev/fd")
+_RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 _USUAL_PAUSE, _SHORT_PAUSE = 1.0, 0.05
 
 
@@ -47,9 +50,9 @@ class Connections:
         self._total = total
         self._whose = whose
         self._clients: dict[Peer, Client] = {}
-        self._answered: dict[Peer, float] = {}
-        self._known: dict[tuple[int, int], Peer | None] = {}
-        self._seen: dict[Peer, float] = {}
+        # Whether it had an answer, and when it was first seen or had its last.
+        self._waits: dict[Peer, tuple[bool, float]] = {}
+        self._given_up: set[Peer] = set()
         self._ports: set[int] = set()
 
     def begin(self, peer: Peer, client: Client) -> None:
@@ -59,7 +62,11 @@ class Connections:
     def end(self, peer: Peer) -> None:
         """Note that its answer has been sent."""
         self._clients.pop(peer, None)
-        self._answered[peer] = time.monotonic()
+        self._waits[peer] = True, time.monotonic()
+
+    def give_up(self, peer: Peer) -> None:
+        """Have a connection hung up: a server sends what it holds for as long as its reader is."""
+        self._given_up.add(peer)
 
     def watch(self) -> None:
         """Start the thread that looks, which ends with the process."""
@@ -68,24 +75,18 @@ class Connections:
     def work(self) -> int:
         """Look once; return how many connections were hung up."""
         now = time.monotonic()
+        given_up, self._given_up = self._given_up, set()
         clients, numbers = self._clients.copy(), self._numbers()
-        peers = numbers.keys()
-        self._seen = {peer: self._seen.get(peer, now) for peer in peers}
-        for peer in self._answered.keys() - peers - clients.keys():
-            self._answered.pop(peer, None)
-        idle = (each for each in peers if each not in clients or clients[each].is_awaited)
-        awaited = [
-            Awaited(
-                peer in self._answered,
-                max(self._answered.get(peer, 0.0), self._seen[peer]),
-                peer,
-                whose,
-            )
-            for peer in idle
-            if (whose := self._whose(peer[0])) is not None
-        ]
-        many = superfluous(awaited, self._each, self._total)
-        return sum(_hang_up(peer, numbers[peer]) for peer in many)
+        for peer in self._waits.keys() - numbers.keys() - clients.keys():
+            self._waits.pop(peer, None)
+        awaited = []
+        for peer in numbers:
+            answered, since = self._waits.setdefault(peer, (False, now))
+            whose = self._whose(peer[0])
+            if whose is not None and (peer not in clients or clients[peer].is_awaited):
+                awaited.append(Awaited(answered, since, peer, whose))
+        too_many = set(superfluous(awaited, self._each, self._total))
+        return sum(_hang_up(peer, numbers[peer]) for peer in numbers.keys() & too_many | given_up)
 
     def _watch(self) -> None:
         pause = _USUAL_PAUSE
@@ -96,25 +97,18 @@ class Connections:
 
     def _numbers(self) -> dict[Peer, int]:
         """Return the descriptors of all connections to the ports that this process listens on."""
-        found: dict[tuple[int, int], Peer | None] = {}
-        for number in sockets.descriptors():
-            with suppress(OSError):
-                state = os.fstat(number)
-                if stat.S_ISSOCK(state.st_mode):
-                    key = number, state.st_ino
-                    found[key] = self._known[key] if key in self._known else self._peer(number)
-        self._known = found
-        return {peer: number for (number, _), peer in found.items() if peer is not None}
-
-    def _peer(self, number: int) -> Peer | None:
-        with sockets.copied(number) as copy:
-            if copy.family not in (socket.AF_INET, socket.AF_INET6):
-                return None
-            port = copy.getsockname()[1]
-            if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                self._ports.add(port)
-                return None
-            return sockets.peer(copy) if port in self._ports else None
+        found: dict[Peer, int] = {}
+        for entry in _OPEN_FILES.iterdir() if _OPEN_FILES.is_dir() else ():
+            number = int(entry.name)
+            with suppress(OSError), _copied(number) as copy:
+                if copy.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
+                port = copy.getsockname()[1]
+                if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    self._ports.add(port)
+                elif port in self._ports:
+                    found[_peer(copy)] = number
+        return found
 
 
 def superfluous(awaited: Iterable[Awaited], each: int, total: int) -> list[Peer]:
@@ -132,9 +126,32 @@ def superfluous(awaited: Iterable[Awaited], each: int, total: int) -> list[Peer]
 
 
 def _hang_up(peer: Peer, number: int) -> bool:
-    with suppress(OSError), sockets.copied(number) as connection:
+    """End a connection and drop what was not sent; its other handles see it as ended."""
+    with suppress(OSError), _copied(number) as connection:
         # Numbers are reused: it may be another by now.
-        if sockets.peer(connection) == peer:
-            sockets.hang_up(connection)
+        if _peer(connection) == peer:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            connection.shutdown(socket.SHUT_RDWR)
             return True
     return False
+
+
+def _peer(connection: socket.socket) -> Peer:
+    """Return the address and port of the other end, as ASGI writes them; raises `OSError`."""
+    host, port, *_ = connection.getpeername()
+    return host, str(port)
+
+
+@contextmanager
+def _copied(number: int) -> Iterator[socket.socket]:
+    """Open a second handle of the socket with this number, for a `with`; raises `OSError`."""
+    copy = os.dup(number)
+    try:
+        if not stat.S_ISSOCK(os.fstat(copy).st_mode):
+            raise OSError("not a socket")
+        handle = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with handle:
+        yield handle

@@ -9,9 +9,6 @@ from urllib.parse import unquote_to_bytes
 _CGI = {b"content-type": "CONTENT_TYPE", b"content-length": "CONTENT_LENGTH"}
 # granian writes 1.0 as 1.
 _PROTOCOLS = {"1": "HTTP/1.0", "1.0": "HTTP/1.0"}
-_names: dict[bytes, str] = {}
-# Callers choose header names: beyond these a name is written anew each time.
-_MOST_NAMES = 1_000
 
 _FIXED: Mapping[str, Any] = {
     "SCRIPT_NAME": "",
@@ -50,17 +47,8 @@ def environ(scope: Mapping[str, Any], stream: object) -> dict[str, Any]:
         "wsgi.input": stream,
     }
     for raw, text in scope["headers"]:
-        name = _names.get(raw) or _name(raw)
-        if name:
+        if b"_" not in raw:
+            name = _CGI.get(raw) or f"HTTP_{raw.decode('latin-1').upper().replace('-', '_')}"
             value = text.decode("latin-1")
             made[name] = f"{made[name]},{value}" if name in made else value
     return made
-
-
-def _name(raw: bytes) -> str:
-    if b"_" in raw:
-        return ""
-    name = _CGI.get(raw) or f"HTTP_{raw.decode('latin-1').upper().replace('-', '_')}"
-    if len(_names) < _MOST_NAMES:
-        _names[raw] = name
-    return name

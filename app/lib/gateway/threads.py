@@ -1,58 +1,117 @@
-"""Threads that run blocking calls for an event loop."""
+"""Threads that run blocking calls for an event loop; callers take turns at them."""
 
 import asyncio
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
+from app.lib.gateway.client import ClientLeft
+
 _Result = TypeVar("_Result")
-_Ended = tuple["asyncio.Future[Any]", Any, BaseException | None]
+_Future = asyncio.Future
+
+
+def never() -> "_Future[Any]":
+    """Return a future that is never done: for a call that no client gives up."""
+    return asyncio.get_running_loop().create_future()
 
 
 class Threads:
-    """A fixed number of threads of one event loop, which end with the process.
+    """`count` threads of one event loop, of which one caller has `each` at most.
 
-    Results return in batches: one wake-up of the loop brings all that ended meanwhile.
+    Callers that wait are served round robin, as in fair queuing (Nagle, RFC 970): a thousand calls
+    of one delay the next one of another by one. A caller is anything that has a hash; no value is
+    special. The threads end with the process.
     """
 
-    def __init__(self, count: int, name: str) -> None:
-        self._calls: SimpleQueue[tuple[Callable[..., Any], Any, asyncio.Future[Any]]]
-        self._calls = SimpleQueue()
-        self._ended: deque[_Ended] = deque()
-        self._woken = False
+    def __init__(self, count: int, each: int, name: str) -> None:
+        self._free = count
+        self._each = each
+        self._taken: Counter[object] = Counter()
+        self._waiting: OrderedDict[object, deque[_Future[None]]] = OrderedDict()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], _Future[Any]]] = SimpleQueue()
         for number in range(count):
             Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
 
-    def run(self, call: Callable[[Any], _Result], argument: object) -> "asyncio.Future[_Result]":
-        """Have a thread make a call; the future has what it returns or raises."""
-        future: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
-        self._calls.put((call, argument, future))
-        return future
+    async def run(
+        self,
+        caller: object,
+        call: Callable[[], _Result],
+        leaving: "Callable[[], _Future[Any]]" = never,
+    ) -> _Result:
+        """Have a thread make a call; return or raise what it does. The thread is held until then.
+
+        `leaving` is called if there is a wait for a thread, and ends it: raises `ClientLeft` once
+        that future is done.
+        """
+        await self._enter(caller, leaving)
+        outcome: _Future[_Result] = asyncio.get_running_loop().create_future()
+        outcome.add_done_callback(lambda _: self._leave(caller))
+        self._calls.put((call, outcome))
+        try:
+            return await asyncio.shield(outcome)
+        finally:
+            # An error that was raised holds this frame, which must not hold the error: no cycle.
+            del outcome, call
 
     def _work(self) -> None:
         while True:
-            call, argument, future = self._calls.get()
+            call, outcome = self._calls.get()
             result, error = None, None
             try:
-                result = call(argument)
+                result = call()
             except BaseException as raised:  # noqa: BLE001  # the loop raises it
                 error = raised
-            self._ended.append((future, result, error))
-            # Cleared by the loop before it looks, so nothing that is appended can be missed.
-            if not self._woken:
-                self._woken = True
-                future.get_loop().call_soon_threadsafe(self._deliver)
-            del call, argument, future, result, error
+            outcome.get_loop().call_soon_threadsafe(_settle, outcome, result, error)
+            del call, outcome, result, error
 
-    def _deliver(self) -> None:
-        self._woken = False
-        while self._ended:
-            future, result, error = self._ended.popleft()
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(result)
+    async def _enter(self, caller: object, leaving: "Callable[[], _Future[Any]]") -> None:
+        if self._free and self._taken[caller] < self._each:
+            self._take(caller)
+            return
+        called: _Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append(called)
+        try:
+            await asyncio.wait((called, leaving()), return_when=asyncio.FIRST_COMPLETED)
+            if not called.done():
+                raise ClientLeft
+        except BaseException:
+            if called.done():
+                self._leave(caller)
             else:
-                future.set_exception(error)
+                line = self._waiting[caller]
+                line.remove(called)
+                if not line:
+                    del self._waiting[caller]
+            raise
+
+    def _take(self, caller: object) -> None:
+        self._free -= 1
+        self._taken[caller] += 1
+
+    def _leave(self, caller: object) -> None:
+        """Give a thread back: to the caller that waited longest for a turn and may have one."""
+        self._free += 1
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
+        may = [one for one in self._waiting if self._taken[one] < self._each]
+        for following in may[: self._free]:
+            line = self._waiting.pop(following)
+            called = line.popleft()
+            if line:
+                # Behind all others.
+                self._waiting[following] = line
+            self._take(following)
+            called.set_result(None)
+
+
+def _settle(outcome: "_Future[Any]", result: object, error: BaseException | None) -> None:
+    if outcome.cancelled():
+        return
+    if error is None:
+        outcome.set_result(result)
+    else:
+        outcome.set_exception(error)

@@ -7,7 +7,7 @@ import pytest
 from flask import Flask
 
 from app import ids, metrics
-from app.api.http import bulkhead
+from app.api.http import large_work
 from app.api.http.requests import large_bodies
 from app.api.http.services import EXTENSION
 from app.core.callers import Caller, Role
@@ -15,7 +15,6 @@ from app.core.records import records
 from app.core.records.records import NewRecord
 from app.database import Database
 from app.errors import SessionCompleted
-from app.lib.gateway.gateway import REFUSED_BEFORE
 from app.settings import Settings
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
@@ -50,7 +49,7 @@ def test_a_record_comes_in_while_another_is_signed(
 def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
     app: Flask, api: ApiOf, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulkhead, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(large_work, "_WAIT_SECONDS", 0.01)
     large = large_bodies.LARGE + 1
     here = app.extensions[EXTENSION]
     refusals = here.tally.value(metrics.WEB_REFUSED, "large_work")
@@ -66,19 +65,6 @@ def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
     assert here.tally.value(metrics.WEB_REFUSED, "large_work") == refusals + 1
     answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
     refused(answer, 400, "malformed-body")
-
-
-def test_a_request_that_was_refused_a_moment_ago_is_refused_before_anything_is_asked(
-    app: Flask, api: ApiOf
-) -> None:
-    tally = app.extensions[EXTENSION].tally
-    before = tally.value(metrics.WEB_REFUSED, "early_retry")
-    told = {REFUSED_BEFORE: "There is too much to do."}
-    answer = api(None).get("/v1/records", environ_overrides=told)
-
-    assert refused(answer, 503, "busy")["detail"] == "There is too much to do."
-    assert answer.headers["Retry-After"]
-    assert tally.value(metrics.WEB_REFUSED, "early_retry") == before + 1
 
 
 def test_a_key_that_is_revoked_while_its_record_waits_for_room_writes_none(

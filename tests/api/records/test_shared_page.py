@@ -14,7 +14,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine
 
-from app.api.http import bulkhead
+from app.api.http import large_work
 from app.api.http.services import EXTENSION
 from app.api.pages.shared_page import CONTENT_CHARACTERS, MOST_STEPS, shown
 from app.evidence.bundle import Bundle
@@ -214,7 +214,7 @@ def test_robots_are_kept_out(api: ApiOf) -> None:
 def test_a_reader_who_is_refused_has_opened_nothing(
     app: Flask, api: ApiOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulkhead, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(large_work, "_WAIT_SECONDS", 0.01)
     large = [{**STEP, "attributes": {"note": "x" * 1000}}] * 100
     record = make_record(api(), make_session(api())["id"], steps=large)
     token, _ = token_to(api(), record)

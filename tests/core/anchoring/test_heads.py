@@ -100,8 +100,8 @@ def test_switched_off_by_no_caller_there_is_no_entry_that_says_since_when(place:
     tenant = place.tenant()
     place.run("UPDATE tenants SET anchoring_enabled = false WHERE id = :id", id=tenant)
     with place.database.transaction(tenant) as session:
-        standing = anchors.standing(session, tenant)
-    assert (standing.enabled, standing.disabled_since) == (False, None)
+        state = anchors.state_of(session, tenant)
+    assert (state.enabled, state.disabled_since) == (False, None)
 
 
 def test_heads_that_are_not_anchored_are_said_since_when_and_why(

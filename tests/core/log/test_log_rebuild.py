@@ -38,6 +38,15 @@ def test_rebuilding_finds_the_first_wrong_tile_and_puts_it_right(
     world.prove()
 
 
+def test_a_tree_of_several_parts_is_grown_again(world: World, owner: Owner) -> None:
+    world.grow(9_000)
+    assert world.rebuild().is_identical
+    owner(f"{FLIP} WHERE level = 1 AND number = 0", f"{FLIP} WHERE level = 0 AND number = 35")
+    assert world.rebuild(repair=True).first == "tile/0/035"
+    assert world.rebuild().is_identical
+    world.prove()
+
+
 LEAF_17 = [
     "UPDATE log_leaves SET data = 'x', leaf_hash = sha256('\\x0078') WHERE leaf_index = 17",
     "UPDATE log_leaves SET data = 'x' WHERE leaf_index = 17",

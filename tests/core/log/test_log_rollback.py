@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.core.log import generations, publication
-from app.core.log.recovery import adoption
+from app.core.log.recovery import succession
 from app.errors import (
     Conflict,
     LogDamaged,
@@ -80,7 +80,7 @@ def test_a_head_that_is_gone_or_no_head_is_not_made_up(world: World, tmp_path: P
     (tmp_path / "head").unlink()
     add_leaves(world.database, 3)
     world.halted(LogHeadLost)
-    assert adoption.adopt(world.sequencer()).size == 300
+    assert succession.adopt(world.sequencer()).size == 300
     assert generations.load_state(world.database).trouble is None
     world.sequencer().run()
     world.prove()
@@ -88,7 +88,7 @@ def test_a_head_that_is_gone_or_no_head_is_not_made_up(world: World, tmp_path: P
 
 def test_adopting_never_writes_over_a_head(rolled_back: World) -> None:
     with pytest.raises(Conflict, match="another"):
-        adoption.adopt(rolled_back.sequencer())
+        succession.adopt(rolled_back.sequencer())
 
 
 def test_a_checkpoint_that_the_tiles_do_not_have_is_never_adopted(
@@ -97,11 +97,11 @@ def test_a_checkpoint_that_the_tiles_do_not_have_is_never_adopted(
     (tmp_path / "head").unlink()
     owner("UPDATE checkpoints SET root = sha256('other') WHERE size = 300")
     with pytest.raises(LogDamaged):
-        adoption.adopt(world.sequencer())
+        succession.adopt(world.sequencer())
     assert world.store is not None
     assert world.store.read() is None
     world.rebuild(repair=True)
-    assert adoption.adopt(world.sequencer()).size == 300
+    assert succession.adopt(world.sequencer()).size == 300
     world.sequencer().tick(float("inf"))
     world.prove()
 

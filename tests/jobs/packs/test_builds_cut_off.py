@@ -7,8 +7,9 @@ import pytest
 from sqlalchemy import Engine
 
 from app import ids
-from app.core.packs import building, store
+from app.core.packs import store
 from app.database import Database
+from app.evidence import pack
 from app.models import Job
 from dev.tsa import TimestampAuthority
 from jobs.actors import prune_history
@@ -58,7 +59,7 @@ def die() -> None:
     raise Killed
 
 
-def test_a_build_that_was_killed_is_begun_anew_and_leaves_nothing(
+def test_a_build_that_was_killed_leaves_nothing_and_is_begun_anew(
     packer: Packer, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_parts(monkeypatch)
@@ -68,9 +69,9 @@ def test_a_build_that_was_killed_is_begun_anew_and_leaves_nothing(
         at_part(patched, 3, die)
         with pytest.raises(Killed):
             packer.work()
-    assert stored(admin_engine, record) == [(False, False, 3)]
+    assert stored(admin_engine, record) == []
     (job,) = packer.work()
-    assert (job.status, progress(job)["bytes"]) == ("running", 3 * 1024), "it is leased still"
+    assert (job.status, progress(job)["bytes"]) == ("running", 0), "it is leased still"
     lease_over(admin_engine)
     (job,) = packer.work()
     assert job.status == "succeeded"
@@ -86,10 +87,9 @@ def test_a_build_that_was_killed_is_begun_anew_and_leaves_nothing(
     }
 
 
-def test_a_worker_that_was_taken_for_dead_stores_nothing_more(
+def test_a_worker_that_was_taken_for_dead_stores_nothing(
     packer: Packer, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small_parts(monkeypatch)
     record = packer.record()
     packer.ask(record)
     others: list[Job] = []
@@ -100,62 +100,40 @@ def test_a_worker_that_was_taken_for_dead_stores_nothing_more(
             lease_over(admin_engine)
             others.extend(packer.work())
 
-    # Between two parts, so that the first one holds no row while the other works.
-    held = building._Build._held  # where a transaction of a build begins
-
-    def holding(build: Any, size: int, total: int) -> Any:
-        if size > 1024:
-            another_comes()
-        return held(build, size, total)
-
-    monkeypatch.setattr(building._Build, "_held", holding)
+    at_part(monkeypatch, 0, another_comes)
     (job,) = packer.work()
     assert others[-1].status == job.status == "succeeded"
     assert [each[:2] for each in stored(admin_engine, record)] == [(True, False)]
     assert files_in(packer.ask(record).data)
 
 
-@pytest.mark.parametrize("at", ["a part", "the end"])
-@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "due"])
+@pytest.mark.parametrize("at", ["before it is stored", "while it is stored"])
 def test_a_build_in_flight_when_the_bundle_expires_stores_nothing(
     packer: Packer,
     database: Database,
     admin_engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
     at: str,
-    deleted: bool,
 ) -> None:
-    small_parts(monkeypatch)
     record = packer.record()
     packer.ask(record)
     packer.api().patch("/v1/tenant/settings", {"bundle_retention_days": 1})
     expirer = Expirer(database, admin_engine, packer.tenant)
+    write = pack.write
 
-    def expire() -> None:
+    def writing(evidence: Any) -> Any:
         expirer.age(record, days=2)
-        if deleted:
-            assert expirer.run() == {"expired": 1}
+        assert expirer.run() == {"expired": 1}
+        return write(evidence)
 
-    held, record_end = building._Build._held, building._Build.record
-
-    def holding(build: Any, size: int, total: int) -> Any:
-        if size == 3 * 1024:
-            expire()
-        return held(build, size, total)
-
-    def ending(build: Any, session: Any, said: Any) -> Any:
-        expire()
-        return record_end(build, session, said)
-
-    name, wrapped = ("_held", holding) if at == "a part" else ("record", ending)
-    monkeypatch.setattr(building._Build, name, wrapped)
+    if at == "before it is stored":
+        monkeypatch.setattr(pack, "write", writing)
+    else:
+        at_part(monkeypatch, 0, lambda: expirer.age(record, days=2))
     (job,) = packer.work()
     assert (job.status, progress(job)["phase"]) == ("succeeded", "the bundle has expired")
-    assert [each for each in stored(admin_engine, record) if each[0]] == []
-    assert packer.ask(record).status_code == 410
-    if not deleted:
-        assert expirer.run() == {"expired": 1}
     assert stored(admin_engine, record) == []
+    assert packer.ask(record).status_code == 410
     assert len(packer.jobs()) == 1
 
 
@@ -222,18 +200,7 @@ def test_an_hour_after_a_job_gave_up_another_is_begun(packer: Packer, admin_engi
     assert files_in(packer.built(record))
 
 
-_UNFINISHED = """
-UPDATE evidence_packs SET built_at = NULL, sha256 = NULL,
-       began_at = began_at - make_interval(hours => 23)
- WHERE record_id = :id
-"""
-_TWO_HOURS_LATER = """
-UPDATE evidence_packs SET began_at = began_at - interval '2 hours',
-       superseded_at = superseded_at - interval '2 hours'
-"""
-
-
-def test_what_dead_builds_and_replaced_packs_leave_is_swept_up(
+def test_a_replaced_pack_is_deleted_an_hour_later(
     trusting: Packer,
     database: Database,
     admin_engine: Engine,
@@ -242,28 +209,19 @@ def test_what_dead_builds_and_replaced_packs_leave_is_swept_up(
 ) -> None:
     packer = trusting
     monkeypatch.setattr(store, "MOST_AT_ONCE", 1)
-    left, replaced = packer.record(), packer.record()
+    replaced = packer.record()
     packer.built(replaced)
     put_stamp(admin_engine, authority)
-    packer.ask(left)
     packer.ask(replaced)
-    with monkeypatch.context() as patched:
-        at_part(patched, 0, die)
-        with pytest.raises(Killed):
-            packer.work()
-    lease_over(admin_engine)
     packer.work()
-    execute(
-        admin_engine,
-        _UNFINISHED,
-        id=record_id(left),
-    )
 
     def swept() -> int:
         return prune_history._forget_packs(database)  # the daily tick's part
 
     assert swept() == 0
-    execute(admin_engine, _TWO_HOURS_LATER)
-    assert swept() >= 2
-    assert stored(admin_engine, left) == []
+    assert [each[:2] for each in stored(admin_engine, replaced)] == [(True, True), (True, False)]
+    execute(
+        admin_engine, "UPDATE evidence_packs SET superseded_at = superseded_at - interval '2 hours'"
+    )
+    assert swept() >= 1
     assert [each[:2] for each in stored(admin_engine, replaced)] == [(True, False)]

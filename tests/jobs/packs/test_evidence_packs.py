@@ -105,12 +105,12 @@ def test_a_large_build_without_room_comes_back(
     packer: Packer, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(building, "LARGE", 100)
-    monkeypatch.setattr(building, "_room", BoundedSemaphore(1))
+    monkeypatch.setattr(building, "_bulkhead", BoundedSemaphore(1))
     record = packer.record()
     packer.ask(record)
-    with building._room_for(101):  # another build
+    with building._bulkhead_for(101):  # another build
         (job,) = packer.work()
-        assert (job.status, progress(job)["phase"]) == ("running", "waiting for room")
+        assert (job.status, progress(job)["phase"]) == ("running", "waiting for others")
         assert stored(admin_engine, record) == []
     due_now(admin_engine)
     assert packer.work()[0].status == "succeeded"

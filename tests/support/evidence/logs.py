@@ -17,7 +17,7 @@ from app.core.log import generations, publication
 from app.core.log.head import head_guard
 from app.core.log.head.head_store import FileHead, HeadStore
 from app.core.log.recovery import rebuild
-from app.core.log.recovery.stored_tree import Report
+from app.core.log.recovery.rebuild import Report
 from app.core.log.sequencer import Sequencer
 from app.database import Database, cursor
 from app.errors import LogHalted, LogHeadUnavailable

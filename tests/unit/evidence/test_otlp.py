@@ -16,7 +16,7 @@ from opentelemetry.proto_json.trace.v1.trace import TracesData
 from app.evidence import bundle as bundles
 from app.evidence import otlp
 from app.evidence.bundle import Bundle
-from app.evidence.otlp_values import MAX_LEVELS, any_value
+from app.evidence.otlp import MAX_LEVELS, any_value
 from tests.unit.evidence import records
 from tests.unit.evidence.records import AGENT, RECORD, VERSION, golden, made_of, step
 

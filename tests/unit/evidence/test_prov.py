@@ -18,7 +18,7 @@ from prov.model import ProvDocument
 
 from app.evidence import prov
 from app.evidence.bundle import Bundle, read
-from app.evidence.prov_terms import local_name
+from app.evidence.prov import local_name
 from app.evidence.times import unix_nanoseconds
 from tests.unit.evidence import records
 from tests.unit.evidence.records import AGENT, BASE_URL, RECORD, SHA256, golden, made_of, step

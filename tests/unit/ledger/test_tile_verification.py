@@ -7,10 +7,8 @@ from random import Random
 import pytest
 
 from app.ledger import entry_bundles, merkle, tile_verification, tiles
-from app.ledger.frontier import Frontier
-from app.ledger.tile_stream import TileStream
 from app.ledger.tile_verification import Unproven
-from app.ledger.tiles import ENTRIES, WIDTH, TileId
+from app.ledger.tiles import ENTRIES, TileId
 
 SIZES = (1, 2, 255, 256, 257, 300, 511, 512, 65_535, 65_536, 65_537, 66_000)
 
@@ -89,17 +87,3 @@ def test_another_root_proves_nothing() -> None:
         tile_verification.proven(
             TileId(0, 0), 300, sha256(b"other").digest(), log.tiles.__getitem__
         )
-
-
-@pytest.mark.parametrize("size", [0, *SIZES])
-def test_a_stream_of_leaves_yields_the_tiles_that_growing_stores(size: int) -> None:
-    hashes = [merkle.leaf_hash(b"leaf %d" % index) for index in range(size)]
-    nothing: dict[TileId, bytes] = {}
-    stream, tree = TileStream(), Frontier()
-    found: dict[TileId, bytes] = {}
-    full = size - size % WIDTH
-    for start in range(0, full, WIDTH):
-        row = b"".join(hashes[start : start + WIDTH])
-        found |= dict(stream.append(row, tree.append(row)))
-    found |= dict(stream.partial(b"".join(hashes[full:])))
-    assert found == dict(tiles.grow(0, nothing.__getitem__, hashes).changed)

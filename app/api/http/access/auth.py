@@ -7,10 +7,10 @@ come in one order: 401, 403 for the role, 403 for a pin, then request validation
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import structlog
-from flask import g, request
+from flask import Flask, g, request
 
 from app.api.http import admission
 from app.api.http.access import rate_limit
@@ -18,7 +18,7 @@ from app.api.http.requests import parsing
 from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
-from app.errors import BadRequest, TenantSuspended, Unauthenticated
+from app.errors import BadRequest, ServiceError, TenantSuspended, Unauthenticated
 from app.lib.crypto import api_keys
 
 _log = structlog.get_logger(__name__)
@@ -74,9 +74,31 @@ def requires(
                     confirmed_caller()
                 raise
 
+        checked.needs_key = True  # type: ignore[attr-defined]  # read back by body_limit
         return mark(checked, Access(role, whole_tenant))
 
     return decorate
+
+
+def body_limit(app: Flask, environ: dict[str, Any]) -> int:
+    """Return how many bytes of a long body are read before its view is called.
+
+    None for a request that the view refuses without it: of no route, or of a caller without a key
+    where one is needed.
+    """
+    with app.request_context(environ):
+        view = app.view_functions.get(request.endpoint or "")
+        if view is None:
+            return 0
+        if getattr(view, "needs_key", False):
+            key_text = presented_key()
+            try:
+                if key_text and services().keyring.known(key_text) is None:
+                    rate_limit.refuse_unknown_key()
+                services().keyring.recognise(key_text, request_id())
+            except ServiceError:
+                return 0
+        return parsing.body_limit()
 
 
 def public(view: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -13,7 +13,7 @@ from flask import Response, current_app, g, request
 from app.api.http.requests.headers import client_network
 from app.core.callers import Caller
 from app.errors import RateLimited
-from app.lib.gateway.gateway import AGAIN
+from app.lib.gateway.gateway import WAITED
 from app.lib.rates import Counter, Rate, Spent
 from app.settings import Settings
 
@@ -131,8 +131,8 @@ def _was_counted(by: str) -> bool:
 
 
 def _times() -> int:
-    """Return 0 for a request that the gateway dispatches again, now with its body; else 1."""
-    return 0 if AGAIN in request.environ else 1
+    """Return 0 for a request that is made again after its wait; else 1."""
+    return 0 if WAITED in request.environ else 1
 
 
 def _limits() -> Limits:

@@ -6,13 +6,12 @@ Work on a large body or bundle holds the GIL for long, and every other request w
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flask import g, request
+from flask import g
 
 from app import metrics
 from app.api.http import admission
 from app.api.http.services import services
 from app.errors import Busy
-from app.lib.gateway.gateway import REFUSED, REFUSED_BEFORE
 
 LARGE = 64 * 1024
 
@@ -44,15 +43,6 @@ def room_for(size: int, whose: object, *, unqueued: bool = False) -> Iterator[No
 
 
 def refused(reason: str, detail: str) -> Busy:
-    """Count a refusal and return the error; `require_patience` refuses a repeat that comes soon."""
+    """Count a refusal and return the error."""
     services().tally.add(metrics.WEB_REFUSED, reason)
-    request.environ[REFUSED] = detail
     return Busy(detail)
-
-
-def require_patience() -> None:
-    """Raise `Busy` for a request that repeats a recently refused one."""
-    detail = request.environ.get(REFUSED_BEFORE)
-    if detail is not None:
-        services().tally.add(metrics.WEB_REFUSED, "early_retry")
-        raise Busy(detail)

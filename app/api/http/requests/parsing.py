@@ -26,7 +26,6 @@ from app.errors import FieldError, Invalid, ServiceError
 from app.fields import MOST_ERRORS
 from app.lib import canonical_json
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
-from app.lib.gateway.streams import BodyWanted, Pending
 
 MAX_BODY = 1024 * 1024
 MAX_RECORD = 8 * MAX_BODY
@@ -171,15 +170,12 @@ def takes_a_record(view: _View) -> _View:
 
 def body() -> bytes:
     """Return the raw body; raises werkzeug's 413 when it is larger than the view takes."""
-    view = current_app.view_functions.get(request.endpoint or "")
-    limit: int = getattr(view, "max_body", MAX_BODY)
+    limit = body_limit()
     # werkzeug truncates a body without a length (chunked) at the limit and raises nothing: one
     # byte more is let in, so that the excess is seen.
     request.max_content_length = limit + 1
-    if isinstance(request.environ["wsgi.input"], Pending):
-        if (request.content_length or 0) > limit:
-            raise RequestEntityTooLarge
-        raise BodyWanted(limit, whose())
+    if (request.content_length or 0) > limit:
+        raise RequestEntityTooLarge
     try:
         raw = request.get_data(cache=True)
     except ClientDisconnected as error:
@@ -189,6 +185,13 @@ def body() -> bytes:
     if len(raw) > limit:
         raise RequestEntityTooLarge
     return raw
+
+
+def body_limit() -> int:
+    """Return how many bytes a body of this request may have, as its view declares."""
+    view = current_app.view_functions.get(request.endpoint or "")
+    limit: int = getattr(view, "max_body", MAX_BODY)
+    return limit
 
 
 def whose() -> UUID | str:

@@ -1,106 +1,104 @@
-"""Long polling: few requests at once, without transaction or connection.
+"""Requests that wait for an answer: few of each caller, without transaction or connection.
 
-Behind the gateway a request for an event holds no thread. One for a durable job holds one: a
-quarter of the default number may wait, half as many more without a key; others retry. After any
-wait the request is admitted again.
+Behind the gateway a wait holds no thread, but each look is a statement; on another server it holds
+the request's thread. After any wait the request is admitted again.
 """
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from threading import BoundedSemaphore, Lock
+from collections.abc import Callable, Hashable, Sequence
+from threading import Lock
+from typing import TypeAlias
 from uuid import UUID
 
-from flask import request
+from flask import Response, g, request
 
 from app.api.http import admission
 from app.core.callers import Caller
 from app.errors import RateLimited
-from app.lib.gateway.gateway import CAN_WAIT
-from app.lib.gateway.streams import Waiting
+from app.lib.gateway.gateway import WAIT, WAITED, Wait
 
-AT_ONCE = 4
-AT_ONCE_WITHOUT_KEY = 2
-# Seconds between two polls: few at first, since most packs take some milliseconds.
+OF_A_KEY = 32
+OF_A_TENANT = 128
+# Without a key; apart, so that they never take the places of callers with one.
+OF_AN_ADDRESS = 4
+KEYLESS_OF_A_TENANT = 32
+# Seconds between two looks in a thread: few at first, since most packs take some milliseconds.
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
 _GROWS_BY = 1.5
 
-# Waiting behind the gateway holds no thread, but each look is a statement.
-OF_A_KEY = 32
-OF_A_TENANT = 128
+# Whom a wait counts for, how many of it may wait at once in a process, and its kind in a word.
+Bound: TypeAlias = tuple[Hashable, int, str]
 
-_room = BoundedSemaphore(AT_ONCE)
-# Separate, so that callers without a key never take the places of callers with one.
-_room_without_key = BoundedSemaphore(AT_ONCE_WITHOUT_KEY)
+_lock = Lock()
+_waiting: "Counter[Hashable]" = Counter()
 
 
-class _Waiting:
-    """The requests of this process that wait behind the gateway, by key and by tenant."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._waiting: Counter[UUID] = Counter()
-
-    def begin(self, caller: Caller) -> Callable[[], None]:
-        """Count a request; return what takes it off the count. Raises `RateLimited`."""
-        both = ((caller.key_id, OF_A_KEY, "key"), (caller.tenant_id, OF_A_TENANT, "tenant"))
-        with self._lock:
-            for whose, most, word in both:
-                if self._waiting[whose] >= most:
-                    raise RateLimited(
-                        f"{most} requests of this {word} wait for an answer already; end one "
-                        "first, or ask without `wait`.",
-                        headers={"Retry-After": "5"},
-                    )
-            for whose, _, _ in both:
-                self._waiting[whose] += 1
-        return lambda: self._end(caller)
-
-    def _end(self, caller: Caller) -> None:
-        with self._lock:
-            for whose in (caller.key_id, caller.tenant_id):
-                self._waiting[whose] -= 1
-                if not self._waiting[whose]:
-                    del self._waiting[whose]
+def bounds(caller: Caller) -> Sequence[Bound]:
+    """Return what bounds the waits of a caller."""
+    return (caller.key_id, OF_A_KEY, "key"), (caller.tenant_id, OF_A_TENANT, "tenant")
 
 
-_waiting = _Waiting()
+def keyless_bounds(tenant_id: UUID, address: str) -> Sequence[Bound]:
+    """Return what bounds the waits for what is a tenant's, without a key."""
+    return (
+        (("address", address), OF_AN_ADDRESS, "address"),
+        (("keyless", tenant_id), KEYLESS_OF_A_TENANT, "tenant"),
+    )
 
 
-def wait_for_answer(caller: Caller, ready: Callable[[], bool], seconds: float) -> None:
-    """Wait until `ready()`, in a request without a body that has done nothing yet.
+def wait(counted: Sequence[Bound], ready: Callable[[], bool], seconds: float) -> Response | None:
+    """Wait once until `ready()`, in a request without a body that has done nothing yet.
 
-    Behind the gateway it raises `Waiting` once: the gateway holds no thread meanwhile and then
-    calls the view again. On another server the thread waits in `wait_until`. Raises
-    `RateLimited`.
+    Return what the view must answer: the gateway drops it, and makes the request again. None once
+    the wait is over. Raises `RateLimited`, and what refuses the caller by then.
     """
-    can_wait = request.environ.get(CAN_WAIT)
-    if can_wait:
-        raise Waiting(ready, seconds, _waiting.begin(caller))
-    if can_wait is None:
-        wait_until(ready, seconds)
-
-
-def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool = True) -> bool:
-    """Poll until `settled()` is true, for at most `seconds`; return whether it polled.
-
-    Returns False at once if too many requests wait here. Raises what refuses the caller by then.
-    """
-    room = _room if with_key else _room_without_key
-    if seconds <= 0 or not room.acquire(blocking=False):
-        return False
+    if has_waited():
+        return None
+    over = _begin(counted)
+    if WAIT in request.environ:
+        request.environ[WAIT].append(Wait(ready, seconds, over))
+        return Response(status=202)
     try:
-        _poll(settled, time.monotonic() + seconds)
+        _poll(ready, time.monotonic() + seconds)
     finally:
-        room.release()
+        over()
     admission.again()
-    return True
+    g.waited = True
+    return None
 
 
-def _poll(settled: Callable[[], bool], until: float) -> None:
+def has_waited() -> bool:
+    """Say whether this request has waited: it waits once."""
+    return WAITED in request.environ or "waited" in g
+
+
+def _begin(counted: Sequence[Bound]) -> Callable[[], None]:
+    """Count a wait; return what takes it off the count."""
+    with _lock:
+        for whose, most, word in counted:
+            if _waiting[whose] >= most:
+                raise RateLimited(
+                    f"{most} requests of this {word} wait for an answer already; end one first, "
+                    "or ask without `wait`.",
+                    headers={"Retry-After": "5"},
+                )
+        _waiting.update(whose for whose, _, _ in counted)
+
+    def over() -> None:
+        with _lock:
+            for whose, _, _ in counted:
+                _waiting[whose] -= 1
+                if not _waiting[whose]:
+                    del _waiting[whose]
+
+    return over
+
+
+def _poll(ready: Callable[[], bool], until: float) -> None:
     pause = _FIRST_PAUSE
-    while not settled():
+    while not ready():
         left = until - time.monotonic()
         if left <= 0:
             return

@@ -133,13 +133,13 @@ def anchor_reader(session: Session) -> AnchorReader:
 def anchoring(session: Session, reader: AnchorReader) -> dict[str, Any]:
     """Return `AnchoringSchema`: how far the caller's chain is anchored, and what fails."""
     settings = services().settings
-    standing, covered = anchors.standing(session, caller().tenant_id), reader.covered()
+    state, covered = anchors.state_of(session, caller().tenant_id), reader.covered()
     others = anchoring_status.asked(
         timestamps=settings.tsa_url is not None, policy=settings.witness_policy
     )
     return {
-        "enabled": standing.enabled,
-        "disabled_since": _time(standing.disabled_since),
+        "enabled": state.enabled,
+        "disabled_since": _time(state.disabled_since),
         "anchored_through": covered.through,
         "unanchored_since": _time(covered.unanchored_since),
         "anchored_by": list(covered.vouchers),
@@ -152,7 +152,7 @@ def anchoring(session: Session, reader: AnchorReader) -> dict[str, Any]:
             }
             for each in incidents.rows(session)
         ],
-        "detail": anchoring_status.of_chain(standing, covered, others),
+        "detail": anchoring_status.of_chain(state, covered, others),
     }
 
 

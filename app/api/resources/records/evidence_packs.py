@@ -6,6 +6,7 @@ with the pack and a slow reader holds no connection.
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from app.api.http.requests.headers import (
     LONGEST_WAIT_WITHOUT_KEY,
     PREFER,
     Patience,
+    client_network,
     patience,
     request_id,
 )
@@ -42,7 +44,7 @@ from app.core.packs.pack_requests import PackState
 from app.core.packs.store import StoredPack, Vanished
 from app.core.records import contents
 from app.database import Database
-from app.errors import Busy, PackFailed, PackUnreadable
+from app.errors import Busy, PackFailed, PackUnreadable, RateLimited
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import Job, Record
 from app.schemas import AnswerSchema
@@ -150,20 +152,22 @@ def pack() -> Response:
 def _asked() -> Response:
     holder = bundle_access.holder()
     settings = services().settings
+    if not long_poll.has_waited():
+        with admitted() as (session, record):
+            of_record = _of(record, holder)
+            wait = _patience(of_record)
+            found = pack_requests.ask(session, settings, record)
+            job = _worth_waiting_for(found, wait)
+            if job is None:
+                return _answer(session, record, found, of_record, wait)
+        with suppress(RateLimited):
+            if (dropped := _wait_for(job, wait, of_record)) is not None:
+                return dropped
+            holder = bundle_access.holder()
     with admitted() as (session, record):
-        holder = _of(record, holder)
-        wait = _patience(holder)
-        found = pack_requests.ask(session, settings, record)
-        job = _worth_waiting_for(found, wait)
-        if job is None:
-            return _answer(session, record, found, holder, wait)
-    waited = _wait_for(job, wait, with_key=holder is not None)
-    if waited:
-        holder = bundle_access.holder()
-    with admitted() as (session, record):
-        holder = _of(record, holder)
+        of_record = _of(record, holder)
         found = pack_requests.ask(session, settings, record, any_pack=True)
-        return _answer(session, record, found, holder, wait, waited=waited)
+        return _answer(session, record, found, of_record, _patience(of_record))
 
 
 def _of(record: Record, holder: Caller | None) -> Caller | None:
@@ -173,7 +177,7 @@ def _of(record: Record, holder: Caller | None) -> Caller | None:
 
 
 def _patience(holder: Caller | None) -> Patience:
-    """Return how long to wait: without a key only if asked to, since a wait holds a thread."""
+    """Return how long to wait: without a key only if asked to."""
     return patience(0, LONGEST_WAIT_WITHOUT_KEY) if holder is None else patience(DEFAULT_WAIT)
 
 
@@ -184,15 +188,17 @@ def _worth_waiting_for(found: PackState, wait: Patience) -> Job | None:
     return found.job if wanted and at_it else None
 
 
-def _wait_for(job: Job, wait: Patience, *, with_key: bool) -> bool:
-    """Wait for a job to settle; return whether there was room to wait."""
+def _wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | None:
+    """Wait for a job to settle, as `long_poll.wait` does."""
     database = services().database
 
     def settled() -> bool:
         with database.transaction(job.tenant_id) as session:
             return pack_requests.is_settled(session, job.tenant_id, job.id)
 
-    return long_poll.wait_until(settled, wait.seconds, with_key=with_key)
+    keyless = long_poll.keyless_bounds(job.tenant_id, client_network())
+    counted = keyless if holder is None else long_poll.bounds(holder)
+    return long_poll.wait(counted, settled, wait.seconds)
 
 
 def _answer(
@@ -201,8 +207,6 @@ def _answer(
     found: PackState,
     holder: Caller | None,
     wait: Patience,
-    *,
-    waited: bool = False,
 ) -> Response:
     if found.pack is not None:
         answered = send(session, record, found.pack, holder)
@@ -210,6 +214,7 @@ def _answer(
     else:
         answered = _pending(found.job, holder)
     # Only an applied preference (RFC 7240 section 3): not to wait was applied if this is a 202.
+    waited = long_poll.has_waited()
     if wait.asked and (waited or (wait.seconds == 0 and answered.status_code == 202)):
         answered.headers["Preference-Applied"] = wait.applied
     return answered

@@ -1,4 +1,4 @@
 """Operators' repairs of the log.
 
-`rebuild` (by `stored_tree`, `leaf_copies`, `checkpoint_rows`), `adoption`, `succession`.
+`rebuild` (by `leaf_rows`, `checkpoint_rows`) and `succession`.
 """

@@ -4,7 +4,7 @@ A signature of Ed25519 is deterministic: a note signed again has the bytes that 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy.orm import Session
@@ -70,6 +70,10 @@ class Known:
             outside,
         )
 
+    def without_outside(self) -> "Known":
+        """Return the same where what others have is of another tree."""
+        return replace(self, outside=None)
+
     @property
     def stored(self) -> int:
         """The largest size of a row; 0 without any."""
@@ -85,7 +89,7 @@ class Known:
     def require(self, generation: Generation, roots: Mapping[int, bytes]) -> None:
         """Raise `LogDamaged` unless these roots are those of the tree that was published."""
         if self.outside is not None and roots[self.outside.size] != self.outside.root:
-            raise other_root(generation, self.outside.size)
+            raise _other_root(generation, self.outside.size)
         if self.last is None:
             if self.outside is None:
                 raise LogDamaged(
@@ -97,7 +101,7 @@ class Known:
         found = Checkpoint(generation.origin, size, roots[size])
         is_covered = self.outside is not None and self.outside.size >= size
         if not is_covered and found not in (self.last.checkpoint, self.last.signed):
-            raise other_root(generation, size)
+            raise _other_root(generation, size)
 
     def proven(self, roots: Mapping[int, bytes]) -> int:
         """Return up to which size others have this tree, or the log has signed it."""
@@ -108,7 +112,30 @@ class Known:
         )
 
 
-def wrong(
+def put_right(
+    session: Session,
+    generation: Generation,
+    known: Known,
+    roots: Mapping[int, bytes],
+    repair_with: MasterKeys | None,
+    *,
+    has_ended: bool,
+) -> int | None:
+    """Compare the rows with the roots of the leaves, and restore them with keys to sign by.
+
+    Returns the size of the last row that is wrong. Raises `LogDamaged` unless these roots are of
+    the tree that was published.
+    """
+    known.require(generation, roots)
+    proven, last = known.proven(roots), None
+    for right in _wrong(session, generation, roots):
+        last = right.size
+        if repair_with is not None:
+            restore(session, repair_with, generation, right, proven=proven, has_ended=has_ended)
+    return last
+
+
+def _wrong(
     session: Session, generation: Generation, roots: Mapping[int, bytes]
 ) -> Iterator[Checkpoint]:
     """Yield each checkpoint whose row has another root or a bad note, and a newest one without row.
@@ -125,12 +152,12 @@ def wrong(
                 yield right
             continue
         if row.signed is not None and row.signed.size == size and row.signed != right:
-            raise other_root(generation, size)
+            raise _other_root(generation, size)
         if row.checkpoint != right or (row.note is not None and row.signed != right):
             yield right
 
 
-def other_root(generation: Generation, size: int) -> LogDamaged:
+def _other_root(generation: Generation, size: int) -> LogDamaged:
     """Return the error that says that the leaves are not those of the tree that was published."""
     return LogDamaged(
         f"The leaves give another root than {generation.origin} published at {size}: more of them "

@@ -1,4 +1,4 @@
-"""Succession: begins a new generation where the database is behind its published log.
+"""Succession: begins a new generation where the database is behind its published log; adoption.
 
 The first leaf of the new log is the last checkpoint of the old one; all leaves that the database
 has follow. The first checkpoint is prepared here and published by the next integration, also after
@@ -22,12 +22,36 @@ from app.core.log.recovery import rebuild
 from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
 from app.database import cursor, database_now
-from app.errors import AuditChainBroken, Conflict, LogDamaged, LogHalted, LogRolledBack
+from app.errors import AuditChainBroken, Conflict, LogDamaged, LogHalted, LogHeadLost, LogRolledBack
 from app.ledger import entry_bundles, leaves, merkle, tiles
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.tiles import ENTRIES, TileId
 from app.lib.crypto.sealing import MasterKeys
 from app.models import LogGeneration
+
+
+def adopt(sequencer: Sequencer) -> Checkpoint:
+    """Have the newest published checkpoint kept as the head; return it.
+
+    Only where no head is: one that contradicts is never written over. Raises `Conflict` where there
+    is one, no store, or no log, `LogDamaged` for a checkpoint that the tiles do not have.
+    """
+    if sequencer.head is None:
+        raise Conflict("LOG_HEAD_URL is not set: there is nowhere to keep a head.")
+    with sequencer.database.across_tenants() as session:
+        last = publication.current(session)
+        if last is None:
+            raise Conflict(
+                "The log has published nothing yet; its first checkpoint is kept by itself."
+            )
+        head_guard.check_stored(session, last)
+    if not sequencer.head.swap(None, head_guard.text(last.checkpoint)):
+        raise Conflict("A head is there already, and it is another: see `app.manage log status`.")
+    with sequencer.database.across_tenants() as session:
+        found = last.generation
+        trouble = None if found.trouble == LogHeadLost.slug else found.trouble
+        generations.mark(session, found.number, head_kept=True, trouble=trouble)
+    return last.checkpoint
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,16 @@
 """Requests that wait for a pack: how long, how many, and for whom."""
 
-import threading
+import math
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from threading import BoundedSemaphore
 
 import pytest
-from flask import Flask
 from sqlalchemy import Engine
 
 from app.api.http.responses import long_poll
 from app.core.packs import pack_evidence
 from tests.support.callers.making import token_to
 from tests.support.evidence.packing import Packer, execute, files_in, path_of
-from tests.support.faults import until
 
 
 def working(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], bool]]:
@@ -49,13 +46,11 @@ def test_no_request_waits_longer_than_it_asked_for(
 ) -> None:
     waits: list[float] = []
 
-    def wait_until(settled: Callable[[], bool], seconds: float, *, with_key: bool) -> bool:
-        assert with_key
-        waits.append(seconds)
+    def poll(settled: Callable[[], bool], until: float) -> None:
+        waits.append(math.ceil(until - time.monotonic()))
         assert not settled()
-        return True
 
-    monkeypatch.setattr(long_poll, "wait_until", wait_until)
+    monkeypatch.setattr(long_poll, "_poll", poll)
     record = packer.record()
     for said, waited, applied in (
         (None, [10.0], None),
@@ -84,8 +79,7 @@ def test_requests_beyond_the_limit_of_waits_are_answered_at_once(
     packer: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = packer.record()
-    monkeypatch.setattr(long_poll, "_room", BoundedSemaphore(1))
-    assert long_poll._room.acquire(blocking=False)  # by another request
+    monkeypatch.setattr(long_poll, "OF_A_KEY", 0)
     answer = packer.api().get(path_of(record), headers={"Prefer": "wait=15"})
     assert (answer.status_code, answer.headers["Retry-After"]) == (202, "1")
     assert "Preference-Applied" not in answer.headers
@@ -107,30 +101,13 @@ def test_a_job_that_waits_for_its_next_try_is_not_waited_for(
     assert "Preference-Applied" not in answer.headers
 
 
-def test_waiting_requests_leave_threads_and_connections_to_others(app: Flask) -> None:
-    done = threading.Event()
-
-    def wait(seconds: float) -> bool:
-        with app.app_context():
-            return long_poll.wait_until(done.is_set, seconds)
-
-    with ThreadPoolExecutor(long_poll.AT_ONCE) as pool:
-        waits = [pool.submit(wait, 600) for _ in range(long_poll.AT_ONCE)]
-        until(lambda: not long_poll._room._value)
-        # No room: at once, and not after ten minutes.
-        assert wait(600) is False
-        done.set()
-        assert all(each.result() for each in waits)
-    assert wait(30) is True
-
-
 def test_a_link_gets_its_pack_and_is_not_made_to_wait_unasked(
     packer: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = packer.record()
     token, _ = token_to(packer.api(), record)
     path = f"{path_of(record)}?share_token={token}"
-    monkeypatch.setattr(long_poll, "wait_until", lambda *_, **__: pytest.fail("a link waits"))
+    monkeypatch.setattr(long_poll, "_poll", lambda *_: pytest.fail("a link waits"))
     answer = packer.api(None).get(path)
     assert answer.status_code == 202
     assert answer.headers["Location"] == f"https://records.test{path}"
@@ -168,8 +145,7 @@ def test_requests_without_a_key_take_no_place_of_those_with_one(
 ) -> None:
     first, second = packer.record(), packer.record()
     path = f"{path_of(first)}?share_token={token_to(packer.api(), first)[0]}"
-    monkeypatch.setattr(long_poll, "_room_without_key", BoundedSemaphore(1))
-    assert long_poll._room_without_key.acquire(blocking=False)  # by another request
+    monkeypatch.setattr(long_poll, "OF_AN_ADDRESS", 0)
     polls = working(packer, monkeypatch)
     answer = packer.api(None).get(path, headers={"Prefer": "wait=9"})
     assert (answer.status_code, len(polls)) == (202, 0)

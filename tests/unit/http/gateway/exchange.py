@@ -75,10 +75,11 @@ def served(
     body: Pace = LONG,
     answer: Pace = LONG,
     memory: Shares | None = None,
+    most: int = 2**30,
 ) -> Exchange:
     """Serve one request."""
     limits = Limits(body, answer, memory or Shares(2**30, 2**30))
-    gateway = Gateway(application, 2, limits)
+    gateway = Gateway(application, 2, limits, most=lambda made: most)
     asyncio.run(gateway(exchange.scope, exchange.receive, exchange.send))
     return exchange
 

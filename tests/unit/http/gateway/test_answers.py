@@ -1,7 +1,6 @@
 """Answers leave in pieces, within memory; slow readers are given up."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -91,33 +90,3 @@ def test_readers_that_read_nothing_hold_no_thread() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(scene())
-
-
-def test_large_answers_of_one_caller_advance_one_at_a_time_and_leave_others_theirs() -> None:
-    begun: list[str] = []
-    waits = threading.Event()
-    go_on = threading.Event()
-
-    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
-        start("200 OK", [])
-        yield bytes(PIECE)
-        begun.append(made["REMOTE_ADDR"])
-        if made["REMOTE_ADDR"] == "127.0.0.1":
-            waits.set()
-            go_on.wait(60)
-        yield bytes(PIECE)
-
-    async def scene() -> None:
-        gateway = Gateway(application, 8, Limits(LONG, LONG, Shares(1, 1)))
-        many = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(4)]
-        await asyncio.to_thread(waits.wait, 60)
-        other = Exchange()
-        other.scope["client"] = ("127.0.0.2", "9")
-        await serve(gateway, other)
-        assert len(other.body) == 2 * PIECE
-        assert begun == ["127.0.0.1", "127.0.0.2"]
-        go_on.set()
-        await asyncio.gather(*many)
-
-    asyncio.run(scene())
-    assert begun == ["127.0.0.1", "127.0.0.2", *["127.0.0.1"] * 3]

@@ -8,25 +8,21 @@ from typing import Any
 import pytest
 
 from app.lib.fair_shares import NoShare, Shares
-from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
+from app.lib.gateway.bodies import SMALL, BodyCutShort, BodyTooSlow
 from app.lib.gateway.environ import environ
-from app.lib.gateway.gateway import AGAIN, SMALL_BODY
-from app.lib.gateway.streams import BodyWanted, Pending
 from tests.unit.http.gateway.exchange import NO_TIME, Environ, Exchange, served
 
-LARGE = SMALL_BODY + 1
+LARGE = SMALL + 1
 
 
 def echo(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
-    """Answer with the body; one that is not there is wanted, and an error is named."""
-    if isinstance(made["wsgi.input"], Pending):
-        raise BodyWanted(10 * LARGE, "a caller")
+    """Answer with the body; an error is named."""
     try:
         body = made["wsgi.input"].read()
     except (BodyTooSlow, BodyCutShort, NoShare) as error:
         start("400 Bad Request", [])
         return [type(error).__name__.encode()]
-    start("200 OK", [("X-Again", str(AGAIN in made))])
+    start("200 OK", [])
     return [body]
 
 
@@ -55,7 +51,6 @@ def test_the_environ_says_what_the_request_says() -> None:
 def test_a_small_body_is_there_when_the_application_is_called() -> None:
     sent = Exchange("POST", "/", (b"content-length", b"6")).with_body(b"abc", b"def")
     assert served(sent, echo).body == b"abcdef"
-    assert (b"x-again", b"False") in sent.sent[0]["headers"]
 
 
 @pytest.mark.parametrize(
@@ -66,26 +61,22 @@ def test_a_small_body_is_there_when_the_application_is_called() -> None:
         (b"expect", b"100-continue"),
     ],
 )
-def test_a_late_body_is_read_when_the_application_wants_it(header: tuple[bytes, bytes]) -> None:
+def test_a_long_body_is_read_whole(header: tuple[bytes, bytes]) -> None:
     sent = Exchange("POST", "/", header).with_body(b"x" * LARGE)
     assert served(sent, echo).body == b"x" * LARGE
-    assert (b"x-again", b"True") in sent.sent[0]["headers"]
 
 
-def test_a_late_body_that_is_not_wanted_is_not_read() -> None:
-    def refuse(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
-        start("401 Unauthorized", [])
-        return [b"no"]
-
+@pytest.mark.parametrize("most", [0, LARGE - 1], ids=["of nobody", "too long"])
+def test_a_long_body_that_is_refused_is_not_read(most: int) -> None:
     sent = Exchange("POST", "/", (b"content-length", str(LARGE).encode()))
-    assert served(sent, refuse).status == 401
+    assert served(sent, echo, most=most).body == b"BodyCutShort"
     assert sent.asked == 0
 
 
 def test_a_body_is_read_no_further_than_it_is_of_use() -> None:
     sent = Exchange("POST", "/", (b"transfer-encoding", b"chunked"))
     sent.with_body(*[b"x" * LARGE] * 100)
-    assert 10 * LARGE < len(served(sent, echo).body) <= 11 * LARGE
+    assert 10 * LARGE < len(served(sent, echo, most=10 * LARGE).body) <= 11 * LARGE
 
 
 @pytest.mark.parametrize("size", [10, LARGE])

@@ -1,4 +1,4 @@
-"""Threads of requests: urgent paths, overload, and waits that hold none."""
+"""Threads of requests: urgent paths, turns, and waits that hold none."""
 
 import asyncio
 import threading
@@ -10,8 +10,7 @@ import pytest
 
 from app.lib.fair_shares import Shares
 from app.lib.gateway import gateway as gateway_module
-from app.lib.gateway.gateway import CAN_WAIT, READY, REFUSED, REFUSED_BEFORE, Gateway, Limits
-from app.lib.gateway.streams import Waiting
+from app.lib.gateway.gateway import READY, WAIT, WAITED, Gateway, Limits, Wait
 from tests.unit.http.gateway.exchange import LONG, Environ, Exchange, serve
 
 
@@ -66,61 +65,14 @@ def test_a_request_says_since_when_it_has_waited_for_a_thread() -> None:
     assert max(since) < released
 
 
-class Overloaded:
-    """An application that refuses, and writes down whether it knew so before."""
-
-    def __init__(self) -> None:
-        self.knew: list[object] = []
-
-    def __call__(self, made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
-        self.knew.append(made.get(REFUSED_BEFORE))
-        made[REFUSED] = "too much"
-        start("503 Service Unavailable", [])
-        return [b""]
-
-
-def gateway_to(application: Overloaded) -> Gateway:
-    """Return a gateway with one thread that never forgets a refusal."""
-    return Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1), holdoff=600))
-
-
-def test_requests_that_waited_for_a_thread_are_refused_as_the_same_one_was() -> None:
-    overloaded = Overloaded()
-
-    async def scene() -> None:
-        gateway = gateway_to(overloaded)
-        await asyncio.gather(*(serve(gateway, Exchange()) for _ in range(3)))
-
-    asyncio.run(scene())
-    assert overloaded.knew == [None, "too much", "too much"]
-
-
-def test_a_refused_request_that_is_repeated_at_once_waits_and_others_do_not() -> None:
-    overloaded = Overloaded()
-
-    async def scene() -> None:
-        gateway = gateway_to(overloaded)
-        await serve(gateway, Exchange())
-        repeated = asyncio.create_task(serve(gateway, Exchange()))
-        others = Exchange(path="/other"), Exchange("HEAD"), Exchange()
-        others[2].scope["client"] = ("127.0.0.2", "9")
-        for other in others:
-            await serve(gateway, other)
-        assert not repeated.done()
-        repeated.cancel()
-
-    asyncio.run(scene())
-    assert overloaded.knew == [None] * 4
-
-
 def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
     ready = threading.Event()
     waiting = threading.Semaphore(0)
 
     def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
-        if made["PATH_INFO"] == "/wait" and made[CAN_WAIT]:
+        if made["PATH_INFO"] == "/wait" and WAITED not in made:
             waiting.release()
-            raise Waiting(ready.is_set, 600)
+            made[WAIT].append(Wait(ready.is_set, 600))
         start("200 OK", [])
         return [b"ready" if ready.is_set() else b"other"]
 
@@ -141,10 +93,11 @@ def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
 
 def test_a_wait_ends_when_its_time_is_up_or_its_check_fails() -> None:
     def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
-        if made[CAN_WAIT]:
-            raise Waiting(lambda: 1 // 0 > 0, 600 if made["PATH_INFO"] == "/error" else 0.001)
+        if WAITED not in made:
+            seconds = 600 if made["PATH_INFO"] == "/error" else 0.001
+            made[WAIT].append(Wait(lambda: 1 // 0 > 0, seconds))
         start("200 OK", [])
-        return [b"after all"]
+        return [b"after all" if WAITED in made else b"dropped"]
 
     async def answered(path: str) -> bytes:
         exchange = Exchange(path=path)
@@ -262,7 +215,9 @@ def test_a_wait_for_an_answer_ends_when_the_client_leaves() -> None:
         return False
 
     def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
-        raise Waiting(look, 600, over.set)
+        made[WAIT].append(Wait(look, 600, over.set))
+        start("202 Accepted", [])
+        return []
 
     async def scene() -> Exchange:
         gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))

@@ -1,7 +1,5 @@
 """A bulkhead: bounds running and queued large work in a process, with a share for each tenant."""
 
-import gc
-import sys
 from collections import Counter
 from threading import Condition
 
@@ -11,20 +9,10 @@ _WAIT_SECONDS = 10.0
 # Queue places that are reserved for tenants with no request in the queue.
 _KEPT = 2
 
-# How long a busy thread keeps the GIL from others, in seconds: the default adds up over the many
-# turns that a small request takes.
-_USUAL_TURN = sys.getswitchinterval()
-_SHORT_TURN = 0.001
-
-# A full garbage collection among the objects of large bodies stops all threads for 200 ms and
-# frees nothing: during large work it runs a hundred times less often.
-_USUAL_GARBAGE = gc.get_threshold()
-_SELDOM_GARBAGE = (*_USUAL_GARBAGE[:2], 100 * _USUAL_GARBAGE[2])
-
 _FULL = "Too many large records are being read or written; try again in a moment."
 
 
-class Room:
+class LargeWork:
     """A bulkhead: `at_once` requests run and `waiting` are queued; safe for threads.
 
     One tenant never takes all places of either, if there are at least two.
@@ -48,17 +36,12 @@ class Room:
             if waited:
                 self._wait(whose, unqueued)
             self._at_work[whose] += 1
-            sys.setswitchinterval(_SHORT_TURN)
-            gc.set_threshold(*_SELDOM_GARBAGE)
         return waited
 
     def leave(self, whose: object) -> None:
         """Free the place."""
         with self._changed:
             _less(self._at_work, whose)
-            if not self._at_work:
-                sys.setswitchinterval(_USUAL_TURN)
-                gc.set_threshold(*_USUAL_GARBAGE)
             self._changed.notify_all()
 
     def _wait(self, whose: object, unqueued: bool) -> None:

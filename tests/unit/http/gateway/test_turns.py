@@ -1,4 +1,4 @@
-"""Turns (round robin by caller): one request does not wait for another caller's backlog."""
+"""Turns at the threads, round robin: no request waits for another caller's backlog."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from app.lib.gateway.client import ClientLeft
-from app.lib.gateway.turns import Turns
+from app.lib.gateway.threads import Threads, never
 
 
 @asynccontextmanager
-async def turn(turns: Turns, caller: object) -> AsyncIterator[None]:
+async def turn(turns: Threads, caller: object) -> AsyncIterator[None]:
     """Hold a place for the length of an `async with`."""
-    await turns.enter(caller)
+    await turns._enter(caller, never)
     try:
         yield
     finally:
-        turns.give_back(caller)
+        turns._leave(caller)
 
 
 class Scene:
     """Callers at some places; each stays until it is told to leave."""
 
     def __init__(self, places: int, each: int) -> None:
-        self.turns = Turns(places, each)
+        self.turns = Threads(places, each, "test")
         self.inside: list[object] = []
         self._leave: list[asyncio.Event] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,7 +112,7 @@ def test_a_cancelled_wait_takes_no_place() -> None:
 
 def test_a_caller_cancelled_as_it_is_let_in_gives_its_place_back() -> None:
     async def story() -> None:
-        turns = Turns(1, 1)
+        turns = Threads(1, 1, "test")
         waiting: asyncio.Task[None]
 
         async def wait() -> None:
@@ -147,19 +147,17 @@ def test_no_value_of_a_caller_is_special(caller: object) -> None:
 
 def test_a_request_whose_client_leaves_is_no_longer_in_line() -> None:
     async def story() -> None:
-        turns = Turns(1, 1)
+        turns = Threads(1, 1, "test")
         left = asyncio.get_running_loop().create_future()
-        await turns.enter("first")
-        gone = asyncio.create_task(turns.enter("loud", lambda: left))
-        stays = asyncio.create_task(turns.enter("loud"))
+        await turns._enter("first", never)
+        gone = asyncio.create_task(turns._enter("loud", lambda: left))
+        stays = asyncio.create_task(turns._enter("loud", never))
         await asyncio.sleep(0)
-        assert turns.waiting == 2
         left.set_result(None)
         with pytest.raises(ClientLeft):
             await gone
-        assert turns.waiting == 1
-        turns.give_back("first")
+        turns._leave("first")
         await stays
-        assert turns.waiting == 0
+        assert not turns._waiting
 
     play(story())
