@@ -23,9 +23,8 @@ from app.errors import Unavailable
 from app.lib.database.pool import PatientPool, PoolUse, pooled_engine
 from app.lib.database.synced_pipeline import SyncedCursor, synced_pipeline
 from app.lib.metric_registry import Tally
-from app.queue import Bell
+from app.queue import Bell, WakeupBatcher
 from app.settings import Process, Settings
-from app.wakeup_batcher import WakeupBatcher
 
 _Row = TypeVar("_Row")
 

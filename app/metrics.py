@@ -79,9 +79,6 @@ SWEPT: Final = Counter(
 TURNS: Final = Counter(
     "record_service_turns", "Runs of a worker on a lane, by result.", labels=("result",)
 )
-PASSED_ON: Final = Counter(
-    "record_service_rings_passed_on", "Rings that met a full process and were passed to another."
-)
 CLAIMS: Final = Counter("record_service_claims", "Deliveries claimed by a worker.")
 CLAIMS_LOST: Final = Counter(
     "record_service_claims_lost",

@@ -5,6 +5,7 @@ again from the rows, and a circuit breaker skips a failing Redis. Messages have 
 (`dispatch.lua`); a PUBLISH in the same MULTI wakes `jobs/process/consumer.py`.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
@@ -25,6 +26,7 @@ from app.lib.redis_reasons import reason
 _log = structlog.get_logger(__name__)
 
 _Answer = TypeVar("_Answer")
+LaneKey = tuple[UUID, UUID]
 
 # Every actor and the queue it listens to. Both names are wire format: add, never rename.
 ACTORS: Final[Mapping[str, str]] = {
@@ -54,22 +56,20 @@ _FLAG_MS = 2_000
 _MOST_WAITING = 10_000
 _MESSAGES_A_COMMAND = 500
 # Rings the lanes that are not debounced. KEYS: the queue, its messages, a flag a lane. ARGV: the
-# longest queue, the flag's milliseconds, "NX" or "" to ignore flags, the queue's name, then an id
-# and a message a lane. Returns how many were rung, or -1 for a queue that is too long.
+# longest queue, the flag's milliseconds, the queue's name, then an id and a message a lane. Returns
+# how many were rung, or -1 for a queue that is too long.
 _RING_LANES = f"""
 if redis.call("LLEN", KEYS[1]) >= tonumber(ARGV[1]) then return -1 end
 local rung = 0
 for flag = 3, #KEYS do
-  local set = {{"SET", KEYS[flag], 1, "PX", ARGV[2]}}
-  if ARGV[3] ~= "" then set[6] = ARGV[3] end
-  if redis.call(unpack(set)) then
-    local id, message = ARGV[flag * 2 - 1], ARGV[flag * 2]
+  if redis.call("SET", KEYS[flag], 1, "PX", ARGV[2], "NX") then
+    local id, message = ARGV[flag * 2 - 2], ARGV[flag * 2 - 1]
     redis.call("HSET", KEYS[2], id, message)
     redis.call("RPUSH", KEYS[1], id)
     rung = rung + 1
   end
 end
-if rung > 0 then redis.call("PUBLISH", "{WAKE_CHANNEL}", ARGV[4]) end
+if rung > 0 then redis.call("PUBLISH", "{WAKE_CHANNEL}", ARGV[3]) end
 return rung
 """
 
@@ -94,8 +94,7 @@ def queue_key(queue_name: str) -> str:
     return f"dramatiq:{queue_name}"
 
 
-def messages_key(queue_name: str) -> str:
-    """Return the Redis key of the hash that holds a queue's messages by their ids."""
+def _messages_key(queue_name: str) -> str:
     return f"{queue_key(queue_name)}.msgs"
 
 
@@ -121,7 +120,7 @@ def push(
                 for arguments in calls[start : start + _MESSAGES_A_COMMAND]
             )
         }
-        pipe.hset(messages_key(queue_name), mapping=messages)
+        pipe.hset(_messages_key(queue_name), mapping=messages)
         pipe.rpush(queue_key(queue_name), *messages)
     pipe.publish(WAKE_CHANNEL, queue_name)
 
@@ -147,18 +146,16 @@ class Bell:
         self.tally = tally or Tally()
         self.trouble: str | None = None
 
-    def ring_lanes(
-        self, lanes: Iterable[tuple[UUID, UUID]], *, ignore_debounce: bool = False
-    ) -> None:
+    def ring_lanes(self, lanes: Iterable[LaneKey]) -> None:
         """Ring `deliver` for each lane (tenant, webhook), in one round trip for up to 500.
 
-        A lane is debounced from its ring until a worker takes it, for two seconds at most. The
-        sweep passes `ignore_debounce`: the message of an earlier ring may be lost.
+        A lane is debounced from its ring until a worker takes it, for two seconds at most: then its
+        message may be lost.
         """
         wanted = list(dict.fromkeys(lanes))
         if wanted:
             self.tally.add(metrics.BELL_RINGS)
-            self._ask(lambda client: self._ring_lanes(client, wanted, ignore_debounce))
+            self._ask(lambda client: self._ring_lanes(client, wanted))
 
     def ring(
         self, actor_name: str, arguments: Sequence[UUID | str], *, max_age_ms: int | None = None
@@ -187,10 +184,6 @@ class Bell:
         """Let a lane be rung again: a worker is about to claim its due deliveries."""
         self._ask(lambda client: client.delete(_flag(webhook_id)))
 
-    def debounce(self, webhook_id: UUID) -> None:
-        """Let only the sweep ring a lane for two seconds: no worker has room for it now."""
-        self._ask(lambda client: client.set(_flag(webhook_id), 1, px=_FLAG_MS))
-
     def ping(self) -> bool:
         """Return whether Redis answers within half a second; False while the breaker is open."""
         return bool(self._ask(lambda client: client.ping()))
@@ -213,15 +206,12 @@ class Bell:
         if self._redis is not None:
             self._redis.close()
 
-    def _ring_lanes(
-        self, client: redis.Redis, lanes: list[tuple[UUID, UUID]], ignore_debounce: bool
-    ) -> None:
+    def _ring_lanes(self, client: redis.Redis, lanes: list[LaneKey]) -> None:
         ring = client.register_script(_RING_LANES)
         queue_name = ACTORS["deliver"]
-        nx = "" if ignore_debounce else "NX"
         for start in range(0, len(lanes), _MESSAGES_A_COMMAND):
-            keys = [queue_key(queue_name), messages_key(queue_name)]
-            values: list[str | int | bytes] = [_MOST_WAITING, _FLAG_MS, nx, queue_name]
+            keys = [queue_key(queue_name), _messages_key(queue_name)]
+            values: list[str | int | bytes] = [_MOST_WAITING, _FLAG_MS, queue_name]
             for tenant_id, webhook_id in lanes[start : start + _MESSAGES_A_COMMAND]:
                 message = _message(queue_name, "deliver", (tenant_id, webhook_id), {})
                 keys.append(_flag(webhook_id))
@@ -259,6 +249,49 @@ class Bell:
         if self._breaker.succeeded():
             _log.info("redis_recovered")
         return answer
+
+
+class WakeupBatcher:
+    """Rings lanes from a thread, so that no request waits for Redis; one a process.
+
+    Lanes that are requested during a ring go out with the next one, each once. The sweep rings
+    those that are lost when the process dies.
+    """
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._changed = threading.Condition()
+        self._waiting: dict[LaneKey, None] = {}
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def ring(self, lanes: Iterable[LaneKey]) -> None:
+        """Have each lane, named by (tenant id, webhook id), rung soon; returns at once."""
+        with self._changed:
+            self._waiting.update(dict.fromkeys(lanes))
+            # Started by the first ring: a process that forks afterwards takes no thread along.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="wakeups", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Ring what is left, for at most `timeout` seconds, and end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while lanes := self._next():
+            self._bell.ring_lanes(lanes)
+
+    def _next(self) -> list[LaneKey]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stopping)
+            lanes, self._waiting = list(self._waiting), {}
+            return lanes
 
 
 def _flag(webhook_id: UUID) -> str:

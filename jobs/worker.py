@@ -17,7 +17,7 @@ with process.importing():
     from jobs.actors import registry
     from jobs.process import runtime
     from jobs.process.broker import BellBroker
-    from jobs.process.middleware import Lifetime, MessageCount
+    from jobs.process.middleware import Lifetime
 
 process.end_with_parent()
 
@@ -38,14 +38,8 @@ logs.configure(_settings)
 _tally = Tally()
 broker = BellBroker(
     _settings.redis_url,
-    [
-        MessageCount(_tally),
-        Lifetime(
-            lambda threads: runtime.start(_settings, threads, _tally),
-            runtime.stop,
-            runtime.release_leases,
-        ),
-    ],
+    [Lifetime(lambda threads: runtime.start(_settings, threads, _tally), runtime.stop)],
+    _tally,
 )
 dramatiq.set_broker(broker)
 registry.declare(broker)

@@ -26,7 +26,7 @@ from app.database import Database
 from app.settings import Settings
 from app.web import create_app
 from dev.stores.postgres import EmbeddedPostgres
-from jobs.actors import send_digests
+from jobs.actors import ticks
 from jobs.durable import run_job
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
@@ -94,7 +94,7 @@ def machine_that_stands_still() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Database, "idle_seconds", 60.0)
         monkeypatch.setattr(run_job, "TURN_SECONDS", 60.0)
-        monkeypatch.setattr(send_digests, "SECONDS", 60.0)
+        monkeypatch.setattr(ticks, "DIGEST_SECONDS", 60.0)
         yield
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from app.database import Tx, after_commit
-from app.queue import Bell
-from app.wakeup_batcher import WakeupBatcher
+from app.queue import Bell, WakeupBatcher
 
 
 def ring_lanes(tx: Tx, lanes: Iterable[tuple[UUID, UUID]]) -> None:

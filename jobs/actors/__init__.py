@@ -1,6 +1,4 @@
-"""The actors, declared by `registry`.
+"""The actors, declared by `registry`: `sweep` each second, `prune_history` daily, other `ticks`.
 
-Each second `sweep`; each ten seconds `index_findings`; every few minutes `send_digests`,
-`anchor_audit` and `stamp_checkpoint`; daily `prune_history`. Shorter ones are in `ticks`. On demand
-`deliver` and `run_job`, in `jobs/delivery/` and `jobs/durable/`.
+On demand `deliver` and `run_job`, in `jobs/delivery/` and `jobs/durable/`.
 """

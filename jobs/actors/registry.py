@@ -6,24 +6,16 @@ from uuid import UUID
 import dramatiq
 
 from app.queue import ACTORS
-from jobs.actors import (
-    anchor_audit,
-    index_findings,
-    prune_history,
-    send_digests,
-    stamp_checkpoint,
-    sweep,
-    ticks,
-)
+from jobs.actors import prune_history, sweep, ticks
 from jobs.delivery.lane_run import LaneRun
 from jobs.durable.run_job import work_on
 from jobs.process.broker import TIME_LIMIT_MS, BellBroker
 from jobs.process.runtime import Runtime, runtime
 
 
-def deliver(here: Runtime, tenant_id: str, webhook_id: str, passed_on: str = "0") -> None:
-    """Send the due rows of a webhook's lane; `passed_on` counts workers that had no permit."""
-    LaneRun(here, UUID(tenant_id), UUID(webhook_id), passed_on=int(passed_on)).run()
+def deliver(here: Runtime, tenant_id: str, webhook_id: str) -> None:
+    """Send the due rows of a webhook's lane."""
+    LaneRun(here, UUID(tenant_id), UUID(webhook_id)).run()
 
 
 def run_job(here: Runtime, tenant_id: str, job_id: str) -> None:
@@ -38,15 +30,15 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "integrate": ticks.integrate,
     "sweep": sweep.run,
     "expire_bundles": ticks.expire_bundles,
-    "send_digests": send_digests.run,
+    "send_digests": ticks.send_digests,
     "prune_history": prune_history.run,
-    "anchor_audit": anchor_audit.run,
-    "stamp_checkpoint": stamp_checkpoint.run,
+    "anchor_audit": ticks.anchor_audit,
+    "stamp_checkpoint": ticks.stamp_checkpoint,
     "verify_audit": ticks.verify_audit,
     "check_master_keys": ticks.check_master_keys,
     "reseal": ticks.reseal,
     "free_stuck_jobs": ticks.free_stuck_jobs,
-    "index_findings": index_findings.run,
+    "index_findings": ticks.index_findings,
 }
 
 # Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.

@@ -25,14 +25,14 @@ NUMBERING_SECONDS = 0.3
 
 
 def run(here: Runtime) -> None:
-    """Ring due lanes and jobs, ignoring the debounce: messages of earlier rings may be lost."""
+    """Ring due lanes and jobs: messages of earlier rings may be lost."""
     with here.database.across_tenants() as session:
         unnumbered = sweeping.wake(session)
         due = sweeping.due(session)
     here.tally.add(metrics.SWEEPS)
     here.tally.add(metrics.SWEPT, "lane", count=len(due.lanes))
     here.tally.add(metrics.SWEPT, "job", count=len(due.jobs))
-    here.bell.ring_lanes(due.lanes, ignore_debounce=True)
+    here.bell.ring_lanes(due.lanes)
     here.bell.ring_many("run_job", due.jobs)
     ring_log(here.database, here.bell)
     number(here.database, unnumbered)

@@ -1,20 +1,31 @@
-"""Short periodic actors, each named as in the timetable."""
+"""Periodic actors, each named as in the timetable; `sweep` and `prune_history` have modules."""
 
 import time
 from contextlib import suppress
+from uuid import UUID
 
 import structlog
 
+from app import ids
+from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
+from app.core.digests import schedule
+from app.core.finding_search import indexing
 from app.core.jobs import stuck_jobs
 from app.core.master_keys import key_registry, resealing, status
 from app.core.records import expiry
+from app.core.verification import daily
 from app.core.verification import jobs as verification_jobs
-from app.errors import Conflict, LogHalted
+from app.errors import Conflict, LogHalted, Unavailable
+from jobs.process.middleware import kind
 from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
 INTEGRATE_SECONDS = 5.0
+# Most pieces per tick; the rest waits for the next, and a search reads it unindexed meanwhile.
+MOST_PIECES = 80
+# Time budget; the next tick continues, as ticks share two threads with the sweep and the jobs.
+DIGEST_SECONDS = 10.0
 
 
 def integrate(here: Runtime) -> None:
@@ -29,6 +40,37 @@ def integrate(here: Runtime) -> None:
         return
     if more:
         here.bell.ring("integrate", ())
+
+
+def index_findings(here: Runtime) -> None:
+    """Each ten seconds: index the words of new findings, a piece of each tenant that is behind.
+
+    A tenant whose piece fails is left out for the rest of the run, so that the others go on.
+    """
+    with here.database.across_tenants() as session:
+        below = indexing.floor(session)
+    left = MOST_PIECES
+    failed: list[UUID] = []
+    while left > 0:
+        with here.database.across_tenants() as session:
+            tenants = indexing.behind(session, below, left, failed)
+        if not tenants:
+            return
+        failed += [each for each in tenants if not _index_piece(here, each, below)]
+        left -= len(tenants)
+
+
+def _index_piece(here: Runtime, tenant_id: UUID, below: UUID) -> bool:
+    """Index a tenant's next piece; return False if that failed. Raises `Unavailable`."""
+    try:
+        with here.database.transaction(tenant_id) as session:
+            indexing.index_piece(session, here.settings.master_keys, tenant_id, below)
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever the tenant's rows hold
+        _log.error("findings_not_indexed", tenant_id=ids.text("ten", tenant_id), error=kind(error))
+        return False
+    return True
 
 
 def check_master_keys(here: Runtime) -> None:
@@ -72,3 +114,63 @@ def verify_audit(here: Runtime) -> None:
     """Daily: enqueue the verification of every audit chain, unless one is open."""
     with here.database.across_tenants() as session:
         verification_jobs.enqueue_daily(session)
+
+
+def send_digests(here: Runtime) -> None:
+    """Each minute: enqueue due digests, and those whose job has died."""
+    began = time.monotonic()
+    with here.database.across_tenants() as session:
+        schedule.follow_the_clock(session)
+        tenants = schedule.due_tenants(session, here.settings.digest_settle)
+        forgotten = schedule.forgotten(session)
+    for tenant_id, digest_id in forgotten:
+        if time.monotonic() > began + DIGEST_SECONDS / 2:
+            break
+        try:
+            with here.database.transaction(tenant_id) as session:
+                schedule.enqueue(session, tenant_id, digest_id)
+        except Unavailable as error:
+            _log.warning("digest_not_resumed", tenant=str(tenant_id), why=str(error))
+    for tenant_id in tenants:
+        if time.monotonic() > began + DIGEST_SECONDS:
+            break
+        try:
+            with here.database.transaction(tenant_id) as session:
+                schedule.claim(session, tenant_id, here.settings.digest_settle)
+        except Unavailable as error:
+            _log.warning("digest_not_claimed", tenant=str(tenant_id), why=str(error))
+
+
+def anchor_audit(here: Runtime) -> None:
+    """Each ten minutes: enqueue the anchoring of chain heads, and a missed daily verification.
+
+    Checks first that the log integrates its leaves.
+    """
+    with here.database.across_tenants() as session:
+        monitor.watch_log(session)
+        heads.enqueue_due(session)
+        if daily.watch(session, here.settings.master_keys):
+            verification_jobs.enqueue_daily(session)
+
+
+def stamp_checkpoint(here: Runtime) -> None:
+    """Each ten minutes: enqueue timestamping and cosigning of the newest checkpoint.
+
+    It runs a minute after `anchor_audit`, and checks that heads were anchored.
+
+    With LOG_REQUIRE_QUORUM the sequencer watches the quorum instead.
+    """
+    policy = here.settings.witness_policy
+    parts = [*monitor.PARTS, *map(cosigning.part, cosigning.asked(policy))]
+    with here.database.across_tenants() as session:
+        last, shown = checkpoint_round.chosen(session), checkpoint_round.shown(session)
+        monitor.watch_heads(session)
+        if not here.settings.log_require_quorum:
+            monitor.watch_quorum(session, policy)
+        if here.settings.tsa_url is not None:
+            parts.append(timestamping.PART)
+            if last is not None:
+                timestamping.enqueue_due(session, last, here.settings.tsa_ca_file)
+        if shown is not None:
+            cosigning.enqueue_due(session, policy, shown)
+        incidents.keep(session, parts)

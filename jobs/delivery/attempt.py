@@ -1,7 +1,7 @@
 """An attempt at a delivery: send the request, and judge the answer."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,7 +28,7 @@ class Sender:
     """Sends the rows of one claim, with the lane, its secrets and target as of the claim.
 
     `burst` has the turn's connection. `loaded_at` is the monotonic clock's reading at the lane's
-    `now`; `turn` is for the log alone.
+    `now`; `slot` is for the log alone.
     """
 
     runtime: Runtime
@@ -37,30 +37,27 @@ class Sender:
     target: Target
     lane: Lane
     loaded_at: float
-    turn: Mapping[str, int]
+    slot: int
 
-    def attempt(self, claimed: Claimed, on_slow: Callable[[], None]) -> "Made":
-        """Make one attempt; calls `on_slow` once if it takes over a second.
+    def attempt(self, claimed: Claimed) -> "Made":
+        """Make one attempt.
 
         A delivery with five claims lost in a row is not sent: it fails as `worker_lost`.
         """
         started = time.monotonic()
         answer = None
         if claimed.claims_lost < claims.CLAIMS_LOST_AT_MOST:
-            headers = self._headers(claimed, started)
-            answer = self.burst.send(self.target.url, claimed.payload, headers, on_slow=on_slow)
+            headers = request_headers.of(
+                self.signer,
+                claimed.event_id,
+                claimed.payload,
+                self._moment(started),
+                attempt=claimed.attempt,
+                sequence=claimed.sequence,
+                own=self.target.headers,
+            )
+            answer = self.burst.send(self.target.url, claimed.payload, headers)
         return Made(self, claimed, answer, self._outcome(claimed, answer, started))
-
-    def _headers(self, claimed: Claimed, started: float) -> dict[str, str]:
-        return request_headers.of(
-            self.signer,
-            claimed.event_id,
-            claimed.payload,
-            self._moment(started),
-            attempt=claimed.attempt,
-            sequence=claimed.sequence,
-            own=self.target.headers,
-        )
 
     def _outcome(self, claimed: Claimed, answer: Answer | None, started: float) -> Outcome:
         lane = self.lane
@@ -112,10 +109,9 @@ class Made:
         counts = answer is None or sender.burst.settle()
         if counts:
             attempt_log.count(sender.runtime.tally, claimed, answer, self.outcome)
-            attempt_log.write(sender.lane, claimed, answer, self.outcome, **sender.turn)
+            attempt_log.write(sender.lane, claimed, answer, self.outcome, slot=sender.slot)
         else:
-            attempt_log.count_stray(sender.runtime.tally)
-            attempt_log.write_stray(sender.lane, claimed)
+            attempt_log.note_stray(sender.runtime.tally, sender.lane, claimed)
         return counts
 
 
@@ -124,8 +120,9 @@ def _seen(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:
 
     Receivers like to repeat a request in their errors: of what is secret they show `***`.
     """
+    outcome = "refused" if answer.failure is None else str(answer.failure)
     seen = {
-        "outcome": _name(answer),
+        "outcome": "succeeded" if answer.succeeded else outcome,
         "dns_ms": answer.timings.dns,
         "connect_ms": answer.timings.connect,
         "tls_ms": answer.timings.tls,
@@ -144,9 +141,3 @@ def _seen(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:
         "response_headers": canonical_json.dumps(headers).decode(),
         "response_body": body,
     }
-
-
-def _name(answer: Answer) -> str:
-    if answer.succeeded:
-        return "succeeded"
-    return "refused" if answer.failure is None else str(answer.failure)

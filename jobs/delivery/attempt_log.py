@@ -1,7 +1,5 @@
 """The log line of an attempt, with every decision about it, and its metrics."""
 
-from datetime import datetime
-
 import structlog
 
 from app import ids, metrics
@@ -14,16 +12,19 @@ from app.lib.outbound.client import Answer
 
 _log = structlog.get_logger("attempt")
 
+_PHASES = ("dns", "connect", "tls", "first_byte")
+
 
 def write(
-    lane: Lane, claimed: Claimed, answer: Answer | None, outcome: Outcome, **turn: int
+    lane: Lane, claimed: Claimed, answer: Answer | None, outcome: Outcome, *, slot: int
 ) -> None:
-    """Write the log line of an attempt: delivery, turn, lane, outcome and next attempt.
+    """Write the log line of an attempt: delivery, slot, lane, outcome and next attempt.
 
     It has no URL, header or body: a URL may hold a secret, and a receiver may answer with one.
     """
     verdict = outcome.verdict
     wait = verdict.row_wait
+    took = {f"{phase}_ms": getattr(outcome, f"{phase}_ms") for phase in (*_PHASES, "total")}
     _log.info(
         "attempt",
         tenant_id=ids.text("ten", outcome.tenant_id),
@@ -35,7 +36,7 @@ def write(
         attempt=outcome.number,
         claim_no=outcome.claim_no,
         claims_lost=claimed.claims_lost,
-        **turn,
+        slot=slot,
         allowed=lane.allowed,
         slow=lane.slow,
         paused=lane.paused,
@@ -44,11 +45,11 @@ def write(
         status_code=outcome.status_code,
         blame=str(verdict.blame),
         status=verdict.status,
-        next_attempt_at=_rfc3339(outcome.ended_at + wait if wait else None),
+        next_attempt_at=rfc3339(outcome.ended_at + wait) if wait else None,
         retry_in=wait.total_seconds() if wait else None,
         retry_after=verdict.lane_wait.total_seconds() if verdict.lane_wait else None,
-        started_at=_rfc3339(outcome.started_at),
-        **_milliseconds(outcome),
+        started_at=rfc3339(outcome.started_at),
+        **{name: None if ms is None else round(ms, 2) for name, ms in took.items()},
         reconnected=answer is not None and answer.reconnected,
         error=outcome.error,
     )
@@ -60,19 +61,25 @@ def count(tally: Tally, claimed: Claimed, answer: Answer | None, outcome: Outcom
     tally.add(metrics.ATTEMPTS, outcome.kind, outcome.outcome, code)
     if answer is None:
         return
-    tally.observe(metrics.ATTEMPT_SECONDS, answer.timings.total / 1000, outcome.outcome)
-    _count_phases(tally, answer)
+    timings = answer.timings
+    tally.observe(metrics.ATTEMPT_SECONDS, timings.total / 1000, outcome.outcome)
+    for phase in _PHASES:
+        if (took := getattr(timings, phase)) is not None:
+            tally.observe(metrics.PHASE_SECONDS, took / 1000, phase)
     if claimed.claims_lost:
         tally.add(metrics.DUPLICATES, "lost_claim")
     if answer.reconnected:
         tally.add(metrics.DUPLICATES, "reconnected")
     if outcome.number == 1 and answer.status is not None:
+        # Until the first byte of the request could be sent.
+        connected = (timings.dns or 0) + (timings.connect or 0) + (timings.tls or 0)
         waited = (outcome.started_at - claimed.created_at).total_seconds()
-        tally.observe(metrics.DELAY_SECONDS, waited + _until_sent(answer), outcome.kind)
+        tally.observe(metrics.DELAY_SECONDS, waited + connected / 1000, outcome.kind)
 
 
-def write_stray(lane: Lane, claimed: Claimed) -> None:
-    """Write the log line of an attempt whose answer may be another request's."""
+def note_stray(tally: Tally, lane: Lane, claimed: Claimed) -> None:
+    """Log and count a delivery that is sent again: its answer may be another request's."""
+    tally.add(metrics.DUPLICATES, "answer_in_doubt")
     _log.warning(
         "answer_in_doubt",
         tenant_id=ids.text("ten", lane.tenant_id),
@@ -81,41 +88,3 @@ def write_stray(lane: Lane, claimed: Claimed) -> None:
         event_id=ids.text("evt", claimed.event_id),
         claim_no=claimed.claim_no,
     )
-
-
-def count_stray(tally: Tally) -> None:
-    """Count a delivery that is sent again because its answer may be another request's."""
-    tally.add(metrics.DUPLICATES, "answer_in_doubt")
-
-
-def _count_phases(tally: Tally, answer: Answer) -> None:
-    timings = answer.timings
-    for phase, took in (
-        ("dns", timings.dns),
-        ("connect", timings.connect),
-        ("tls", timings.tls),
-        ("first_byte", timings.first_byte),
-    ):
-        if took is not None:
-            tally.observe(metrics.PHASE_SECONDS, took / 1000, phase)
-
-
-def _until_sent(answer: Answer) -> float:
-    """Return the seconds before the first byte of the request could be sent."""
-    timings = answer.timings
-    return ((timings.dns or 0) + (timings.connect or 0) + (timings.tls or 0)) / 1000
-
-
-def _milliseconds(outcome: Outcome) -> dict[str, float | None]:
-    measured = {
-        "dns_ms": outcome.dns_ms,
-        "connect_ms": outcome.connect_ms,
-        "tls_ms": outcome.tls_ms,
-        "first_byte_ms": outcome.first_byte_ms,
-        "total_ms": outcome.total_ms,
-    }
-    return {name: None if took is None else round(took, 2) for name, took in measured.items()}
-
-
-def _rfc3339(moment: datetime | None) -> str | None:
-    return None if moment is None else rfc3339(moment)

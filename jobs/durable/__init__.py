@@ -1,1 +1,1 @@
-"""Durable jobs: `run_job` runs a job's steps by its kind's `handlers`, with `lease_renewal`."""
+"""Durable jobs: `run_job` runs a job's steps, by the `handlers` of its kind."""

@@ -11,7 +11,7 @@ from app import metrics
 from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Authority, Stamper
-from app.core.delivery.lanes.lanes import Kind, Lane
+from app.core.delivery.lanes.lanes import Lane
 from app.core.digests import schedule
 from app.core.digests.sending import Sender
 from app.core.jobs.steps import Errand, Failed, Step
@@ -43,8 +43,8 @@ def _digest(here: Runtime) -> Work:
 def _send(
     here: Runtime, lane: Lane, url: str, body: bytes, headers: dict[str, str]
 ) -> Answer | None:
-    """Send one request to a lane's receiver, under a permit of a slow turn; None without one."""
-    permit = here.bulkhead.acquire(lane.tenant_id, lane.webhook_id, Kind.SLOW)
+    """Send one request to a lane's receiver, under a permit of a slow lane; None without one."""
+    permit = here.bulkhead.acquire(lane.tenant_id, lane.webhook_id, slow=True)
     if permit is None:
         return None
     try:

@@ -1,7 +1,9 @@
 """Runs durable jobs, step by step, each step in its own transaction."""
 
+import threading
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -11,10 +13,10 @@ from sqlalchemy.orm import Session
 from app import metrics
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
+from app.database import Database
 from app.errors import Unavailable
 from app.models import NO_TENANT, Job
 from jobs.durable.handlers import KINDS
-from jobs.durable.lease_renewal import renewed
 from jobs.process.middleware import kind, where
 from jobs.process.runtime import Runtime
 from jobs.process.shutdown import shutting_down
@@ -22,6 +24,8 @@ from jobs.process.shutdown import shutting_down
 _log = structlog.get_logger(__name__)
 
 TURN_SECONDS = 5.0
+# A third of the lease: two renewals may fail before another worker takes the job over.
+RENEW_SECONDS = leases.LEASE.total_seconds() / 3
 
 
 class _NotOurs(Exception):
@@ -45,10 +49,11 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
         return False
     result = "failed"
     try:
-        with here.active_leases.tracking(job):
-            step = _step(here, tenant_id, job)
+        step = _step(here, tenant_id, job)
     except Unavailable:
-        # Not counted as a crash: the row stays leased, and the job goes on when its lease ends.
+        # No crash of the worker. The job goes on when its lease ends.
+        with suppress(Unavailable), here.database.across_tenants() as session:
+            leases.release(session, job)
         raise
     except _NotOurs:
         result = "not_ours"
@@ -104,3 +109,28 @@ def _write(session: Session, job: Job, step: Step | Failed) -> None:
 def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:
     with here.database.transaction(tenant_id) as session:
         steps.fail(session, job, error, for_good=for_good)
+
+
+@contextmanager
+def renewed(database: Database, job: Job, every: float = RENEW_SECONDS) -> Iterator[None]:
+    """Renew the lease each `every` seconds until the block ends or the claim is taken over."""
+    done = threading.Event()
+    keeper = threading.Thread(
+        target=_renew, args=(database, job, every, done), name="lease", daemon=True
+    )
+    keeper.start()
+    try:
+        yield
+    finally:
+        done.set()
+        keeper.join()
+
+
+def _renew(database: Database, job: Job, every: float, done: threading.Event) -> None:
+    while not done.wait(every):
+        try:
+            with database.transaction(job.tenant_id) as session:
+                if not leases.renew(session, job):
+                    return
+        except Unavailable:
+            _log.warning("lease_not_renewed", job=str(job.id))

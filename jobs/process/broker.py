@@ -13,7 +13,8 @@ from dramatiq import Actor, Message, Middleware
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.middleware import AgeLimit, TimeLimit
 
-from app.queue import ACTORS, connect
+from app.lib.metric_registry import Tally
+from app.queue import connect
 from jobs.process.consumer import BellConsumer
 from jobs.process.middleware import MessageLog, SignOfLife
 from jobs.process.shutdown import GracefulStop
@@ -26,7 +27,7 @@ PRIORITIES: Final = {"tick": 0, "jobs": 10, "deliver": 20}
 _TIMEOUT_SECONDS = 2.0
 # A turn at a lane takes seconds, and each socket has its own timeout.
 TIME_LIMIT_MS = 300_000
-# Each of Dramatiq's own fetches, rare here, also takes back the messages of dead workers.
+# Each fetch also takes back the messages of dead workers.
 _MAINTENANCE_CHANCE = 1_000_000
 _DEAD_AFTER_MS = 60_000
 
@@ -34,13 +35,18 @@ _DEAD_AFTER_MS = 60_000
 class BellBroker(RedisBroker):
     """Dramatiq's Redis broker, woken by the bell instead of polling."""
 
-    def __init__(self, redis_url: str, middleware: Sequence[Middleware] = ()) -> None:
-        """Create the broker without connecting; `middleware` is added to that of every worker."""
+    def __init__(
+        self, redis_url: str, middleware: Sequence[Middleware] = (), tally: Tally | None = None
+    ) -> None:
+        """Create the broker without connecting.
+
+        `middleware` is added to that of every worker; `tally` counts messages.
+        """
         super().__init__(  # type: ignore[no-untyped-call]
             client=connect(redis_url, _TIMEOUT_SECONDS),
             middleware=[
                 GracefulStop(),
-                MessageLog(),
+                MessageLog(tally or Tally()),
                 AgeLimit(),
                 TimeLimit(time_limit=TIME_LIMIT_MS, interval=1_000),
                 SignOfLife(connect(redis_url, _TIMEOUT_SECONDS)),
@@ -57,16 +63,7 @@ class BellBroker(RedisBroker):
         return partial(BellConsumer, self.listener)
 
     def declare_actor(self, actor: "Actor[..., Any]") -> None:
-        """Declare an actor with its queue's priority.
-
-        Raises `ValueError` for an actor that `app.queue` does not ring, or rings on another queue.
-        """
-        rung_on = ACTORS.get(actor.actor_name)
-        if rung_on != actor.queue_name:
-            raise ValueError(
-                f"actor {actor.actor_name!r} listens to {actor.queue_name!r}, but app.queue.ACTORS "
-                f"says {rung_on!r}: make the two agree"
-            )
+        """Declare an actor with its queue's priority."""
         actor.priority = PRIORITIES[actor.queue_name]
         super().declare_actor(actor)
 

@@ -1,23 +1,18 @@
 """The flusher: one thread per process that writes delivery outcomes in batches.
 
 Senders hand outcomes over and go on. A batch is written after a short window, or at once when a
-sender waits. Claimed but unsent rows are handed back the same way. While the database is
-unavailable batches wait; leases fence late writes.
+sender waits. While the database is unavailable batches wait; leases fence late writes.
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
-from uuid import UUID
 
 import structlog
 
 from app import ids, metrics
-from app.core.delivery import claims, disabling, outcomes
-from app.core.delivery.claims import Claimed
+from app.core.delivery import disabling, outcomes
 from app.core.delivery.disabling import Reason
-from app.core.delivery.lanes import concurrency, lanes
 from app.core.delivery.lanes.lane_changes import LaneKey
 from app.core.delivery.outcomes import Outcome, Recorded
 from app.database import Database
@@ -34,31 +29,6 @@ AT_ONCE = 500
 _LONGEST_WAIT = 2.0
 
 
-@dataclass(frozen=True)
-class _Unsent:
-    lane: LaneKey
-    rows: Sequence[Claimed]
-    why: str
-    stalled: bool
-
-
-@dataclass
-class _Waiting:
-    outcomes: list[Outcome] = field(default_factory=list)
-    slow: set[LaneKey] = field(default_factory=set)
-    unsent: list[_Unsent] = field(default_factory=list)
-
-    @property
-    def tickets(self) -> int:
-        """The number of entries with a ticket that a sender may wait for."""
-        return len(self.outcomes) + len(self.unsent)
-
-    def pieces(self) -> list["_Waiting"]:
-        """Return what can be written on its own: each outcome, and the slow lanes."""
-        pieces = [_Waiting([outcome]) for outcome in self.outcomes]
-        return [*pieces, _Waiting(slow=self.slow)] if self.slow else pieces
-
-
 class Flusher:
     """The only writer of outcomes in a process; start it once, stop it after the last sender."""
 
@@ -72,11 +42,10 @@ class Flusher:
         lock = threading.Lock()
         self._changed = threading.Condition(lock)
         self._written = threading.Condition(lock)
-        self._waiting = _Waiting()
+        self._waiting: list[Outcome] = []
         self._handed_over = 0
         self._awaited = 0
         self._settled = 0
-        self._to_ring: list[LaneKey] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
@@ -94,101 +63,69 @@ class Flusher:
     def put(self, outcome: Outcome) -> int:
         """Hand an outcome over; return the ticket that `wait` takes."""
         with self._changed:
-            self._waiting.outcomes.append(outcome)
-            return self._ticket()
-
-    def give_back(
-        self, lane: LaneKey, rows: Sequence[Claimed], why: str, *, stalled: bool = False
-    ) -> int:
-        """Queue unsent claimed rows to be handed back; return the ticket for `wait`.
-
-        `stalled` says that the POST before them has stalled: rings other workers to take them.
-        """
-        with self._changed:
-            self._waiting.unsent.append(_Unsent(lane, rows, why, stalled))
-            self._changed.notify()
-            return self._ticket()
-
-    def mark_slow(self, tenant_id: UUID, webhook_id: UUID) -> None:
-        """Note that a POST of this lane has been in flight for over a second."""
-        with self._changed:
-            self._waiting.slow.add((tenant_id, webhook_id))
-            self._changed.notify()
+            self._waiting.append(outcome)
+            self._handed_over += 1
+            if len(self._waiting) in (1, AT_ONCE):
+                self._changed.notify()
+            return self._handed_over
 
     def wait(self, ticket: int, timeout: float) -> bool:
-        """Wait until all entries up to `ticket` are written; False after `timeout` seconds."""
+        """Wait until all outcomes up to `ticket` are written; False after `timeout` seconds."""
         with self._changed:
             self._awaited = max(self._awaited, ticket)
             self._changed.notify()
             return self._written.wait_for(lambda: self._settled >= ticket, timeout)
 
     def _run(self) -> None:
-        while (batch := self._next()) is not None:
-            if batch.outcomes or batch.slow:
-                self._write(batch)
-            for unsent in batch.unsent:
-                self._return(unsent)
+        while batch := self._next():
+            widened = self._write(batch)
             with self._changed:
-                self._settled += batch.tickets
+                self._settled += len(batch)
                 self._written.notify_all()
-            # After the tickets, so that no sender waits for Redis. Ignores the debounce, as lanes
-            # without a free slot may be debounced.
-            self._bell.ring_lanes(self._to_ring, ignore_debounce=True)
-            self._to_ring.clear()
+            # After the tickets, so that no sender waits for Redis.
+            self._bell.ring_lanes(widened)
 
-    def _next(self) -> _Waiting | None:
-        """Wait for entries and let more gather; None when stopping and none are left."""
+    def _next(self) -> list[Outcome]:
+        """Wait for outcomes and let more gather; empty when stopping and none are left."""
         with self._changed:
-            self._changed.wait_for(lambda: self._any() or self._stopping)
-            if not self._any():
-                return None
-            self._changed.wait_for(self._hurries, WINDOW_SECONDS)
-            batch, self._waiting = self._waiting, _Waiting()
+            self._changed.wait_for(lambda: self._waiting or self._stopping)
+            if self._waiting:
+                self._changed.wait_for(self._hurries, WINDOW_SECONDS)
+            batch, self._waiting = self._waiting, []
             return batch
 
     def _hurries(self) -> bool:
-        """Say whether the waiting entries should be written before the window ends."""
-        waiting = self._waiting
-        enough = waiting.tickets >= AT_ONCE or bool(waiting.unsent)
-        return enough or self._awaited > self._settled or self._stopping
+        """Say whether the waiting outcomes should be written before the window ends."""
+        full = len(self._waiting) >= AT_ONCE
+        return full or self._awaited > self._settled or self._stopping
 
-    def _any(self) -> bool:
-        return bool(self._waiting.tickets or self._waiting.slow)
-
-    def _ticket(self) -> int:
-        self._handed_over += 1
-        if self._waiting.tickets in (1, AT_ONCE):
-            self._changed.notify()
-        return self._handed_over
-
-    def _write(self, batch: _Waiting) -> None:
-        """Write one batch; outcomes that cannot be written together are written one by one."""
+    def _write(self, batch: list[Outcome]) -> list[LaneKey]:
+        """Write one batch, or its outcomes one by one; return the lanes that may send more."""
+        widened: list[LaneKey] = []
         try:
-            self._insist(lambda: self._record(batch))
+            self._insist(lambda: widened.extend(self._record(batch)))
         except Exception as error:  # noqa: BLE001  # this thread must outlive whatever a row holds
-            _log.critical("outcomes_refused", count=len(batch.outcomes), error=kind(error))
-            pieces = batch.pieces()
-            if len(pieces) > 1:
-                for piece in pieces:
-                    self._write(piece)
-            else:
-                self._tally.add(metrics.REFUSED, count=len(batch.outcomes))
+            _log.critical("outcomes_refused", count=len(batch), error=kind(error))
+            if len(batch) == 1:
+                self._tally.add(metrics.REFUSED)
+                return []
+            return [lane for outcome in batch for lane in self._write([outcome])]
+        return widened
 
-    def _record(self, batch: _Waiting) -> None:
+    def _record(self, batch: list[Outcome]) -> list[LaneKey]:
         with self._database.across_tenants() as session:
             recorded = outcomes.record(
                 session,
-                batch.outcomes,
-                slow=sorted(batch.slow),
+                batch,
                 first_pause=self._settings.first_pause,
                 disable_after=self._settings.disable_after,
             )
         self._note(recorded)
-        self._to_ring += recorded.widened
         for key, reason in recorded.to_disable.items():
             self._follow_up("webhook_not_disabled", key, partial(self._disable, key, reason))
         for key, reason in recorded.to_warn.items():
             self._follow_up("webhook_not_warned", key, partial(self._warn, key, reason))
+        return recorded.widened
 
     def _note(self, recorded: Recorded) -> None:
         for each in recorded.fenced:
@@ -218,31 +155,6 @@ class Flusher:
                 webhook_id=ids.text("whk", webhook_id),
                 error=kind(error),
             )
-
-    def _return(self, unsent: _Unsent) -> None:
-        try:
-            self._insist(partial(self._hand_back, unsent))
-        except Exception as error:  # noqa: BLE001  # as above; their leases bring the rows back
-            _log.critical("leases_not_released", count=len(unsent.rows), error=kind(error))
-
-    def _hand_back(self, unsent: _Unsent) -> None:
-        tenant_id, webhook_id = unsent.lane
-        with self._database.transaction(tenant_id) as session:
-            lanes.lock(session, tenant_id, webhook_id)
-            count = claims.hand_back(session, tenant_id, unsent.rows)
-            if unsent.stalled:
-                lanes.note_stall(session, tenant_id, webhook_id, concurrency.CLAIM_SECONDS * 1000)
-            lanes.reschedule(session, tenant_id, webhook_id)
-        if unsent.stalled:
-            self._to_ring.append(unsent.lane)
-        self._tally.add(metrics.HANDED_BACK, unsent.why, count=count)
-        _log.info(
-            "leases_released",
-            tenant_id=ids.text("ten", tenant_id),
-            webhook_id=ids.text("whk", webhook_id),
-            count=count,
-            reason=unsent.why,
-        )
 
     def _disable(self, lane: LaneKey, reason: Reason) -> None:
         tenant_id, webhook_id = lane

@@ -1,4 +1,4 @@
-"""Dramatiq middleware of every worker: error log, message counts, heartbeat, start and stop."""
+"""Dramatiq middleware of every worker: log and counts of messages, heartbeat, start and stop."""
 
 import logging
 import traceback
@@ -21,7 +21,10 @@ _FRAMES = 8
 
 
 class MessageLog(Middleware):
-    """Binds the message to its log lines; logs a failure as one line, without tenant data."""
+    """Counts messages and binds them to log lines; logs a failure in one, without tenant data."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
 
     def after_process_boot(self, broker: Broker) -> None:
         """Silence Dramatiq's own log lines of failed and skipped messages.
@@ -46,6 +49,8 @@ class MessageLog(Middleware):
         exception: BaseException | None = None,
     ) -> None:
         """Log the failure and its frames; only warn of an unavailable database or a locked row."""
+        became = "done" if exception is None else "failed"
+        self._tally.add(metrics.MESSAGES, message.actor_name, became)
         if isinstance(exception, Unavailable):
             _log.warning("database_unavailable", error=kind(exception), at=where(exception))
         elif exception is not None:
@@ -53,32 +58,10 @@ class MessageLog(Middleware):
         clear_contextvars()
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
-        """Log a message past its age: the next tick does its work."""
+        """Count a message past its age: the next tick does its work."""
+        self._tally.add(metrics.MESSAGES, message.actor_name, "too_old")
         _log.debug("message_too_old")
         clear_contextvars()
-
-
-class MessageCount(Middleware):
-    """Counts messages by their outcome."""
-
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
-
-    def after_process_message(
-        self,
-        broker: Broker,
-        message: MessageProxy,
-        *,
-        result: object = None,
-        exception: BaseException | None = None,
-    ) -> None:
-        """Count a processed message."""
-        became = "done" if exception is None else "failed"
-        self._tally.add(metrics.MESSAGES, message.actor_name, became)
-
-    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
-        """Count a message past its age."""
-        self._tally.add(metrics.MESSAGES, message.actor_name, "too_old")
 
 
 class SignOfLife(Middleware):
@@ -105,18 +88,9 @@ class SignOfLife(Middleware):
 class Lifetime(Middleware):
     """Opens a worker process's services before its first message, closes them after the last."""
 
-    def __init__(
-        self,
-        start: Callable[[int], None],
-        stop: Callable[[], None],
-        on_stop: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Set the hooks: `start` gets the number of threads; `stop` runs after all have ended.
-
-        `on_stop` runs when the process is told to stop, while its threads finish their messages.
-        """
+    def __init__(self, start: Callable[[int], None], stop: Callable[[], None]) -> None:
+        """Set the hooks: `start` gets the number of threads; `stop` runs after all have ended."""
         self._start = start
-        self._on_stop = on_stop
         self._stop = stop
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
@@ -126,10 +100,6 @@ class Lifetime(Middleware):
         except Exception as error:
             _log.critical("worker_cannot_start", error=kind(error), at=where(error))
             raise SystemExit(1) from error
-
-    def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        """Run `on_stop`; `shutting_down` is true by now."""
-        self._on_stop()
 
     def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
         """Run `stop`."""

@@ -19,11 +19,9 @@ from app.lib.mail.smtp import Smtp
 from app.lib.metric_registry import Tally
 from app.lib.outbound.addresses import EVERYWHERE
 from app.lib.outbound.client import Outbound
-from app.lib.outbound.watchdog import Watchdog
 from app.lib.repeater import Repeater
 from app.queue import Bell
 from app.settings import Settings
-from jobs.process.active_leases import ActiveLeases
 from jobs.process.bulkhead import Bulkhead
 from jobs.process.flusher import Flusher
 
@@ -42,8 +40,6 @@ class Runtime:
     authorities: Outbound
     flusher: Flusher
     bulkhead: Bulkhead
-    watchdog: Watchdog
-    active_leases: ActiveLeases
     log: Sequencer
     mailer: Mailer
     tally: Tally
@@ -83,8 +79,6 @@ class Runtime:
             authorities,
             flusher,
             Bulkhead(threads),
-            Watchdog(),
-            ActiveLeases(database),
             log,
             mailer_of(settings),
             tally,
@@ -132,12 +126,6 @@ def runtime() -> Runtime:
     if _Process.runtime is None:
         raise RuntimeError("no worker runs in this process")
     return _Process.runtime
-
-
-def release_leases() -> None:
-    """Release the leases of the running jobs of this process: it was told to stop."""
-    if _Process.runtime is not None:
-        _Process.runtime.active_leases.release()
 
 
 def stop() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.settings import Settings
-from jobs.delivery import batch
+from jobs.delivery import lane_run
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import FreshTenant
 from tests.support.faults import LONG_ENOUGH
@@ -32,7 +32,7 @@ def open_world(settings: Settings, tenant: FreshTenant) -> Iterator[Callable[...
 @pytest.fixture
 def never_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a turn send all it claims, even if a receiver here is late for want of a processor."""
-    monkeypatch.setattr(batch, "STALLED_SECONDS", LONG_ENOUGH)
+    monkeypatch.setattr(lane_run, "SLOWER_SECONDS", LONG_ENOUGH)
 
 
 @pytest.fixture

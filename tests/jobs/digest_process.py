@@ -15,7 +15,7 @@ from app.errors import Unavailable
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from app.settings import Settings
-from jobs.actors import send_digests
+from jobs.actors import ticks
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 
@@ -64,7 +64,7 @@ def _repeat(do: Callable[[], bool]) -> None:
 
 
 def _tick(here: Runtime) -> bool:
-    send_digests.run(here)
+    ticks.send_digests(here)
     return False
 
 

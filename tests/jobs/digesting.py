@@ -22,7 +22,7 @@ from app.lib.mail.mailer import DATA_SECONDS, GoAhead, Mailer, Write
 from app.lib.mail.smtp import Smtp
 from app.lib.mail.smtp_url import MailServer, Tls
 from app.settings import Settings
-from jobs.actors import send_digests, ticks
+from jobs.actors import ticks
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.support.secrets import MASTER_KEYS
@@ -130,7 +130,7 @@ class Desk:
     def tick(self) -> None:
         """Free stuck jobs and enqueue digests that are due, as the clock's entries do."""
         ticks.free_stuck_jobs(self.runtime)
-        send_digests.run(self.runtime)
+        ticks.send_digests(self.runtime)
 
     def work(self) -> None:
         """Work on every job that is due, as the sweep would ring it."""

@@ -17,7 +17,7 @@ from app.errors import Unavailable
 from app.models import Job
 from app.settings import Settings
 from jobs.actors import registry
-from jobs.durable import handlers, lease_renewal
+from jobs.durable import handlers, run_job
 from jobs.durable.run_job import work_on
 from jobs.process.broker import TIME_LIMIT_MS, BellBroker
 from jobs.process.runtime import Runtime
@@ -143,7 +143,7 @@ def test_the_lease_is_renewed_while_an_errand_runs(
             query = text("SELECT locked_until FROM jobs WHERE id = :id")
             return connection.scalar(query, {"id": job.id})
 
-    with lease_renewal.renewed(database, job, every=0.01):
+    with run_job.renewed(database, job, every=0.01):
         while lease_now() <= ends_at + timedelta(seconds=0.05):
             pass
 
@@ -165,32 +165,3 @@ def test_that_the_database_was_away_is_not_taken_for_a_worker_s_death(
             assert left.locked_until is not None, "whoever comes when it ends goes on"
             assert left.claims_lost == 0
             left.locked_until = left.run_at
-
-
-def test_what_is_claimed_by_a_process_that_was_told_to_stop_is_let_go(
-    runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def status(job: Job) -> str:
-        with database.transaction(tenant.id) as session:
-            return job_rows.get(session, tenant.id, job.id).status
-
-    def claimed() -> Job:
-        with database.transaction(tenant.id) as session:
-            job = job_queue.enqueue(session, tenant.id, kind=KIND, args={})
-        with database.across_tenants() as session:
-            mine = leases.claim(session, tenant.id, job.id)
-        assert mine is not None
-        return mine
-
-    before, ended = claimed(), claimed()
-    with runtime.active_leases.tracking(ended):
-        pass
-    with runtime.active_leases.tracking(before):
-        assert status(before) == "running"
-        runtime.active_leases.release()
-        assert status(before) == "queued"
-    assert status(ended) == "running"
-    monkeypatch.setattr("jobs.process.active_leases.shutting_down", lambda: True)
-    behind = claimed()
-    with runtime.active_leases.tracking(behind):
-        assert status(behind) == "queued"

@@ -148,26 +148,6 @@ def test_a_job_whose_content_is_rubbish_never_stops_the_clock(
     assert "prune_history" in polled(clock, own_valkey)
 
 
-def test_only_the_holder_of_the_lock_rings(clock: Clock, own_valkey: OwnValkey) -> None:
-    second = Clock(connect(own_valkey.url), TABLE)
-    clock.poll()
-    rung(own_valkey.client)
-
-    assert polled(second, own_valkey) == []
-
-    clock.poll()
-    assert "prune_history" in rung(own_valkey.client)
-
-
-def test_a_lock_given_back_is_the_next_ones_at_once(clock: Clock, own_valkey: OwnValkey) -> None:
-    second = Clock(connect(own_valkey.url), TABLE)
-    clock.poll()
-    clock.remove_lock()
-    rung(own_valkey.client)
-
-    assert "prune_history" in polled(second, own_valkey)
-
-
 def test_a_lock_of_another_holder_is_not_removed(clock: Clock, own_valkey: OwnValkey) -> None:
     clock.poll()
     own_valkey.client.set(LOCK, "another", ex=11)
@@ -175,14 +155,6 @@ def test_a_lock_of_another_holder_is_not_removed(clock: Clock, own_valkey: OwnVa
     clock.remove_lock()
 
     assert own_valkey.client.get(LOCK) == b"another"
-
-
-def test_a_dead_holders_lock_ends_within_eleven_seconds(
-    clock: Clock, own_valkey: OwnValkey
-) -> None:
-    clock.poll()
-
-    assert 0 < own_valkey.client.ttl(LOCK) <= 11
 
 
 def test_a_lock_without_an_end_is_given_one(clock: Clock, own_valkey: OwnValkey) -> None:
@@ -222,25 +194,6 @@ def test_a_sweeps_message_says_how_long_it_is_of_use(clock: Clock, own_valkey: O
     options = {message.actor_name: message.options for message in map(Message.decode, stored)}
     assert options["sweep"]["max_age"] == 5_000
     assert "max_age" not in options["prune_history"]
-
-
-def test_a_redis_that_is_away_is_waited_out(clock: Clock, own_valkey: OwnValkey) -> None:
-    clock.poll()
-    with own_valkey.away(emptied=True):
-        clock.poll()
-
-    clock.poll()
-
-    assert sorted(rung(own_valkey.client)) == ["prune_history", "sweep"]
-
-
-def test_a_poll_ends_while_redis_is_frozen(clock: Clock, own_valkey: OwnValkey) -> None:
-    clock.poll()
-    with own_valkey.frozen():
-        # redis-py by itself waits for as long as Redis is frozen: here for ever.
-        clock.poll()
-
-    assert "prune_history" in polled(clock, own_valkey)
 
 
 def test_an_idle_clock_costs_few_commands(own_valkey: OwnValkey) -> None:

@@ -6,8 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from app import metrics, queue
-from app.queue import Bell, queue_key
-from app.wakeup_batcher import WakeupBatcher
+from app.queue import Bell, WakeupBatcher, queue_key
 from tests.support.faults import LONG_ENOUGH, Hands, OwnValkey, until
 
 

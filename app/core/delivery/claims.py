@@ -8,7 +8,6 @@ whose lease was taken over changes nothing.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
 from uuid import UUID
 
 from psycopg.rows import class_row
@@ -74,7 +73,7 @@ def claim(
     claimed = cursor(tx, class_row(Claimed)).execute(
         _CLAIM, (lane.tenant_id, lane.webhook_id, slot_holder, limit, lowest, LEASE)
     )
-    return cache(lambda: sorted(claimed, key=lambda row: (row.priority, row.sequence or 0)))
+    return lambda: sorted(claimed, key=lambda row: (row.priority, row.sequence or 0))
 
 
 _HAND_BACK = """
@@ -84,6 +83,7 @@ UPDATE deliveries AS d
   FROM unnest(%(ids)s::uuid[], %(claims)s::bigint[]) AS mine (id, claim_no)
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = mine.id
    AND d.claim_no = mine.claim_no AND d.status = 'sending'
+RETURNING d.id
 """
 
 
@@ -94,13 +94,4 @@ def hand_back(session: Tx, tenant_id: UUID, unsent: Sequence[Claimed]) -> int:
         "ids": [row.id for row in unsent],
         "claims": [row.claim_no for row in unsent],
     }
-    return cursor(session).execute(_HAND_BACK, wanted).rowcount
-
-
-def hold_for_probe(session: Tx, lane: Lane, until: timedelta) -> None:
-    """Pause a lane for all other workers while its probe is in flight."""
-    cursor(session).execute(
-        "UPDATE lanes SET paused_until = greatest(paused_until, clock_timestamp() + %s)"
-        " WHERE tenant_id = %s AND webhook_id = %s",
-        (until, lane.tenant_id, lane.webhook_id),
-    )
+    return len(cursor(session).execute(_HAND_BACK, wanted).fetchall())

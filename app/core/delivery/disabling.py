@@ -119,14 +119,6 @@ def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason)
     if changed.rowcount == 0:  # type: ignore[attr-defined]  # an UPDATE always has it
         return False
     cancelled = cancelling.cancel(session, tenant_id, webhook_id)
-    _announce(session, tenant_id, webhook_id, reason, cancelled)
-    return True
-
-
-def _announce(
-    session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason, cancelled: int
-) -> None:
-    """Send `webhook.disabled` to the tenant's other webhooks, and append it to the audit chain."""
     now = database_now(session)
     webhook = ids.text("whk", webhook_id)
     data = {
@@ -150,3 +142,4 @@ def _announce(
         target=("webhook", webhook),
         details={"reason": reason.code, "cancelled_deliveries": cancelled},
     )
+    return True

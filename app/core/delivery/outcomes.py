@@ -71,19 +71,17 @@ def record(
     *,
     first_pause: timedelta,
     disable_after: timedelta,
-    slow: Sequence[LaneKey] = (),
 ) -> Recorded:
     """Write outcomes of attempts, in a session that sees all tenants.
 
-    `slow` names lanes with a POST in flight for over a second. An outcome whose claim was taken
-    over changes nothing. That of a delivery cancelled meanwhile is kept as history, and one that
-    arrived is succeeded.
+    An outcome whose claim was taken over changes nothing. That of a delivery cancelled meanwhile is
+    kept as history, and one that arrived is succeeded.
     """
     by_lane: dict[LaneKey, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_lane[outcome.tenant_id, outcome.webhook_id].append(outcome)
-    lanes = lane_changes.lock(session, sorted({*by_lane, *slow}))
-    done = _write(session, outcomes, lanes) if outcomes else {}
+    lanes = lane_changes.lock(session, sorted(by_lane))
+    done = _write(session, outcomes, lanes)
     recorded = Recorded([each for each in outcomes if _claim(each) not in done])
     changes = []
     for key, state in lanes.items():
@@ -96,12 +94,10 @@ def record(
         change = _fold(state, telling, first_pause, recover=retried_elsewhere)
         for each, row in mine:
             _count(change, recorded.ended, each, row)
-        if key in slow:
-            change.health = replace(change.health, slow_at=state.now)
         changes.append(change)
         if change.learned.concurrency > state.learned.concurrency:
             recorded.widened.append(key)
-        recorded.pauses += _began_to_pause(state.health, change.health)
+        recorded.pauses += change.health.pause_level > state.health.pause_level
         _judge_endpoint(recorded, state, change.health, telling, disable_after)
     lane_changes.update(session, changes)
     return recorded
@@ -243,10 +239,6 @@ def _count(
     elif done.status in ("succeeded", "failed"):
         change.totals[f"{outcome.kind}s_{done.status}"] += 1
         ended[outcome.kind, done.status] += 1
-
-
-def _began_to_pause(before: Health, after: Health) -> bool:
-    return after.paused_until is not None and after.pause_level > before.pause_level
 
 
 def _judge_endpoint(

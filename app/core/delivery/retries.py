@@ -87,13 +87,17 @@ def judge(
     """
     if status_code is not None and 200 <= status_code < 300:
         return Verdict("succeeded", Blame.NOBODY)
-    blame = Blame.US if ours else _blame(status_code)
+    endpoint = status_code is None or status_code == 429 or status_code >= 500
+    blame = Blame.US if ours else Blame.ENDPOINT if endpoint else Blame.DELIVERY
     if status_code == GONE:
         return Verdict("failed", blame, gone=True)
-    asked = _asked_to_wait(status_code, retry_after, now)
+    asked = None
+    if status_code in SLOW_DOWN and retry_after is not None:
+        asked = parse_retry_after(retry_after, now)
     if attempt >= len(schedule):
         return Verdict("failed", blame, lane_wait=asked, schedule_over=True)
-    wait = _with_jitter(schedule[attempt])
+    jitter = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+    wait = timedelta(seconds=schedule[attempt] * jitter)
     over = age >= timedelta(seconds=sum(schedule) * (1 + JITTER))
     return Verdict("retrying", blame, wait=wait, lane_wait=asked, schedule_over=over)
 
@@ -118,21 +122,3 @@ def parse_retry_after(value: str, now: datetime) -> timedelta | None:
             return None
         wait = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now
     return min(max(wait, timedelta(0)), LONGEST_RETRY_AFTER)
-
-
-def _blame(status_code: int | None) -> Blame:
-    endpoint = status_code is None or status_code == 429 or status_code >= 500
-    return Blame.ENDPOINT if endpoint else Blame.DELIVERY
-
-
-def _asked_to_wait(
-    status_code: int | None, retry_after: str | None, now: datetime
-) -> timedelta | None:
-    if status_code not in SLOW_DOWN or retry_after is None:
-        return None
-    return parse_retry_after(retry_after, now)
-
-
-def _with_jitter(seconds: float) -> timedelta:
-    # Spreads the retries of simultaneous failures; not security-relevant.
-    return timedelta(seconds=seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311

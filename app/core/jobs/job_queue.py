@@ -26,17 +26,13 @@ def enqueue(
 ) -> Job:
     """Add a job and ring it after the commit; a tenant of None means the service's own.
 
-    With a `dedupe_key`, an open job of this kind and key is returned instead of a new one. If the
-    last job of the key died because its workers crashed, the new one inherits `claims_lost`: it is
-    tried once per request until it makes progress.
+    With a `dedupe_key`, an open job of this kind and key is returned instead of a new one.
     """
     owner = tenant_id or NO_TENANT
-    lost = 0
     if dedupe_key is not None:
         found = open_job(session, owner, kind, dedupe_key)
         if found is not None:
             return found
-        lost = _taken_from_the_dead(session, owner, kind, dedupe_key)
     job = Job(
         tenant_id=owner,
         id=ids.new(),
@@ -46,7 +42,7 @@ def enqueue(
         status="queued",
         attempts=0,
         claim_no=0,
-        claims_lost=lost,
+        claims_lost=0,
         progress=dump(progress),
     )
     session.add(job)
@@ -118,25 +114,3 @@ def queue_again(session: Session, job: Job) -> Job:
     session.flush()
     ring_job(session, job.tenant_id, job.id)
     return job
-
-
-def _taken_from_the_dead(session: Session, owner: UUID, kind: str, dedupe_key: str) -> int:
-    """Move `claims_lost` (worker crashes in a row) out of the last dead job of this key."""
-    dead = session.scalar(
-        select(Job)
-        .where(
-            Job.tenant_id == owner,
-            Job.kind == kind,
-            Job.dedupe_key == dedupe_key,
-            Job.status == "dead",
-        )
-        .order_by(Job.id.desc())
-        .limit(1)
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    )
-    if dead is None:
-        return 0
-    # Moved, not copied: once the next job has made progress, the count starts from zero.
-    lost, dead.claims_lost = dead.claims_lost, 0
-    return lost

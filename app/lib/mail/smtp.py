@@ -11,9 +11,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock
+from threading import Lock, Timer
 
 from app.lib.breaker import Breaker
 from app.lib.mail.mailer import (
@@ -30,7 +30,6 @@ from app.lib.mail.mailer import (
 from app.lib.mail.smtp_url import MailServer, Tls
 from app.lib.outbound import certificates
 from app.lib.outbound.resolver import Resolver, TooManyLookups
-from app.lib.outbound.watchdog import Watchdog
 
 OPENING_SECONDS = 30.0
 _FAREWELL_SECONDS = 1.0
@@ -73,7 +72,6 @@ class Smtp:
         self._opening_seconds = opening_seconds
         self._data_seconds = data_seconds
         self._resolver = Resolver()
-        self._watchdog = Watchdog()
         self._free = Lock()
         self._breaker = Breaker(break_seconds)
 
@@ -101,7 +99,7 @@ class Smtp:
                 answer = talk.rcpt(letter.recipient)
                 _expect(answer, "the recipient", _TAKES_IT, _WILL_FORWARD, of=Refusal.RECIPIENT)
             # `go_ahead` records its time, so the time for the content begins before that.
-            with self._watchdog.watch(self._data_seconds, talk.hang_up):
+            with _deadline(self._data_seconds, talk.hang_up):
                 if not go_ahead():
                     raise Withdrawn
                 if talk.late.is_set():
@@ -133,7 +131,7 @@ class Smtp:
             yield talk, ends - time.monotonic()
         finally:
             if talk is not None:
-                with self._watchdog.watch(_FAREWELL_SECONDS, talk.hang_up):
+                with _deadline(_FAREWELL_SECONDS, talk.hang_up):
                     talk.part()
 
     def _connected(self, ends: float) -> socket.socket:
@@ -147,7 +145,7 @@ class Smtp:
             except OSError as error:
                 failed = error
             else:
-                # From now on the watchdog ends every wait.
+                # From now on `_deadline` ends every wait.
                 sock.settimeout(None)
                 return sock
         raise failed
@@ -174,13 +172,25 @@ class Smtp:
     def _before_data(self, talk: "_Conversation", seconds: float) -> Iterator[None]:
         """Raise each failure as `NotAccepted`: before DATA nothing can have been accepted."""
         try:
-            with self._watchdog.watch(seconds, talk.hang_up), _as_not_accepted():
+            with _deadline(seconds, talk.hang_up), _as_not_accepted():
                 yield
         except NotAccepted as error:
             if not talk.late.is_set():
                 raise
             self._breaker.failed()
             raise NotAccepted("The mail server was not reached (it took too long).") from error
+
+
+@contextmanager
+def _deadline(seconds: float, alarm: Callable[[], None]) -> Iterator[None]:
+    """Call `alarm` from another thread if the block takes longer than `seconds`."""
+    timer = Timer(seconds, alarm)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class _Conversation(smtplib.SMTP):

@@ -7,7 +7,6 @@ body is decompressed.
 import functools
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from ipaddress import IPv6Network
 from types import TracebackType
@@ -22,10 +21,8 @@ from app.lib.outbound.dialing import Dialer
 from app.lib.outbound.failures import Failure, explain
 from app.lib.outbound.pool import Pool
 from app.lib.outbound.resolver import Lookup, Resolver, system_lookup
-from app.lib.outbound.watchdog import Watchdog
 
 DEADLINE_SECONDS = 15.0
-SLOW_SECONDS = 1.0
 
 # What is read of a body, and for how long once its headers have come: it changes no verdict.
 KEPT_BODY_BYTES = 4 * 1024
@@ -81,7 +78,6 @@ class Outbound:
         tls = certificates.of_receivers(authorities)
         self._dialer = Dialer(Resolver(lookup), allowed_networks, nat64_prefixes, tls)
         self._pool = Pool()
-        self._watchdog = Watchdog()
 
         @functools.lru_cache(_TARGETS_REMEMBERED)
         def target(url: str) -> Target:
@@ -91,12 +87,12 @@ class Outbound:
 
     def send(self, url: str, body: bytes, headers: Mapping[str, str], **how: Any) -> Answer:
         """POST once, as `Burst.send` does, over a connection of its own."""
-        with Burst(self._target, self._dialer, self._watchdog) as burst:
+        with Burst(self._target, self._dialer) as burst:
             return burst.send(url, body, headers, **how)
 
     def burst(self, owner: Hashable) -> "Burst":
         """Begin a row of POSTs, over connections that are kept alive for this owner alone."""
-        return Burst(self._target, self._dialer, self._watchdog, self._pool, owner)
+        return Burst(self._target, self._dialer, self._pool, owner)
 
     def reach(self, url: str, *, deadline_seconds: float = DEADLINE_SECONDS) -> str | None:
         """Open a connection to a URL's host as `send` does, TLS included, and close it.
@@ -128,14 +124,12 @@ class Burst:
         self,
         target: Callable[[str], Target],
         dialer: Dialer,
-        watchdog: Watchdog,
         pool: Pool | None = None,
         owner: Hashable = None,
     ) -> None:
         """Begin; `Outbound` does it. Without a `pool` each POST has a connection of its own."""
         self._target = target
         self._dialer = dialer
-        self._watchdog = watchdog
         self._pool = pool
         self._owner = owner
         self._key: Hashable = None
@@ -148,16 +142,13 @@ class Burst:
         headers: Mapping[str, str],
         *,
         deadline_seconds: float = DEADLINE_SECONDS,
-        on_slow: Callable[[], None] | None = None,
-        slow_after: float = SLOW_SECONDS,
         kept_bytes: int = KEPT_BODY_BYTES,
         body_seconds: float = BODY_SECONDS,
     ) -> Answer:
         """POST `body` and return what came of it, at `deadline_seconds` at the latest (to 50 ms).
 
-        Never raises for what the network or the receiver does. `on_slow` is called once, from
-        another thread, if no answer has come after `slow_after` seconds; it should return at once.
-        Of the answer's body at most `kept_bytes` are read, for `body_seconds` at most.
+        Never raises for what the network or the receiver does. Of the answer's body at most
+        `kept_bytes` are read, for `body_seconds` at most.
         """
         self.settle()
         started = time.monotonic()
@@ -170,16 +161,14 @@ class Burst:
         except ValueError:
             words = "a header of the request holds a line break, or a letter outside Latin-1"
             return Answer(None, Failure.PROTOCOL, words, attempt.ended())
-        watch = nullcontext() if on_slow is None else self._watchdog.watch(slow_after, on_slow)
         reconnected = False
-        with watch:
-            self._connection = self._reused(target)
+        self._connection = self._reused(target)
+        asked = self._ask(target, request, attempt)
+        if attempt.reused and _came_to_nothing(asked, attempt):
+            self._leave()
+            reconnected = True
+            attempt = Attempt(started, deadline_seconds)
             asked = self._ask(target, request, attempt)
-            if attempt.reused and _came_to_nothing(asked, attempt):
-                self._leave()
-                reconnected = True
-                attempt = Attempt(started, deadline_seconds)
-                asked = self._ask(target, request, attempt)
         if not isinstance(asked, Head):
             failure, why = asked
             return Answer(None, failure, why, attempt.ended(), reconnected=reconnected)

@@ -15,7 +15,7 @@ from app.core.finding_search import indexing
 from app.core.finding_search.search import MOST_READ
 from app.database import Database
 from app.settings import Settings
-from jobs.actors import index_findings
+from jobs.actors import ticks
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import (
     all_pages,
@@ -148,7 +148,7 @@ def test_a_tick_indexes_what_is_settled_for_each_tenant_and_the_next_nothing(
             connection.execute(text(_AGED), {"tenant": each.id, "id": old[each.id]})
     with opened_runtime(settings) as worker:
         for _ in range(2):
-            index_findings.run(worker)
+            ticks.index_findings(worker)
             with admin_engine.connect() as connection:
                 rows = connection.execute(text("SELECT tenant_id, finding_id FROM finding_words"))
                 assert {tuple(row) for row in rows} >= set(old.items())
@@ -174,7 +174,7 @@ def test_a_tenant_that_cannot_be_indexed_holds_up_no_other(
     with admin_engine.begin() as connection:
         connection.execute(text(damage), {"id": tenant.id, "key": b"damaged"})
     with opened_runtime(settings) as worker, structlog.testing.capture_logs() as lines:
-        index_findings.run(worker)
+        ticks.index_findings(worker)
     with admin_engine.connect() as connection:
         rows = connection.execute(text("SELECT tenant_id FROM finding_words"))
         indexed = {row.tenant_id for row in rows}

@@ -1,12 +1,12 @@
 """Anchoring that was put off or stands still is told by what there is, not by rows of jobs."""
 
-from types import ModuleType
+from collections.abc import Callable
 
 import pytest
 import structlog
 
 from dev.tsa import KeyType, TimestampAuthority
-from jobs.actors import anchor_audit, stamp_checkpoint
+from jobs.actors import ticks
 from tests.support.evidence.anchoring import Place
 
 # What somebody with the database can do to every job in one statement.
@@ -47,16 +47,16 @@ def test_an_anchor_that_was_made_up_keeps_no_head_from_being_anchored(place: Pla
 def test_heads_without_an_anchoring_job_are_told_by_the_oldest_entry(place: Place) -> None:
     place.tenant()
     place.run("UPDATE audit_entries SET at = at - interval '16 minutes'")
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     (trouble,) = place.troubles()
     assert "The clock does not ask for it" in trouble.detail
-    anchor_audit.run(place.runtime)
+    ticks.anchor_audit(place.runtime)
     a_minute_later(place)
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     (trouble,) = place.troubles()
     assert "No worker runs" in trouble.detail
     place.run("UPDATE jobs SET status = 'succeeded', finished_at = now() WHERE kind LIKE 'anchor%'")
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     (trouble,) = place.troubles()
     assert "audit_chain_not_sealed" in trouble.detail
     place.anchor()
@@ -64,9 +64,9 @@ def test_heads_without_an_anchoring_job_are_told_by_the_oldest_entry(place: Plac
     assert place.troubles() == []
 
 
-@pytest.mark.parametrize("first", [anchor_audit, stamp_checkpoint])
+@pytest.mark.parametrize("first", [ticks.anchor_audit, ticks.stamp_checkpoint])
 def test_heads_that_a_standstill_kept_waiting_are_asked_for_before_they_are_told(
-    place: Place, first: ModuleType
+    place: Place, first: Callable[..., None]
 ) -> None:
     """The clock rings at once what it missed: both ticks come together, in either order."""
     tenant = place.tenant()
@@ -74,15 +74,15 @@ def test_heads_that_a_standstill_kept_waiting_are_asked_for_before_they_are_told
     place.append(tenant)
     place.run("UPDATE audit_entries SET at = at - interval '8 hours'")
     place.run("UPDATE jobs SET run_at = run_at - interval '8 hours', finished_at = run_at")
-    for each in (first, anchor_audit, stamp_checkpoint):
-        each.run(place.runtime)
+    for each in (first, ticks.anchor_audit, ticks.stamp_checkpoint):
+        each(place.runtime)
         assert place.troubles() == []
     a_minute_later(place)
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     (trouble,) = place.troubles()
     assert "No worker runs" in trouble.detail
     place.work()
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     assert place.troubles() == []
 
 
@@ -118,9 +118,9 @@ def test_that_no_stamp_came_is_told_by_the_checkpoints(
         place.age()
         place.age()
         place.age()
-        stamp_checkpoint.run(place.runtime)
+        ticks.stamp_checkpoint(place.runtime)
         assert place.troubles() == [], "nobody was asked before"
-        stamp_checkpoint.run(place.runtime)
+        ticks.stamp_checkpoint(place.runtime)
         (trouble,) = place.troubles()
         assert (trouble.part, "No worker" in trouble.detail) == ("timestamps", True)
         query = "SELECT min(published_at) FROM checkpoints WHERE size > 0"
@@ -140,10 +140,10 @@ def test_a_standstill_is_no_trouble_of_those_who_were_not_asked(
         place.grow()
         stand_still(place)
         with structlog.testing.capture_logs() as lines:
-            stamp_checkpoint.run(place.runtime)
+            ticks.stamp_checkpoint(place.runtime)
             assert place.troubles() == []
             place.work()
-            stamp_checkpoint.run(place.runtime)
+            ticks.stamp_checkpoint(place.runtime)
     assert place.troubles() == []
     assert [each for each in lines if each["event"] == "unanchored"] == []
 
@@ -156,9 +156,9 @@ def test_a_standstill_is_none_of_a_job_that_it_stopped_in_its_tries(
     place.stamp()
     assert [each.status for each in place.jobs()] == ["retrying"]
     stand_still(place)
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     assert place.troubles() == []
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     (trouble,) = place.troubles()
     assert "No worker" in trouble.detail, "it was asked for ten minutes ago"
 
@@ -172,11 +172,11 @@ def test_jobs_that_end_and_leave_nothing_are_told_as_such(
     place.grow()
     for _ in range(3):
         place.age()
-        stamp_checkpoint.run(asks)
+        ticks.stamp_checkpoint(asks)
         place.set(tsa_url=None)
         place.work()
     assert [each.status for each in place.jobs()] == ["succeeded"]
-    stamp_checkpoint.run(asks)
+    ticks.stamp_checkpoint(asks)
     (trouble,) = place.troubles()
     assert "nothing that holds is stored" in trouble.detail
     assert "No worker" not in trouble.detail

@@ -60,19 +60,6 @@ def test_what_several_processes_count_is_added_up(
     assert _figures(fresh_database) == {("a_total", '["wi\\"th,"]'): 5, ("b_total", "[]"): 5}
 
 
-def test_what_a_dead_process_has_written_stays(
-    fresh_database: Database, process: Callable[[], Process]
-) -> None:
-    first = process()
-    first.tally.add(B, count=7)
-    first.writer.work()
-    del first
-    successor = process()
-    successor.tally.add(B)
-    successor.writer.work()
-    assert _figures(fresh_database) == {("b_total", "[]"): 8}
-
-
 def test_a_process_that_counted_nothing_new_writes_nothing(
     fresh_database: Database, process: Callable[[], Process], owner: Engine
 ) -> None:
@@ -99,20 +86,6 @@ def test_what_could_not_be_written_is_written_later_and_once(
     assert _figures(fresh_database) == {("b_total", "[]"): 3}
 
 
-def test_a_database_that_is_older_than_the_code_ends_no_writer(
-    fresh_database: Database, process: Callable[[], Process], owner: Engine
-) -> None:
-    early = process()
-    early.tally.add(B)
-    with owner.begin() as connection:
-        connection.execute(text("ALTER TABLE counters RENAME TO not_yet"))
-    early.writer.work()
-    with owner.begin() as connection:
-        connection.execute(text("ALTER TABLE not_yet RENAME TO counters"))
-    early.writer.work()
-    assert _figures(fresh_database) == {("b_total", "[]"): 1}
-
-
 def test_writers_at_the_same_time_wait_and_do_not_deadlock(
     fresh_database: Database, process: Callable[[], Process]
 ) -> None:
@@ -133,17 +106,6 @@ def test_writers_at_the_same_time_wait_and_do_not_deadlock(
     for thread in threads:
         thread.join()
     assert set(_figures(fresh_database).values()) == {80}
-
-
-def test_what_is_left_is_written_at_the_end(
-    fresh_database: Database, process: Callable[[], Process]
-) -> None:
-    ending = process()
-    ending.writer.begin()
-    ending.writer.begin()
-    ending.tally.add(B)
-    ending.writer.close(counters.LAST_SECONDS)
-    assert _figures(fresh_database) == {("b_total", "[]"): 1}
 
 
 def test_a_process_that_returns_writes_what_is_left(fresh_database: Database) -> None:

@@ -5,12 +5,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from app import ids
 from app.core.jobs import control as job_control
 from app.core.jobs import job_queue, job_rows, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database
-from app.errors import NotFound, NotResumable
+from app.errors import NotResumable
 from app.models import Job
 from tests.support.callers.api import FreshTenant
 
@@ -115,19 +114,6 @@ def test_a_cancelled_job_takes_no_step_and_goes_on_when_resumed(
     assert claim(database, job) is not None
 
 
-def test_only_the_right_state_can_be_retried_cancelled_or_resumed(
-    database: Database, tenant: FreshTenant
-) -> None:
-    job = enqueue(database, tenant)
-    with database.transaction(tenant.id) as session:
-        for act in (job_control.retry, job_control.resume):
-            with pytest.raises(NotResumable, match="queued"):
-                act(session, tenant.id, job.id)
-        job_control.cancel(session, tenant.id, job.id)
-        with pytest.raises(NotResumable, match="cancelled already"):
-            job_control.cancel(session, tenant.id, job.id)
-
-
 def test_the_same_job_is_enqueued_once_while_it_is_open(
     database: Database, tenant: FreshTenant
 ) -> None:
@@ -136,16 +122,6 @@ def test_the_same_job_is_enqueued_once_while_it_is_open(
     with database.transaction(tenant.id) as session:
         job_control.cancel(session, tenant.id, first.id)
     assert enqueue(database, tenant, "k").id != first.id
-
-
-def test_a_stranger_s_job_does_not_exist(
-    database: Database, tenant: FreshTenant, other_tenant: FreshTenant
-) -> None:
-    job = enqueue(database, tenant)
-    with database.transaction(other_tenant.id) as session:
-        for wanted in (job.id, ids.new(), None):
-            with pytest.raises(NotFound):
-                job_rows.get(session, other_tenant.id, wanted)
 
 
 def _end_lease(database: Database, job: Job) -> None:

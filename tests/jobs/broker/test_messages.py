@@ -92,15 +92,6 @@ def test_each_queue_that_is_rung_has_a_priority() -> None:
     assert set(ACTORS.values()) == set(PRIORITIES)
 
 
-def test_an_actor_that_the_queue_does_not_name_is_refused(own_valkey: OwnValkey) -> None:
-    broker = BellBroker(own_valkey.url)
-
-    with pytest.raises(ValueError, match="make the two agree"):
-        declare(broker, "swep", print, "tick")
-    with pytest.raises(ValueError, match="make the two agree"):
-        declare(broker, "sweep", print, "jobs")
-
-
 def test_a_message_sent_past_the_bell_is_refused(own_valkey: OwnValkey) -> None:
     broker = BellBroker(own_valkey.url)
     actor = declare(broker, "sweep", print)

@@ -1,6 +1,5 @@
 """What a receiver gets: bytes, signatures, retries, and nothing from a suspended tenant."""
 
-import threading
 from datetime import timedelta
 from uuid import UUID
 
@@ -187,30 +186,6 @@ def test_a_delivery_that_loses_five_workers_is_given_up_as_lost(world: World) ->
         first_attempt = world.attempts()[0]
     assert first_attempt["outcome"] == "worker_lost"
     assert world.lane(webhook)["consecutive_failures"] == 0
-
-
-def test_numbers_have_no_gap_when_many_write_and_many_number(
-    world: World,
-) -> None:
-    webhook = world.webhook()
-
-    def write() -> None:
-        for _ in range(20):
-            world.emit(5)
-
-    def give_numbers() -> None:
-        for _ in range(30):
-            world.number(webhook)
-
-    threads = [threading.Thread(target=work) for work in [write] * 4 + [give_numbers] * 3]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    while world.number(webhook):
-        pass
-    assert [row["sequence"] for row in world.deliveries(webhook)] == list(range(1, 401))
-    assert world.books(webhook)["accepted"] == 400
 
 
 def test_what_was_not_sent_is_handed_back_at_once(world: World) -> None:

@@ -78,23 +78,16 @@ def test_rows_whose_secrets_cannot_be_opened_are_not_claimed(
         assert len(receiver.requests) == 2
 
 
-@pytest.mark.parametrize("was_slow", [False, True])
-def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sweep(
-    ringing: World, own_valkey: OwnValkey, was_slow: bool
-) -> None:
+def test_a_lane_without_a_thread_waits_for_the_sweep(ringing: World, own_valkey: OwnValkey) -> None:
     with Receiver() as receiver:
         webhook = _two_events(ringing, receiver)
-        _set_slow(ringing, slow=was_slow)
         permits = ringing.fill_bulkhead()
         # The ring of their commit comes from another thread.
         until(lambda: own_valkey.client.llen("dramatiq:deliver"))
         own_valkey.client.flushall()
         ringing.turn(webhook)
         assert receiver.requests == []
-        assert own_valkey.client.llen("dramatiq:deliver") == (0 if was_slow else 1)
-        own_valkey.client.delete("dramatiq:deliver")
-        ringing.runtime.bell.ring_lanes([(ringing.tenant_id, webhook)])
-        assert own_valkey.client.llen("dramatiq:deliver") == (0 if was_slow else 1)
+        assert own_valkey.client.llen("dramatiq:deliver") == 0
         for permit in permits:
             ringing.runtime.bulkhead.release(permit)
         ringing.turn(webhook)
@@ -102,17 +95,27 @@ def test_a_lane_without_room_is_passed_on_unless_it_is_slow_and_waits_for_the_sw
 
 
 @pytest.mark.parametrize("others_wait", [False, True])
-def test_a_slow_lane_whose_turn_ends_goes_behind_those_that_wait(
-    ringing: World, others_wait: bool
+def test_a_slow_lane_whose_turn_ends_leaves_its_ring_to_the_sweep_while_its_tenant_has_no_thread(
+    ringing: World, own_valkey: OwnValkey, monkeypatch: pytest.MonkeyPatch, others_wait: bool
 ) -> None:
-    with Receiver() as receiver:
+    def answer(_: Request) -> bytes:
+        monkeypatch.setattr(lane_run, "TURN_SECONDS", 0.0)
+        return OK
+
+    with Receiver(answer) as receiver:
         webhook = _two_events(ringing, receiver)
-        _set_slow(ringing, slow=True)
+        ringing.change(webhook, max_in_flight=1)
+        ringing.has_answered(webhook, latency_ms=1_200.0)
+        ringing.run("UPDATE lanes SET slow_at = clock_timestamp()")
         if others_wait:
             ringing.runtime.bulkhead.release(ringing.fill_bulkhead()[0])
+        until(lambda: own_valkey.client.llen("dramatiq:deliver"))
+        own_valkey.client.flushall()
         ringing.turn(webhook)
-        assert len(receiver.requests) == 2
-        assert (ringing.lane(webhook)["ring_at"] is not None) is others_wait
+        assert len(receiver.requests) == 1
+        assert own_valkey.client.llen("dramatiq:deliver") == (0 if others_wait else 1)
+        # Behind all lanes that the sweep rang before.
+        assert ringing.lane(webhook)["ring_at"] is not None
 
 
 def _two_events(world: World, receiver: Receiver) -> UUID:
@@ -120,10 +123,6 @@ def _two_events(world: World, receiver: Receiver) -> UUID:
     webhook = world.webhook(receiver.url())
     world.emit(2)
     return webhook
-
-
-def _set_slow(world: World, *, slow: bool) -> None:
-    world.run("UPDATE lanes SET slow_at = CASE WHEN :slow THEN clock_timestamp() END", slow=slow)
 
 
 def _pause(world: World, *, over: bool) -> None:

@@ -21,7 +21,7 @@ from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
 from app.models import NO_TENANT, AnchoringTrouble, Job
 from dev.tsa import TimestampAuthority
-from jobs.actors import anchor_audit, stamp_checkpoint
+from jobs.actors import ticks
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.support.evidence.logs import World, add_leaves, new_world
@@ -61,7 +61,7 @@ class Place:
 
     def anchor(self) -> None:
         """Do what the clock's `anchor_audit` asks for."""
-        anchor_audit.run(self.runtime)
+        ticks.anchor_audit(self.runtime)
         self.work()
 
     def grow(self, leaves: int = 1) -> int:
@@ -81,7 +81,7 @@ class Place:
 
     def stamp(self) -> None:
         """Do what the clock's `stamp_checkpoint` asks for."""
-        stamp_checkpoint.run(self.runtime)
+        ticks.stamp_checkpoint(self.runtime)
         self.work()
 
     def age(self) -> None:

@@ -13,11 +13,11 @@ from jobs.process.broker import BellBroker
 from jobs.process.runtime import Runtime
 
 
-def take_turn(runtime: Runtime, tenant_id: UUID, webhook_id: UUID, passed_on: int = 0) -> None:
+def take_turn(runtime: Runtime, tenant_id: UUID, webhook_id: UUID) -> None:
     """Take a turn at a lane, and another if its lock was not to be had: here nothing sweeps."""
     while True:
         try:
-            return LaneRun(runtime, tenant_id, webhook_id, passed_on=passed_on).run()
+            return LaneRun(runtime, tenant_id, webhook_id).run()
         except Unavailable:
             continue
 
@@ -26,8 +26,8 @@ def take_turn(runtime: Runtime, tenant_id: UUID, webhook_id: UUID, passed_on: in
 def delivering(runtime: Runtime, redis_url: str, threads: int) -> Iterator[None]:
     """Have turns at lanes taken by `threads` threads as they are rung; nothing sweeps."""
 
-    def deliver(tenant_id: str, webhook_id: str, passed_on: str = "0") -> None:
-        take_turn(runtime, UUID(tenant_id), UUID(webhook_id), int(passed_on))
+    def deliver(tenant_id: str, webhook_id: str) -> None:
+        take_turn(runtime, UUID(tenant_id), UUID(webhook_id))
 
     broker = BellBroker(redis_url)
     actor = dramatiq.actor(actor_name="deliver", queue_name=ACTORS["deliver"], broker=broker)

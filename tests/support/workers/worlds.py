@@ -2,7 +2,6 @@
 
 from uuid import UUID, uuid4
 
-from app.core.delivery.lanes.lanes import Kind
 from jobs.delivery.lane_run import LaneRun
 from jobs.process.bulkhead import Permit
 from jobs.process.runtime import Runtime
@@ -16,9 +15,9 @@ class World(Outbox):
         super().__init__(runtime.database, runtime.settings, tenant_id)
         self.runtime = runtime
 
-    def turn(self, webhook: UUID, *, passed_on: int = 0) -> None:
+    def turn(self, webhook: UUID) -> None:
         """Let a worker send what is due of a webhook."""
-        LaneRun(self.runtime, self.tenant_id, webhook, passed_on=passed_on).run()
+        LaneRun(self.runtime, self.tenant_id, webhook).run()
 
     def has_answered(
         self, webhook: UUID, *, latency_ms: float = 5.0, concurrency: int = 64
@@ -32,9 +31,9 @@ class World(Outbox):
         )
 
     def fill_bulkhead(self) -> list[Permit]:
-        """Have turns of other tenants take all permits of lanes that are not quick."""
+        """Have turns of other tenants take all permits."""
         permits = []
-        for kind in (Kind.UNTRIED, Kind.SLOW):
-            while permit := self.runtime.bulkhead.acquire(uuid4(), uuid4(), kind):
+        for slow in (True, False):
+            while permit := self.runtime.bulkhead.acquire(uuid4(), uuid4(), slow=slow):
                 permits.append(permit)
         return permits

@@ -40,13 +40,6 @@ def overloaded(allowed: int, at: datetime = NOW) -> Concurrency:
     return Concurrency(allowed, halved_at=at)
 
 
-def test_a_new_lane_has_all_of_sixteen_within_ten_good_answers() -> None:
-    known = FRESH
-    for _ in range(10):
-        known = after(known, [GOOD], MOST, NOW)
-    assert (FRESH.concurrency, known.concurrency) == (AT_FIRST, MOST)
-
-
 def test_slow_start_counts_answers_and_not_batches() -> None:
     assert after(FRESH, [GOOD] * 5, MOST, NOW).concurrency == 11
 
@@ -76,12 +69,6 @@ def test_posts_that_were_out_together_and_fail_one_by_one_halve_once() -> None:
     assert known.concurrency == MOST // 2
     again = replace(TIMEOUT, started_at=LATER)
     assert after(known, [again], MOST, LATER + timedelta(seconds=15)).concurrency == MOST // 4
-
-
-def test_a_lower_max_in_flight_lowers_what_is_allowed() -> None:
-    assert after(Concurrency(MOST), [GOOD], 1, NOW).concurrency == 1
-    assert after(Concurrency(MOST), [], 3, NOW).concurrency == 3
-    assert after(Concurrency(MOST), [TIMEOUT], 4, NOW).concurrency == 2
 
 
 def test_the_latency_follows_a_receiver_that_drifts_within_a_few_answers() -> None:

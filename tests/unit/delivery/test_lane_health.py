@@ -47,32 +47,10 @@ def follow(
     return health
 
 
-def test_four_failures_do_not_pause() -> None:
-    assert follow(FRESH, *[DOWN] * 4).paused_until is None
-
-
-def test_the_fifth_failure_in_a_row_pauses() -> None:
-    health = follow(FRESH, *[DOWN] * 5)
-    assert (health.paused_until, health.pause_level) == (NOW + FIRST_PAUSE, 1)
-
-
-def test_a_success_between_begins_the_count_anew() -> None:
-    assert follow(FRESH, *[DOWN] * 4, OK, *[DOWN] * 4).paused_until is None
-
-
 def test_what_was_under_way_when_the_pause_began_lengthens_nothing() -> None:
     paused = follow(FRESH, *[DOWN] * 5)
     later = follow(paused, *[DOWN] * 3, at=NOW + timedelta(seconds=3))
     assert (later.paused_until, later.pause_level) == (paused.paused_until, 1)
-
-
-def test_each_failed_probe_doubles_the_pause_up_to_ten_minutes() -> None:
-    health, pauses = follow(FRESH, *[DOWN] * 5), []
-    for _ in range(7):
-        health = follow(health, DOWN, probe=True)
-        assert health.paused_until is not None
-        pauses.append((health.paused_until - NOW).total_seconds())
-    assert pauses == [60, 120, 240, 480, 600, 600, 600]
 
 
 def test_a_success_forgets_everything() -> None:
@@ -169,11 +147,6 @@ def test_503_slows_the_lane_at_once_and_more_each_time() -> None:
 
 def asked(wait: timedelta) -> Verdict:
     return Verdict("retrying", Blame.ENDPOINT, lane_wait=wait)
-
-
-def test_retry_after_holds_the_lane_as_long_as_it_asks() -> None:
-    health = follow(FRESH, asked(timedelta(minutes=20)), status=429)
-    assert (health.paused_until, health.pause_level) == (NOW + timedelta(minutes=20), 0)
 
 
 def test_a_longer_retry_after_holds_the_lane_for_half_an_hour_and_until_a_probe_succeeds() -> None:

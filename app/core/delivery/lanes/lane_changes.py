@@ -1,18 +1,19 @@
 """The lanes that outcomes change: read under their locks, and written together."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import islice
-from typing import Any
 from uuid import UUID
 
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes.concurrency import Concurrency
 from app.core.delivery.lanes.lane_health import Health
 from app.database import cursor
+from app.models import Lane
 
 LaneKey = tuple[UUID, UUID]
 
@@ -60,14 +61,13 @@ def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LockedLane]
     """Lock lanes in the order of `keys`, which every caller sorts alike, and return them."""
     wanted = ([key[0] for key in keys], [key[1] for key in keys])
     cursor(session).execute(_LOCK, wanted)
-    states = [_state(iter(row)) for row in cursor(session).execute(_READ, wanted)]
-    return {(state.tenant_id, state.webhook_id): state for state in states}
-
-
-def _state(columns: Iterator[Any]) -> LockedLane:
-    health = Health(*islice(columns, len(_HEALTH)))
-    learned = Concurrency(*islice(columns, len(_LEARNED)))
-    return LockedLane(health, learned, *columns)
+    found = {}
+    for row in cursor(session).execute(_READ, wanted):
+        columns = iter(row)
+        health = Health(*islice(columns, len(_HEALTH)))
+        state = LockedLane(health, Concurrency(*islice(columns, len(_LEARNED))), *columns)
+        found[state.tenant_id, state.webhook_id] = state
+    return found
 
 
 @dataclass
@@ -88,23 +88,9 @@ class LaneChange:
 
 # The columns of a lane that are replaced, and those that are incremented.
 _REPLACED = {
-    "paused_until": "timestamptz",
-    "pause_level": "smallint",
-    "consecutive_failures": "bigint",
-    "failing_since": "timestamptz",
-    "last_success_at": "timestamptz",
-    "slow_at": "timestamptz",
-    "unsuccessful_since": "timestamptz",
-    "unsuccessful_attempts": "bigint",
-    "unsuccessful_deliveries": "bigint",
-    "refused_status": "smallint",
-    "warned_at": "timestamptz",
-    "recovering": "smallint",
-    "recovering_since": "timestamptz",
-    "recovered_through": "timestamptz",
-    "concurrency": "smallint",
-    "halved_at": "timestamptz",
-    "latency_ms": "real",
+    name: Lane.__table__.c[name].type.compile(postgresql.dialect())  # type: ignore[no-untyped-call]
+    for name in (*_HEALTH, *_LEARNED)
+    if name != "last_failures"
 }
 _TOTALS = tuple(
     f"{kind}s_{status}"

@@ -17,12 +17,10 @@ LONGEST_PAUSE = timedelta(minutes=10)
 HIGHEST_LEVEL = 10
 # Cap on the lane's pause by a Retry-After; the delivery that got it waits for its full length.
 LONGEST_HOLD = timedelta(minutes=30)
-# An attempt is slow from this duration on.
+# An attempt is slow from this duration on; a lane is slow until an attempt succeeds sooner.
 SLOW_MS = 1000
 # Rows brought forward in one transaction.
 FORWARD_AT_ONCE = 500
-# One attempt lasts at most 15 s; a probe whose worker died must not hold the lane for much longer.
-PROBE_TIME = timedelta(seconds=20)
 # A receiver refuses when it accepted none of so many different deliveries, or, if it has accepted
 # none yet, none for so long.
 REFUSED_DELIVERIES = 10
@@ -90,6 +88,8 @@ def after(health: Health, attempted: Attempted, first_pause: timedelta) -> Healt
     verdict, at = attempted.verdict, attempted.ended_at
     if verdict.blame is Blame.US:
         return health
+    if (attempted.total_ms or 0) >= SLOW_MS:
+        health = replace(health, slow_at=at)
     if verdict.blame is Blame.NOBODY:
         return _accepted(health, attempted)
     health = _unsuccessful(health, attempted)
@@ -193,6 +193,7 @@ def _paused(health: Health, attempted: Attempted, first_pause: timedelta) -> Hea
 
 
 def _slowed(health: Health, attempted: Attempted, first_pause: timedelta) -> Health:
+    """Wait as long as the receiver asks; without a Retry-After 1 s, doubled with each failure."""
     if attempted.status_code not in SLOW_DOWN:
         return health
     asked, at = attempted.verdict.lane_wait or timedelta(0), attempted.ended_at

@@ -5,7 +5,6 @@ a sequence, one holder per slot, one probe per pause. `lanes.due_at` is computed
 turn ends, and lowered when a row becomes due.
 """
 
-import enum
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -17,14 +16,6 @@ from app.core.delivery.lanes import recovery
 from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
-
-
-class Kind(enum.Enum):
-    """What is known of a lane's receiver: it answered and is not slow, nothing yet, or is slow."""
-
-    QUICK = "quick"
-    UNTRIED = "untried"
-    SLOW = "slow"
 
 
 @dataclass(frozen=True)
@@ -49,20 +40,16 @@ class Lane:
 
     @property
     def allowed(self) -> int:
-        """The limit of POSTs in flight: the adaptive concurrency, at most `max_in_flight`."""
-        return min(self.concurrency, self.max_in_flight)
+        """The limit of POSTs in flight: the adaptive concurrency, at most `max_in_flight`.
+
+        One while the lane's pause allows only a probe.
+        """
+        return 1 if self.probes else min(self.concurrency, self.max_in_flight)
 
     @property
     def slow(self) -> bool:
         """Whether a POST took over a second, with no quicker success since."""
         return self.slow_at is not None
-
-    @property
-    def kind(self) -> Kind:
-        """What is known of its receiver."""
-        if self.slow:
-            return Kind.SLOW
-        return Kind.UNTRIED if self.latency_ms is None else Kind.QUICK
 
     @property
     def paused(self) -> bool:
@@ -173,39 +160,32 @@ WITH open AS (
            AND d.priority = level.priority AND d.finished_at IS NULL
          ORDER BY d.next_attempt_at LIMIT 1) AS earliest
 )
-UPDATE lanes SET ring_at = CASE WHEN %(yields)s THEN clock_timestamp() END, due_at = least(
-           open.urgent,
-           CASE WHEN open.patient IS NOT NULL AND held_since IS NULL
-                THEN greatest(open.patient, paused_until) END)
-  FROM open
+UPDATE lanes SET due_at = due.at,
+                 ring_at = CASE WHEN due.at <= clock_timestamp() THEN clock_timestamp() END
+  FROM (SELECT least(open.urgent,
+                     CASE WHEN open.patient IS NOT NULL AND l.held_since IS NULL
+                          THEN greatest(open.patient, l.paused_until) END) AS at
+          FROM open, lanes AS l
+         WHERE l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s) AS due
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
 RETURNING coalesce(due_at <= clock_timestamp(), false), recovering > 0 AND held_since IS NULL
 """
 
 
-def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID, *, yields: bool = False) -> bool:
+def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
     A recovering lane with no due row brings some waiting rows forward.
 
-    Resets `ring_at`, so the sweep may ring the lane at once; `yields` sets it to now, which puts
-    the lane behind due lanes that were rung earlier.
+    The sweep rings a lane that is due already behind those that have waited longer for a ring, and
+    any other as soon as it is due.
     """
-    wanted = {"tenant": tenant_id, "webhook": webhook_id, "yields": yields}
+    wanted = {"tenant": tenant_id, "webhook": webhook_id}
     row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
     due, recovering = row or (False, False)
     if recovering and not due:
         return recovery.bring_forward(session, tenant_id, webhook_id)
     return bool(due)
-
-
-def note_stall(session: Tx, tenant_id: UUID, webhook_id: UUID, milliseconds: float) -> None:
-    """Raise a locked lane's mean latency to at least `milliseconds`, so its next claims shrink."""
-    cursor(session).execute(
-        "UPDATE lanes SET latency_ms = greatest(latency_ms, %s)"
-        " WHERE tenant_id = %s AND webhook_id = %s",
-        (milliseconds, tenant_id, webhook_id),
-    )
 
 
 def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:

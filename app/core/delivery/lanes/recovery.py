@@ -71,12 +71,19 @@ RETURNING total.moved, total.over
 """
 
 
+_WAIT = """
+UPDATE lanes SET due_at = least(due_at, paused_until)
+ WHERE tenant_id = %s AND webhook_id = %s AND paused_until > clock_timestamp()
+RETURNING 1
+"""
+
+
 def bring_forward(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Make the next rows of a locked, recovering lane due; return whether the lane is due now.
 
     Call it when no other row is due. A paused lane goes on when its pause ends.
     """
-    if _waits(session, tenant_id, webhook_id):
+    if cursor(session).execute(_WAIT, (tenant_id, webhook_id)).fetchone() is not None:
         return False
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": ROWS_A_STEP}
     moved, over = 0, False
@@ -86,14 +93,3 @@ def bring_forward(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
         if moved or over:
             break
     return moved > 0 or not over
-
-
-_WAIT = """
-UPDATE lanes SET due_at = least(due_at, paused_until)
- WHERE tenant_id = %s AND webhook_id = %s AND paused_until > clock_timestamp()
-RETURNING 1
-"""
-
-
-def _waits(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
-    return cursor(session).execute(_WAIT, (tenant_id, webhook_id)).fetchone() is not None

@@ -13,7 +13,7 @@ from app.core.anchoring import external_post
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Note
 from dev.tsa import TimestampAuthority
-from jobs.actors import stamp_checkpoint
+from jobs.actors import ticks
 from tests.core.anchoring.witnesses.choosing import chosen
 from tests.support.evidence.witnessed import Witnessed
 from tests.support.evidence.witnesses import Witness
@@ -112,7 +112,7 @@ def test_all_whom_a_tick_asks_are_asked_for_one_checkpoint(
     witnessed.one.faults = [lambda _: http_answer(503)]
     with TimestampAuthority(tmp_path / "tsa") as authority:
         place.stamped_by(authority.url, authority.ca_file)
-        stamp_checkpoint.run(place.runtime)
+        ticks.stamp_checkpoint(place.runtime)
         place.grow(3)
         place.work()
         place.grow(3)
@@ -127,9 +127,9 @@ def test_who_is_still_being_asked_at_the_next_tick_is_asked_for_the_same(
     witnessed: Witnessed,
 ) -> None:
     place = witnessed.place
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     place.grow()
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     place.work()
     assert witnessed.stored() == [(3, "one"), (3, "two")]
     place.stamp()
@@ -147,7 +147,7 @@ def test_who_failed_is_asked_for_the_next_tick_s_checkpoint(witnessed: Witnessed
 
 def test_a_job_from_before_the_log_was_succeeded_asks_for_nothing(witnessed: Witnessed) -> None:
     place = witnessed.place
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     place.run("UPDATE jobs SET args = replace(args, :new, :old)", new='n":1,', old='n":0,')
     place.work()
     assert witnessed.stored() == []
@@ -168,7 +168,7 @@ def test_witnesses_are_asked_side_by_side(witnessed: Witnessed) -> None:
 
     witnessed.one.faults = [wait_for_the_other(witnessed.one)]
     witnessed.two.faults = [wait_for_the_other(witnessed.two)]
-    stamp_checkpoint.run(place.runtime)
+    ticks.stamp_checkpoint(place.runtime)
     workers = [threading.Thread(target=place.work) for _ in range(2)]
     for each in workers:
         each.start()

@@ -1,5 +1,6 @@
 """Failures of a receiver, named by stage in plain words."""
 
+import logging
 import socket
 import struct
 
@@ -125,3 +126,19 @@ def test_no_answer_makes_it_raise(
 
     with Listener(serve) as listener:
         assert post(outbound, listener.url()) is not None
+
+
+def test_nothing_of_a_url_or_an_answer_is_logged(
+    outbound: Outbound, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nbad header secret\r\nX: y\r\n\r\nsecret")
+
+    with Listener(serve) as listener:
+        for path in ("/secret", "/?token=secret"):
+            assert post(outbound, listener.url(path)).succeeded
+        post(outbound, "https://127.0.0.1:1/secret")
+    assert "secret" not in caplog.text
