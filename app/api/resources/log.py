@@ -45,8 +45,8 @@ class Hash(fields.Strict):
             raise ValidationError("Send 64 digits of hex in lower case.")
         return bytes.fromhex(value)
 
-    def _serialize(self, value: bytes, *_: Any, **__: Any) -> str:
-        return value.hex()
+    def _serialize(self, value: Any, *_: Any, **__: Any) -> str:
+        return bytes(value).hex()
 
 
 def _path(**options: Any) -> fields.Items:

@@ -3,6 +3,7 @@
 import enum
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ class Colour(enum.StrEnum):
     BLUE = "blue"
 
 
-ID = ids.new()
+ID = UUID("0192f0c1-a2b3-7c4d-8e5f-60718293a4b5")
 ANYTHING = {"a": [1, 1.5, None, "\0", {"b": True}]}
 NOT_TEXT: list[Any] = [5, 1.5, True, None, [], {}, ["a"]]
 COUNTED = fields.Items(fields.Integer(1, 2), min_items=1, max_items=2)
