@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import Metric
 from sqlalchemy.orm import Session
 
-from app import counters, fields
+from app import counters
 from app.api.http.access.auth import probed, public
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import prometheus
@@ -27,7 +27,8 @@ from app.database import database_now
 from app.errors import Unauthenticated, Unavailable
 from app.lib.gateway.gateway import PROBE_SECONDS
 from app.models import NO_TENANT
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 from app.settings import VERSION
 
 _Read = TypeVar("_Read")

@@ -12,7 +12,6 @@ import marshmallow
 from flask import g, request
 from werkzeug.datastructures import MultiDict
 
-from app import fields
 from app.api.http.access.auth import caller
 from app.api.http.requests import parsing
 from app.api.http.responses.answers import encode
@@ -21,6 +20,7 @@ from app.api.resources.webhook_schemas import OwnHeaders
 from app.core import idempotency
 from app.database import Tx
 from app.errors import FieldError, Invalid
+from app.schemas import fields
 
 MEDIA_TYPE = "application/x-www-form-urlencoded"
 # A thousand deliveries may be chosen, and a page has some more fields.

@@ -6,7 +6,7 @@ from flask import Blueprint, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.transactions import transaction
@@ -23,6 +23,7 @@ from app.core.replay import bulk_replay, job_changes
 from app.core.replay.replay_plan import Pace
 from app.errors import Invalid
 from app.models import Job
+from app.schemas import fields
 
 blp = Blueprint("replays", __name__, url_prefix="/replays")
 

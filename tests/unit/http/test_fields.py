@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
-from app import fields, ids
-from app.schemas import Schema
+from app import ids
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 
 class Colour(enum.StrEnum):
