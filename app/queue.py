@@ -40,7 +40,6 @@ ACTORS: Final[Mapping[str, str]] = {
     "verify_audit": "tick",
     "check_master_keys": "tick",
     "free_stuck_jobs": "tick",
-    "index_findings": "tick",
     "seal_webhooks": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())

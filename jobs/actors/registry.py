@@ -8,7 +8,6 @@ import dramatiq
 from app.queue import ACTORS
 from jobs.actors import (
     anchor_audit,
-    index_findings,
     prune_history,
     send_digests,
     stamp_checkpoint,
@@ -45,7 +44,6 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "verify_audit": ticks.verify_audit,
     "check_master_keys": ticks.check_master_keys,
     "free_stuck_jobs": ticks.free_stuck_jobs,
-    "index_findings": index_findings.run,
     "seal_webhooks": ticks.seal_webhooks,
 }
 

@@ -18,7 +18,7 @@ from app.console.frame.access import signed_in
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import delivery_history, failure_groups, tenant_history
+from app.core.delivery.history import delivery_history, delivery_list, failure_groups
 from app.core.delivery.history.delivery_filters import Status
 from app.core.webhooks import webhooks
 from app.core.webhooks.webhooks import MOST_WEBHOOKS
@@ -61,7 +61,7 @@ def index() -> Response:
             filters = tenant_filters(args)
             found = page_of(
                 args,
-                lambda before, limit: tenant_history.page(
+                lambda before, limit: delivery_list.page(
                     session, caller().tenant_id, filters, before=before, limit=limit
                 ),
                 delivery_history.represent,

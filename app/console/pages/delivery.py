@@ -13,7 +13,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.pages.deliveries import known_webhooks, webhook_names
 from app.core.callers import Role
-from app.core.delivery.history import delivery_history, standing
+from app.core.delivery.history import delivery_history, delivery_summary
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 
@@ -46,7 +46,7 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         known = webhooks.require_history(session, caller(), webhook)
         found = delivery_history.find(session, tenant_id, known, delivery)
         told = delivery_history.describe(session, tenant_id, found)
-        stands = standing.of(session, tenant_id, known, "", [found])
+        stands = delivery_summary.of(session, tenant_id, known, "", [found])
         siblings = delivery_history.of_event(session, tenant_id, found.row.event_id)
         named = known_webhooks(session)
         raw = delivery_history.payload_of(session, tenant_id, found.row.event_id)

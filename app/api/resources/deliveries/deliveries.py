@@ -22,7 +22,7 @@ from app.api.resources.deliveries.delivery_schemas import (
 from app.api.resources.deliveries.list_schemas import DeliveryPageSchema, HistoryArgs
 from app.api.resources.deliveries.replay_schemas import MovedSchema, RetryNowSchema
 from app.core.callers import Role
-from app.core.delivery.history import catch_up, delivery_history, event_history
+from app.core.delivery.history import catch_up, delivery_history, delivery_list, event_history
 from app.core.delivery.history.delivery_filters import Filters
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
@@ -154,18 +154,19 @@ def retry_one_now(webhook_id: str, delivery_id: str) -> Response:
 
 
 def _history(args: dict[str, Any], webhook_id: str) -> Response:
-    filters = Filters(
-        frozenset(args.get("status", ())),
-        args.get("event_type"),
-        args.get("since"),
-        args.get("until"),
-    )
     with transaction(snapshot=True) as session:
         known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        wanted = Filters(
+            frozenset(args.get("status", ())),
+            args.get("event_type"),
+            args.get("since"),
+            args.get("until"),
+            webhook_id=known,
+        )
         return page(
             args,
-            lambda before, limit: delivery_history.page(
-                session, caller().tenant_id, known, filters, before=before, limit=limit
+            lambda before, limit: delivery_list.page(
+                session, caller().tenant_id, wanted, before=before, limit=limit
             ),
             delivery_history.represent,
         )

@@ -6,7 +6,7 @@ from app.api.http.requests import fields
 from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history.delivery_filters import Status
-from app.core.delivery.history.standing import LaneState
+from app.core.delivery.history.delivery_summary import LaneState
 
 
 class DecisionArgs(Schema):

@@ -17,8 +17,8 @@ from app.api.resources.deliveries.list_schemas import (
     TenantHistoryPageSchema,
 )
 from app.core.callers import Role
-from app.core.delivery.history import delivery_history, failure_groups, tenant_history
-from app.core.delivery.history.delivery_filters import Status, TenantFilters
+from app.core.delivery.history import delivery_history, delivery_list, failure_groups
+from app.core.delivery.history.delivery_filters import Filters, Status
 
 blp = Blueprint(
     "tenant_deliveries",
@@ -43,7 +43,7 @@ def list_deliveries(args: dict[str, Any]) -> Response:
     with transaction(snapshot=True) as session:
         return page(
             args,
-            lambda before, limit: tenant_history.page(
+            lambda before, limit: delivery_list.page(
                 session, caller().tenant_id, wanted, before=before, limit=limit
             ),
             delivery_history.represent,
@@ -68,7 +68,7 @@ def groups(args: dict[str, Any]) -> Response:
         )
 
 
-def tenant_filters(args: dict[str, Any]) -> TenantFilters:
+def tenant_filters(args: dict[str, Any]) -> Filters:
     """Return the filters that a query names."""
     statuses = frozenset(map(Status, args.get("status", ())))
-    return TenantFilters(**{**filters(args), "status": statuses})
+    return Filters(**{**filters(args), "status": statuses})
