@@ -1,32 +1,65 @@
-"""The errors of the product.
+"""The errors of the product, and all problem types (RFC 9457): one class each.
 
-Core raises these; `app/api/http/problems.py` alone maps them to HTTP, and the slug names
-the page that explains each. A `detail` tells the caller the fault and the remedy. It never contains
-a secret or a driver's message.
+A class that names a `slug` is a problem type: it has a status and headers, and its docstring is the
+title and the advice of the page that explains it. Core raises them; `app/api/http/problems.py`
+alone answers them. A `detail` never contains a secret or a driver's message.
 """
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class ProblemType:
+    """A problem type: its status, its title, the advice on its page, and headers of its answers."""
+
+    status: int
+    title: str
+    advice: str
+    headers: Mapping[str, str]
+
+
+PROBLEM_TYPES: dict[str, ProblemType] = {}
+"""All problem types by slug; the first of a status stands for what has no other type."""
 
 
 class ServiceError(Exception):
-    """The base class of errors that callers see; `members` are added to the problem details."""
+    """The base class of errors that callers see.
 
-    slug: ClassVar[str] = "internal-error"
+    `members` are added to the problem details, `headers` to the answer.
+    """
 
-    def __init_subclass__(cls, slug: str | None = None) -> None:
-        cls.slug = slug or cls.slug
+    slug: ClassVar[str]
 
-    def __init__(self, detail: str, members: Mapping[str, object] = MappingProxyType({})) -> None:
+    def __init_subclass__(
+        cls,
+        slug: str | None = None,
+        status: int | None = None,
+        headers: Mapping[str, str] = _NOTHING,
+    ) -> None:
+        if slug is not None:
+            status = status or PROBLEM_TYPES[cls.slug].status
+            cls.slug = slug
+            title, _, advice = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")
+            PROBLEM_TYPES[slug] = ProblemType(
+                status, title.removesuffix("."), " ".join(advice.split()), headers
+            )
+
+    def __init__(
+        self,
+        detail: str,
+        members: Mapping[str, Any] = _NOTHING,
+        headers: Mapping[str, str] = _NOTHING,
+    ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.members = members
-
-
-class NotFound(ServiceError, slug="not-found"):
-    """The resource does not exist, or the caller may not see it."""
+        self.headers = {**PROBLEM_TYPES[self.slug].headers, **headers}
 
 
 @dataclass(frozen=True)
@@ -37,51 +70,137 @@ class FieldError:
     detail: str
 
 
-class Invalid(ServiceError, slug="validation-failed"):
-    """Values were refused; `fields` names each."""
-
-    def __init__(
-        self, *fields: FieldError, detail: str = "One or more fields were refused."
-    ) -> None:
-        named = [{"pointer": field.pointer, "detail": field.detail} for field in fields]
-        super().__init__(detail, {"errors": named} if named else {})
-        self.fields = fields
+# One text for a key that is unknown, revoked or expired: the answer must not tell which.
+BAD_KEY = "This API key is not known, was revoked or has expired."
 
 
-class Conflict(ServiceError, slug="conflict"):
-    """The current state does not allow the request."""
+class BadRequest(ServiceError, slug="bad-request", status=400):
+    """The request cannot be read.
+
+    Look at the detail; the request is not valid HTTP.
+    """
+
+
+class Unauthenticated(
+    ServiceError, slug="unauthenticated", status=401, headers={"WWW-Authenticate": "Bearer"}
+):
+    """No valid API key.
+
+    Send Authorization: Bearer with a key, or x-api-key. Revoked, expired and unknown keys get the
+    same answer; ask an administrator of your tenant for a new one.
+    """
+
+
+class Forbidden(ServiceError, slug="forbidden", status=403):
+    """Not allowed.
+
+    The key is valid, but may not do this.
+    """
+
+
+class InsufficientRole(Forbidden, slug="insufficient-role"):
+    """The key's role is too low.
+
+    Keys have one role: read, write or admin, each including the ones before it. The detail names
+    the role needed. A key mints no role above its own.
+    """
+
+
+class PinnedKey(Forbidden, slug="pinned-key"):
+    """A pinned key cannot do this.
+
+    The key is pinned to one agent and principal, and this request concerns the whole tenant. Use a
+    key without a pin.
+    """
+
+
+class WiderThanPin(Forbidden, slug="wider-than-pin"):
+    """The pin would be wider.
+
+    A pinned key mints only keys with exactly its own pin.
+    """
+
+
+class TenantSuspended(Forbidden, slug="tenant-suspended"):
+    """The tenant is suspended.
+
+    The operator of this service has suspended the tenant of this key. Nothing is lost: once the
+    tenant is resumed, its keys work again and its pending deliveries are sent.
+    """
+
+
+class NotFound(ServiceError, slug="not-found", status=404):
+    """Not found.
+
+    It does not exist, or this key may not see it: the answer is the same for both.
+    """
+
+
+class Conflict(ServiceError, slug="conflict", status=409):
+    """Not in this state.
+
+    Read the resource again, then decide.
+    """
 
 
 class SessionCompleted(Conflict, slug="session-completed"):
-    """A session is completed once."""
+    """The session is completed.
+
+    A session is completed once; no record comes after that, only findings. Open a new one.
+    """
 
 
 class WebhookDisabled(Conflict, slug="webhook-disabled"):
-    """A disabled webhook is sent nothing."""
+    """The webhook is disabled.
 
-
-class CannotRevokeOwnKey(Conflict, slug="cannot-revoke-own-key"):
-    """A key cannot revoke itself: the mistake could not be undone."""
-
-
-class NotResumable(Conflict, slug="job-state"):
-    """The job is not in a state from which it can be retried, cancelled or resumed."""
+    Enable it with PATCH {'status': 'enabled'} first.
+    """
 
 
 class TooManyWebhooks(Conflict, slug="too-many-webhooks"):
-    """A tenant has at most 100 webhooks."""
+    """Too many webhooks.
+
+    A tenant has at most 100. Delete one that is no longer used.
+    """
 
 
 class TooManyShareLinks(Conflict, slug="too-many-share-links"):
-    """A record has at most 100 active share links."""
+    """Too many share links.
+
+    A record has at most 100 active share links. Revoke one that is no longer needed.
+    """
 
 
 class StorageLimit(Conflict, slug="storage-limit"):
-    """A tenant has stored as many records, or bytes of bundles, as the operator admits."""
+    """The storage limit of the tenant is reached.
+
+    The operator of this service limits how many records a tenant has, and how many bytes of bundles
+    it keeps; the detail says which. Nothing of the request was kept. A shorter
+    bundle_retention_days makes room for bundles once older ones have expired; the operator can
+    raise either limit.
+    """
+
+
+class CannotRevokeOwnKey(Conflict, slug="cannot-revoke-own-key"):
+    """A key cannot revoke itself.
+
+    Revoke it with another admin key of the tenant.
+    """
+
+
+class NotResumable(Conflict, slug="job-state"):
+    """The job is not in that state.
+
+    Read the job: its status says what can be done with it.
+    """
 
 
 class AuditChainBroken(Conflict, slug="audit-chain-broken"):
-    """The audit chain does not verify; `report` says where and how."""
+    """The audit chain is broken.
+
+    An entry of the audit chain is not what was written. The answer names the first such entry, what
+    was expected and what was found. Keep the database as it is and investigate.
+    """
 
     def __init__(self, detail: str, report: dict[str, object]) -> None:
         super().__init__(detail, report)
@@ -92,8 +211,13 @@ class KeptHeadContradicted(AuditChainBroken):
     """The chain agrees with itself and the log, but not with the head that a caller kept of it."""
 
 
-class LogPending(Conflict, slug="log-pending"):
-    """The record or entry is not in the published log yet."""
+class LogPending(Conflict, slug="log-pending", headers={"Retry-After": "1"}):
+    """Not in the log yet.
+
+    The transparency log integrates new leaves every second. Where the service waits for its
+    witnesses, it publishes a checkpoint once they have cosigned it. Repeat the request after the
+    seconds that Retry-After names. If the problem persists, /readyz names its cause.
+    """
 
 
 class LogHalted(Conflict):
@@ -101,102 +225,159 @@ class LogHalted(Conflict):
 
 
 class LogRolledBack(LogHalted, slug="log-rolled-back"):
-    """The database is older than the published log, or differs from it."""
+    """The database is older than its log.
+
+    The published log is larger than the database's, or differs from it: the database was restored
+    from a backup. Nothing is signed in this state. The operator restores the newest database or, if
+    it is lost, begins a successor with `python -m app.manage log succeed`.
+    """
 
 
-class LogDamaged(LogHalted, slug="log-damaged"):
-    """The log's data in the database does not match what was published."""
+class LogHeadLost(LogHalted, slug="log-head-lost"):
+    """The log's head is gone.
+
+    LOG_HEAD_URL holds no head although one was stored there, or no valid checkpoint. The operator
+    restores it, or stores the database's own with `python -m app.manage log adopt`.
+    """
+
+
+class LogHeadUnavailable(LogHalted, slug="log-head-unavailable"):
+    """The log's head cannot be reached.
+
+    The store at LOG_HEAD_URL does not answer. Nothing is published until it does.
+    """
+
+
+class LogDamaged(LogHalted, slug="log-damaged", headers={"Cache-Control": "no-store"}):
+    """The log is damaged.
+
+    The log's data in the database does not match the published log. Damaged data is never served.
+    The operator checks it with `python -m app.manage log rebuild --check` and repairs it with
+    `python -m app.manage log rebuild`.
+    """
 
 
 class OlderStampDamaged(LogDamaged):
     """Damage that only a full verification of timestamps and cosignatures finds."""
 
 
-class LogHeadLost(LogHalted, slug="log-head-lost"):
-    """The head outside the database is gone or cannot be read as one."""
+class IdempotencyKeyInUse(Conflict, slug="idempotency-key-in-use"):
+    """The first request is still running.
+
+    A request with the same Idempotency-Key has not been answered yet. Repeat this one later: it
+    will get the first one's answer.
+    """
 
 
-class LogHeadUnavailable(LogHalted, slug="log-head-unavailable"):
-    """The head store does not answer; the service retries by itself."""
+class Gone(ServiceError, slug="history-pruned", status=410):
+    """Older than the retention period.
 
-
-class Gone(ServiceError, slug="history-pruned"):
-    """The requested history is older than the retention period."""
+    History is kept for a limited time. first_available is the first sequence number kept.
+    """
 
     def __init__(self, detail: str, first_available: int | None = None) -> None:
         known = {} if first_available is None else {"first_available": first_available}
         super().__init__(detail, known)
 
 
-class BundleExpired(ServiceError, slug="bundle-expired"):
-    """The bundle's retention period has ended; its commitment remains."""
+class BundleExpired(ServiceError, slug="bundle-expired", status=410):
+    """The bundle has expired.
+
+    The tenant's retention period for this bundle has ended. Its existence remains provable: sha256
+    and log_index identify it. Its metadata, findings and log entry are still there.
+    """
 
     def __init__(self, detail: str, sha256: bytes, log_index: int | None) -> None:
         super().__init__(detail, {"sha256": sha256.hex(), "log_index": log_index})
 
 
-class PackFailed(ServiceError, slug="evidence-pack-failed"):
-    """The evidence pack's job is dead; `job_id` (as callers see it) names it."""
+class Invalid(ServiceError, slug="validation-failed", status=422):
+    """Some fields were refused.
 
-    def __init__(self, detail: str, job_id: str) -> None:
-        super().__init__(detail, {"job_id": job_id})
+    errors lists each: pointer (RFC 6901) is the place in the body, or the name of a query parameter
+    or header, and detail says what to send. Types are strict: "30" is no number. Unknown fields are
+    refused.
+    """
 
-
-class PackUnreadable(ServiceError, slug="evidence-pack-unreadable"):
-    """A stored evidence pack does not decrypt; retry after `retry_after` seconds."""
-
-    def __init__(self, detail: str, retry_after: int) -> None:
-        super().__init__(detail)
-        self.retry_after = retry_after
-
-
-# One text for a key that is unknown, revoked or expired: the answer must not tell which.
-BAD_KEY = "This API key is not known, was revoked or has expired."
-
-
-class Unauthenticated(ServiceError, slug="unauthenticated"):
-    """No key was sent, or it is unknown, revoked or expired."""
-
-
-class Forbidden(ServiceError, slug="forbidden"):
-    """The key is valid but may not do this."""
-
-
-class InsufficientRole(Forbidden, slug="insufficient-role"):
-    """The key's role is below what is needed."""
-
-
-class PinnedKey(Forbidden, slug="pinned-key"):
-    """A pinned key was used for a resource of the whole tenant."""
-
-
-class WiderThanPin(Forbidden, slug="wider-than-pin"):
-    """A pinned key may only mint keys with the same pin."""
-
-
-class TenantSuspended(Forbidden, slug="tenant-suspended"):
-    """The key is valid, but the operator has suspended its tenant."""
-
-
-class OutlivesParent(Invalid, slug="outlives-parent"):
-    """A key that expires mints none that lives longer."""
+    def __init__(
+        self, *fields: FieldError, detail: str = "One or more fields were refused."
+    ) -> None:
+        named = [{"pointer": field.pointer, "detail": field.detail} for field in fields]
+        super().__init__(detail, {"errors": named} if named else {})
+        self.fields = fields
 
 
 class EventTooLarge(Invalid):
     """An event's payload is at most 256 KiB."""
 
 
-class Unavailable(ServiceError, slug="unavailable"):
-    """The database is away, restarting or too busy: the same request may succeed soon."""
+class OutlivesParent(Invalid, slug="outlives-parent"):
+    """The key would outlive the one that mints it.
 
-
-class Busy(ServiceError, slug="busy"):
-    """The service is overloaded; the same request may succeed soon."""
+    A key that expires mints only keys that expire no later. Send an earlier expires_at, or omit it
+    to get the minting key's own.
+    """
 
 
 class IdempotencyKeyReused(Invalid, slug="idempotency-key-reused"):
-    """The same Idempotency-Key came with another body."""
+    """The Idempotency-Key was used before.
+
+    An Idempotency-Key belongs to one body for 24 hours. Use a new key for a new request.
+    """
 
 
-class IdempotencyKeyInUse(Conflict, slug="idempotency-key-in-use"):
-    """The first request with this Idempotency-Key is still running."""
+class RateLimited(ServiceError, slug="rate-limited", status=429):
+    """Too many requests.
+
+    Retry after the seconds that Retry-After names.
+    """
+
+
+class InternalError(ServiceError, slug="internal-error", status=500):
+    """Internal error.
+
+    A fault of this service, which was logged. Quote request_id when you report it.
+    """
+
+
+class Unavailable(ServiceError, slug="unavailable", status=503, headers={"Retry-After": "2"}):
+    """The database does not answer.
+
+    Repeat the request after the seconds that Retry-After names. If it creates something, send an
+    Idempotency-Key: the first request may have been executed.
+    """
+
+
+class Busy(ServiceError, slug="busy", status=503, headers={"Retry-After": "5"}):
+    """Too many large requests at once.
+
+    Few large records are read and written at a time, and each tenant and each reader has a share of
+    the memory for that. Nothing was changed. Repeat the request after the seconds that Retry-After
+    names.
+    """
+
+
+class PackFailed(
+    ServiceError, slug="evidence-pack-failed", status=503, headers={"Retry-After": "60"}
+):
+    """The evidence pack could not be built.
+
+    job_id is the dead job; GET /v1/jobs/:id says why it failed. A key with the role write retries
+    it with POST /v1/jobs/:id/retry. An hour after its end, the next request for the pack starts a
+    new job. The record's bundle and log-proof can be read meanwhile.
+    """
+
+    def __init__(self, detail: str, job_id: str) -> None:
+        super().__init__(detail, {"job_id": job_id})
+
+
+class PackUnreadable(ServiceError, slug="evidence-pack-unreadable", status=503):
+    """The stored evidence pack does not open.
+
+    Repeat the request after the seconds that Retry-After names. A damaged pack has been deleted,
+    and a new one is built. A pack sealed under a master key that the service lacks is kept until
+    its operator restores that key.
+    """
+
+    def __init__(self, detail: str, retry_after: int) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after)})

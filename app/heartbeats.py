@@ -32,8 +32,7 @@ class Process:
     """A process's heartbeat: its release, its resident memory in bytes, and its connections.
 
     `pool_in_use` is the most connections at once since its last report; a scheduler has no pool,
-    and it alone says whether it `leads`. `seals_targets` is None of a release that knows webhooks'
-    URLs only plain.
+    and it alone says whether it `leads`.
     """
 
     role: str
@@ -44,7 +43,6 @@ class Process:
     pool_size: int | None = None
     pool_in_use: int | None = None
     leads: bool | None = None
-    seals_targets: bool | None = None
 
 
 def this_process(
@@ -64,7 +62,6 @@ def this_process(
         pool_size,
         pool_in_use,
         leads,
-        seals_targets=True,
     )
 
 
@@ -122,5 +119,5 @@ def _read(sent: bytes | str | None) -> Process | None:
     try:
         return None if sent is None else Process(**json.loads(sent))
     except (TypeError, ValueError):
-        # A report of another release, with other fields.
+        # Of another release, with other fields: it runs for a while beside this one.
         return None

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -46,12 +46,6 @@ def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
     """
     with _connected(admin_url) as engine, _alone(engine):
         return _brought_up(engine, make_url(app_url).username, history_days)
-
-
-def has_table(admin_url: str, name: str) -> bool:
-    """Return whether the database has a table; waits and raises as `migrate` does."""
-    with _connected(admin_url) as engine, engine.connect() as connection:
-        return inspect(connection).has_table(name)
 
 
 @contextmanager

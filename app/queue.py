@@ -39,8 +39,8 @@ ACTORS: Final[Mapping[str, str]] = {
     "stamp_checkpoint": "tick",
     "verify_audit": "tick",
     "check_master_keys": "tick",
+    "reseal": "tick",
     "free_stuck_jobs": "tick",
-    "seal_webhooks": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 

@@ -15,8 +15,8 @@ from app import counters, logs, metrics
 from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import auth, rate_limit
 from app.api.http.bulkhead import Room
-from app.api.http.responses.renderings import Renderings
-from app.api.http.routing import SegmentConverter
+from app.api.http.request_hooks import SegmentConverter
+from app.api.http.responses.answers import Renderings
 from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
 from app.api.resources import (
@@ -27,6 +27,7 @@ from app.api.resources import (
     health,
     jobs,
     keys,
+    log,
     search,
     sessions,
     signature_debugger,
@@ -34,16 +35,15 @@ from app.api.resources import (
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
-from app.api.resources.deliveries import deliveries, replays, stats, tenant_deliveries
-from app.api.resources.log import log, log_proofs
-from app.api.resources.records import bundles, evidence_packs, exports, records, share_links
+from app.api.resources.deliveries import deliveries, replays, stats
+from app.api.resources.records import bundles, evidence_packs, records, share_links
 from app.console import site as console
 from app.core.health import process_report
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log.head import head_store
-from app.core.master_keys import key_heartbeat
-from app.core.verification.checks.stamps import Trust
+from app.core.master_keys import key_registry
+from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib import forwarded
@@ -74,17 +74,14 @@ RESOURCES = (
     sessions,
     records,
     bundles,
-    exports,
     evidence_packs,
     share_links,
     shared_page,
-    log_proofs,
     log,
     findings,
     webhooks,
     signature_debugger,
     deliveries,
-    tenant_deliveries,
     replays,
     stats,
     events,
@@ -226,7 +223,7 @@ def _services(settings: Settings) -> Services:
         bell,
         tally,
         counters.writer(database, tally),
-        key_heartbeat.of(database, settings.master_keys),
+        key_registry.heartbeat(database, settings.master_keys),
         process_report.of(database, bell, "web"),
         Readiness(database, settings),
         keyring,

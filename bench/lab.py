@@ -106,7 +106,7 @@ class Lab:
                 database.close()
 
     def store_pids(self) -> dict[str, int]:
-        """Return the process numbers of the stores' subreapers."""
+        """Return the process numbers of the stores."""
         stores = (self.postgres, self.valkey)
         return {store.name: store.process.pid for store in stores if store.process is not None}
 
@@ -137,9 +137,9 @@ def opened(folder: Path) -> Iterator[Lab]:
 
 
 def _set_up(home: DataDir, stack: ExitStack) -> Lab:
-    folder, hold = home.path, [home.lock]
-    postgres = stack.enter_context(EmbeddedPostgres(folder / "postgres", hold=hold))
-    valkey = stack.enter_context(EmbeddedValkey(folder / "valkey", hold=hold))
+    folder = home.path
+    postgres = stack.enter_context(EmbeddedPostgres(folder / "postgres"))
+    valkey = stack.enter_context(EmbeddedValkey(folder / "valkey"))
     stamping = stack.enter_context(receivers.own())
     receiver = stack.enter_context(receivers.fastest(folder / "nginx", stamping))
     load = stack.enter_context(Load())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from dev.stores import subreaper
+from dev import processes
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -30,7 +30,7 @@ def until(condition: Callable[[], object], seconds: float, what: str) -> None:
 
 
 class Process:
-    """A command under a subreaper: none of it outlives the bench; its output goes to `log`."""
+    """A command that does not outlive the bench; its output goes to `log`."""
 
     def __init__(
         self, name: str, argv: Sequence[str], *, env: Mapping[str, str], log: Path
@@ -38,23 +38,23 @@ class Process:
         self.name = name
         self.log = log
         with log.open("ab") as output:
-            self._subreaper = subreaper.spawn(name, argv, env=env, cwd=ROOT, output=output)
+            self._process = processes.start(argv, env=env, cwd=ROOT, output=output)
 
     @property
     def pid(self) -> int:
-        """The process number of its subreaper, which all of it descends from."""
-        return self._subreaper.pid
+        """Its process number; all of it descends from that."""
+        return self._process.pid
 
     def require_alive(self) -> None:
         """Raise `BenchError` with its last words if it has ended."""
-        code = self._subreaper.poll()
+        code = self._process.poll()
         if code is not None:
             raise BenchError(f"{self.name} ended with code {code}: {self._last_words()}")
 
     def finish(self, seconds: float) -> None:
         """Wait for its end; raises `BenchError` if it takes too long or ends badly."""
         try:
-            code = self._subreaper.wait(seconds)
+            code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.stop()
             raise BenchError(f"{self.name} takes longer than {seconds:g} s") from None
@@ -63,8 +63,7 @@ class Process:
 
     def stop(self) -> None:
         """Ask it to end, and wait until all of it has."""
-        self._subreaper.terminate()
-        self._subreaper.wait(_STOP_SECONDS)
+        processes.stop(self._process, grace=_STOP_SECONDS)
 
     def _last_words(self) -> str:
         lines = self.log.read_text("utf-8", "replace").splitlines()

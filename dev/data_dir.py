@@ -7,10 +7,13 @@ from typing import Self
 
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
-from dev import env_file, locks
+from dev import env_file, locks, processes
 from dev.refusal import CannotStart
 
-# How long what is left of a killed run may take to go.
+# In the environment of each process of a run: the folder that it belongs to, and its name.
+OWNED_BY = "MAKE_UP_DATA_DIR"
+LINE = "MAKE_UP_PROCESS"
+# How long a killed run may take to go.
 _DYING_SECONDS = 2.0
 
 
@@ -19,15 +22,20 @@ class DataDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.lock = -1
+        self._env = self.path / "env"
+        self._client_env = self.path / "client.env"
+        self._lock = -1
 
     def __enter__(self) -> Self:
-        """Make the folder if need be, and take its lock.
+        """Make the folder if need be, take its lock, and end what a killed run has left running.
 
         Raises `CannotStart` when it cannot be written to, or another run is using it.
         """
         try:
-            self._make()
+            if not self.path.exists():
+                self.path.mkdir(parents=True)
+                # Root's PostgreSQL runs as another user, who must pass; secrets are closed.
+                self.path.chmod(0o711 if os.geteuid() == 0 else 0o700)
             lock = locks.take(self.path / "lock", _DYING_SECONDS)
         except OSError as error:
             raise CannotStart(
@@ -37,13 +45,14 @@ class DataDir:
         if lock is None:
             holder = (self.path / "lock").read_text().strip()
             raise CannotStart(f"{self.path} is in use by another `make up` (process {holder})")
-        self.lock = lock
+        self._lock = lock
+        processes.kill_carrying(**{OWNED_BY: str(self.path)})
         self.withdraw()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.withdraw()
-        os.close(self.lock)
+        os.close(self._lock)
 
     def secrets(self) -> dict[str, str]:
         """Return the keys made at the first run: `MASTER_KEYS`, and the `ROOT_ADMIN_KEY`."""
@@ -68,17 +77,3 @@ class DataDir:
         """Remove both: nothing is up yet, or any more."""
         self._env.unlink(missing_ok=True)
         self._client_env.unlink(missing_ok=True)
-
-    @property
-    def _env(self) -> Path:
-        return self.path / "env"
-
-    @property
-    def _client_env(self) -> Path:
-        return self.path / "client.env"
-
-    def _make(self) -> None:
-        if not self.path.exists():
-            self.path.mkdir(parents=True)
-            # Root's PostgreSQL runs as another user, who must pass; secrets are closed themselves.
-            self.path.chmod(0o711 if os.geteuid() == 0 else 0o700)

@@ -1,7 +1,6 @@
 """A file's lock as the sign that a folder is in use.
 
-The kernel releases it when the last descriptor closes, however its holders end. Subreapers hold it
-too, so a lock that can be taken says that nothing of the earlier run is left.
+The kernel releases it when the last descriptor closes, however its holders end.
 """
 
 import fcntl

@@ -17,6 +17,19 @@ _ANSWER_SECONDS = 2.0
 _REMIND_SECONDS = 15.0
 
 
+def get(host: str, port: int, path: str) -> tuple[int, bytes]:
+    """GET a path of the service; return status and body. Raises `OSError` without an answer."""
+    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(str(error)) from error
+    finally:
+        connection.close()
+
+
 class Readiness:
     """Asks `/readyz` now and then, until it misses nothing that is needed to run."""
 
@@ -39,7 +52,11 @@ class Readiness:
         if self._done or now < self._ask_at:
             return
         self._ask_at = now + _ASK_SECONDS
-        degraded = self._degraded()
+        try:
+            status, body = get(self._host, self._port, "/readyz")
+            degraded = json.loads(body)["degraded"] if status == 200 else ["database"]
+        except OSError:
+            degraded = ["web"]
         missing = [name for name in degraded if name in _NEEDED]
         if not missing:
             self._done = True
@@ -47,17 +64,3 @@ class Readiness:
         elif now >= self._remind_at:
             self._remind_at = now + _REMIND_SECONDS
             self._remind(", ".join(missing))
-
-    def _degraded(self) -> list[str]:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=_ANSWER_SECONDS)
-        try:
-            connection.request("GET", "/readyz")
-            answer = connection.getresponse()
-            body = answer.read()
-        except (OSError, http.client.HTTPException):
-            return ["web"]
-        finally:
-            connection.close()
-        if answer.status != http.HTTPStatus.OK:
-            return ["database"]
-        return [str(name) for name in json.loads(body)["degraded"]]

@@ -1,7 +1,7 @@
-"""Keeps processes running, as a PaaS would.
+"""Keeps processes running, as a PaaS would, and passes on what they say.
 
-Each process has a subreaper of its own, so none of it outlives this one. One that dies is started
-again, after a pause that doubles from 0.2 s to 5 s and is forgotten after 10 s of life.
+One that dies is started again, after a pause that doubles from 0.2 s to 5 s and is forgotten after
+10 s of life. Output comes in whole lines, each behind its process's name.
 """
 
 import os
@@ -11,20 +11,71 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
 
-from dev.output import Lines, Output
-from dev.stop_request import StopRequest
-from dev.stores import subreaper
+from dev import processes
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 PAUSE_RESET_AFTER = 10.0
 
-_TURN_SECONDS = 0.1
+_POLL_SECONDS = 0.1
+_FORCE_AFTER_SECONDS = 1.0
 _PIECE = 64 * 1024
+# A line without an end is passed on in pieces of this many bytes.
+_LONGEST_LINE = 64 * 1024
+_COLOURS = (36, 33, 35, 32, 34, 31)
 
-# Starts a process under a subreaper; its output is passed on if it is a pipe.
+# Starts a process; its output is passed on if it is a pipe.
 Spawn = Callable[[], "subprocess.Popen[bytes]"]
+
+
+class StopRequest:
+    """True once a stop was requested: Ctrl-C, SIGTERM, or the closing of the terminal.
+
+    Once is enough. Again, a second or more later, means: at once (`forced`). Sooner, it is the same
+    request heard twice: `make` passes on a signal that its whole group has received already.
+    """
+
+    def __init__(self) -> None:
+        self.forced = False
+        self._asked_at: float | None = None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._hear)
+
+    def __bool__(self) -> bool:
+        return self._asked_at is not None
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+        elif now - self._asked_at >= _FORCE_AFTER_SECONDS:
+            self.forced = True
+
+
+class Output:
+    """The one place where lines are written; coloured on a terminal only."""
+
+    def __init__(self, target: TextIO) -> None:
+        self._target = target
+        self._colours: dict[str, int] = {}
+
+    def say(self, name: str, text: str) -> None:
+        """Write one line behind a name."""
+        label = f"{name:<9} |"
+        if self._target.isatty():
+            colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
+            label = f"\033[{colour}m{label}\033[0m"
+        try:
+            self._target.write(f"{label} {text}\n")
+            self._target.flush()
+        except OSError:
+            # The reader has gone, as with `make up | head`; the service goes on without one.
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._target.fileno())
 
 
 @dataclass(eq=False)
@@ -34,11 +85,11 @@ class _Kept:
     name: str
     spawn: Spawn
     process: "subprocess.Popen[bytes]"
-    lines: Lines
     for_ever: bool = True
     started_at: float = field(default_factory=time.monotonic)
     pause: float = 0.0
     again_at: float | None = None
+    unfinished_line: bytes = b""
 
 
 class Runner:
@@ -49,61 +100,66 @@ class Runner:
         self._stop = stop
         self._all: list[_Kept] = []
         self._pipes = selectors.DefaultSelector()
-        # A subreaper that is itself killed leaves its descendants to this process.
-        subreaper.adopt_orphans()
+        # What a process leaves behind becomes this one's, and is killed with the next death.
+        processes.adopt_orphans()
 
     def watch(
         self, name: str, spawn: Spawn, process: "subprocess.Popen[bytes] | None" = None
     ) -> None:
         """Keep a process running from now on; `process` is it, if it has been started already."""
-        self._add(name, spawn, process or spawn(), for_ever=True)
+        self._add(_Kept(name, spawn, process or spawn()))
 
     def once(self, name: str, spawn: Spawn) -> int:
         """Run a process to its end, or to a request to stop, and return its exit code."""
-        kept = self._add(name, spawn, spawn(), for_ever=False)
+        kept = _Kept(name, spawn, spawn(), for_ever=False)
+        self._add(kept)
         while kept.process.poll() is None and not self._stop:
-            self._turn()
+            self._look()
         self.stop(name)
         return kept.process.returncode
 
-    def run(self, every_turn: Callable[[], None]) -> None:
-        """Keep everything running until a request to stop; call `every_turn` ten times a second."""
+    def run(self, on_each: Callable[[], None]) -> None:
+        """Keep everything running until a request to stop; call `on_each` ten times a second."""
         while not self._stop:
-            self._turn()
-            every_turn()
+            self._look()
+            on_each()
 
-    def stop(self, *names: str) -> None:
-        """Stop those processes together, wait for their end, and watch them no longer."""
+    def stop(self, *names: str, grace: float = processes.GRACE_SECONDS) -> None:
+        """Stop those processes together, wait for their end, and watch them no longer.
+
+        After `grace` seconds, or at once if a stop is forced, they are killed.
+        """
         leaving = [kept for kept in self._all if kept.name in names]
         for kept in leaving:
             kept.for_ever, kept.again_at = False, None
             kept.process.terminate()
-        while any(kept.process.poll() is None for kept in leaving):
-            self._turn()
-            if self._stop.forced:
-                for kept in leaving:
-                    kept.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + grace
+        while living := [kept for kept in leaving if kept.process.poll() is None]:
+            self._look()
+            if self._stop.forced or time.monotonic() > deadline:
+                for kept in living:
+                    kept.process.kill()
         for kept in leaving:
             self._clean_up(kept)
             self._all.remove(kept)
 
-    def _add(
-        self, name: str, spawn: Spawn, process: "subprocess.Popen[bytes]", *, for_ever: bool
-    ) -> _Kept:
-        kept = _Kept(name, spawn, process, Lines(name, self._output), for_ever)
+    def _add(self, kept: _Kept) -> None:
         self._all.append(kept)
         self._watch_output(kept)
-        return kept
 
-    def _turn(self) -> None:
+    def _look(self) -> None:
         """Pass on output for a moment, then restart the processes that died."""
-        for key, _ in self._pipes.select(_TURN_SECONDS):
+        for key, _ in self._pipes.select(_POLL_SECONDS):
             self._read_output(key.data)
         for kept in self._all:
-            if kept.again_at is not None:
-                self._start_again(kept, kept.again_at)
-            elif kept.for_ever and kept.process.poll() is not None:
-                self._schedule_restart(kept)
+            if kept.again_at is None:
+                if kept.for_ever and kept.process.poll() is not None:
+                    self._schedule_restart(kept)
+            elif time.monotonic() >= kept.again_at:
+                kept.again_at = None
+                kept.process = kept.spawn()
+                kept.started_at = time.monotonic()
+                self._watch_output(kept)
 
     def _schedule_restart(self, kept: _Kept) -> None:
         """Say that a process has died, and set when it starts again."""
@@ -113,15 +169,11 @@ class Runner:
             kept.pause = 0.0
         kept.pause = min(max(kept.pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         kept.again_at = now + kept.pause
-        text = _exit_text(kept.process.returncode)
+        code = kept.process.returncode
+        text = f"ended with exit code {code}"
+        if code < 0:
+            text = f"was killed by {signal.Signals(-code).name}"
         self._output.say(kept.name, f"{text}; starting again in {kept.pause:g} s")
-
-    def _start_again(self, kept: _Kept, at: float) -> None:
-        if time.monotonic() >= at:
-            kept.again_at = None
-            kept.process = kept.spawn()
-            kept.started_at = time.monotonic()
-            self._watch_output(kept)
 
     def _watch_output(self, kept: _Kept) -> None:
         pipe = kept.process.stdout
@@ -130,26 +182,24 @@ class Runner:
             self._pipes.register(pipe, selectors.EVENT_READ, kept)
 
     def _read_output(self, kept: _Kept) -> None:
-        """Take in a piece of what a process says; nothing is left of it at the end."""
+        """Pass on every line that is complete by now; nothing is left of it at the end."""
         pipe = kept.process.stdout
         assert pipe is not None  # noqa: S101  # it was registered
         piece = os.read(pipe.fileno(), _PIECE)
-        kept.lines.take(piece)
+        *lines, rest = (kept.unfinished_line + piece).split(b"\n")
+        if rest and (not piece or len(rest) >= _LONGEST_LINE):
+            lines.append(rest)
+            rest = b""
+        kept.unfinished_line = rest
+        for line in lines:
+            self._output.say(kept.name, line.decode("utf-8", "replace").rstrip("\r"))
         if not piece:
             self._pipes.unregister(pipe)
             pipe.close()
 
     def _clean_up(self, kept: _Kept) -> None:
-        """Remove what a killed subreaper may have left, and read the rest of its output."""
-        subreaper.kill_children(but=[other.process.pid for other in self._all])
+        """Kill what a process has left behind, and read the rest of its output."""
+        processes.kill_orphans(but=[other.process.pid for other in self._all])
         pipe = kept.process.stdout
         while pipe is not None and not pipe.closed:
             self._read_output(kept)
-
-
-def _exit_text(code: int) -> str:
-    """Put an exit code into words: 128 + N is a subreaper's code for signal N."""
-    number = -code if code < 0 else code - 128
-    if number in set(signal.Signals):
-        return f"was killed by {signal.Signals(number).name}"
-    return f"ended with exit code {code}"

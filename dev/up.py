@@ -7,29 +7,24 @@ are there while all is up.
 
 import argparse
 import errno
-import http.client
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
-from http import HTTPStatus
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import redis
 
 from app import heartbeats
 from app.settings import SettingError, Settings, environment
-from dev import env_file, procfile
-from dev.data_dir import DataDir
-from dev.output import Output
-from dev.readiness import Readiness
+from dev import env_file, processes, procfile
+from dev.data_dir import LINE, OWNED_BY, DataDir
+from dev.readiness import Readiness, get
 from dev.refusal import CannotStart
-from dev.runner import Runner, Spawn
-from dev.stop_request import StopRequest
-from dev.stores import subreaper
+from dev.runner import Output, Runner, Spawn, StopRequest
 from dev.stores.postgres import EmbeddedPostgres
 from dev.stores.valkey import EmbeddedValkey
 
@@ -52,7 +47,6 @@ _FOR_COMMANDS = (
     "LOG_QUORUM_GRACE_SECONDS",
 )
 _STORE_OF = {"DATABASE_URL": "postgres", "DATABASE_ADMIN_URL": "postgres", "REDIS_URL": "valkey"}
-_ANSWER_SECONDS = 2.0
 # Stand-ins for the addresses of stores that have not started, for the check of all other settings.
 _NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-yet"}
 
@@ -60,9 +54,9 @@ _NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-ye
 def main() -> int:
     """Run until asked to stop; return 0, or 1 after one line that says what is in the way."""
     parser = argparse.ArgumentParser(prog="python -m dev.up", description=__doc__)
-    parser.add_argument("--tied", action="store_true", help="be killed when the parent ends")
+    parser.add_argument("--tied", action="store_true", help="stop when the parent ends")
     if parser.parse_args().tied:
-        subreaper.tie_to_parent(signal.SIGKILL)
+        processes.tie_to_parent(signal.SIGTERM)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         return _up(environment(), Output(sys.stdout), StopRequest())
@@ -102,20 +96,41 @@ def _serve(
     for name, command in lines.items():
         runner.watch(name, _line(name, command, own, home))
 
+    base_url, port = settings["BASE_URL"], int(settings["PORT"])
+
     def announce(degraded: str) -> None:
-        client_env, env = home.announce(_for_clients(settings), _announcement(settings))
-        output.say("up", f"ready at {settings['BASE_URL']} (documentation: /docs)")
+        # What callers need: an agent's shell must not have the database's password.
+        for_clients = {
+            "BASE_URL": base_url,
+            "SERVICE_BASE_URL": base_url,
+            "SERVICE_API_KEY": settings["ROOT_ADMIN_KEY"],
+        }
+        client_env, env = home.announce(
+            for_clients,
+            {
+                **for_clients,
+                "DATABASE_URL": settings["DATABASE_URL"],
+                "REDIS_URL": settings["REDIS_URL"],
+                "DATABASE_ADMIN_URL": settings.get("DATABASE_ADMIN_URL")
+                or settings["DATABASE_URL"],
+                **{name: settings[name] for name in _FOR_COMMANDS if settings.get(name)},
+            },
+        )
+        output.say("up", f"ready at {base_url} (documentation: /docs)")
         output.say("up", f"`. {client_env}` tells a shell the address and the root admin key")
         output.say("up", f"`. {env}` tells operators' commands the stores too")
-        output.say("up", f"the client: {_client(settings)}")
+        client = f"{base_url}/client/"
+        with suppress(OSError):
+            status, line = get(HOST, port, "/client/requirement.txt")
+            if status == 200:
+                client = f'pip install "{line.decode().strip()}"'
+        output.say("up", f"the client: {client}")
         if degraded:
-            output.say(
-                "up", f"warning: degraded: {degraded} ({settings['BASE_URL']}/readyz says why)"
-            )
+            output.say("up", f"warning: degraded: {degraded} ({base_url}/readyz says why)")
 
     readiness = Readiness(
         HOST,
-        int(settings["PORT"]),
+        port,
         ready=announce,
         remind=lambda missing: output.say("up", f"still waiting for: {missing}"),
     )
@@ -125,50 +140,11 @@ def _serve(
     runner.stop(*lines)
 
 
-def _client(settings: Mapping[str, str]) -> str:
-    """Return the line that installs the client, as the service says it; else where it says it."""
-    connection = http.client.HTTPConnection(HOST, int(settings["PORT"]), timeout=_ANSWER_SECONDS)
-    try:
-        connection.request("GET", "/client/requirement.txt")
-        answer = connection.getresponse()
-        if answer.status == HTTPStatus.OK:
-            return f'pip install "{answer.read().decode().strip()}"'
-    except (OSError, http.client.HTTPException):
-        pass
-    finally:
-        connection.close()
-    return f"{settings['BASE_URL']}/client/"
-
-
-def _for_clients(settings: Mapping[str, str]) -> dict[str, str]:
-    """Choose what callers need: an agent's shell must not have the database's password."""
-    return {
-        "BASE_URL": settings["BASE_URL"],
-        "SERVICE_BASE_URL": settings["BASE_URL"],
-        "SERVICE_API_KEY": settings["ROOT_ADMIN_KEY"],
-    }
-
-
-def _announcement(settings: Mapping[str, str]) -> dict[str, str]:
-    """Choose what callers and operators need."""
-    return {
-        **_for_clients(settings),
-        "DATABASE_URL": settings["DATABASE_URL"],
-        "REDIS_URL": settings["REDIS_URL"],
-        "DATABASE_ADMIN_URL": settings.get("DATABASE_ADMIN_URL") or settings["DATABASE_URL"],
-        **{name: settings[name] for name in _FOR_COMMANDS if settings.get(name)},
-    }
-
-
 def _line(name: str, command: str, env: Mapping[str, str], home: DataDir) -> Spawn:
     """Return what starts a line of the Procfile, as written."""
-    return lambda: subreaper.spawn(
-        name,
-        ["/bin/sh", "-c", command],
-        env=env,
-        cwd=ROOT,
-        output=subprocess.PIPE,
-        hold=[home.lock],
+    marked = {**env, OWNED_BY: str(home.path), LINE: name}
+    return lambda: processes.start(
+        ["/bin/sh", "-c", command], env=marked, cwd=ROOT, output=subprocess.PIPE
     )
 
 
@@ -177,16 +153,15 @@ def _start_stores(
 ) -> dict[str, str]:
     """Start the stores for which the settings have no address; return the addresses."""
     addresses = {}
-    hold = [home.lock]
     if not settings.get("DATABASE_URL"):
         folder = home.path / "postgres"
-        postgres = EmbeddedPostgres(folder, sudo_user=settings.get("SUDO_USER"), hold=hold)
+        postgres = EmbeddedPostgres(folder, sudo_user=settings.get("SUDO_USER"))
         stores.enter_context(postgres)
         runner.watch(postgres.name, postgres.spawn, postgres.process)
         addresses["DATABASE_URL"] = postgres.url
         addresses["DATABASE_ADMIN_URL"] = postgres.admin_url
     if not settings.get("REDIS_URL"):
-        valkey = stores.enter_context(EmbeddedValkey(home.path / "valkey", hold=hold))
+        valkey = stores.enter_context(EmbeddedValkey(home.path / "valkey"))
         _forget_earlier_life(valkey.url)
         runner.watch(valkey.name, valkey.spawn, valkey.process)
         addresses["REDIS_URL"] = valkey.url

@@ -45,7 +45,7 @@ TIMETABLE: Final = by_name(
         Entry("free_stuck_jobs", actor="free_stuck_jobs", every=_MINUTE, max_age=_MINUTE),
         Entry("send_digests", actor="send_digests", every=_MINUTE, max_age=_MINUTE),
         Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),
-        Entry("seal_webhooks", actor="seal_webhooks", every=_MINUTE, max_age=_MINUTE),
+        Entry("reseal", actor="reseal", every=_HOUR, max_age=_HOUR),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),
         Entry("anchor_audit", actor="anchor_audit", every=10 * _MINUTE, max_age=10 * _MINUTE),
         # A minute after anchor_audit, when the anchored heads are in a checkpoint.

@@ -8,7 +8,7 @@ Tests of a module are apart by tenant, as customers are; those that need an empt
 import gc
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,8 @@ from tests.support.database.databases import (
 )
 from tests.support.faults import OwnValkey
 from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
+from tests.support.servers import shared
+from tests.support.servers.shared import Shared
 
 # What imports and collection make stays: the collector went through all of it 30 times.
 gc.disable()
@@ -60,6 +62,30 @@ def pytest_collection_finish() -> None:
     """Look for garbage from now on, among what the tests make."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Have every server that tests share, also where the last test saw one die."""
+    shared.start_anew()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say in the failure of a test which shared server has died, and how."""
+    report = yield
+    if report.failed:
+        for why in shared.deaths(closely=True):
+            report.sections.append(("a shared server is gone", why))
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Fail the test in which a shared server died, though it noticed nothing."""
+    gone = shared.deaths()
+    yield
+    assert gone == [], "\n".join(gone)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -93,14 +119,16 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
     """Run a PostgreSQL for this test process, migrated to this release."""
     with EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), durable=False) as server:
         make_template(server)
-        yield server
+        with shared.shared(Shared("PostgreSQL", lambda: server.process, server.log, server.start)):
+            yield server
 
 
 @pytest.fixture(scope="session")
 def shared_valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnValkey]:
     """Run a Valkey for this test process."""
     server = OwnValkey(tmp_path_factory.mktemp("valkey"))
-    yield server
+    with shared.shared(server.watched):
+        yield server
     server.close()
 
 
@@ -148,7 +176,7 @@ def database(settings: Settings) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def admin_engine(base_settings: Settings) -> Iterator[Engine]:
     """Return an engine of the database's owner, whom no wall binds: for attacks and for looking."""
-    engine = create_engine(base_settings.database_admin_url)
+    engine = create_engine(base_settings.database_admin_url, pool_pre_ping=True)
     yield engine
     engine.dispose()
 
@@ -192,7 +220,7 @@ def log_settings(base_settings: Settings, admin_engine: Engine) -> Iterator[Sett
 @pytest.fixture(scope="session")
 def log_owner(log_settings: Settings) -> Iterator[Engine]:
     """Return an engine of that database's owner."""
-    engine = create_engine(log_settings.database_admin_url)
+    engine = create_engine(log_settings.database_admin_url, pool_pre_ping=True)
     yield engine
     engine.dispose()
 

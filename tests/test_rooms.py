@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Auditors download this one file and read it; a migration is never moved again.
 EXEMPT = ("app/evidence/verify.py", "migrations/")
-MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_MODULES, MOST_WORDS = 400, 60, 15, 59
+MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_MODULES, MOST_WORDS = 400, 60, 15, 69
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,22 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
-from app.core import feeds, json_columns
+from app import fields, ids
+from app.core import feeds
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.database import Tx, cursor
 from app.errors import NotFound
 from app.models import Agent
+from app.schemas import AnswerSchema
+
+MAX_METADATA = 64 * 1024
+
+NAME: dict[str, Any] = {"example": "invoice-assistant"}
+METADATA: dict[str, Any] = {
+    "description": "Any JSON object, at most 64 KiB.",
+    "example": {"model": "m-4", "team": "finance"},
+}
 
 _KEEP_NAME = "INSERT INTO former_agent_names (tenant_id, agent_id, name) VALUES (%s, %s, %s)"
 _NAME_AT = """
@@ -30,6 +38,22 @@ SELECT coalesce((SELECT former.name FROM former_agent_names AS former
                   ORDER BY former.until LIMIT 1), a.name)
   FROM agents AS a WHERE a.tenant_id = %s AND a.id = %s
 """
+
+
+class AgentSchema(AnswerSchema):
+    """An agent."""
+
+    id = fields.Id("agt")
+    name = fields.Text(200, metadata=NAME)
+    description = fields.Text(2000, allow_none=True)
+    metadata = fields.JsonObject(
+        MAX_METADATA, stored_in="metadata_json", allow_none=True, metadata=METADATA
+    )
+    created_at = fields.Time()
+    updated_at = fields.Time()
+
+
+represent = AgentSchema.of
 
 
 def create(
@@ -50,7 +74,7 @@ def create(
         id=ids.new(),
         name=name,
         description=description,
-        metadata_json=json_columns.to_text(metadata),
+        metadata_json=fields.json_text(metadata),
     )
     session.add(agent)
     session.flush()
@@ -88,7 +112,7 @@ def change(
     agent = find(session, caller, agent_id, lock=True)
     name, columns = agent.name, dict(wanted)
     if "metadata" in columns:
-        columns["metadata_json"] = json_columns.to_text(columns.pop("metadata"))
+        columns["metadata_json"] = fields.json_text(columns.pop("metadata"))
     for column, value in columns.items():
         setattr(agent, column, value)
     if session.is_modified(agent):
@@ -113,18 +137,6 @@ def name_at(tx: Tx, tenant_id: UUID, agent_id: UUID, moment: datetime) -> str:
     if row is None:
         raise LookupError(f"There is no agent {ids.text('agt', agent_id)}.")
     return str(row[0])
-
-
-def represent(agent: Agent) -> dict[str, Any]:
-    """Return the agent's JSON representation, as GET returns it."""
-    return {
-        "id": ids.text("agt", agent.id),
-        "name": agent.name,
-        "description": agent.description,
-        "metadata": json_columns.from_text(agent.metadata_json),
-        "created_at": rfc3339(agent.created_at),
-        "updated_at": rfc3339(agent.updated_at),
-    }
 
 
 def _visible(caller: Caller) -> list[ColumnElement[bool]]:

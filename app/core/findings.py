@@ -15,15 +15,22 @@ from sqlalchemy import cast
 from sqlalchemy.dialects.postgresql import TSQUERY
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
-from app.core import feeds, json_columns
+from app import fields, ids
+from app.core import feeds
 from app.core.callers import Caller
-from app.core.delivery import events
+from app.core.delivery import event_types, events
 from app.core.words.tokenizer import Lexemes, taken_apart
 from app.database import Tx, cursor
 from app.errors import BAD_KEY, FieldError, Invalid, NotFound, Unauthenticated
 from app.models import Finding, FindingWords
+from app.schemas import AnswerSchema
+
+RULE: dict[str, Any] = {"example": "pii.in-log"}
+TITLE: dict[str, Any] = {"example": "A customer's address was written to a log"}
+DATA: dict[str, Any] = {
+    "description": "Any JSON but null. The event of a finding is at most 256 KiB in all.",
+    "example": {"file": "app.log", "line": 17},
+}
 
 
 class Severity(enum.StrEnum):
@@ -34,6 +41,50 @@ class Severity(enum.StrEnum):
     MEDIUM = "medium"
     HIGH = "high"
     CRITICAL = "critical"
+
+
+class FindingSchema(AnswerSchema):
+    """A finding, with agent and principal of its session.
+
+    `add_findings` (app/sql) writes the same, in this order;
+    tests/core/delivery/test_add_findings.py compares the two.
+    """
+
+    agent_id = fields.Id("agt")
+    created_at = fields.Time()
+    data = fields.JsonValue(
+        events.MAX_PAYLOAD, stored_in="data_json", allow_none=True, metadata=DATA
+    )
+    detail = fields.Text(10_000, allow_none=True)
+    id = fields.Id("fnd")
+    principal = fields.Text(200)
+    record_id = fields.Id("rec", allow_none=True)
+    rule = fields.Text(200, metadata=RULE)
+    session_id = fields.Id("ses")
+    severity = fields.Choice(Severity)
+    title = fields.Text(500, metadata=TITLE)
+
+
+represent = FindingSchema.of
+
+CREATED = event_types.Entry(
+    "An agent did something that people must know about. `data` is the finding.",
+    FindingSchema.json_schema(data={"description": "Any JSON that the author attached, or null."}),
+    {
+        "id": "fnd_019a0b7c5d2e7f3a8b4c5d6e7f8091a2",
+        "session_id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "record_id": None,
+        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
+        "principal": "maria@example.com",
+        "rule": "payment-above-limit",
+        "severity": "high",
+        "title": "A payment of 12,400 EUR was approved without a second person",
+        "detail": "The limit for a single approver is 10,000 EUR.",
+        "data": {"amount": 12400, "currency": "EUR"},
+        "created_at": "2026-01-31T12:00:00.123456Z",
+    },
+)
+"""What `finding.created` is, for the catalogue of event types."""
 
 
 class NewFinding(NamedTuple):
@@ -123,27 +174,6 @@ def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
     return feeds.find(session, Finding, caller, finding_id, missing)
 
 
-def represent(row: Finding) -> dict[str, Any]:
-    """Return the finding's JSON representation, in GET and in `finding.created`.
-
-    `add_findings` (app/sql) writes the same; tests/core/delivery/test_add_findings.py compares
-    the two.
-    """
-    return {
-        "agent_id": ids.text("agt", row.agent_id),
-        "created_at": rfc3339(row.created_at),
-        "data": json_columns.from_text(row.data_json),
-        "detail": row.detail,
-        "id": ids.text("fnd", row.id),
-        "principal": row.principal,
-        "record_id": None if row.record_id is None else ids.text("rec", row.record_id),
-        "rule": row.rule,
-        "session_id": ids.text("ses", row.session_id),
-        "severity": row.severity,
-        "title": row.title,
-    }
-
-
 def _fresh(tenant_id: UUID, new: Sequence[NewFinding]) -> str:
     """Return new findings as the JSON argument of `add_findings`."""
     vector = Lexemes(tenant_id.bytes).vector
@@ -157,7 +187,7 @@ def _fresh(tenant_id: UUID, new: Sequence[NewFinding]) -> str:
                 "severity": finding.severity,
                 "title": finding.title,
                 "detail": finding.detail,
-                "data": json_columns.to_text(finding.data),
+                "data": fields.json_text(finding.data),
                 "words": vector(
                     taken_apart((finding.title, finding.rule, finding.detail or "")), {}
                 ),

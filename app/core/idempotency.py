@@ -35,25 +35,19 @@ DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - interval '24
 
 @dataclass(frozen=True)
 class Request:
-    """One repeatable request: tenant, API key, scope (method, path, key), keyed body hashes.
-
-    The first hash is stored; releases before canonical JSON stored that of the bytes as sent.
-    """
+    """One repeatable request: tenant, API key, scope (method, path, key), keyed body hash."""
 
     tenant_id: UUID
     api_key_id: UUID
     scope: bytes
-    body_sha256: tuple[bytes, ...]
+    body_sha256: bytes
 
     @classmethod
-    def of(cls, caller: Caller, key: str, method: str, path: str, *bodies: bytes) -> "Request":
-        """Describe a request; its Idempotency-Key counts for this API key, method and path only.
-
-        `bodies` is its body, in each form in which it is recognised.
-        """
+    def of(cls, caller: Caller, key: str, method: str, path: str, body: bytes) -> "Request":
+        """Describe a request; its Idempotency-Key counts for this API key, method and path only."""
         scope = sha256(f"{method} {path}\n{key}".encode()).digest()
         # Keyed with the Idempotency-Key, which is not stored: a plain hash reveals a small body.
-        keyed = tuple(hmac.digest(key.encode(), body, "sha256") for body in bodies)
+        keyed = hmac.digest(key.encode(), body, "sha256")
         return cls(caller.tenant_id, caller.key_id, scope, keyed)
 
     @property
@@ -85,7 +79,7 @@ class Request:
         if kept is None:
             return None
         body_sha256, status, sealed = kept
-        if body_sha256 not in self.body_sha256:
+        if body_sha256 != self.body_sha256:
             raise IdempotencyKeyReused(
                 detail="This Idempotency-Key was used with another body; use a new one."
             )
@@ -97,7 +91,7 @@ class Request:
             "tenant": self.tenant_id,
             "key": self.api_key_id,
             "scope": self.scope,
-            "body": self.body_sha256[0],
+            "body": self.body_sha256,
             "status": status,
             "answer": master_keys.seal(answer, self._identity),
         }

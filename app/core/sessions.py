@@ -8,13 +8,20 @@ from uuid import UUID
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
-from app.core import feeds, json_columns
+from app import fields, ids
+from app.core import feeds
 from app.core.callers import Caller
-from app.core.delivery import events
+from app.core.delivery import event_types, events
 from app.errors import NotFound, SessionCompleted
 from app.models import Agent, AgentSession
+from app.schemas import AnswerSchema
+
+MAX_METADATA = 64 * 1024
+
+PRINCIPAL: dict[str, Any] = {
+    "description": "The person or organisation that the agent acts for, as you name them.",
+    "example": "alice@example.com",
+}
 
 
 class Status(enum.StrEnum):
@@ -30,6 +37,46 @@ class Outcome(enum.StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+class SessionSchema(AnswerSchema):
+    """A session."""
+
+    id = fields.Id("ses")
+    agent_id = fields.Id("agt")
+    principal = fields.Text(200, metadata=PRINCIPAL)
+    title = fields.Text(500, allow_none=True)
+    metadata = fields.JsonObject(MAX_METADATA, stored_in="metadata_json", allow_none=True)
+    status = fields.Choice(Status)
+    outcome = fields.Choice(Outcome, allow_none=True)
+    summary = fields.Text(10_000, allow_none=True)
+    created_at = fields.Time()
+    completed_at = fields.Time(allow_none=True)
+
+
+represent = SessionSchema.of
+
+COMPLETED = event_types.Entry(
+    "A run of an agent ended. `data` is the session with its outcome.",
+    SessionSchema.json_schema(
+        status={"const": "completed"},
+        outcome=fields.Choice(Outcome).described(),
+        completed_at=fields.Time().described(),
+    ),
+    {
+        "id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
+        "principal": "maria@example.com",
+        "title": "Pay the open invoices of January",
+        "metadata": {"ticket": "FIN-2041"},
+        "status": "completed",
+        "outcome": "succeeded",
+        "summary": "7 invoices paid, 1 set aside for a second person.",
+        "created_at": "2026-01-31T11:58:02.000211Z",
+        "completed_at": "2026-01-31T12:04:40.718830Z",
+    },
+)
+"""What `session.completed` is, for the catalogue of event types."""
 
 
 def create(
@@ -59,7 +106,7 @@ def create(
         agent_id=agent_id,
         principal=principal,
         title=title,
-        metadata_json=json_columns.to_text(metadata),
+        metadata_json=fields.json_text(metadata),
         status=Status.OPEN,
         created_at=now,
     )
@@ -120,19 +167,3 @@ def complete(
     event = events.NewEvent("session.completed", represent(completed), at, completed.id)
     events.emit(session, caller.tenant_id, [event])
     return completed
-
-
-def represent(row: AgentSession) -> dict[str, Any]:
-    """Return the session's JSON representation, in GET and in `session.completed`."""
-    return {
-        "id": ids.text("ses", row.id),
-        "agent_id": ids.text("agt", row.agent_id),
-        "principal": row.principal,
-        "title": row.title,
-        "metadata": json_columns.from_text(row.metadata_json),
-        "status": row.status,
-        "outcome": row.outcome,
-        "summary": row.summary,
-        "created_at": rfc3339(row.created_at),
-        "completed_at": None if row.completed_at is None else rfc3339(row.completed_at),
-    }

@@ -1,5 +1,6 @@
 """The four settings of a tenant; each change is an entry of its audit chain."""
 
+import enum
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -7,14 +8,35 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.digests import subscriptions
 from app.core.records import retention
+from app.lib.mail import mailbox
 from app.models import Tenant
+from app.schemas import AnswerSchema
 
-NAMES = ("bundle_visibility", "bundle_retention_days", "anchoring_enabled", "notification_email")
+EMAIL = "The address of the digest, one plain ASCII address. Null: no digest is sent."
+
+
+class Visibility(enum.StrEnum):
+    """Visibility of a record's bundle."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+
+
+class SettingsSchema(AnswerSchema):
+    """All settings of a tenant."""
+
+    bundle_visibility = fields.Choice(Visibility)
+    bundle_retention_days = fields.Integer(1, 3650, allow_none=True)
+    anchoring_enabled = fields.Boolean()
+    notification_email = fields.Text(mailbox.MAX_LENGTH, allow_none=True, description=EMAIL)
+
+
+represent = SettingsSchema.of
 
 
 def read(session: Session, tenant_id: UUID) -> Tenant:
@@ -45,11 +67,6 @@ def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenan
     details = {name: _change(name, before[name], value) for name, value in changed.items()}
     chain.append_by(session, caller, "settings.update", target=target, details=details)
     return tenant
-
-
-def represent(tenant: Tenant) -> dict[str, Any]:
-    """Return the settings' JSON representation, as GET returns it."""
-    return {name: getattr(tenant, name) for name in NAMES}
 
 
 def _change(name: str, old: Any, new: Any) -> dict[str, Any]:

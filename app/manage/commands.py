@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from app import logs, migrations
 from app.core import tenants as core_tenants
-from app.core.audit import chain_identity
 from app.core.master_keys import key_registry
-from app.core.verification import daily_state, unknown_chains
+from app.core.verification import unknown_chains
 from app.errors import ServiceError
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
@@ -89,7 +88,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _migrate(_: argparse.Namespace) -> None:
     with service() as (settings, database):
-        noted = migrations.has_table(settings.database_admin_url, daily_state.TABLE)
         print(
             migrations.migrate(
                 settings.database_admin_url,
@@ -97,13 +95,6 @@ def _migrate(_: argparse.Namespace) -> None:
                 history_days=settings.history_days,
             )
         )
-        given = chain_identity.complete(database, settings.master_keys)
-        if given:
-            print(f"sealed the chain names of {given} tenants that had none")
-        if not noted:
-            with database.across_tenants() as session:
-                daily_state.count_from_now(session, settings.master_keys)
-            print("the daily verification of every audit chain counts from now on")
         with database.across_tenants() as session:
             key_registry.announce(session, settings.master_keys)
             missing = key_registry.missing(session, settings.master_keys)

@@ -5,7 +5,6 @@ import re
 from contextlib import suppress
 from datetime import datetime
 
-from app import ids
 from app.core import signing_keys
 from app.core.master_keys import resealing
 from app.core.master_keys import status as master_key_status
@@ -40,7 +39,7 @@ def add_master_keys(parser: argparse.ArgumentParser) -> None:
         help="list what is sealed under each key and may be dropped; exit 1 if one is missing",
     ).set_defaults(run=_master_key_status)
     reseal = commands.add_parser(
-        "reseal", help="have a worker reseal everything under the first key"
+        "reseal", help="reseal everything under the first key; workers do so each hour"
     )
     reseal.add_argument(
         "--force",
@@ -60,11 +59,12 @@ def _master_key_status(_: argparse.Namespace) -> int:
 
 def _reseal(arguments: argparse.Namespace) -> None:
     with service() as (settings, database):
-        with database.across_tenants() as session:
-            job = resealing.begin(session, settings.master_keys, force=arguments.force)
-        newest = settings.master_keys.ids[0]
-        print(f"a worker seals everything anew under {newest}: {ids.text('job', job.id)}")
-        print("`python -m app.manage master-key status` says how far it has come")
+        done = resealing.reseal(database, settings.master_keys, force=arguments.force)
+        print(
+            f"{done.resealed} sealed anew under {settings.master_keys.ids[0]}, of"
+            f" {len(done.tenants)} tenants; {done.unopened} did not open"
+        )
+        print("`python -m app.manage master-key status` says which key can be dropped")
 
 
 def _rotate(_: argparse.Namespace) -> None:

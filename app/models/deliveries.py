@@ -28,8 +28,8 @@ class Event(Base):
     decisions: Mapped[bytes]
     any_disabled: Mapped[bool]
     created_at: Mapped[CreatedAt]
-    # The transaction that wrote it; null in what a release before this column wrote.
-    written_by: Mapped[int | None] = mapped_column(BigInteger, server_default=FetchedValue())
+    # The transaction that wrote it.
+    written_by: Mapped[int] = mapped_column(BigInteger, server_default=FetchedValue())
 
 
 class Delivery(Base):

@@ -14,7 +14,7 @@ class Tenant(Base):
 
     The database keeps `digest_series`, new with each address that is set where none was, and
     `address_nonce`, new with each change of the address.
-    `chain_salt` counts only with `chain_seal`; tenants of older releases lack both until `release`.
+    `chain_salt` counts only with `chain_seal`.
     """
 
     __tablename__ = "tenants"

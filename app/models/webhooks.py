@@ -26,7 +26,7 @@ class Webhook(Base):
     status: Mapped[str]
     disabled_reason: Mapped[str | None]
     sealed_secrets: Mapped[bytes]
-    sealed_target: Mapped[bytes | None]
+    sealed_target: Mapped[bytes]
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[CreatedAt]
     deleted_at: Mapped[datetime | None]

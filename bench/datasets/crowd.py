@@ -23,8 +23,8 @@ INSERT INTO tenants (id, name) SELECT id, 'bench' FROM unnest(%s::uuid[]) AS t (
 _WEBHOOKS = """
 WITH fresh AS (SELECT * FROM unnest(%s::uuid[], %s::uuid[]) AS fresh (tenant_id, id)),
 made AS (
-    INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets)
-    SELECT tenant_id, id, 'http://127.0.0.1:9/', %s, 'enabled', '' FROM fresh
+    INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets, sealed_target)
+    SELECT tenant_id, id, 'http://127.0.0.1:9/', %s, 'enabled', '', '' FROM fresh
 )
 INSERT INTO lanes (tenant_id, webhook_id, due_at)
 SELECT tenant_id, id, clock_timestamp() FROM fresh

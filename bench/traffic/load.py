@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from typing import Self
 
-from dev.stores import subreaper
+from dev import processes
 
 # In a body, the place of the request's number: nine digits.
 NUMBER = b"#########"
@@ -153,7 +153,7 @@ def drive(plan: Plan) -> Tally:
 def _begin() -> None:
     """Leave Ctrl-C to the parent, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    subreaper.tie_to_parent(signal.SIGKILL)
+    processes.tie_to_parent(signal.SIGKILL)
 
 
 class _Connection:

@@ -19,7 +19,7 @@ from typing import cast
 
 import uvloop
 
-from dev.stores import subreaper
+from dev import processes
 
 HANG_SECONDS = 20.0
 
@@ -158,5 +158,5 @@ async def _serve(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    subreaper.tie_to_parent(signal.SIGKILL)
+    processes.tie_to_parent(signal.SIGKILL)
     uvloop.run(_serve(int(sys.argv[1])))

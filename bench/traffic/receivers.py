@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import until
-from dev.stores import subreaper
+from dev import processes
 from dev.stores.store import free_port
 
 _START_SECONDS = 10.0
@@ -133,15 +133,14 @@ def nginx(program: str, folder: Path) -> Iterator[Nginx]:
     configuration = folder / "nginx.conf"
     configuration.write_text(_NGINX.format(folder=folder, port=port))
     with (folder / "log").open("wb") as log:
-        process = subreaper.spawn(
-            "nginx", [program, "-p", str(folder), "-c", str(configuration)], env={}, output=log
+        process = processes.start(
+            [program, "-p", str(folder), "-c", str(configuration)], env={}, output=log
         )
     try:
         until(lambda: listens(port), _START_SECONDS, "nginx")
         yield Nginx(port)
     finally:
-        process.terminate()
-        process.wait()
+        processes.stop(process)
 
 
 @contextmanager

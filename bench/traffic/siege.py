@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import TypeAlias
 
-from dev.stores import subreaper
+from dev import processes
 
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _PIECE = 256 * 1024
@@ -30,6 +30,8 @@ _DROP_SECONDS = 0.2
 _HEAD_START_SECONDS = 1.0
 _ANSWER_SECONDS = 120.0
 _END_SECONDS = 10.0
+# Whoever is measured comes from 127.0.0.1: what an address has for itself is not shared.
+_ADDRESS = "127.0.0.2"
 
 
 class Habit(StrEnum):
@@ -97,7 +99,7 @@ def laid(siege: Siege) -> Iterator[Besieged]:
 
 def _run(siege: Siege, parent: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    subreaper.tie_to_parent(signal.SIGKILL)
+    processes.tie_to_parent(signal.SIGKILL)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8_192), most))
     asyncio.run(_besiege(siege, parent))
@@ -123,6 +125,7 @@ async def _again(habit: "_Behaviour", siege: Siege, number: int, answers: "Count
         ended = "closed"
         with suppress(OSError), socket.socket() as connection:
             connection.settimeout(0)
+            connection.bind((_ADDRESS, 0))
             if siege.habit is Habit.HOLD:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_WINDOW)
             async with asyncio.timeout(_ANSWER_SECONDS):

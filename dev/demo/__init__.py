@@ -1,6 +1,6 @@
 """`make demo`: the main job on a real stack, every claim checked as an outsider would check it.
 
-It uses the public HTTP API and nothing else of the service: what it shows, any caller can do.
-`scene` sets up `api`, `receivers` and `arrivals`; `session`, `records`, `webhooks`, `mail`,
-`anchors`, `proofs`, `packs`, `outsider` and `left_to_do` play; `telling` prints.
+It uses the public HTTP API alone: what it shows, any caller can do.
+`scene` speaks, claims and waits; `receivers` take what `webhooks` and a `session` cause; `proofs`
+are checked, by an `outsider` and by `packs` offline.
 """

@@ -13,16 +13,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from app.settings import environment
+from dev import processes
 from dev.data_dir import DataDir
-from dev.demo import anchors, arrivals, left_to_do, mail, proofs, records, session, webhooks
-from dev.demo.api import Api
-from dev.demo.receivers import Receiver, TicketDesk, takes_everything
-from dev.demo.scene import Scene
-from dev.demo.telling import Telling, Unmet
+from dev.demo import proofs, session, webhooks
+from dev.demo.receivers import Receiver, TicketDesk, takes_everything, takes_nothing
+from dev.demo.scene import Api, Scene, Telling, Unmet
 from dev.refusal import CannotStart
+from dev.runner import StopRequest
 from dev.stack import Stack
-from dev.stop_request import StopRequest
-from dev.stores import subreaper
 from dev.tsa import TimestampAuthority
 
 _INTERRUPTED = 130
@@ -56,9 +54,9 @@ class _Interrupted(Exception):
 def main() -> int:
     """Run the demo; return 0 when every claim held, 1 when one did not, 130 when interrupted."""
     parser = argparse.ArgumentParser(prog="python -m dev.demo", description=__doc__)
-    parser.add_argument("--tied", action="store_true", help="be killed when the parent ends")
+    parser.add_argument("--tied", action="store_true", help="stop when the parent ends")
     if parser.parse_args().tied:
-        subreaper.tie_to_parent(signal.SIGKILL)
+        processes.tie_to_parent(signal.SIGTERM)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         return _demo(environment(), Telling(sys.stdout), StopRequest())
@@ -73,10 +71,26 @@ def main() -> int:
 
 
 def _demo(environ: Mapping[str, str], telling: Telling, stop: StopRequest) -> int:
-    log = _log(environ)
+    # In a data folder that no other run uses.
+    with DataDir(Path(environ.get("DATA_DIR") or ".data")) as home:
+        log = home.path / "demo.log"
+        log.touch(0o600)
+        log.write_bytes(b"")
+    allowed = environ.get("WEBHOOK_ALLOWED_NETWORKS") or _LOOPBACK
+    environ = {
+        **environ,
+        "DATA_DIR": str(log.parent),
+        "WEBHOOK_ALLOWED_NETWORKS": allowed,
+        **_SETTINGS,
+    }
     with ExitStack() as ending:
-        environ = {**environ, **_authority(environ, log.parent / "tsa", telling, ending)}
-        stack = _stack(environ, log)
+        if not environ.get("TSA_URL"):
+            try:
+                authority = ending.enter_context(TimestampAuthority(log.parent / "tsa"))
+                environ |= {"TSA_URL": authority.url, "TSA_CA_FILE": str(authority.ca_file)}
+            except CannotStart as error:
+                telling.say(f"Without a timestamp authority: {error}.")
+        stack = Stack(environ, log)
         telling.say(f"Starting PostgreSQL, Valkey, web, worker and scheduler (log: {log}) …")
         stack.start()
         ending.callback(stack.stop, lambda: stop.forced)
@@ -87,36 +101,6 @@ def _demo(environ: Mapping[str, str], telling: Telling, stop: StopRequest) -> in
         webhooks.switch_off(scene.api)
         telling.say("Stopping.")
     return 0
-
-
-def _log(environ: Mapping[str, str]) -> Path:
-    """Return the stack's log file, emptied, in a data folder that no other run uses."""
-    with DataDir(Path(environ.get("DATA_DIR") or ".data")) as home:
-        log = home.path / "demo.log"
-        log.touch(0o600)
-        log.write_bytes(b"")
-    return log
-
-
-def _authority(
-    environ: Mapping[str, str], folder: Path, telling: Telling, ending: ExitStack
-) -> dict[str, str]:
-    """Start a timestamp authority, unless one is named or none can be had; return its settings."""
-    if environ.get("TSA_URL"):
-        return {}
-    try:
-        authority = ending.enter_context(TimestampAuthority(folder))
-    except CannotStart as error:
-        telling.say(f"Without a timestamp authority: {error}.")
-        return {}
-    return {"TSA_URL": authority.url, "TSA_CA_FILE": str(authority.ca_file)}
-
-
-def _stack(environ: Mapping[str, str], log: Path) -> Stack:
-    """Return the stack to start."""
-    allowed = environ.get("WEBHOOK_ALLOWED_NETWORKS") or _LOOPBACK
-    settings = {"DATA_DIR": str(log.parent), "WEBHOOK_ALLOWED_NETWORKS": allowed, **_SETTINGS}
-    return Stack({**environ, **settings}, log)
 
 
 def _scene(
@@ -153,25 +137,25 @@ def _scene(
 def _tell(scene: Scene) -> None:
     """Tell the main job in order. Raises `Unmet` at the first claim that does not hold."""
     security, ticketing = webhooks.two_webhooks(scene)
-    mail.an_address(scene)
+    session.an_address(scene)
     expected, record = session.a_session(scene, security)
-    arrivals.what_arrived_at_once(scene, security, expected)
-    failed = arrivals.what_was_retried(scene, ticketing, expected)
-    arrivals.a_replay(scene, ticketing, failed)
-    records.what_proves_it(scene, record)
-    mail.the_digest(scene, expected)
+    webhooks.what_arrived_at_once(scene, security, expected)
+    failed = webhooks.what_was_retried(scene, ticketing, expected)
+    webhooks.a_replay(scene, ticketing, failed)
+    proofs.what_proves_it(scene, record)
+    session.the_digest(scene, expected)
     proofs.the_books(scene, security, ticketing)
     proofs.the_audit_chain(scene)
-    anchors.what_holds_the_chain(scene)
-    records.what_one_link_opens(scene, record)
+    proofs.what_holds_the_chain(scene)
+    proofs.what_one_link_opens(scene, record)
     scene.telling.chapter("The verdict")
     scene.telling.say(f"{scene.telling.claims} claims were checked, and all of them hold.")
 
 
 def _stay(scene: Scene, stack: Stack, stop: StopRequest) -> None:
     """Leave everything running until a stop is requested."""
-    with Receiver("billing", left_to_do.takes_nothing) as billing:
-        left_to_do.leave(scene, billing)
+    with Receiver("billing", takes_nothing) as billing:
+        webhooks.leave_work(scene, billing)
         scene.telling.chapter("It stays up until Ctrl-C")
         key = stack.values()["SERVICE_API_KEY"]
         for line in _STAYS.splitlines():

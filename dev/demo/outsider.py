@@ -9,7 +9,7 @@ import hmac
 import json
 from collections.abc import Mapping
 
-from dev.demo.telling import Unmet
+from dev.demo.scene import Unmet
 
 GENESIS = "0" * 64
 

@@ -92,6 +92,11 @@ def takes_everything(event: Event) -> int:
     return OK
 
 
+def takes_nothing(event: Event) -> int:
+    """Refuse any event."""
+    return UNPROCESSABLE
+
+
 class TicketDesk:
     """A ticket system on a bad day: down for its first seconds, and its mapping lacks a severity.
 

@@ -1,1 +1,1 @@
-"""Embedded PostgreSQL and Valkey: `placement`, `store`, `postgres`, `valkey`, `subreaper`."""
+"""Embedded PostgreSQL and Valkey: `placement`, `store`, `postgres`, `valkey`."""

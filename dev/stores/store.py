@@ -1,20 +1,22 @@
-"""Base of the two embedded stores: a folder, a port, a server under a subreaper.
+"""Base of the two embedded stores: a folder, a port, a server that ends with its starter.
 
 A store keeps what it must remember (passwords, port) in its own folder, so a second start finds
-everything as it was. Its server listens on 127.0.0.1, alone unless told otherwise, on a port the
-kernel picked once.
+everything as it was. Its server listens on 127.0.0.1, alone unless told otherwise, on a port that
+was free once.
 """
 
+import random
+import signal
 import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import IO, ClassVar, Self
 
-from dev import env_file
+from dev import env_file, processes
 from dev.refusal import CannotStart
 
 _START_SECONDS = 60.0
@@ -28,17 +30,13 @@ class Store(ABC):
     """A server of one's own in a folder: `with` starts and stops it."""
 
     name: ClassVar[str]
+    # What it is sent in order to end.
+    _stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     # Words by which the server says that an earlier one has not quite gone yet.
     _still_there: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(
-        self, folder: Path, *, hold: Sequence[int] = (), also_on: IPv4Interface | None = None
-    ) -> None:
-        """Descriptors in `hold`, such as a lock's, stay open until the server has gone.
-
-        `also_on` is another address of this machine to listen on, for the hosts of its network.
-        """
-        self._hold = tuple(hold)
+    def __init__(self, folder: Path, *, also_on: IPv4Interface | None = None) -> None:
+        """`also_on` is another address of this machine to listen on, for its network's hosts."""
         self._also_on = also_on
         self.folder = folder.resolve()
         self.process: subprocess.Popen[bytes] | None = None
@@ -97,8 +95,7 @@ class Store(ABC):
     def stop(self) -> None:
         """Stop the server cleanly, and wait until it has gone."""
         if self.process is not None:
-            self.process.terminate()
-            self.process.wait()
+            processes.stop(self.process, self._stop_signal)
             self.process = None
 
     @abstractmethod
@@ -149,8 +146,12 @@ class Store(ABC):
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that the kernel found free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a free port of 127.0.0.1, below those that the kernel gives to connections.
+
+    One of those could be taken while its server is away for a moment, and be lost for good.
+    """
+    while True:
+        port = random.randrange(30_000, 32_768)  # noqa: S311  # no secret
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -8,7 +8,6 @@ Valkey puts off the next write.
 import os
 import secrets
 import subprocess
-from collections.abc import Sequence
 from importlib.util import find_spec
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -18,9 +17,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from dev import env_file, locks
+from dev import env_file, locks, processes
 from dev.refusal import CannotStart
-from dev.stores import subreaper
 from dev.stores.store import Store
 
 _OLD_SERVER_SECONDS = 5.0
@@ -42,10 +40,8 @@ class EmbeddedValkey(Store):
 
     name = "valkey"
 
-    def __init__(
-        self, folder: Path, *, hold: Sequence[int] = (), also_on: IPv4Interface | None = None
-    ) -> None:
-        super().__init__(folder, hold=hold, also_on=also_on)
+    def __init__(self, folder: Path, *, also_on: IPv4Interface | None = None) -> None:
+        super().__init__(folder, also_on=also_on)
         self._lock: int | None = None
 
     @property
@@ -79,13 +75,13 @@ class EmbeddedValkey(Store):
             )
         )
         # A relative path, since the configuration's quoting rules are not the file system's.
-        return subreaper.spawn(
-            self.name,
+        # The server itself holds the lock, for as long as it lives.
+        return processes.start(
             [str(_binary()), configuration.name],
             env={"LC_ALL": "C", "TZ": "UTC"},
             cwd=self.folder,
             output=log,
-            hold=[self._lock, *self._hold],
+            hold=[self._lock],
         )
 
     def _answers(self) -> bool:

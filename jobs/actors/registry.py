@@ -43,12 +43,12 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "stamp_checkpoint": stamp_checkpoint.run,
     "verify_audit": ticks.verify_audit,
     "check_master_keys": ticks.check_master_keys,
+    "reseal": ticks.reseal,
     "free_stuck_jobs": ticks.free_stuck_jobs,
-    "seal_webhooks": ticks.seal_webhooks,
 }
 
 # Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.
-TIME_LIMITS_MS = {"prune_history": 3_600_000, "run_job": 3_600_000}
+TIME_LIMITS_MS = {"prune_history": 3_600_000, "reseal": 3_600_000, "run_job": 3_600_000}
 
 
 def declare(broker: BellBroker) -> None:

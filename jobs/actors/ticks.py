@@ -1,15 +1,15 @@
 """Short periodic actors, each named as in the timetable."""
 
 import time
+from contextlib import suppress
 
 import structlog
 
 from app.core.jobs import stuck_jobs
-from app.core.master_keys import key_registry
+from app.core.master_keys import key_registry, resealing, status
 from app.core.records import expiry
 from app.core.verification import jobs as verification_jobs
-from app.core.webhooks import webhook_targets
-from app.errors import LogHalted
+from app.errors import Conflict, LogHalted
 from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
@@ -41,21 +41,16 @@ def check_master_keys(here: Runtime) -> None:
         )
 
 
-def seal_webhooks(here: Runtime) -> None:
-    """Each minute: seal what the release before stored plain, unless a process of it runs.
-
-    Without Redis nothing is known of processes, and nothing is sealed.
-    """
-    reports = here.bell.processes() or []
-    if not reports or any(each.seals_targets is None for each in reports):
-        return
-    while True:
-        with here.database.across_tenants() as session:
-            sealed = webhook_targets.seal_plain(session, here.settings.master_keys)
-        if sealed:
-            _log.info("webhooks_sealed", count=sealed)
-        if sealed < webhook_targets.AT_ONCE:
+def reseal(here: Runtime) -> None:
+    """Each hour: seal anew what an older key sealed, once no process has that in front."""
+    keys = here.settings.master_keys
+    with here.database.across_tenants() as session:
+        if not key_registry.older(session, keys):
             return
+    with suppress(Conflict):
+        resealing.reseal(here.database, keys)
+        # It also notes which keys nothing is under any more.
+        status.read(here.database, keys)
 
 
 def free_stuck_jobs(here: Runtime) -> None:

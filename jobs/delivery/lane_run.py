@@ -110,9 +110,7 @@ class LaneRun:
             signer = Signer(
                 webhook_secrets.open_secrets(master_keys, lane.sealed_secrets, *self._key, lane.now)
             )
-            target = webhook_targets.open_sealed(
-                master_keys, lane.url, lane.sealed_target, *self._key
-            )
+            target = webhook_targets.open_sealed(master_keys, lane.sealed_target, *self._key)
             limit = 1 if lane.probes else concurrency.claim_size(lane.latency_ms)
             claim = claims.claim(session, lane, limit, self._holder)
             if lane.pause_level > 0 and claim():
@@ -313,8 +311,7 @@ class LaneRun:
 
 def _sent_alike(one: Lane, other: Lane) -> bool:
     """Return whether a delivery of both leaves with the same URL, headers and secrets."""
-    return (one.url, one.sealed_target, one.sealed_secrets, one.receiver_since) == (
-        other.url,
+    return (one.sealed_target, one.sealed_secrets, one.receiver_since) == (
         other.sealed_target,
         other.sealed_secrets,
         other.receiver_since,

@@ -15,7 +15,6 @@ from app.core.delivery.lanes.lanes import Kind, Lane
 from app.core.digests import schedule
 from app.core.digests.sending import Sender
 from app.core.jobs.steps import Errand, Failed, Step
-from app.core.master_keys import resealing
 from app.core.packs import building
 from app.core.packs.building import Builder
 from app.core.records import expiry
@@ -65,6 +64,5 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     building.KIND: lambda here: Builder(here.database, here.settings).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.step, here.verifier),
-    resealing.KIND: lambda here: partial(resealing.step, here.settings.master_keys),
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }

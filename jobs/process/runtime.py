@@ -10,8 +10,8 @@ from app.core.anchoring import gate
 from app.core.health import process_report
 from app.core.log.head import head_store
 from app.core.log.sequencer import Sequencer
-from app.core.master_keys import key_heartbeat
-from app.core.verification.checks.stamps import Trust
+from app.core.master_keys import key_registry
+from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib.mail.mailer import Mailer, NoServer, Outbox
@@ -71,7 +71,7 @@ class Runtime:
         )
         writer = counters.writer(database, tally)
         writer.begin()
-        heartbeat = key_heartbeat.of(database, settings.master_keys)
+        heartbeat = key_registry.heartbeat(database, settings.master_keys)
         heartbeat.begin()
         report = process_report.of(database, bell, "worker")
         report.begin()
@@ -103,7 +103,7 @@ class Runtime:
         """Write the remaining outcomes and close all services."""
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close(counters.LAST_SECONDS)
-        self.key_heartbeat.close(key_heartbeat.LAST_SECONDS)
+        self.key_heartbeat.close(key_registry.LAST_SECONDS)
         self.process_report.close(process_report.LAST_SECONDS)
         self.outbound.close()
         self.authorities.close()

@@ -47,7 +47,6 @@ CREATE TABLE tenants (
 SELECT isolate('tenants', tenant_column => 'id');
 -- Whose chain a leaf of the log is of.
 CREATE INDEX tenants_chain ON tenants (sha256('audit-chain:'::bytea || chain_salt));
-CREATE INDEX tenants_unsealed ON tenants (id) WHERE chain_salt IS NULL AND chain_seal IS NULL;
 -- The sweep asks each second who is suspended, and that is next to nobody.
 CREATE INDEX tenants_suspended ON tenants (id) WHERE suspended_at IS NOT NULL;
 CREATE TRIGGER keep_digest_series BEFORE INSERT OR UPDATE OF notification_email ON tenants
@@ -387,6 +386,7 @@ CREATE INDEX finding_words_words ON finding_words USING gin (words)
 CREATE TABLE webhooks (
     tenant_id       uuid NOT NULL REFERENCES tenants,
     id              uuid NOT NULL,
+    -- What anybody may see of it; the URL itself is in sealed_target.
     url             text NOT NULL,
     event_types     text[] CHECK (cardinality(event_types) > 0),
     description     text,
@@ -394,7 +394,7 @@ CREATE TABLE webhooks (
     status          text NOT NULL CHECK (status IN ('enabled', 'disabled')),
     disabled_reason text,
     sealed_secrets  bytea NOT NULL,
-    sealed_target   bytea,
+    sealed_target   bytea NOT NULL,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     deleted_at      timestamptz,
@@ -405,7 +405,6 @@ SELECT isolate('webhooks');
 CREATE INDEX webhooks_live ON webhooks (tenant_id) WHERE deleted_at IS NULL;
 CREATE INDEX webhooks_disabled ON webhooks (tenant_id)
     WHERE status = 'disabled' AND deleted_at IS NULL;
-CREATE INDEX webhooks_plain ON webhooks (tenant_id, id) WHERE url NOT LIKE '%#';
 
 -- The hot row, which workers lock: room in each page keeps the changes out of the indexes.
 CREATE TABLE lanes (
@@ -497,7 +496,7 @@ CREATE TABLE events (
     any_disabled boolean NOT NULL DEFAULT false,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The transaction that wrote it, so that a reader misses none that commits late.
-    written_by   bigint DEFAULT (pg_current_xact_id()::text)::bigint,
+    written_by   bigint NOT NULL DEFAULT (pg_current_xact_id()::text)::bigint,
     PRIMARY KEY (tenant_id, id)
 ) PARTITION BY RANGE (id);
 SELECT isolate('events');

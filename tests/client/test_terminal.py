@@ -132,44 +132,10 @@ def test_a_list_is_a_table_as_wide_as_the_terminal_and_coloured(
     )
 
 
-@pytest.mark.parametrize("arguments", [(), ("--json",)])
-def test_no_title_steers_the_terminal(
-    records: Command, api: ApiOf, session: dict[str, Any], arguments: tuple[str, ...]
-) -> None:
-    title = "\x9b31m\u202e"
-    make_finding(api(), session["id"], title=title)
-    listed = shown("findings", "list", *arguments, NO_COLOR="1")
-    # A table may cut the title short.
-    assert "\\u009b31m" in listed
-    assert not {"\x9b", "\u202e"} & set(listed)
-    if arguments:
-        assert json.loads(listed)["data"][0]["title"] == title
-
-
 STEERING = "\x1b]0;x\x07 \x9b31m \x9d0;x\x9c \u202e \u2066 \u2028 \u2029 \u200b \U000e0041"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "bundle {id}",
-        "prov {id}",
-        "otlp {id}",
-        "otlp {id} --logs",
-        "records list",
-        "records list --json",
-        "records show {id}",
-        "records show {id} --json",
-        "agents list",
-        "search giraffe",
-        "search giraffe --json",
-        "findings tail",
-        "findings tail --json",
-    ],
-)
-def test_nothing_that_an_agent_wrote_steers_the_terminal(
-    records: Command, api: ApiOf, words: str
-) -> None:
+def test_nothing_that_an_agent_wrote_steers_the_terminal(records: Command, api: ApiOf) -> None:
     agent = make_agent(api(), name=STEERING)
     session = make_session(api(), agent["id"], principal=STEERING, title=STEERING)
     step = {
@@ -183,14 +149,17 @@ def test_nothing_that_an_agent_wrote_steers_the_terminal(
     title = f"giraffe {STEERING}"
     record = make_record(
         api(), session["id"], title=title, kind=STEERING, content={"a": STEERING}, steps=[step]
-    )
-    make_finding(api(), session["id"], record_id=record["id"], title=title, rule=STEERING)
-
-    arguments = words.format(id=record["id"]).split()
-    seen = shown(*arguments, NO_COLOR="1").replace("\r\n", "")
-    # A table may cut its cells before that one.
-    assert "\\u001b" in seen
-    assert {each for each in seen if not each.isprintable()} == set()
+    )["id"]
+    make_finding(api(), session["id"], record_id=record, title=title, rule=STEERING)
+    lists = ("records list", f"records show {record}", "search giraffe", "findings tail")
+    exports = (f"bundle {record}", f"prov {record}", f"otlp {record}", f"otlp {record} --logs")
+    for words in (*exports, "agents list", *lists, *(f"{each} --json" for each in lists)):
+        seen = shown(*words.split(), NO_COLOR="1").replace("\r\n", "")
+        # A table may cut its cells before that one.
+        assert "\\u001b" in seen, words
+        assert {each for each in seen if not each.isprintable()} == set(), words
+    listed = shown("findings", "list", "--json", NO_COLOR="1")
+    assert json.loads(listed)["data"][0]["title"] == title
 
 
 def test_in_a_pipe_an_export_is_exact(

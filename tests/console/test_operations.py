@@ -20,7 +20,7 @@ from app.core.digests import message
 from app.core.digests.content import Content, Group, Line, Part, Trouble
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
-from app.core.verification import alerts, daily_state
+from app.core.verification import alerts, daily, sealed_notes
 from app.database import Database
 from app.models import NO_TENANT
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
@@ -178,9 +178,9 @@ def test_a_chain_that_is_broken_is_not_one_that_cannot_be_verified(
 def test_a_chain_that_was_not_verified_lately_is_said_to_be_late(
     admin: Visitor, app: Flask, admin_engine: Engine
 ) -> None:
-    since = datetime.now(UTC) - daily_state.OVERDUE
+    since = datetime.now(UTC) - daily.OVERDUE
     sealed = MASTER_KEYS.seal(
-        json.dumps({"since": rfc3339(since)}).encode(), daily_state.identity("verify_audit")
+        json.dumps({"since": rfc3339(since)}).encode(), sealed_notes.identity("verify_audit")
     )
     with admin_engine.begin() as connection:
         connection.execute(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.stores.subreaper import Account
+from dev.processes import Account
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _OF_POSTGRES = "lib/postgresql/*/bin/postgres"

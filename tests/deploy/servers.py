@@ -18,7 +18,7 @@ import psycopg
 import pytest
 import redis
 
-from dev.stores import subreaper
+from dev import processes
 from tests.deploy.debian import Host
 from tests.e2e.harness.stack import PLAIN
 from tests.support.faults import until
@@ -129,18 +129,15 @@ def serving(host: Host, folder: Path) -> Iterator[Servers]:
 def _run(everything: ExitStack, servers: Servers, name: str, argv: list[str]) -> None:
     """Start a server as its user; stop it in the end."""
     with (servers.folder / f"{name}.log").open("ab") as log:
-        process = subreaper.spawn(
-            name,
+        process = processes.start(
             argv,
             env=PLAIN,
             cwd=Path("/"),
             account=servers.host.account,
-            # PostgreSQL waits for no client then.
-            stop=signal.SIGINT,
             output=log,
         )
-    everything.callback(process.wait)
-    everything.callback(process.terminate)
+    # By SIGINT: PostgreSQL waits for no client then.
+    everything.callback(processes.stop, process, signal.SIGINT)
 
 
 def _folder(servers: Servers, name: str) -> Path:

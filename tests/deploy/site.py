@@ -1,10 +1,9 @@
 """A deployment: the Procfile's lines, two processes of each, on Debian's servers.
 
 A process manager's part is played by `Site`: `release` first, then the others, each in a control
-group of its own, as far as its keeper sees. What was killed is started again when the test says.
+session of its own. What was killed is started again when the test says.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,11 +17,10 @@ import requests
 
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
-from dev import procfile
+from dev import processes, procfile
+from dev.processes import children_by_parent
 from dev.stack import ROOT
-from dev.stores import subreaper
 from tests.deploy.servers import ALONE, OWNER, SERVICE, Servers
-from tests.e2e.harness.misfortune import children_by_parent
 from tests.e2e.harness.stack import PLAIN, START_SECONDS, Caller
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.ports import own_port
@@ -152,10 +150,9 @@ class Site:
 
     def kill(self, name: str) -> None:
         """Kill a process's leader by SIGKILL, and wait until all of it has gone."""
-        leader = self.processes()[name][0]
-        process = self.running.pop(name)
-        os.kill(leader, signal.SIGKILL)
-        process.wait(LONG_ENOUGH)
+        whole = self.processes()[name]
+        processes.stop(self.running.pop(name), signal.SIGKILL)
+        until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in whole))
 
     def stop(self, *names: str) -> float:
         """Send SIGTERM to these processes, or all; return the seconds until they ended.
@@ -166,9 +163,11 @@ class Site:
         began = time.monotonic()
         for process in leaving.values():
             process.terminate()
-        codes = {name: process.wait() for name, process in leaving.items()}
+        killed = []
+        for name, process in leaving.items():
+            if processes.stop(process, grace=DRAIN_SECONDS) == -signal.SIGKILL:
+                killed.append(name)
         took = time.monotonic() - began
-        killed = [name for name, code in codes.items() if code == 128 + 9]
         assert not killed, f"{killed} did not end within {DRAIN_SECONDS} s of SIGTERM"
         return took
 
@@ -181,8 +180,8 @@ class Site:
         """Return the processes that run under each name, leaders first."""
         children = children_by_parent()
         found = {}
-        for name, keeper in [*self.running.items()]:
-            found[name] = [*children.get(keeper.pid, [])]
+        for name, leader in [*self.running.items()]:
+            found[name] = [leader.pid]
             for pid in found[name]:
                 found[name] += children.get(pid, [])
         return found
@@ -191,12 +190,10 @@ class Site:
         line, _, number = name.partition("-")
         own = {"PORT": str(self.ports[int(number)])} if line == "web" else {}
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.running[name] = subreaper.spawn(
-                name,
+            self.running[name] = processes.start(
                 ["/bin/sh", "-c", self._command(line)],
                 env=self._environ(**own),
                 cwd=self.code,
-                grace=DRAIN_SECONDS,
                 output=log,
             )
 

@@ -9,8 +9,8 @@ import pwd
 import subprocess
 from pathlib import Path
 
+from dev import processes
 from dev.stack import ROOT
-from dev.stores import subreaper
 from tests.deploy.figures import Figures
 from tests.deploy.servers import ALONE, Servers
 from tests.deploy.telling import heading, say
@@ -41,9 +41,8 @@ def as_written(servers: Servers) -> list[Figures]:
     log = servers.folder / "as-written.log"
     with Receiver() as receiver, log.open("ab") as output:
         script = _replaced(written(), _values(servers, receiver))
-        # Processes that the shell has left behind end with its keeper.
-        process = subreaper.spawn(
-            "as written",
+        # What the shell has left behind ends with its session.
+        process = processes.start(
             ["/bin/sh", "-e", "-c", script],
             env={**os.environ, "PATH": _PATH, "HOME": str(checkout)},
             cwd=checkout,
@@ -53,8 +52,7 @@ def as_written(servers: Servers) -> list[Figures]:
         try:
             code = process.wait(_LONGEST_SECONDS)
         finally:
-            process.terminate()
-            process.wait()
+            processes.stop(process)
         assert code == 0, f"the documents' words end with {code}: {log}"
         assert receiver.requests, f"no finding arrived: {log}"
     assert log.read_text().endswith("\nVALID\n"), f"the pack is not verified: {log}"

@@ -4,14 +4,13 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 from standardwebhooks.webhooks import WebhookVerificationError
 from svix.webhooks import Webhook as SvixWebhook
 
-from tests.e2e.harness.stack import Caller, RunningStack, running
+from tests.e2e.harness.stack import Caller, RunningStack
 from tests.support.faults import until
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 
@@ -19,20 +18,6 @@ pytestmark = pytest.mark.stacks
 
 # Leases last 30 s; a row whose worker was killed waits for the end of its own.
 FAULT_SECONDS = 180.0
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Run one stack for all tests here; it retries within seconds."""
-    folder = tmp_path_factory.mktemp("stack")
-    with running(folder, RETRY_SCHEDULE="0,1,1", PAUSE_SECONDS="1") as it:
-        yield it
-
-
-@pytest.fixture
-def caller(stack: RunningStack) -> Caller:
-    """Return the root of a tenant of the test's own."""
-    return stack.fresh_tenant()
 
 
 def event_id(request: Request) -> str:

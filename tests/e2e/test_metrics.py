@@ -1,24 +1,26 @@
 """One scrape of a whole stack: real web, worker and scheduler processes, while one is killed."""
 
+import time
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.settings import VERSION
-from tests.e2e.harness.stack import TWO_OF_EACH, RunningStack, running
+from tests.e2e.harness.stack import RunningStack
+from tests.e2e.held_callers import TOKEN
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 
 pytestmark = pytest.mark.stacks
 
-TOKEN = "t0ken"
 GROWING = ("_total", "_count", "_bucket", "_sum")
 # Guards: a process writes what it has counted every five seconds; a lease lasts thirty.
 WRITTEN_SECONDS = 90.0
 LEASE_SECONDS = 180.0
+_OF_WORK = "record_service_attempts_total"
+_UNWRITTEN_SECONDS = 6.0
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -29,12 +31,29 @@ class Scraper:
     def __init__(self, base_url: str) -> None:
         self._base_url = base_url
         self._seen: dict[Sample, float] = {}
+        self._before: dict[Sample, float] = {}
+
+    def begin(self) -> None:
+        """Count from now on, once what was done before is written."""
+        last, since = -1.0, 0.0
+
+        def is_at_rest() -> bool:
+            nonlocal last, since
+            now = sum(v for (name, _), v in self._scrape().items() if name == _OF_WORK)
+            if now != last:
+                last, since = now, time.monotonic()
+            return time.monotonic() - since > _UNWRITTEN_SECONDS
+
+        until(is_at_rest, WRITTEN_SECONDS, pause=1.0)
+        self._before = {each: v for each, v in self._seen.items() if each[0].endswith(GROWING)}
 
     def value(self, name: str, **labels: str) -> float:
-        """Return the sum of a name's figures that have these labels, as they are now."""
+        """Return the sum of a name's figures that have these labels: of counters, what is new."""
         now = self._scrape()
         return sum(
-            value for (each, held), value in now.items() if each == name and labels.items() <= held
+            value - self._before.get((each, held), 0)
+            for (each, held), value in now.items()
+            if each == name and labels.items() <= held
         )
 
     def processes(self) -> dict[str, int]:
@@ -69,18 +88,11 @@ class Scraper:
         return now
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Run one stack of two web and two worker processes; it retries within seconds."""
-    folder = tmp_path_factory.mktemp("stack")
-    with running(folder, RETRY_SCHEDULE="0,1,1", METRICS_TOKEN=TOKEN, **TWO_OF_EACH) as it:
-        yield it
-
-
 def _until_ended(scraper: Scraper, count: int) -> None:
     ended = {"kind": "event", "status": "succeeded"}
     until(
-        lambda: scraper.value("record_service_deliveries_total", **ended) == count, WRITTEN_SECONDS
+        lambda: scraper.value("record_service_deliveries_total", **ended) == count,
+        WRITTEN_SECONDS,
     )
 
 
@@ -89,6 +101,7 @@ def test_a_scrape_shows_the_work_of_all_processes_and_survives_their_death(
 ) -> None:
     caller = stack.fresh_tenant()
     scraper = Scraper(stack.base_url)
+    scraper.begin()
     answers = iter([http_answer(404)] * 3)
     began = []
 

@@ -112,3 +112,13 @@ def test_a_request_has_one_host(patient: Web, version: str, hosts: list[str], st
     if status == 400:
         assert b"/problems/bad-request" in answered
         assert b"Host" in answered.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [("x-large: " + "a" * 15_000, 200), ("x-large: " + "a" * 60_000, 431), ("a" * 200_000, 431)],
+    ids=["most that is taken", "within the buffer", "beyond it"],
+)
+def test_a_head_that_is_too_large_is_431(patient: Web, head: str, status: int) -> None:
+    with patient.connection(request("GET", "/healthz", "Connection: close", head)) as connection:
+        assert everything(connection).startswith(b"HTTP/1.1 %d " % status)

@@ -13,6 +13,7 @@ from typing import Any
 import redis
 
 from dev.stores.valkey import EmbeddedValkey
+from tests.support.servers.shared import Shared
 
 
 class Hands:
@@ -57,6 +58,16 @@ class OwnValkey:
         if emptied:
             shutil.rmtree(self._server.folder / "appendonlydir")
         self._server.start()
+
+    @property
+    def watched(self) -> Shared:
+        """It as a server that tests share."""
+
+        def start() -> None:
+            self._server.stop()
+            self._server.start()
+
+        return Shared("Valkey", lambda: self._server.process, self._server.log, start)
 
     def forget(self) -> None:
         """Lose all that it holds and has counted, and every connection but this one.

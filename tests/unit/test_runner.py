@@ -10,33 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from dev import locks, procfile
+from dev import processes, procfile
 from dev.refusal import CannotStart
-from dev.stores import subreaper
 from tests.support.faults import LONG_ENOUGH, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Runs the Procfile it is given; a lock, if given too, is held while anything of it lives.
+# Runs the Procfile it is given; its processes carry the folder's name.
 RUNNER = """
 import os, sys
 from pathlib import Path
-from dev import locks, procfile
-from dev.stores import subreaper
-from dev.output import Output
-from dev.runner import Runner
-from dev.stop_request import StopRequest
+from dev import processes, procfile
+from dev.runner import Output, Runner, StopRequest
 
 lines = procfile.read(Path(sys.argv[1]))
-lock = locks.take(Path(sys.argv[1] + ".lock"), 0)
+grace = float(sys.argv[2])
 runner = Runner(Output(sys.stdout), StopRequest())
 for name, command in lines.items():
     def spawn(name=name, command=command):
-        argv = ["/bin/sh", "-c", command]
-        return subreaper.spawn(name, argv, env=os.environ, output=-1, hold=[lock])
+        return processes.start(["/bin/sh", "-c", command], env=os.environ, output=-1)
     runner.watch(name, spawn)
 runner.run(lambda: None)
-runner.stop(*lines)
+runner.stop(*lines, grace=grace)
 """
 
 
@@ -71,16 +66,16 @@ class Run:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[str], Run]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Return a function that starts a runner on a Procfile; it is stopped after the test."""
     started: list[Run] = []
 
-    def start_runner(text: str) -> Run:
+    def start_runner(text: str, grace: float = LONG_ENOUGH) -> Run:
         file = tmp_path / "Procfile"
         file.write_text(text)
         with (tmp_path / "said").open("wb") as said:
             process = subprocess.Popen(
-                [sys.executable, "-c", RUNNER, str(file)],
+                [sys.executable, "-c", RUNNER, str(file), str(grace)],
                 stdout=said,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "HERE": str(tmp_path)},
                 start_new_session=True,
@@ -112,7 +107,7 @@ def test_a_line_that_is_no_process_is_refused_by_its_number(tmp_path: Path, line
 
 
 def test_a_process_that_ends_is_started_again_after_a_doubling_pause(
-    start: Callable[[str], Run],
+    start: Callable[..., Run],
 ) -> None:
     run = start("frail: echo here; exit 3\n")
     until(lambda: sum("starting again" in line for line in run.said) >= 3)
@@ -127,14 +122,14 @@ def test_a_process_that_ends_is_started_again_after_a_doubling_pause(
     assert run.stop() == 0
 
 
-def test_a_killed_process_is_named_by_its_signal(start: Callable[[str], Run]) -> None:
+def test_a_killed_process_is_named_by_its_signal(start: Callable[..., Run]) -> None:
     run = start("web: echo $$ > $HERE/web; exec sleep 60\n")
     os.kill(run.pid("web"), signal.SIGKILL)
     until(lambda: bool(run.said))
     assert run.said == ["web       | was killed by SIGKILL; starting again in 0.2 s"]
 
 
-def test_sigterm_goes_to_the_leader_alone(start: Callable[[str], Run]) -> None:
+def test_sigterm_goes_to_the_leader_alone(start: Callable[..., Run]) -> None:
     # The child says what it hears; the leader waits for it, and is the only one to be told.
     run = start(
         "web: (trap 'echo child was told' TERM; echo $$ > $HERE/up; "
@@ -146,7 +141,7 @@ def test_sigterm_goes_to_the_leader_alone(start: Callable[[str], Run]) -> None:
     assert run.said == ["web       | leader was told"]
 
 
-def test_what_a_dead_leader_leaves_behind_is_killed(start: Callable[[str], Run]) -> None:
+def test_what_a_dead_leader_leaves_behind_is_killed(start: Callable[..., Run]) -> None:
     run = start(
         "web: setsid sh -c 'echo $$ > $HERE/far; exec sleep 60' & "
         "sleep 61 & echo $! > $HERE/near; while ! [ -s $HERE/far ]; do sleep 0.02; done; "
@@ -158,66 +153,36 @@ def test_what_a_dead_leader_leaves_behind_is_killed(start: Callable[[str], Run])
     assert not alive(near)
 
 
-def test_a_runner_that_is_killed_leaves_no_process(start: Callable[[str], Run]) -> None:
+def test_of_a_killed_runner_the_kernel_ends_the_leaders_and_the_next_run_the_rest(
+    start: Callable[..., Run],
+) -> None:
     run = start(
         "web: setsid sh -c 'echo $$ > $HERE/far; exec sleep 60' & "
         "sleep 61 & echo $! > $HERE/near; echo $$ > $HERE/leader; exec sleep 62\n"
     )
-    pids = [run.pid(name) for name in ("far", "near", "leader")]
+    far, near, leader = (run.pid(name) for name in ("far", "near", "leader"))
     run.process.kill()
-    until(lambda: not any(map(alive, pids)))
-    # The lock goes with the last of them, and not before.
-    lock = locks.take(run.folder / "Procfile.lock", patience=5)
-    assert lock is not None
-    os.close(lock)
+    until(lambda: not alive(leader))
+    processes.kill_carrying(HERE=str(run.folder))
+    assert not alive(far)
+    assert not alive(near)
 
 
-def test_the_lock_is_held_while_anything_of_a_killed_run_lives(tmp_path: Path) -> None:
-    lock = locks.take(tmp_path / "lock", patience=0)
-    assert lock is not None
-    process = subreaper.spawn("held", ["sleep", "60"], env=dict(os.environ), hold=[lock])
-    os.close(lock)
-    assert locks.take(tmp_path / "lock", patience=0) is None
-    process.terminate()
-    process.wait(LONG_ENOUGH)
-    lock = locks.take(tmp_path / "lock", patience=0)
-    assert lock is not None
-    os.close(lock)
-
-
-def test_a_killed_subreaper_takes_its_command_along_and_is_replaced(
-    start: Callable[[str], Run],
-) -> None:
-    run = start(
-        "web: setsid sh -c 'echo $$ > $HERE/far; exec sleep 60' & "
-        "echo $$ > $HERE/leader; exec sleep 61\n"
-    )
-    far, leader = run.pid("far"), run.pid("leader")
-    stat = Path(f"/proc/{leader}/stat").read_text()
-    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
-    until(lambda: not alive(far) and not alive(leader))
-    until(lambda: alive(run.pid("leader")))
-    assert run.said == ["web       | was killed by SIGKILL; starting again in 0.2 s"]
-
-
-def test_a_leader_that_does_not_heed_is_killed_in_the_end() -> None:
-    process = subreaper.spawn(
-        "deaf",
-        ["sh", "-c", "trap 'echo no' TERM; echo up; while :; do sleep 0.1; done"],
-        env=dict(os.environ),
-        output=subprocess.PIPE,
-        grace=0.5,
-    )
+def test_a_leader_that_does_not_heed_is_killed_in_the_end(start: Callable[..., Run]) -> None:
+    deaf = "trap 'echo no' TERM; echo up; while :; do sleep 0.1; done"
+    run = start(f"web: {deaf}\n", grace=0.5)
+    until(lambda: bool(run.said))
+    assert run.stop() == 0
+    # It had been asked, and had time to say so.
+    assert run.said == ["web       | up", "web       | no"]
+    process = processes.start(["sh", "-c", deaf], env=os.environ, output=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
-    process.terminate()
-    assert process.wait(LONG_ENOUGH) == 128 + signal.SIGKILL
-    # It had been asked, and had time to say so.
-    assert process.stdout.read() == b"no\n"
+    assert processes.stop(process, grace=0.5) == -signal.SIGKILL
     process.stdout.close()
 
 
-def test_the_same_request_heard_twice_is_not_force(start: Callable[[str], Run]) -> None:
+def test_the_same_request_heard_twice_is_not_force(start: Callable[..., Run]) -> None:
     run = start(
         "web: trap 'sleep 1.5; echo drained; exit' TERM; echo $$ > $HERE/up; "
         "while :; do sleep 0.1; done\n"
@@ -230,7 +195,7 @@ def test_the_same_request_heard_twice_is_not_force(start: Callable[[str], Run]) 
     assert run.said == ["web       | drained"]
 
 
-def test_a_second_request_after_a_second_ends_it_at_once(start: Callable[[str], Run]) -> None:
+def test_a_second_request_after_a_second_ends_it_at_once(start: Callable[..., Run]) -> None:
     run = start("web: trap '' TERM; echo $$ > $HERE/up; while :; do sleep 0.1; done\n")
     pid = run.pid("up")
     run.process.terminate()
@@ -245,7 +210,7 @@ def test_a_second_request_after_a_second_ends_it_at_once(start: Callable[[str], 
     assert not alive(pid)
 
 
-def test_lines_come_whole_and_behind_their_names(start: Callable[[str], Run]) -> None:
+def test_lines_come_whole_and_behind_their_names(start: Callable[..., Run]) -> None:
     run = start(
         "one: for i in $(seq 200); do printf 'left-'; printf 'right\\n'; done; "
         "printf 'no newline'; exec sleep 60\n"
@@ -261,7 +226,7 @@ def test_lines_come_whole_and_behind_their_names(start: Callable[[str], Run]) ->
     }
 
 
-def test_a_line_without_end_is_passed_on_in_pieces(start: Callable[[str], Run]) -> None:
+def test_a_line_without_end_is_passed_on_in_pieces(start: Callable[..., Run]) -> None:
     run = start("web: head -c 300000 /dev/zero | tr '\\0' x; echo; sleep 60\n")
     until(lambda: sum(line.count("x") for line in run.said) == 300_000)
     assert 1 < len(run.said) <= 300_000 // 65_536 + 2
@@ -271,7 +236,7 @@ def test_a_reader_that_goes_away_does_not_end_the_service(tmp_path: Path) -> Non
     file = tmp_path / "Procfile"
     file.write_text("web: while :; do echo noise; echo $$ > $HERE/beat; sleep 0.05; done\n")
     process = subprocess.Popen(
-        [sys.executable, "-c", RUNNER, str(file)],
+        [sys.executable, "-c", RUNNER, str(file), str(LONG_ENOUGH)],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT), "HERE": str(tmp_path)},
     )

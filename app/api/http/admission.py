@@ -3,12 +3,17 @@
 A key, session or link may end, and a record's visibility change, while its reader waits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+import structlog
 from flask import g
 
+from app.errors import NotFound, ServiceError, TenantSuspended, Unauthenticated
+
 Check: TypeAlias = Callable[[], object]
+
+_log = structlog.get_logger(__name__)
 
 
 def admitted_by(check: Check) -> None:
@@ -21,7 +26,7 @@ def admitted_by(check: Check) -> None:
 
 def check() -> Check:
     """Return the check of this request; one that passes where nothing had to be presented."""
-    found: Check = g.get("admitted_by", _passes)
+    found: Check = g.get("admitted_by", lambda: None)
     return found
 
 
@@ -40,5 +45,47 @@ def found_again() -> object | None:
     return found
 
 
-def _passes() -> None:
-    pass
+def truncated_stream(
+    parts: Iterator[bytes], request_id: str, told: Callable[[Exception], bool]
+) -> Iterator[bytes]:
+    """Yield the parts of a response until one raises, or its reader is admitted no longer.
+
+    A problem document can no longer be sent then: the error is logged with the request's id, and
+    the stream ends short of its Content-Length, so that the server closes the connection, or
+    without the trailer that completes an export. `told` logs errors that it knows and returns
+    whether it did; its lines carry the request's id.
+    """
+    # Here, for a response is iterated after its request.
+    return _truncated(parts, check(), request_id, told)
+
+
+def _truncated(
+    parts: Iterator[bytes],
+    require_reader: Check,
+    request_id: str,
+    told: Callable[[Exception], bool],
+) -> Iterator[bytes]:
+    begun = False
+    try:
+        for part in parts:
+            if begun and not _is_admitted(require_reader):
+                _log.info("reader_refused", request_id=request_id)
+                return
+            begun = True
+            yield part
+    except Exception as error:  # noqa: BLE001  # after any error no part follows
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            if told(error):
+                return
+            if isinstance(error, ServiceError):
+                _log.error("response_truncated", problem=error.slug, detail=error.detail)
+            else:
+                _log.error("response_truncated", exc_info=error)
+
+
+def _is_admitted(require_reader: Check) -> bool:
+    try:
+        require_reader()
+    except (NotFound, TenantSuspended, Unauthenticated):
+        return False
+    return True

@@ -16,8 +16,8 @@ from flask_smorest.utils import prepare_response
 from marshmallow import fields as plain
 
 from app import ids
-from app.api.http.requests.fields import Items, Strict
 from app.evidence import pack
+from app.fields import Items, Strict
 from app.lib.crypto import share_tokens
 from app.settings import VERSION, Settings
 
@@ -173,19 +173,17 @@ class Refusals(BasePlugin):
 
 def open_spec(app_settings: Settings) -> dict[str, Any]:
     """Return the constructor's arguments for the document."""
+    verifier = sha256(pack.verifier_source()).hexdigest()
+    introduction = _INTRODUCTION.replace("{verifier}", verifier)
     return {
         "title": _TITLE,
         "version": VERSION,
         "openapi_version": "3.1.0",
         "extra_plugins": [Refusals()],
-        "info": {"description": _introduction(), "license": {"name": "Apache-2.0"}},
+        "info": {"description": introduction, "license": {"name": "Apache-2.0"}},
         "servers": [{"url": app_settings.base_url}],
         "security": [{name: []} for name in _SECURITY_SCHEMES],
     }
-
-
-def _introduction() -> str:
-    return _INTRODUCTION.replace("{verifier}", sha256(pack.verifier_source()).hexdigest())
 
 
 def complete(api: DocumentedApi) -> None:
@@ -205,15 +203,7 @@ def write(api: DocumentedApi) -> bytes:
 def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> dict[str, Any]:
     if isinstance(field, Items):
         return {"minItems": field.min_items, "maxItems": field.max_items}
-    if not isinstance(field, Strict):
-        return {}
-    described = dict(field.json_schema)
-    described |= {name: field.metadata[name] for name in described.keys() & field.metadata.keys()}
-    if field.allow_none and "type" in described:
-        described["type"] = [described["type"], "null"]
-        if "enum" in described:
-            described["enum"] = [*described["enum"], None]
-    return described
+    return field.described() if isinstance(field, Strict) else {}
 
 
 def _is_repeatable(path: str, operation: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from flask import Response, request
 
 from app.api.http.access.auth import caller
 from app.api.http.requests import parsing
-from app.api.http.responses.json_responses import answer, encode
+from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
 from app.core import idempotency
 from app.database import Tx
@@ -56,16 +56,12 @@ def once(
         return answer(make(), status, headers)
     master_keys = services().settings.master_keys
     repeat = idempotency.Request.of(
-        caller(), key, request.method, request.path, parsing.canonical_body(), parsing.body()
+        caller(), key, request.method, request.path, parsing.canonical_body()
     )
     kept = repeat.find(session, master_keys)
     if kept is not None:
-        return _again(*kept)
+        first = json.loads(kept[1])
+        return answer(first["body"], kept[0], {**first["headers"], "Idempotent-Replayed": "true"})
     made = {"body": make(), "headers": dict(headers or {})}
     repeat.keep(session, master_keys, status, encode(made))
     return answer(made["body"], status, headers)
-
-
-def _again(status: int, kept: bytes) -> Response:
-    first = json.loads(kept)
-    return answer(first["body"], status, {**first["headers"], "Idempotent-Replayed": "true"})

@@ -14,14 +14,15 @@ from uuid import UUID
 import marshmallow
 from flask import Response, request
 
+from app import fields
 from app.api.http.access.auth import caller
-from app.api.http.requests.fields import Described, Items, Object, QueryInteger, Text
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.core import feeds
 from app.errors import FieldError, Invalid
+from app.fields import Described, Items, Object, QueryInteger, Text
 from app.lib.crypto.sealing import CannotOpen
+from app.schemas import AnswerSchema, Schema
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
@@ -69,10 +70,13 @@ def page(
     """
     found = page_of(args, fetch, represent, position)
     cursor = found["next_cursor"]
-    return answer(
-        {**found, **beside(found["data"])},
-        headers={} if cursor is None else {"Link": f'<{_next_url(cursor)}>; rel="next"'},
-    )
+    headers = {}
+    if cursor is not None:
+        kept = [item for item in request.args.items(multi=True) if item[0] != "cursor"]
+        query = urlencode([*kept, ("cursor", cursor)])
+        url = f"{services().settings.base_url}{request.path}?{query}"
+        headers = {"Link": f'<{url}>; rel="next"'}
+    return answer({**found, **beside(found["data"])}, headers=headers)
 
 
 def page_of(
@@ -92,7 +96,10 @@ def page_of(
     last: UUID | int | None = rows.read_to if isinstance(rows, feeds.Page) else None
     if len(rows) > limit:
         last = position(rows[limit - 1])
-    cursor = None if last is None else _write_cursor(args, last)
+    cursor = None
+    if last is not None:
+        text = f"u{last.hex}" if isinstance(last, UUID) else f"i{last}"
+        cursor = seal_position(text, _identity(args))
     return {"data": [represent(row) for row in rows[:limit]], "next_cursor": cursor}
 
 
@@ -111,11 +118,6 @@ def open_position(token: str, identity: str) -> str | None:
         return None
 
 
-def _write_cursor(args: Mapping[str, Any], position: UUID | int) -> str:
-    text = f"u{position.hex}" if isinstance(position, UUID) else f"i{position}"
-    return seal_position(text, _identity(args))
-
-
 def _read_cursor(args: Mapping[str, Any]) -> UUID | int | None:
     cursor = args.get("cursor")
     if cursor is None:
@@ -132,7 +134,15 @@ def _identity(args: Mapping[str, Any]) -> str:
     return f"cursor/{caller().tenant_id}{request.path}?{urlencode(filters)}"
 
 
-def _next_url(cursor: str) -> str:
-    kept = [item for item in request.args.items(multi=True) if item[0] != "cursor"]
-    query = urlencode([*kept, ("cursor", cursor)])
-    return f"{services().settings.base_url}{request.path}?{query}"
+class FeedArgs(PageArgs):
+    """Filters of a feed; all given must match."""
+
+    agent_id = fields.Id("agt")
+    principal = fields.Text(200)
+    since = fields.Time(description="Created at this moment or later.")
+    until = fields.Time(description="Created before this moment.")
+
+
+def filters(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the filters among a list's query parameters: all but `limit` and `cursor`."""
+    return {name: value for name, value in args.items() if name not in ("limit", "cursor")}

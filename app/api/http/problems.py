@@ -9,15 +9,12 @@ from flask import Flask, Response, g
 from werkzeug.exceptions import HTTPException
 
 from app import errors, metrics
-from app.api.http.access.rate_limit import RateLimited
-from app.api.http.problem_kinds import KINDS
 from app.api.http.requests import large_bodies
-from app.api.http.requests.parsing import UnsupportedCoding
-from app.api.http.requests.request_ids import request_id
-from app.api.http.responses.json_responses import encode
-from app.api.http.responses.long_poll import TooManyWaiting
+from app.api.http.requests.headers import request_id
+from app.api.http.responses.answers import encode
 from app.api.http.services import services
 from app.core.verification import alerts
+from app.errors import PROBLEM_TYPES, ServiceError
 from app.lib.fair_shares import NoShare
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
 
@@ -26,31 +23,54 @@ MEDIA_TYPE = "application/problem+json"
 _log = structlog.get_logger(__name__)
 
 
-_HTTP_SLUGS = {
-    400: "bad-request",
-    404: "not-found",
-    405: "method-not-allowed",
-    412: "precondition-failed",
-    413: "body-too-large",
-    414: "uri-too-long",
-    415: "unsupported-media-type",
-    416: "range-not-satisfiable",
-    429: "rate-limited",
-    431: "headers-too-large",
-}
+class MethodNotAllowed(ServiceError, slug="method-not-allowed", status=405):
+    """The method does not exist here.
 
-# Headers by exact error type; errors derived from these have none.
-_HEADERS: Mapping[type[errors.ServiceError], Mapping[str, str]] = {
-    errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
-    UnsupportedCoding: {"Accept-Encoding": "identity"},
-    errors.LogPending: {"Retry-After": "1"},
-    errors.Unavailable: {"Retry-After": "2"},
-    errors.Busy: {"Retry-After": "5"},
-    errors.PackFailed: {"Retry-After": "60"},
-    TooManyWaiting: {"Retry-After": "5"},
-}
+    The Allow header names the methods that do.
+    """
 
-_INTERNAL = "The service failed while it answered this request."
+
+class RequestTimeout(ServiceError, slug="request-timeout", status=408):
+    """The body came too slowly.
+
+    A body has BODY_SECONDS (20) to arrive, and a second more for each BODY_RATE bytes (16,384).
+    Send it again over a faster connection. The connection was closed.
+    """
+
+
+class PreconditionFailed(ServiceError, slug="precondition-failed", status=412):
+    """Not the version that was asked for.
+
+    If-Match names another ETag than the current one; a bundle never changes.
+    """
+
+
+class BodyTooLarge(ServiceError, slug="body-too-large", status=413):
+    """The body is too large.
+
+    A body is at most 1 MiB, that of a record 8 MiB.
+    """
+
+
+class UriTooLong(ServiceError, slug="uri-too-long", status=414):
+    """The URL is too long.
+
+    A URL is at most 8 KiB.
+    """
+
+
+class RangeNotSatisfiable(ServiceError, slug="range-not-satisfiable", status=416):
+    """The range lies outside.
+
+    Content-Range says how many bytes there are; ask for a range that begins among them.
+    """
+
+
+class HeadersTooLarge(ServiceError, slug="headers-too-large", status=431):
+    """The headers are too large.
+
+    Headers are at most 16 KiB in all.
+    """
 
 
 def problem(
@@ -61,7 +81,7 @@ def problem(
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Response:
     """Write one problem (RFC 9457 section 3) as the answer; `members` are added to it."""
-    kind = KINDS[slug]
+    kind = PROBLEM_TYPES[slug]
     body = {
         "type": f"{services().settings.base_url}/problems/{slug}",
         "title": kind.title,
@@ -85,9 +105,8 @@ def answer_error(error: Exception) -> Response:
     return handle(error)
 
 
-def _service_error(error: errors.ServiceError) -> Response:
-    headers = _HEADERS.get(type(error), {})
-    return problem(error.slug, error.detail, members=error.members, headers=headers)
+def _service_error(error: ServiceError) -> Response:
+    return problem(error.slug, error.detail, members=error.members, headers=error.headers)
 
 
 def _audit_chain_broken(error: errors.AuditChainBroken) -> Response:
@@ -107,21 +126,7 @@ def _log_damaged(error: errors.LogDamaged) -> Response:
     if here.damage.admits():
         here.damage.failed()
         alerts.report_log(here.database, error)
-    return problem(error.slug, error.detail, headers={"Cache-Control": "no-store"})
-
-
-def _pack_unreadable(error: errors.PackUnreadable) -> Response:
-    return problem(error.slug, error.detail, headers={"Retry-After": str(error.retry_after)})
-
-
-def _rate_limited(error: RateLimited) -> Response:
-    spent = error.spent
-    return problem(
-        "rate-limited",
-        f"More than {spent.rate.limit} requests {spent.scope} in {spent.rate.seconds} seconds; "
-        f"come back in {spent.resets_in} seconds.",
-        headers={"Retry-After": str(spent.resets_in), **spent.headers()},
-    )
+    return _service_error(error)
 
 
 def _no_memory_for_body(_: NoShare) -> Response:
@@ -131,17 +136,18 @@ def _no_memory_for_body(_: NoShare) -> Response:
 
 def _body_too_slow(_: BodyTooSlow) -> Response:
     services().tally.add(metrics.WEB_REFUSED, "slow_body")
-    return problem("request-timeout", "The body did not arrive in time; send it again.")
+    return _service_error(RequestTimeout("The body did not arrive in time; send it again."))
 
 
 def _body_cut_short(_: BodyCutShort) -> Response:
-    return problem("bad-request", "The body ended too early, or its chunks cannot be read.")
+    text = "The body ended too early, or its chunks cannot be read."
+    return _service_error(errors.BadRequest(text))
 
 
 def _unavailable(error: errors.Unavailable) -> Response:
-    _log.warning(
-        "database_unavailable", request_id=request_id(), reason=_first_line(error.__cause__)
-    )
+    # The first line of the driver's error, for the log alone.
+    reason = str(getattr(error.__cause__, "orig", error.__cause__)).partition("\n")[0]
+    _log.warning("database_unavailable", request_id=request_id(), reason=reason)
     return _service_error(error)
 
 
@@ -149,28 +155,25 @@ def _http(error: HTTPException) -> Response:
     """Answer werkzeug's own errors, with their headers (such as Allow)."""
     if error.code is not None and 300 <= error.code < 400:
         return error.get_response()  # type: ignore[return-value]  # a redirect is no problem
-    slug = _HTTP_SLUGS.get(error.code or 500, "internal-error")
+    of_status = (slug for slug, kind in PROBLEM_TYPES.items() if kind.status == error.code)
+    slug = next(of_status, errors.InternalError.slug)
+    kind = PROBLEM_TYPES[slug]
     headers = {name: value for name, value in error.get_headers() if name != "Content-Type"}
-    return problem(slug, f"{KINDS[slug].title}. {KINDS[slug].advice}", headers=headers)
+    return problem(slug, f"{kind.title}. {kind.advice}", headers=headers)
 
 
 def _unexpected(error: Exception) -> Response:
     _log.error("unexpected_error", request_id=request_id(), exc_info=error)
-    return problem("internal-error", _INTERNAL)
-
-
-def _first_line(cause: BaseException | None) -> str:
-    """Return the first line of the driver's error, for the log alone."""
-    return str(getattr(cause, "orig", cause)).partition("\n")[0]
+    return _service_error(
+        errors.InternalError("The service failed while it answered this request.")
+    )
 
 
 _HANDLERS: Mapping[type, Callable[[Any], Response]] = {
-    errors.ServiceError: _service_error,
+    ServiceError: _service_error,
     errors.AuditChainBroken: _audit_chain_broken,
     errors.LogDamaged: _log_damaged,
-    errors.PackUnreadable: _pack_unreadable,
     errors.Unavailable: _unavailable,
-    RateLimited: _rate_limited,
     NoShare: _no_memory_for_body,
     BodyTooSlow: _body_too_slow,
     BodyCutShort: _body_cut_short,

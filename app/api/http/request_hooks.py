@@ -1,4 +1,4 @@
-"""Hooks around every request: size limits, headers, access log, metrics."""
+"""Hooks around every request: size limits, headers, access log, metrics; and path parameters."""
 
 import re
 import time
@@ -7,15 +7,20 @@ from typing import Any
 import structlog
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestURITooLarge
+from werkzeug.routing import UnicodeConverter
 
 from app import ids, metrics
 from app.api.http.access import auth, rate_limit
-from app.api.http.requests import client_address, large_bodies
-from app.api.http.requests.request_ids import HEADER, request_id
+from app.api.http.requests import large_bodies
+from app.api.http.requests.headers import REQUEST_ID, client_address, request_id
 from app.api.http.services import services
-from app.errors import ServiceError
+from app.errors import BadRequest
 from app.lib.gateway.gateway import READY
 from app.settings import Settings
+
+# /v1/keys/self and /v1/findings/batch.
+_WORDS = ("self", "batch")
+
 
 MAX_HEADERS = 16 * 1024
 MAX_URL = 8 * 1024
@@ -36,10 +41,6 @@ _TWO_YEARS = 63_072_000
 _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
 
 
-class MalformedRequest(ServiceError, slug="bad-request"):
-    """The request is no valid HTTP."""
-
-
 def register(app: Flask, settings: Settings) -> None:
     """Register the hooks around every request of this application."""
     fixed = {**_HEADERS, "Cache-Control": "no-store"}
@@ -49,7 +50,7 @@ def register(app: Flask, settings: Settings) -> None:
     def leave(response: Response) -> Response:
         own = {name.lower() for name, _ in response.headers}
         response.headers.extend(pair for pair in fixed.items() if pair[0].lower() not in own)
-        response.headers[HEADER] = request_id()
+        response.headers[REQUEST_ID] = request_id()
         _record(response)
         return rate_limit.add_headers(response)
 
@@ -61,39 +62,36 @@ def _enter() -> None:
     g.began = request.environ.get(READY) or time.perf_counter()
     auth.refuse_two_credentials()
     large_bodies.require_patience()
-    _require_host()
+    # There is one Host, and it is one (RFC 9112 section 3.2). Two are joined by a comma; HTTP/1.0
+    # needs none.
+    host = request.environ.get("HTTP_HOST", "")
+    optional = not host and request.environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
+    if not optional and _HOST.fullmatch(host) is None:
+        raise BadRequest("Send one Host header: a name or an address, and a port if any.")
     # The router matches a path whatever number of slashes it begins with; and one that is escaped
     # is no separator (RFC 3986 section 2.2), as what stands before the service may take it.
     sent = request.environ.get("RAW_URI", "").partition("?")[0]
     if request.environ.get("PATH_INFO", "").startswith("//") or "%2f" in sent.lower():
         raise NotFound
-    if sum(len(name) + len(value) for name, value in _header_items()) > MAX_HEADERS:
+    headers = [each for each in request.environ.items() if each[0].startswith("HTTP_")]
+    if sum(len(name) + len(value) for name, value in headers) > MAX_HEADERS:
         raise RequestHeaderFieldsTooLarge
     if len(request.environ.get("PATH_INFO", "")) + len(request.query_string) > MAX_URL:
         raise RequestURITooLarge
-
-
-def _require_host() -> None:
-    """Raise `MalformedRequest` unless there is one Host that is one (RFC 9112 section 3.2).
-
-    Two are joined by a comma. HTTP/1.0 needs none.
-    """
-    host = request.environ.get("HTTP_HOST", "")
-    optional = not host and request.environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
-    if not optional and _HOST.fullmatch(host) is None:
-        raise MalformedRequest("Send one Host header: a name or an address, and a port if any.")
-
-
-def _header_items() -> list[tuple[str, str]]:
-    environ: dict[str, Any] = request.environ
-    return [(name, value) for name, value in environ.items() if name.startswith("HTTP_")]
 
 
 def _record(response: Response) -> None:
     """Count the request and log one line: the route and never the URL, which may hold a token."""
     seconds = time.perf_counter() - g.began
     route = request.url_rule.rule if request.url_rule else "(none)"
-    _count(route, response.status_code, seconds)
+    here = services()
+    method = request.method if request.method in _METHODS else "other"
+    here.tally.add(metrics.HTTP_REQUESTS, method, route, str(response.status_code))
+    here.tally.observe(metrics.HTTP_SECONDS, seconds, route)
+    here.counters.begin()
+    here.key_heartbeat.begin()
+    here.process_report.begin()
+    here.renderings.drop_old()
     caller = g.get("caller")
     _log.info(
         "request",
@@ -102,18 +100,19 @@ def _record(response: Response) -> None:
         route=route,
         status=response.status_code,
         problem=g.get("problem"),
-        address=client_address.address(),
+        address=client_address(),
         duration_ms=round(seconds * 1000, 2),
         key_id=ids.text("key", caller.key_id) if caller else None,
     )
 
 
-def _count(route: str, status: int, seconds: float) -> None:
-    here = services()
-    method = request.method if request.method in _METHODS else "other"
-    here.tally.add(metrics.HTTP_REQUESTS, method, route, str(status))
-    here.tally.observe(metrics.HTTP_SECONDS, seconds, route)
-    here.counters.begin()
-    here.key_heartbeat.begin()
-    here.process_report.begin()
-    here.renderings.drop_old()
+class SegmentConverter(UnicodeConverter):
+    """A path segment that is none of `_WORDS`.
+
+    So an unsupported method on such a route is 405 with that route's own `Allow`, and not the
+    lookup of an id.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.regex = rf"(?!(?:{'|'.join(_WORDS)})$){self.regex}"

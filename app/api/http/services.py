@@ -6,11 +6,11 @@ from flask import current_app
 
 from app import counters
 from app.api.http.bulkhead import Room
-from app.api.http.responses.renderings import Renderings
+from app.api.http.responses.answers import Renderings
 from app.core.health import process_report
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
-from app.core.master_keys import key_heartbeat
+from app.core.master_keys import key_registry
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib.breaker import Breaker
@@ -49,7 +49,7 @@ class Services:
         """Write the last counters and key uses, and close every connection."""
         self.keyring.close()
         self.counters.close(counters.LAST_SECONDS)
-        self.key_heartbeat.close(key_heartbeat.LAST_SECONDS)
+        self.key_heartbeat.close(key_registry.LAST_SECONDS)
         self.process_report.close(process_report.LAST_SECONDS)
         self.readiness.close()
         self.database.close()

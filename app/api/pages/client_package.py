@@ -4,46 +4,21 @@ The wheel is built from the checkout's `client/` at the first request and kept i
 bytes in every process, on a file system that may be read-only.
 """
 
-import html
 import importlib.util
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from flask import Blueprint, Response, abort
+from flask import Blueprint, Response, abort, render_template
 
 from app.api.http.access.auth import public
-from app.api.http.responses.conditional import conditional_bytes
+from app.api.http.responses.answers import conditional_bytes
 from app.api.http.services import services
 
-blp = Blueprint("client_package", __name__, url_prefix="/client")
+blp = Blueprint("client_package", __name__, url_prefix="/client", template_folder="templates")
 
 _BACKEND = Path(__file__).resolve().parents[3] / "client" / "wheel_backend.py"
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>record-service: the client</title>
-</head>
-<body><main>
-<h1>The client</h1>
-<p>The command <code>record-service</code>, or <code>records</code> for short, and its Python
-library <code>record_service</code>. One of these lines installs it:</p>
-<pre>pip install "{requirement}"</pre>
-<pre>pipx install "{requirement}"</pre>
-<pre>uv tool install "{requirement}"</pre>
-<p>Do not install it by its name alone, with <code>--find-links</code> or an index beside this
-service: then pip and uv take the highest version of that name that any index offers, whoever put it
-there. By its address no index is asked for it, and pip, pipx and <code>uv pip</code> refuse bytes
-of another SHA-256 (<code>uv tool install</code> does not compare it).</p>
-<p>The wheel: <a href="{name}#sha256={digest}">{name}</a>. What stands in quotes above, as text:
-<a href="requirement.txt">requirement.txt</a>.</p>
-</main></body>
-</html>
-"""
 DISTRIBUTION = "record-service-client"
 _REQUIREMENT = "requirement.txt"
 _POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -67,8 +42,7 @@ class _Wheel:
 def links() -> Response:
     """Serve the page with the lines that install the wheel."""
     wheel = _wheel()
-    names = {"name": wheel.name, "digest": wheel.digest, "requirement": wheel.requirement}
-    page = _PAGE.format_map({key: html.escape(value) for key, value in names.items()}).encode()
+    page = render_template("site/client.html", wheel=wheel).encode()
     answered = _answer(page, sha256(page).hexdigest(), "text/html; charset=utf-8")
     answered.headers["Content-Security-Policy"] = _POLICY
     return answered

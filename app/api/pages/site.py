@@ -4,7 +4,6 @@ No script or style comes from elsewhere or stands inside a page, so they work of
 strict Content-Security-Policy.
 """
 
-import html
 from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
@@ -12,17 +11,26 @@ from typing import Any
 
 import flask_swagger_ui
 from apispec import APISpec
-from flask import Blueprint, Flask, Response, abort, current_app, redirect, send_from_directory
+from flask import (
+    Blueprint,
+    Flask,
+    Response,
+    abort,
+    current_app,
+    redirect,
+    render_template,
+    send_from_directory,
+)
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.access.auth import public
-from app.api.http.problem_kinds import KINDS
-from app.api.http.responses.conditional import conditional_bytes
+from app.api.http.responses.answers import conditional_bytes
+from app.errors import PROBLEM_TYPES
 from app.evidence import pack
 
 DOCUMENT = "record-service-openapi"
 
-blp = Blueprint("site", __name__)
+blp = Blueprint("site", __name__, template_folder="templates")
 
 _DIST = Path(flask_swagger_ui.__file__).parent / "dist"
 _ASSETS = frozenset(("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"))
@@ -31,30 +39,6 @@ _POLICY = (
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-_DOCS = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>record-service: API</title>
-<link rel="stylesheet" href="docs/swagger-ui.css">
-<link rel="icon" href="docs/favicon-32x32.png">
-<script src="docs/swagger-ui-bundle.js" defer></script>
-<script src="docs/start.js" defer></script>
-</head>
-<body><main id="api">The API's documentation needs JavaScript; without it, read
-<a href="openapi.json">openapi.json</a>.</main></body>
-</html>
-"""
-_START = """\
-SwaggerUIBundle({
-  url: "openapi.json",
-  dom_id: "#api",
-  deepLinking: true,
-  validatorUrl: null,
-});
-"""
 _ROBOTS = """\
 User-agent: *
 Disallow: /console
@@ -83,22 +67,6 @@ _VERIFIER: dict[str, Any] = {
         416: "REQUESTED_RANGE_NOT_SATISFIABLE",
     },
 }
-_PROBLEM = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-</head>
-<body><main>
-<h1>{title}</h1>
-<p><code>{slug}</code>, HTTP status {status}</p>
-<p>{advice}</p>
-<p><a href="../docs">The API's documentation</a></p>
-</main></body>
-</html>
-"""
 
 
 @blp.get("/")
@@ -143,14 +111,14 @@ def openapi() -> Response:
 @public
 def docs() -> Response:
     """Serve the page that shows the OpenAPI document."""
-    return _page(_DOCS)
+    return _page("docs")
 
 
 @blp.get("/docs/start.js")
 @public
 def start() -> Response:
     """Serve the script that starts Swagger UI."""
-    return Response(_START, content_type="text/javascript; charset=utf-8")
+    return Response(render_template("site/start.js"), content_type="text/javascript; charset=utf-8")
 
 
 @blp.get("/docs/<name>")
@@ -166,22 +134,15 @@ def asset(name: str) -> Response:
 @public
 def explain(slug: str) -> Response:
     """Serve the page of a problem type, to which its `type` leads."""
-    kind = KINDS.get(slug)
+    kind = PROBLEM_TYPES.get(slug)
     if kind is None:
         abort(404)
-    return _page(
-        _PROBLEM.format(
-            slug=slug,
-            title=html.escape(kind.title),
-            status=kind.status,
-            advice=html.escape(kind.advice),
-        )
-    )
+    return _page("problem", slug=slug, kind=kind)
 
 
-def _page(text: str) -> Response:
+def _page(name: str, **shown: object) -> Response:
     return Response(
-        text,
+        render_template(f"site/{name}.html", **shown),
         content_type="text/html; charset=utf-8",
         headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"},
     )

@@ -10,8 +10,8 @@ from functools import partial
 from flask import Response, after_this_request, g
 
 from app.api.http.access.auth import public
+from app.api.http.requests.headers import request_id
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.request_ids import request_id
 from app.api.http.services import services
 from app.api.pages import private_page
 from app.core.digests import subscriptions

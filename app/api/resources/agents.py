@@ -4,54 +4,35 @@ from typing import Any
 
 from flask import Response
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.core import agents
+from app.core.agents import MAX_METADATA, METADATA, NAME, AgentSchema
 from app.core.callers import Role
+from app.schemas import Schema
 
 blp = Blueprint(
     "agents", __name__, url_prefix="/v1/agents", description="The AI agents that act for people."
 )
 
-MAX_METADATA = 64 * 1024
-
-_NAME: dict[str, Any] = {"example": "invoice-assistant"}
-_METADATA: dict[str, Any] = {
-    "description": "Any JSON object, at most 64 KiB.",
-    "example": {"model": "m-4", "team": "finance"},
-}
-
 
 class AgentChangeSchema(Schema):
     """The fields to change; those not sent stay, and null clears."""
 
-    name = fields.Text(200, metadata=_NAME)
+    name = fields.Text(200, metadata=NAME)
     description = fields.Text(2000, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
+    metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=METADATA)
 
 
 class NewAgentSchema(AgentChangeSchema):
     """An agent to create."""
 
-    name = fields.Text(200, required=True, metadata=_NAME)
-
-
-class AgentSchema(AnswerSchema):
-    """An agent."""
-
-    id = fields.Id("agt")
-    name = fields.Text(200, metadata=_NAME)
-    description = fields.Text(2000, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=_METADATA)
-    created_at = fields.Time()
-    updated_at = fields.Time()
+    name = fields.Text(200, required=True, metadata=NAME)
 
 
 AgentPageSchema = page_schema(AgentSchema)

@@ -1,31 +1,37 @@
 """Events over HTTP: the catalogue of their types, and one event across all webhooks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flask import Response
 from marshmallow import fields as plain
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT, open_position, seal_position
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.api.http.responses import long_poll
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.deliveries.delivery_schemas import DeliverySchema
+from app.core import findings, sessions
 from app.core.callers import Role
 from app.core.delivery import event_types
-from app.core.delivery.event_types import EventType
+from app.core.delivery.event_types import Entry, EventType
 from app.core.delivery.history import event_feed, event_history
+from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.delivery.history.event_feed import Page, Position
 from app.errors import FieldError, Invalid
+from app.schemas import AnswerSchema, Schema
 
 LONGEST_WAIT = 20
 NOW = "now"
+
+CATALOGUE: Mapping[EventType, Entry] = {
+    EventType.FINDING_CREATED: findings.CREATED,
+    EventType.SESSION_COMPLETED: sessions.COMPLETED,
+    **event_types.OTHERS,
+}
 
 blp = Blueprint(
     "events",
@@ -75,7 +81,7 @@ class EventSchema(AnswerSchema):
 @blp.response(200, EventTypePageSchema)
 def list_types() -> Response:
     """List the types of events"""
-    data = [event_types.represent(name) for name in EventType]
+    data = [{"type": name, **vars(CATALOGUE[name])} for name in EventType]
     return answer({"data": data, "next_cursor": None})
 
 

@@ -8,34 +8,25 @@ from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import FeedArgs, filters
 from app.api.http.idempotency import once
-from app.api.http.paging import page, page_schema
-from app.api.http.requests import fields
+from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import statement, transaction
 from app.core import feeds, findings
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
-from app.core.findings import NewFinding
+from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
 from app.models import Finding
+from app.schemas import AnswerSchema, Schema
 
 blp = Blueprint(
     "findings", __name__, url_prefix="/v1/findings", description="Reports on what an agent did."
 )
 
 MAX_BATCH = 1000
-
-_RULE: dict[str, Any] = {"example": "pii.in-log"}
-_TITLE: dict[str, Any] = {"example": "A customer's address was written to a log"}
-_DATA: dict[str, Any] = {
-    "description": "Any JSON but null. The event of a finding is at most 256 KiB in all.",
-    "example": {"file": "app.log", "line": 17},
-}
 
 
 class NewFindingSchema(Schema):
@@ -45,11 +36,11 @@ class NewFindingSchema(Schema):
     record_id = fields.Id(
         "rec", description="The record it is about; its session is the finding's."
     )
-    rule = fields.Text(200, required=True, metadata=_RULE)
+    rule = fields.Text(200, required=True, metadata=RULE)
     severity = fields.Choice(findings.Severity, required=True)
-    title = fields.Text(500, required=True, metadata=_TITLE)
+    title = fields.Text(500, required=True, metadata=TITLE)
     detail = fields.Text(10_000, allow_none=True)
-    data = fields.JsonValue(MAX_PAYLOAD, metadata=_DATA)
+    data = fields.JsonValue(MAX_PAYLOAD, metadata=DATA)
 
     def check(self, sent: Mapping[str, Any]) -> None:
         """Refuse a finding without a session and a record."""
@@ -63,22 +54,6 @@ class NewFindingsSchema(Schema):
     findings = fields.Items(
         fields.Object(NewFindingSchema), required=True, min_items=1, max_items=MAX_BATCH
     )
-
-
-class FindingSchema(AnswerSchema):
-    """A finding, with agent and principal of its session."""
-
-    id = fields.Id("fnd")
-    session_id = fields.Id("ses")
-    record_id = fields.Id("rec", allow_none=True)
-    agent_id = fields.Id("agt")
-    principal = fields.Text(200)
-    rule = fields.Text(200, metadata=_RULE)
-    severity = fields.Choice(findings.Severity)
-    title = fields.Text(500, metadata=_TITLE)
-    detail = fields.Text(10_000, allow_none=True)
-    data = fields.JsonValue(MAX_PAYLOAD, allow_none=True, metadata=_DATA)
-    created_at = fields.Time()
 
 
 class FindingsSchema(AnswerSchema):

@@ -11,24 +11,23 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import Metric
 from sqlalchemy.orm import Session
 
-from app import counters
+from app import counters, fields
 from app.api.http.access.auth import probed, public
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import prometheus
 from app.api.http.responses import prometheus_gauges as gauges_text
-from app.api.http.responses.json_responses import answer, encode
+from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
 from app.core.anchoring import status as anchoring_status
 from app.core.digests import troubles
 from app.core.health import gauges, lane_figures, log_figures, schema, write_proof
 from app.core.master_keys import key_registry
-from app.core.verification import daily_state
+from app.core.verification import daily
 from app.database import database_now
 from app.errors import Unauthenticated, Unavailable
 from app.lib.gateway.gateway import PROBE_SECONDS
 from app.models import NO_TENANT
+from app.schemas import AnswerSchema
 from app.settings import VERSION
 
 _Read = TypeVar("_Read")
@@ -198,7 +197,7 @@ def _missing_keys(session: Session) -> int:
 
 
 def _unverified_seconds(session: Session) -> float:
-    since = daily_state.unverified_since(session, services().settings.master_keys)
+    since = daily.unverified_since(session, services().settings.master_keys)
     return 0.0 if since is None else (database_now(session) - since).total_seconds()
 
 

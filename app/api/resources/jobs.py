@@ -1,27 +1,23 @@
 """Durable jobs over HTTP: status and progress, retry, cancel and resume."""
 
-import enum
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from flask import Response
-from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import filters
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests import fields
+from app.api.http.paging import PageArgs, filters, page, page_schema
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.core.callers import Caller, Role
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
+from app.core.jobs.control import JobSchema, Status
 from app.core.replay import job_changes
 from app.models import Job
 
@@ -30,43 +26,11 @@ blp = Blueprint(
 )
 
 
-class Status(enum.StrEnum):
-    """The status of a job."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    RETRYING = "retrying"
-    SUCCEEDED = "succeeded"
-    DEAD = "dead"
-    CANCELLED = "cancelled"
-
-
 class JobArgs(PageArgs):
     """Query parameters of the job list."""
 
     kind = fields.Text(100)
     status = fields.Choice(Status)
-
-
-class JobSchema(AnswerSchema):
-    """A durable job."""
-
-    id = fields.Id("job")
-    kind = fields.Text(100, example="bulk_replay")
-    args = plain.Dict()
-    status = fields.Choice(Status)
-    attempts = fields.Count(description="Failed attempts since it last made progress.")
-    run_at = fields.Time(description="When it is due, or was last due.")
-    progress = plain.Dict(
-        allow_none=True,
-        metadata={
-            "description": "Progress, by kind of job. Null for `verify_audit`, whose result is"
-            " returned by `GET /v1/audit/verify`."
-        },
-    )
-    error = fields.Text(10_000, allow_none=True)
-    created_at = fields.Time()
-    finished_at = fields.Time(allow_none=True)
 
 
 JobPageSchema = page_schema(JobSchema)
@@ -101,7 +65,6 @@ def read(job_id: str) -> Response:
 @blp.route("/<job_id>/retry", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(200, JobSchema)
-@blp.alt_response(409, "CONFLICT")
 def retry(job_id: str) -> Response:
     """Retry a dead job from where it stopped"""
     return _move(job_changes.retry, job_id)
@@ -110,7 +73,6 @@ def retry(job_id: str) -> Response:
 @blp.route("/<job_id>/cancel", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(200, JobSchema)
-@blp.alt_response(409, "CONFLICT")
 def cancel(job_id: str) -> Response:
     """Cancel a job
 
@@ -122,7 +84,6 @@ def cancel(job_id: str) -> Response:
 @blp.route("/<job_id>/resume", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(200, JobSchema)
-@blp.alt_response(409, "CONFLICT")
 def resume(job_id: str) -> Response:
     """Resume a cancelled job from where it stopped"""
     return _move(job_changes.resume, job_id)

@@ -8,21 +8,19 @@ from typing import Any
 from flask import Response
 from marshmallow import ValidationError
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer, no_content
+from app.api.http.responses.answers import answer, no_content
 from app.api.http.transactions import transaction
 from app.core.callers import Pin, Role
-from app.core.keys import keys
+from app.core.keys import keys, revocation
+from app.core.keys.keys import KeySchema, PinSchema
+from app.schemas import Schema
 
 blp = Blueprint("keys", __name__, url_prefix="/v1/keys", description="API keys: roles and pins.")
-
-_EXAMPLE_AGENT = "agt_0192f0c1a2b37c4d8e5f60718293a4b5"
 
 
 class ExpiresIn(enum.StrEnum):
@@ -40,13 +38,6 @@ class ExpiresIn(enum.StrEnum):
         """The lifetime."""
         unit = "hours" if self.endswith("h") else "days"
         return timedelta(**{unit: int(self[:-1])})
-
-
-class PinSchema(Schema):
-    """The one agent and principal whose resources a pinned key may access."""
-
-    agent_id = fields.Id("agt", required=True, example=_EXAMPLE_AGENT)
-    principal = fields.Text(200, required=True, example="alice@example.com")
 
 
 class NewKeySchema(Schema):
@@ -69,38 +60,6 @@ class NewKeySchema(Schema):
         """Refuse `expires_in` beside `expires_at`."""
         if "expires_in" in sent and sent.get("expires_at") is not None:
             raise ValidationError("Send expires_at or expires_in.", "expires_in")
-
-
-class MinterSchema(AnswerSchema):
-    """The key that minted a key."""
-
-    id = fields.Id("key")
-    name = fields.Text(
-        200, allow_none=True, description="Null: it lies outside the pin of the key in use."
-    )
-
-
-class KeySchema(AnswerSchema):
-    """A key, without its text."""
-
-    id = fields.Id("key")
-    name = fields.Text(200)
-    role = fields.Choice(Role)
-    pin = fields.Object(PinSchema, allow_none=True)
-    expires_at = fields.Time(allow_none=True)
-    created_at = fields.Time()
-    created_by = fields.Id("key", allow_none=True)
-    minted_by = fields.Object(
-        MinterSchema,
-        allow_none=True,
-        description="The key of `created_by`, with its name. Null: the operator minted it.",
-    )
-    last_used_at = fields.Time(
-        allow_none=True,
-        description="The minute when it was used last, known within half a minute. Null: never.",
-        example="2026-01-31T12:00:00.000000Z",
-    )
-    revoked_at = fields.Time(allow_none=True)
 
 
 class OwnKeySchema(KeySchema):
@@ -177,7 +136,6 @@ class RevokeArgs(Schema):
 @requires(Role.ADMIN)
 @blp.arguments(RevokeArgs, location="query")
 @blp.response(204)
-@blp.alt_response(409, "CONFLICT")
 def revoke(args: dict[str, Any], key_id: str) -> Response:
     """Revoke a key, at once and for good.
 
@@ -185,5 +143,5 @@ def revoke(args: dict[str, Any], key_id: str) -> Response:
     with `descendants` a key that it descends from.
     """
     with transaction() as session:
-        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
+        revocation.revoke(session, caller(), ids.parse("key", key_id), **args)
     return no_content()

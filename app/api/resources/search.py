@@ -4,16 +4,16 @@ from typing import Any
 
 from flask import Response
 
+from app import fields
 from app.api.http.access.auth import caller, requires
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core import lookup
 from app.core.callers import Role
 from app.core.lookup import Type
+from app.schemas import AnswerSchema, Schema
 
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 20

@@ -4,19 +4,17 @@ from typing import Any
 
 from flask import Response
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import FeedArgs, filters
 from app.api.http.idempotency import once
-from app.api.http.paging import page, page_schema
-from app.api.http.requests import fields
+from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
-from app.api.resources.agents import MAX_METADATA
 from app.core import sessions
 from app.core.callers import Role
+from app.core.sessions import MAX_METADATA, PRINCIPAL, SessionSchema
+from app.schemas import Schema
 
 blp = Blueprint(
     "sessions",
@@ -25,17 +23,12 @@ blp = Blueprint(
     description="Runs of an agent on behalf of a principal.",
 )
 
-_PRINCIPAL: dict[str, Any] = {
-    "description": "The person or organisation that the agent acts for, as you name them.",
-    "example": "alice@example.com",
-}
-
 
 class NewSessionSchema(Schema):
     """A session to open."""
 
     agent_id = fields.Id("agt", required=True)
-    principal = fields.Text(200, required=True, metadata=_PRINCIPAL)
+    principal = fields.Text(200, required=True, metadata=PRINCIPAL)
     title = fields.Text(500, allow_none=True)
     metadata = fields.JsonObject(MAX_METADATA, allow_none=True)
 
@@ -45,21 +38,6 @@ class CompletionSchema(Schema):
 
     outcome = fields.Choice(sessions.Outcome, required=True)
     summary = fields.Text(10_000, allow_none=True)
-
-
-class SessionSchema(AnswerSchema):
-    """A session."""
-
-    id = fields.Id("ses")
-    agent_id = fields.Id("agt")
-    principal = fields.Text(200, metadata=_PRINCIPAL)
-    title = fields.Text(500, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, allow_none=True)
-    status = fields.Choice(sessions.Status)
-    outcome = fields.Choice(sessions.Outcome, allow_none=True)
-    summary = fields.Text(10_000, allow_none=True)
-    created_at = fields.Time()
-    completed_at = fields.Time(allow_none=True)
 
 
 SessionPageSchema = page_schema(SessionSchema)
@@ -119,7 +97,6 @@ def read(session_id: str) -> Response:
 @requires(Role.WRITE)
 @blp.arguments(CompletionSchema)
 @blp.response(200, SessionSchema)
-@blp.alt_response(409, "CONFLICT")
 def complete(body: dict[str, Any], session_id: str) -> Response:
     """Complete a session, once.
 

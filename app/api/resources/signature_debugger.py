@@ -10,18 +10,18 @@ from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.requests import fields, large_bodies, parsing
+from app.api.http.requests import large_bodies, parsing
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.webhooks import signature_check
 from app.core.webhooks.signature_check import Pasted
+from app.schemas import AnswerSchema, Schema
 
 blp = Blueprint(
     "signatures", __name__, url_prefix="/v1/webhooks", description="Signatures of deliveries."

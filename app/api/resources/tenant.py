@@ -1,33 +1,24 @@
 """The tenant's settings over HTTP."""
 
-import enum
 from typing import Any
 
 from flask import Response
 from marshmallow import ValidationError
 
+from app import fields
 from app.api.http.access.auth import caller, requires
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.core import tenant_settings
 from app.core.callers import Role
+from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
 from app.lib.mail import mailbox
+from app.schemas import Schema
 
 blp = Blueprint(
     "tenant", __name__, url_prefix="/v1/tenant", description="The settings of a tenant."
 )
-
-_EMAIL = "The address of the digest, one plain ASCII address. Null: no digest is sent."
-
-
-class Visibility(enum.StrEnum):
-    """Visibility of a record's bundle."""
-
-    PUBLIC = "public"
-    PRIVATE = "private"
 
 
 def _mailbox(text: str) -> None:
@@ -51,18 +42,9 @@ class SettingsChangeSchema(Schema):
         mailbox.MAX_LENGTH,
         allow_none=True,
         validate=_mailbox,
-        description=_EMAIL,
+        description=EMAIL,
         example="security@example.com",
     )
-
-
-class SettingsSchema(AnswerSchema):
-    """All settings of a tenant."""
-
-    bundle_visibility = fields.Choice(Visibility)
-    bundle_retention_days = fields.Integer(1, 3650, allow_none=True)
-    anchoring_enabled = fields.Boolean()
-    notification_email = fields.Text(mailbox.MAX_LENGTH, allow_none=True, description=_EMAIL)
 
 
 @blp.route("/settings", methods=["GET"], endpoint="settings")

@@ -7,18 +7,17 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
+from app import fields
 from app.api.http.paging import page_schema
-from app.api.http.requests import fields
-from app.api.http.requests.schemas import AnswerSchema, Schema
 from app.core.delivery import accounting, request_headers
 from app.core.delivery.event_types import EventType
 from app.core.delivery.lanes.lane_health import REFUSED_DELIVERIES, REFUSED_FOR
 from app.core.webhooks.webhook_changes import Status
 from app.core.webhooks.webhook_targets import HIDDEN
-from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, State
+from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, LARGEST_MAX_IN_FLIGHT, State
 from app.lib.outbound.addresses import MAX_URL_LENGTH
+from app.schemas import AnswerSchema, Schema
 
-MOST_IN_FLIGHT = 64
 MAX_DESCRIPTION = 2000
 LONGEST_OVERLAP = 7 * 24 * 3600
 DEFAULT_OVERLAP = 24 * 3600
@@ -62,10 +61,15 @@ class OwnHeaders(fields.Strict):
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, str]:
         if not isinstance(value, dict):
             raise ValidationError("Send an object of strings.")
+        refusal = request_headers.refusal
         if len(value) > request_headers.MOST_OWN:
             most = request_headers.MOST_OWN
             raise ValidationError(f"At most {most} headers; this has {len(value)}.")
-        wrong = {name: [why] for name, text in value.items() if (why := _refused(name, text))}
+        wrong = {
+            name: [why]
+            for name, text in value.items()
+            if (why := refusal(name, text) if isinstance(text, str) else "Send a string.")
+        }
         if wrong:
             raise ValidationError(wrong)
         if len({name.lower() for name in value}) != len(value):
@@ -75,10 +79,6 @@ class OwnHeaders(fields.Strict):
             most = request_headers.MOST_OWN_BYTES
             raise ValidationError(f"At most {most} bytes of names and values; this has {size}.")
         return value
-
-
-def _refused(name: str, value: Any) -> str | None:
-    return request_headers.refusal(name, value) if isinstance(value, str) else "Send a string."
 
 
 def _headers(**options: Any) -> OwnHeaders:
@@ -119,7 +119,7 @@ class NewWebhookSchema(Schema):
     event_types = _event_types(load_default=None)
     description = fields.Text(MAX_DESCRIPTION, allow_none=True, load_default=None)
     max_in_flight = fields.Integer(
-        1, MOST_IN_FLIGHT, load_default=DEFAULT_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT
+        1, LARGEST_MAX_IN_FLIGHT, load_default=DEFAULT_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT
     )
 
 
@@ -130,7 +130,7 @@ class WebhookChangeSchema(Schema):
     headers = _headers()
     event_types = _event_types()
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
-    max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
+    max_in_flight = fields.Integer(1, LARGEST_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
     status = fields.Choice(Status)
     held = fields.Boolean(metadata=_HELD)
 
@@ -140,12 +140,12 @@ class ConcurrencySchema(AnswerSchema):
 
     now = fields.Integer(
         0,
-        MOST_IN_FLIGHT,
+        LARGEST_MAX_IN_FLIGHT,
         description="POSTs in flight, including those whose outcome is being written.",
     )
     allowed = fields.Integer(
         1,
-        MOST_IN_FLIGHT,
+        LARGEST_MAX_IN_FLIGHT,
         description="How many may be in flight: `max_in_flight` unless the receiver was "
         "overloaded. A new webhook begins with 1, and gets 2 more with each 2xx (slow start). "
         "A timeout, a failed connection, or an answer of 429, 502, 503 or 504 halves it, to 1 "
@@ -200,7 +200,7 @@ class WebhookSchema(AnswerSchema):
     headers = plain.Dict(allow_none=True, metadata=_SHOWN_HEADERS)
     event_types = _event_types()
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
-    max_in_flight = fields.Integer(1, MOST_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
+    max_in_flight = fields.Integer(1, LARGEST_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
     status = fields.Choice(Status)
     disabled_reason = fields.Text(
         20,

@@ -10,10 +10,9 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer, no_content
+from app.api.http.responses.answers import answer, no_content
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.jobs import JobSchema
 from app.api.resources.webhook_schemas import (
     AccountingArgs,
     AccountingSchema,
@@ -27,6 +26,7 @@ from app.api.resources.webhook_schemas import (
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.jobs import control as job_control
+from app.core.jobs.control import JobSchema
 from app.core.webhooks import receiver_check, webhooks
 from app.core.webhooks.webhooks import Watched
 
@@ -80,7 +80,6 @@ def read(webhook_id: str) -> Response:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(WebhookChangeSchema)
 @blp.response(200, WebhookSchema)
-@blp.alt_response(409, "CONFLICT")
 def change(body: dict[str, Any], webhook_id: str) -> Response:
     """Change a webhook
 
@@ -113,7 +112,6 @@ def delete(webhook_id: str) -> Response:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(RotationSchema)
 @blp.response(200, WebhookWithSecretSchema)
-@blp.alt_response(409, "CONFLICT")
 def rotate_secret(body: dict[str, Any], webhook_id: str) -> Response:
     """Rotate a webhook's secret
 
@@ -140,7 +138,6 @@ def rotate_secret(body: dict[str, Any], webhook_id: str) -> Response:
 @blp.route("/<webhook_id>/check", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, JobSchema)
-@blp.alt_response(409, "CONFLICT")
 def check(webhook_id: str) -> Response:
     """Check how a receiver verifies deliveries
 

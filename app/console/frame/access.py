@@ -11,19 +11,19 @@ from werkzeug.wrappers import Response as AnyResponse
 from app.api.http import admission
 from app.api.http.access import auth, rate_limit
 from app.api.http.access.auth import Access
-from app.api.http.requests.request_ids import request_id
+from app.api.http.requests.headers import request_id
 from app.api.http.services import services
 from app.console.frame import browser, forms, notices, rendering
 from app.core.callers import Role
 from app.core.keys.console_sessions import Token
 from app.core.verification import alerts
 from app.database import Database
-from app.errors import ServiceError, Unauthenticated
+from app.errors import Forbidden, Unauthenticated
 
 _P = ParamSpec("_P")
 
 
-class ForeignForm(ServiceError, slug="forbidden"):
+class ForeignForm(Forbidden):
     """A form that another site has sent (CSRF)."""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from flask import Blueprint, Response, abort
 
 from app.api.http.access.auth import public
-from app.api.http.responses.conditional import conditional_bytes
+from app.api.http.responses.answers import conditional_bytes
 
 blp = Blueprint("assets", __name__, url_prefix="/assets")
 

@@ -5,8 +5,8 @@ import json
 from flask import Response, g, request
 
 from app.api.http import problems
-from app.api.http.problem_kinds import KINDS
 from app.console.frame import browser, navigation, rendering
+from app.errors import PROBLEM_TYPES
 
 _KEPT_HEADERS = ("Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
 
@@ -24,6 +24,6 @@ def answer(error: Exception) -> Response:
         told.status_code,
         kept,
         problem=problem,
-        advice=KINDS[g.problem].advice,
+        advice=PROBLEM_TYPES[g.problem].advice,
         back=back,
     )

@@ -12,9 +12,10 @@ import marshmallow
 from flask import g, request
 from werkzeug.datastructures import MultiDict
 
+from app import fields
 from app.api.http.access.auth import caller
-from app.api.http.requests import fields, parsing
-from app.api.http.responses.json_responses import encode
+from app.api.http.requests import parsing
+from app.api.http.responses.answers import encode
 from app.api.http.services import services
 from app.api.resources.webhook_schemas import OwnHeaders
 from app.core import idempotency

@@ -12,9 +12,9 @@ from flask import Response, g, redirect, render_template, request, url_for
 from flask.sansio.blueprints import BlueprintSetupState
 from werkzeug.wrappers import Response as AnyResponse
 
-from app.api.http.responses import conditional
+from app.api.http.responses import answers
 from app.api.http.services import services
-from app.api.pages.shared_view import CONTENT_CHARACTERS, indented
+from app.api.pages.shared_page import CONTENT_CHARACTERS, indented
 from app.console.frame import assets, browser, forms, navigation
 from app.core.callers import Caller, Role
 from app.lib.text_sanitizer import visible
@@ -49,8 +49,8 @@ def page(
         f"console/{template}.html", **_frame(), section=section, message=message, **shown
     )
     etag = sha256(text.replace(_KEY_PLACE, "").encode()).hexdigest()
-    if status == 200 and request.method in ("GET", "HEAD") and conditional.is_current(etag):
-        return conditional.not_modified(etag)
+    if status == 200 and request.method in ("GET", "HEAD") and answers.is_current(etag):
+        return answers.not_modified(etag)
     text = text.replace(_KEY_PLACE, forms.new_key())
     answered = Response(text, status, {**_HEADERS, **(headers or {})}, content_type=CONTENT_TYPE)
     answered.set_etag(etag)

@@ -7,8 +7,7 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.access.auth import caller
-from app.api.http.feeds import filters
-from app.api.http.paging import PageArgs, page_of
+from app.api.http.paging import PageArgs, filters, page_of
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.anchors import anchor_reader, anchoring
@@ -67,7 +66,7 @@ def verify() -> Response:
     except (AuditChainBroken, LogHalted) as error:
         return rendering.page("audit/verified", 409, broken=error, found=None, does=does)
     if isinstance(found, Job):
-        text = "The chain is long, so a job verifies it. Verify again within a minute of its end."
+        text = "The chain is long, so a job verifies it. Its progress is the report in the end."
         return rendering.done(url_for("console.jobs.show", job_id=ids.text("job", found.id)), text)
     return rendering.page("audit/verified", broken=None, found=found, does=does)
 

@@ -10,8 +10,8 @@ from app import ids
 from app.api.http.access.auth import caller
 from app.api.http.paging import page_of
 from app.api.http.transactions import transaction
-from app.api.resources.deliveries.list_schemas import GroupArgs, TenantHistoryArgs
-from app.api.resources.deliveries.tenant_deliveries import tenant_filters
+from app.api.resources.deliveries.deliveries import tenant_filters
+from app.api.resources.deliveries.delivery_schemas import GroupArgs, TenantHistoryArgs
 from app.api.resources.webhooks import represent
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in

@@ -10,16 +10,16 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.access.auth import caller
-from app.api.http.feeds import filters
-from app.api.http.paging import page_of
+from app.api.http.paging import filters, page_of
 from app.api.http.transactions import transaction
-from app.api.resources.jobs import JobArgs, Status
+from app.api.resources.jobs import JobArgs
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Caller, Role
 from app.core.digests import schedule
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
+from app.core.jobs.control import Status
 from app.core.packs import building
 from app.core.records import expiry
 from app.core.replay import bulk_replay, job_changes, send_now

@@ -82,7 +82,7 @@ def revoke(key_id: str) -> Response:
     args = forms.sent().load(RevokeArgs)
 
     def end() -> dict[str, Any]:
-        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
+        revocation.revoke(session, caller(), ids.parse("key", key_id), **args)
         return {}
 
     with transaction() as session:

@@ -14,8 +14,8 @@ from app.api.http.paging import page_of
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.pages.shared_view import view_of
-from app.api.resources.records import bundle_access, bundles, evidence_packs, exports
+from app.api.pages.shared_page import view_of
+from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.records import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, rendering
@@ -77,8 +77,8 @@ def download(record_id: str, name: str) -> Response:
         return answered
     if name == "bundle.json":
         answered = bundles.exact_bytes()
-    elif name in exports.FORMATS:
-        answered = exports.export(name)
+    elif name in bundles.FORMATS:
+        answered = bundles.export(name)
     else:
         raise NotFound
     answered.headers["Content-Disposition"] = f'attachment; filename="{record_id}-{name}"'
@@ -90,7 +90,7 @@ def download(record_id: str, name: str) -> Response:
 def share(record_id: str) -> Response:
     """Create a share link, and show its URL on this page only."""
     wanted = forms.sent().load(NewShareLinkSchema)
-    lifetime = timedelta(seconds=wanted["expires_in_seconds"])
+    lifetime = wanted["expires_in_seconds"]
     base_url = services().settings.base_url
     with transaction() as session:
         made = forms.once(

@@ -6,13 +6,11 @@ from flask import Blueprint, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.requests import fields
 from app.api.http.transactions import transaction
-from app.api.resources.deliveries.replay_schemas import BulkReplaySchema
-from app.api.resources.deliveries.replays import wanted_of
+from app.api.resources.deliveries.replays import BulkReplaySchema, wanted_of
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input

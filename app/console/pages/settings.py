@@ -10,15 +10,16 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app.api.http.access.auth import caller
-from app.api.http.responses.json_responses import encode
+from app.api.http.responses.answers import encode
 from app.api.http.transactions import transaction
-from app.api.resources.tenant import SettingsChangeSchema, Visibility
+from app.api.resources.tenant import SettingsChangeSchema
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.core import tenant_settings
 from app.core.callers import Role
 from app.core.records import retention
+from app.core.tenant_settings import Visibility
 from app.errors import Invalid
 
 blp = Blueprint("settings", __name__, url_prefix="/settings")

@@ -9,7 +9,7 @@ from app import ids
 from app.api.http.access.auth import caller
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.deliveries.replay_schemas import RetryNowSchema
+from app.api.resources.deliveries.replays import RetryNowSchema
 from app.api.resources.webhook_schemas import NewWebhookSchema, WebhookChangeSchema
 from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering

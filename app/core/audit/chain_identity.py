@@ -14,24 +14,12 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import view
-from app.database import Database, cursor
 from app.ledger import leaves
 from app.ledger.leaves import SALT_BYTES
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import Tenant
 
 _log = structlog.get_logger(__name__)
-
-_AT_ONCE = 1000
-_WITHOUT = """
-SELECT id FROM tenants WHERE chain_salt IS NULL AND chain_seal IS NULL
- ORDER BY id LIMIT %s FOR UPDATE
-"""
-_GIVE = """
-UPDATE tenants AS t SET chain_salt = new.salt, chain_seal = new.seal
-  FROM unnest(%b::uuid[], %b::bytea[], %b::bytea[]) AS new (id, salt, seal)
- WHERE t.id = new.id AND t.chain_salt IS NULL AND t.chain_seal IS NULL
-"""
 
 
 class Salt(NamedTuple):
@@ -82,24 +70,6 @@ def chain_name(session: Session, master_keys: MasterKeys, tenant_id: UUID) -> by
         expected = "the chain's salt as it was sealed under MASTER_KEYS"
         raise view.broken(1, "other_chain", expected, found or "none")
     return leaves.chain_name(salt)
-
-
-def complete(database: Database, master_keys: MasterKeys) -> int:
-    """Give a salt and seal to each tenant that has neither; return how many got one.
-
-    Tenants with one of the two keep it as it is: that is a break, and not mended here.
-    """
-    done = 0
-    while True:
-        with database.across_tenants() as session:
-            cur = cursor(session)
-            tenants = [row[0] for row in cur.execute(_WITHOUT, (_AT_ONCE,)).fetchall()]
-            if not tenants:
-                return done
-            salts = [new(master_keys, each) for each in tenants]
-            columns = ([each.salt for each in salts], [each.seal for each in salts])
-            cur.execute(_GIVE, (tenants, *columns))
-            done += len(tenants)
 
 
 def identity(tenant_id: UUID) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import ids
+from app.schemas import object_schema
 
 
 class EventType(enum.StrEnum):
@@ -28,91 +29,19 @@ class Entry:
     """The catalogue's entry of one type; `example` is a `data` that is valid by the schema."""
 
     description: str
-    data_schema: Mapping[str, Any]
-    example: Mapping[str, Any]
+    data_schema: dict[str, Any]
+    example: dict[str, Any]
 
 
 _TEXT = {"type": "string"}
-_TEXT_OR_NULL = {"type": ["string", "null"]}
 _TIME = {"type": "string", "format": "date-time"}
 _COUNT = {"type": "integer", "minimum": 0}
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-    }
-
-
-_FINDING = Entry(
-    "An agent did something that people must know about. `data` is the finding.",
-    _object(
-        {
-            "id": ids.json_schema("fnd"),
-            "session_id": ids.json_schema("ses"),
-            "record_id": {"type": ["string", "null"], "pattern": "^rec_[0-9a-f]{32}$"},
-            "agent_id": ids.json_schema("agt"),
-            "principal": _TEXT,
-            "rule": _TEXT,
-            "severity": {"enum": ["info", "low", "medium", "high", "critical"]},
-            "title": _TEXT,
-            "detail": _TEXT_OR_NULL,
-            "data": {"description": "Any JSON that the finding's author attached, or null."},
-            "created_at": _TIME,
-        }
-    ),
-    {
-        "id": "fnd_019a0b7c5d2e7f3a8b4c5d6e7f8091a2",
-        "session_id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
-        "record_id": None,
-        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
-        "principal": "maria@example.com",
-        "rule": "payment-above-limit",
-        "severity": "high",
-        "title": "A payment of 12,400 EUR was approved without a second person",
-        "detail": "The limit for a single approver is 10,000 EUR.",
-        "data": {"amount": 12400, "currency": "EUR"},
-        "created_at": "2026-01-31T12:00:00.123456Z",
-    },
-)
-
-_SESSION = Entry(
-    "A run of an agent ended. `data` is the session with its outcome.",
-    _object(
-        {
-            "id": ids.json_schema("ses"),
-            "agent_id": ids.json_schema("agt"),
-            "principal": _TEXT,
-            "title": _TEXT_OR_NULL,
-            "metadata": {"type": ["object", "null"]},
-            "status": {"const": "completed"},
-            "outcome": {"enum": ["succeeded", "failed", "cancelled"]},
-            "summary": _TEXT_OR_NULL,
-            "created_at": _TIME,
-            "completed_at": _TIME,
-        }
-    ),
-    {
-        "id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
-        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
-        "principal": "maria@example.com",
-        "title": "Pay the open invoices of January",
-        "metadata": {"ticket": "FIN-2041"},
-        "status": "completed",
-        "outcome": "succeeded",
-        "summary": "7 invoices paid, 1 set aside for a second person.",
-        "created_at": "2026-01-31T11:58:02.000211Z",
-        "completed_at": "2026-01-31T12:04:40.718830Z",
-    },
-)
-
 _TEST = Entry(
     "A test delivery, or a check of the receiver, was requested. It goes to that webhook "
     "alone, regardless of its event_types.",
-    _object(
+    object_schema(
         {
             "webhook_id": ids.json_schema("whk"),
             "message": _TEXT,
@@ -134,7 +63,7 @@ _FAILING = Entry(
     "A webhook's receiver has accepted nothing for half of the time after which the webhook is "
     "disabled: it could not be reached, timed out, answered 429 or 5xx, or refused whatever was "
     "sent (3xx, 4xx). Sent once to the tenant's other webhooks.",
-    _object(
+    object_schema(
         {
             "webhook_id": ids.json_schema("whk"),
             "detail": _TEXT,
@@ -170,7 +99,7 @@ _FAILING = Entry(
 _DISABLED = Entry(
     "A webhook was disabled because its receiver answered 410 Gone, or had accepted nothing for "
     "days. Sent to the tenant's other webhooks.",
-    _object(
+    object_schema(
         {
             "webhook_id": ids.json_schema("whk"),
             "reason": {"enum": ["gone", "failing", "refusing"]},
@@ -191,7 +120,7 @@ _DISABLED = Entry(
 _CHAIN_BROKEN = Entry(
     "The audit chain does not verify: an entry was changed, removed or inserted. Sent once for "
     "each distinct break.",
-    _object(
+    object_schema(
         {
             "seq": {
                 "type": "integer",
@@ -213,22 +142,10 @@ _CHAIN_BROKEN = Entry(
     },
 )
 
-CATALOGUE: Mapping[EventType, Entry] = {
-    EventType.FINDING_CREATED: _FINDING,
-    EventType.SESSION_COMPLETED: _SESSION,
+OTHERS: Mapping[EventType, Entry] = {
     EventType.WEBHOOK_TEST: _TEST,
     EventType.WEBHOOK_FAILING: _FAILING,
     EventType.WEBHOOK_DISABLED: _DISABLED,
     EventType.AUDIT_CHAIN_BROKEN: _CHAIN_BROKEN,
 }
-
-
-def represent(name: EventType) -> dict[str, Any]:
-    """Return the JSON representation of one event type."""
-    entry = CATALOGUE[name]
-    return {
-        "type": str(name),
-        "description": entry.description,
-        "data_schema": dict(entry.data_schema),
-        "example": dict(entry.example),
-    }
+"""The types whose `data` is no resource; a resource's entry stands beside its schema."""

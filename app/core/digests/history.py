@@ -1,5 +1,6 @@
 """Digests of a tenant, newest first, and the next one: to whom, and when it is due."""
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,12 +11,62 @@ from psycopg.rows import class_row
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
+from app import fields
 from app.core.digests import schedule
 from app.database import cursor
 from app.lib.mail.mailer import Refusal
 from app.models import Digest
+from app.schemas import AnswerSchema
+
+
+class Status(enum.StrEnum):
+    """The status of a digest."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    SENT = "sent"
+    UNCERTAIN = "uncertain"
+    CONTENT_REFUSED = "content_refused"
+    RECIPIENT_REFUSED = "recipient_refused"
+    CANCELLED = "cancelled"
+
+
+class DigestSchema(AnswerSchema):
+    """One digest, without the address."""
+
+    id = fields.Id("dig")
+    status = fields.Choice(
+        Status,
+        description="`uncertain`: the mail server's answer was lost, and the next digest "
+        "lists the same again. `content_refused`: the mail server refused it for good, also "
+        "`brief`; the next digest, a day later, lists the same again. `recipient_refused`: the "
+        "mail server refuses the address for good; it is tried once a day, and at once when the "
+        "address is changed. `cancelled`: the address was cleared before it was sent.",
+    )
+    findings = fields.Count(
+        allow_none=True,
+        description="How many new findings it lists; null until they are selected. "
+        "`GET /v1/findings?digest_id=` lists them.",
+    )
+    repeats = fields.Id(
+        "dig", allow_none=True, description="The `uncertain` digest whose findings it repeats."
+    )
+    refusals = fields.Count(description="How often the mail server did not answer or refused it.")
+    error = fields.Text(1000, allow_none=True, description="What the last attempt failed of.")
+    said = fields.Text(
+        1000,
+        allow_none=True,
+        description="The mail server's own words with `error`; the address in them is left out.",
+    )
+    brief = fields.Boolean(
+        description="It has numbers, severities and links only, because the mail server refused it "
+        "with the findings' titles."
+    )
+    claimed_at = fields.Time()
+    data_at = fields.Time(
+        allow_none=True, description="From then on the mail server may have accepted the mail."
+    )
+    sent_at = fields.Time(allow_none=True)
 
 
 def rows(session: Session, tenant_id: UUID, before: UUID | None, limit: int) -> Sequence[Digest]:
@@ -28,25 +79,29 @@ def rows(session: Session, tenant_id: UUID, before: UUID | None, limit: int) -> 
 
 def represent(digest: Digest) -> dict[str, Any]:
     """Return a digest's JSON representation in the list, without its address."""
-    return {
-        "id": ids.text("dig", digest.id),
-        "status": _status(digest),
-        "findings": digest.findings,
-        "repeats": None if digest.repeats is None else ids.text("dig", digest.repeats),
-        "refusals": digest.refusals,
-        "error": digest.error,
-        "said": digest.said,
-        "brief": digest.brief,
-        "claimed_at": rfc3339(digest.claimed_at),
-        "data_at": None if digest.data_at is None else rfc3339(digest.data_at),
-        "sent_at": None if digest.sent_at is None else rfc3339(digest.sent_at),
-    }
+    return DigestSchema.of(digest, status=_status(digest))
 
 
 def _status(digest: Digest) -> str:
     """Return the status; one that waits because its recipient was refused for good says so."""
     refused = digest.status == "pending" and digest.refusal == Refusal.RECIPIENT
     return "recipient_refused" if refused else digest.status
+
+
+class NextSchema(AnswerSchema):
+    """The next digest of the tenant."""
+
+    to = fields.Text(254, description="The address that it goes to.")
+    digest_id = fields.Id(
+        "dig", allow_none=True, description="The digest, once it is begun; null before."
+    )
+    due_at = fields.Time(
+        allow_none=True,
+        description="When it is sent, or tried again; null while no finding waits for it.",
+    )
+    not_before = fields.Time(
+        allow_none=True, description="The end of the day after the last mail; null when it is over."
+    )
 
 
 @dataclass(frozen=True)
@@ -101,11 +156,4 @@ def next_digest(session: Session, tenant_id: UUID, settle: timedelta) -> Upcomin
 
 def represent_next(upcoming: Upcoming | None) -> dict[str, Any] | None:
     """Return the next digest's JSON representation."""
-    if upcoming is None:
-        return None
-    return {
-        "to": upcoming.to,
-        "digest_id": None if upcoming.digest_id is None else ids.text("dig", upcoming.digest_id),
-        "due_at": None if upcoming.due_at is None else rfc3339(upcoming.due_at),
-        "not_before": None if upcoming.not_before is None else rfc3339(upcoming.not_before),
-    }
+    return None if upcoming is None else NextSchema.of(upcoming)

@@ -19,7 +19,7 @@ from app.core.health import gauges, write_proof
 from app.core.log import generations, publication, status
 from app.core.log.generations import Generation
 from app.core.master_keys import key_registry
-from app.core.verification import alerts, daily_state
+from app.core.verification import alerts, daily
 from app.database import Database
 from app.errors import LogDamaged
 from app.ledger.notes import Malformed
@@ -120,7 +120,7 @@ class Readiness:
         keys = self._settings.master_keys
         generation = generations.newest(session)
         missing = key_registry.missing(session, keys)
-        broken = [alerts.standing(session), daily_state.standing(session, keys)]
+        broken = [alerts.standing(session), daily.standing(session, keys)]
         return {
             "log": _log(session, generation),
             "log_head": self._log_head,

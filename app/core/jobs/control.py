@@ -1,25 +1,51 @@
 """Operations of a tenant on its durable jobs: list, cancel, retry, resume."""
 
+import enum
 import json
 from typing import Any
 from uuid import UUID
 
+from marshmallow import fields as plain
 from sqlalchemy import Select, literal, select, tuple_
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
+from app import fields, ids
 from app.core.jobs import job_queue, job_rows
 from app.database import database_now
 from app.errors import NotResumable
 from app.models import Job
+from app.schemas import AnswerSchema
 
 # Jobs of other kinds follow a tenant's settings, and have an audit entry only at their end.
 CANCELLABLE = frozenset({"bulk_replay", "retry_now"})
-# Kinds whose rows hold a sealed result: the route that opens it shows it.
-_SEALED = frozenset({"verify_audit"})
 
 _PLACE = tuple_(Job.kind, Job.id)
+
+
+class Status(enum.StrEnum):
+    """The status of a job."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class JobSchema(AnswerSchema):
+    """A durable job."""
+
+    id = fields.Id("job")
+    kind = fields.Text(100, example="bulk_replay")
+    args = plain.Dict()
+    status = fields.Choice(Status)
+    attempts = fields.Count(description="Failed attempts since it last made progress.")
+    run_at = fields.Time(description="When it is due, or was last due.")
+    progress = plain.Dict(allow_none=True, metadata={"description": "Progress, by kind of job."})
+    error = fields.Text(10_000, allow_none=True)
+    created_at = fields.Time()
+    finished_at = fields.Time(allow_none=True)
 
 
 def find(
@@ -83,19 +109,8 @@ def resume(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
 
 def represent(job: Job) -> dict[str, Any]:
     """Return a job's JSON representation, as GET returns it."""
-    shown = job.progress if job.kind not in _SEALED else None
-    return {
-        "id": ids.text("job", job.id),
-        "kind": job.kind,
-        "args": job_rows.args_of(job),
-        "status": job.status,
-        "attempts": job.attempts,
-        "run_at": rfc3339(job.run_at),
-        "progress": json.loads(shown) if shown else None,
-        "error": job.error,
-        "created_at": rfc3339(job.created_at),
-        "finished_at": rfc3339(job.finished_at) if job.finished_at else None,
-    }
+    progress = json.loads(job.progress) if job.progress else None
+    return JobSchema.of(job, args=job_rows.args_of(job), progress=progress)
 
 
 def _again(session: Session, tenant_id: UUID, job_id: UUID | None, status: str) -> Job:

@@ -1,4 +1,4 @@
-"""API keys, the resource: mint (the text is shown once), list and revoke."""
+"""API keys, the resource: mint (the text is shown once) and list; `revocation` ends them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session, aliased
 
-from app import ids
+from app import fields, ids
 from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import Caller, Pin, Role
 from app.database import database_now
 from app.errors import (
     BAD_KEY,
-    CannotRevokeOwnKey,
     FieldError,
     InsufficientRole,
     Invalid,
@@ -27,8 +26,48 @@ from app.errors import (
 )
 from app.lib.crypto import api_keys
 from app.models import Agent, ApiKey
+from app.schemas import AnswerSchema, Schema
 
 _NO_KEY = "There is no such key."
+
+
+class PinSchema(Schema):
+    """The one agent and principal whose resources a pinned key may access."""
+
+    agent_id = fields.Id("agt", required=True)
+    principal = fields.Text(200, required=True, example="alice@example.com")
+
+
+class MinterSchema(AnswerSchema):
+    """The key that minted a key."""
+
+    id = fields.Id("key")
+    name = fields.Text(
+        200, allow_none=True, description="Null: it lies outside the pin of the key in use."
+    )
+
+
+class KeySchema(AnswerSchema):
+    """A key, without its text."""
+
+    id = fields.Id("key")
+    name = fields.Text(200)
+    role = fields.Choice(Role)
+    pin = fields.Object(PinSchema, allow_none=True)
+    expires_at = fields.Time(allow_none=True)
+    created_at = fields.Time()
+    created_by = fields.Id("key", allow_none=True)
+    minted_by = fields.Object(
+        MinterSchema,
+        allow_none=True,
+        description="The key of `created_by`, with its name. Null: the operator minted it.",
+    )
+    last_used_at = fields.Time(
+        allow_none=True,
+        description="The minute when it was used last, known within half a minute. Null: never.",
+        example="2026-01-31T12:00:00.000000Z",
+    )
+    revoked_at = fields.Time(allow_none=True)
 
 
 @dataclass(frozen=True)
@@ -116,56 +155,17 @@ def names(session: Session, tenant_id: UUID, wanted: Iterable[UUID]) -> dict[str
     return {ids.text("key", key_id): name for key_id, name in session.execute(query)}
 
 
-def revoke(
-    session: Session, caller: Caller, key_id: UUID | None, *, descendants: bool = False
-) -> None:
-    """Revoke a key at once and for good; does nothing if it is revoked already.
-
-    With `descendants` also every key that it minted, that those minted, and so on. Raises
-    `NotFound`, and `CannotRevokeOwnKey` if the caller's key is among them.
-    """
-    row = _locked(session, caller, key_id)
-    others = _lock_descendants(session, row) if descendants else []
-    if caller.key_id in (row.id, *(other.id for other in others)):
-        raise CannotRevokeOwnKey(
-            "The key in use cannot revoke itself, nor what it descends from with all descendants; "
-            "use another admin key."
-        )
-    for ended in (row, *others):
-        if ended.revoked_at is None:
-            ended.revoked_at = database_now(session)
-            details = {"name": ended.name}
-            if ended is not row:
-                details["descends_from"] = ids.text("key", row.id)
-            target = ("key", ids.text("key", ended.id))
-            chain.append_by(session, caller, "key.revoke", target=target, details=details)
+_AUDITED = ("name", "role", "pin", "expires_at")
 
 
 def represent(minted: Minted) -> dict[str, Any]:
     """Return a key's JSON representation, without its text."""
-    row = minted.row
-    return {
-        "id": ids.text("key", row.id),
-        "name": row.name,
-        "role": row.role,
-        "pin": _represent_pin(row),
-        "expires_at": row.expires_at and rfc3339(row.expires_at),
-        "created_at": rfc3339(row.created_at),
-        "created_by": row.created_by and ids.text("key", row.created_by),
-        "minted_by": row.created_by
-        and {"id": ids.text("key", row.created_by), "name": minted.minter},
-        "last_used_at": row.last_used_at and rfc3339(row.last_used_at),
-        "revoked_at": row.revoked_at and rfc3339(row.revoked_at),
-    }
-
-
-_AUDITED = ("name", "role", "pin", "expires_at")
-
-
-def _represent_pin(row: ApiKey) -> dict[str, str | None] | None:
-    if row.pin_agent_id is None:
-        return None
-    return {"agent_id": ids.text("agt", row.pin_agent_id), "principal": row.pin_principal}
+    row, pin, minter = minted.row, None, None
+    if row.pin_agent_id is not None:
+        pin = {"agent_id": ids.text("agt", row.pin_agent_id), "principal": row.pin_principal}
+    if row.created_by is not None:
+        minter = {"id": ids.text("key", row.created_by), "name": minted.minter}
+    return KeySchema.of(row, pin=pin, minted_by=minter)
 
 
 def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
@@ -203,23 +203,6 @@ def _within(parent: ApiKey, wanted: NewKey, expires_at: datetime | None) -> date
             detail=f"The key that mints this one expires at {until}.",
         )
     return expires_at
-
-
-def _lock_descendants(session: Session, root: ApiKey) -> list[ApiKey]:
-    """Lock the keys that a locked key minted, and theirs, a generation at a time.
-
-    A locked key cannot mint, so the next statement finds every key that it minted.
-    """
-    found: list[ApiKey] = []
-    generation = [root.id]
-    while generation:
-        minted = select(ApiKey).where(
-            ApiKey.tenant_id == root.tenant_id, ApiKey.created_by.in_(generation)
-        )
-        children = session.scalars(minted.order_by(ApiKey.id).with_for_update()).all()
-        found += children
-        generation = [child.id for child in children]
-    return found
 
 
 def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:
@@ -260,7 +243,8 @@ def _visible_to(caller: Caller) -> list[ColumnElement[bool]]:
     ]
 
 
-def _locked(session: Session, caller: Caller, key_id: UUID | None) -> ApiKey:
+def locked(session: Session, caller: Caller, key_id: UUID | None) -> ApiKey:
+    """Return one key that the caller may see, locked; raises `NotFound`."""
     query = select(ApiKey).where(*_visible_to(caller), ApiKey.id == key_id)
     row = session.scalar(query.with_for_update())
     if row is None:

@@ -117,7 +117,7 @@ def inclusion(tx: Tx, last: Published, index: int, size: int) -> Inclusion:
     if not 0 <= index < size:
         raise Invalid(FieldError("/index", f"A tree of size {size} has no such leaf."))
     read = _reader(tx, last.generation, _hashes(index, size))
-    return _included(read, index, size, _root(tx, last, size))
+    return _included(read, index, size, root(tx, last, size))
 
 
 def consistency(tx: Tx, last: Published, old_size: int, new_size: int) -> list[bytes]:
@@ -126,7 +126,7 @@ def consistency(tx: Tx, last: Published, old_size: int, new_size: int) -> list[b
     if old_size > new_size:
         raise Invalid(FieldError("/from", "A tree does not begin with a larger one."))
     read = _reader(tx, last.generation, merkle.consistency_subtrees(old_size, new_size))
-    new_root = _root(tx, last, new_size)
+    new_root = root(tx, last, new_size)
     # The older root comes from tiles too, but the proof below verifies it.
     old_root = tile_rows.root(tx, last.generation, old_size)
     return _proved(
@@ -205,18 +205,19 @@ def _reader(tx: Tx, generation: Generation, wanted: Iterable[Subtree]) -> merkle
     return tiles.reader(tile_rows.read(tx, generation, tiles.holding(wanted)).__getitem__)
 
 
-def _root(tx: Tx, last: Published, size: int) -> bytes:
-    if size == last.checkpoint.size:
-        return last.checkpoint.root
-    # An older tree's root is signed nowhere here: it is proven by the one that is.
+def root(tx: Tx, last: Published, size: int) -> bytes:
+    """Return the root at a size, proven by the published one. Raises `LogDamaged`."""
     newest = last.checkpoint
+    if size in (newest.size, 0):
+        return newest.root if size else merkle.EMPTY_ROOT
+    # An older tree's root is signed nowhere here: it is proven by the one that is.
     read = _reader(tx, last.generation, merkle.consistency_subtrees(size, newest.size))
-    root = tile_rows.root(tx, last.generation, size)
+    found = tile_rows.root(tx, last.generation, size)
     _proved(
         lambda: merkle.consistency_proof(size, newest.size, read),
-        lambda found: merkle.verify_consistency(size, newest.size, found, root, newest.root),
+        lambda proof: merkle.verify_consistency(size, newest.size, proof, found, newest.root),
     )
-    return root
+    return found
 
 
 def _proved(make: Callable[[], _T], verify: Callable[[_T], object]) -> _T:

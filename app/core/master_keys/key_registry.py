@@ -1,7 +1,8 @@
 """The registry of master keys that may have sealed something.
 
-A key is registered when it is a process's active key (the first of MASTER_KEYS), or when a seal
-under it is found. It is missed until `status.py` has scanned everything and found no seal under it.
+A key is registered when it is a process's active key (the first of MASTER_KEYS), which each process
+says at its start and twice a minute, or when a seal under it is found. It is missed until
+`status.py` has scanned everything and found no seal under it.
 """
 
 from collections.abc import Collection
@@ -10,9 +11,15 @@ from datetime import datetime, timedelta
 from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
-from app.database import cursor
+from app.database import Database, cursor
 from app.lib.crypto.sealing import MasterKeys
+from app.lib.repeater import Repeater
 
+EVERY_SECONDS = 30.0
+# After an error.
+AGAIN_SECONDS = 5.0
+# At the process's end, for a heartbeat in progress.
+LAST_SECONDS = 2.0
 LATELY = timedelta(minutes=3)
 _RECORD_AGAIN = timedelta(minutes=1)
 
@@ -29,6 +36,9 @@ _LACKING = """
 SELECT key_id FROM master_keys
  WHERE emptied_at IS NULL AND key_id <> ALL (%s) ORDER BY key_id
 """
+_OLDER = """
+SELECT key_id FROM master_keys WHERE emptied_at IS NULL AND key_id = ANY (%s) ORDER BY key_id
+"""
 _LATELY_IN_FRONT = """
 SELECT key_id, in_front_at FROM master_keys
  WHERE key_id <> %s AND in_front_at > coalesce(%s, clock_timestamp()) - %s ORDER BY key_id
@@ -41,6 +51,20 @@ _EMPTIED = """
 UPDATE master_keys SET emptied_at = clock_timestamp()
  WHERE emptied_at IS NULL AND key_id <> ALL (%s) AND coalesce(in_front_at < %s - %s, true)
 """
+
+
+def heartbeat(database: Database, master_keys: MasterKeys) -> Repeater:
+    """Return what announces a process's key again and again; begin it anew after a fork.
+
+    So a process that was not restarted, and seals under an old key, is known.
+    """
+
+    def beat() -> None:
+        with database.across_tenants() as session:
+            announce(session, master_keys)
+
+    failed = "master_key_not_announced"
+    return Repeater("announcer", beat, EVERY_SECONDS, again=AGAIN_SECONDS, failed=failed)
 
 
 def announce(session: Session, master_keys: MasterKeys) -> None:
@@ -58,6 +82,11 @@ def touch(session: Session, master_keys: MasterKeys) -> None:
 def missing(session: Session, master_keys: MasterKeys) -> list[str]:
     """Return the ids of registered keys that are not among these."""
     return cursor(session, scalar_row).execute(_LACKING, (list(master_keys.ids),)).fetchall()
+
+
+def older(session: Session, master_keys: MasterKeys) -> list[str]:
+    """Return the ids of these keys, but for the newest, that may have sealed something."""
+    return cursor(session, scalar_row).execute(_OLDER, (list(master_keys.ids[1:]),)).fetchall()
 
 
 def say_missing(missing: Collection[str]) -> str:

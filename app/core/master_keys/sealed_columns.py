@@ -14,7 +14,7 @@ from app.core.audit import chain_identity
 from app.core.log import generations
 from app.core.packs import store
 from app.core.records import bundles
-from app.core.verification import daily_state, unknown_chains
+from app.core.verification import sealed_notes, unknown_chains
 from app.core.webhooks import webhook_secrets, webhook_targets
 from app.core.words import search_keys
 
@@ -24,7 +24,7 @@ class SealedColumn:
     """A column of sealed bytes, with its table's primary key.
 
     `identity` makes of a row what its bytes are sealed for, from the SQL expressions `sealed_for`
-    over the table as `t`; by default from the key.
+    over the table as `t`; by default from the key, which begins with the tenant if it has one.
     """
 
     table: str
@@ -32,6 +32,7 @@ class SealedColumn:
     key: tuple[str, ...]
     identity: Callable[..., str]
     sealed_for: tuple[str, ...] = ()
+    has_tenant: bool = True
 
     def __str__(self) -> str:
         return f"{self.table}.{self.column}"
@@ -51,16 +52,18 @@ _RECORD_OF_A_PART = """
 (SELECT p.record_id FROM evidence_packs AS p WHERE p.tenant_id = t.tenant_id AND p.id = t.pack_id)
 """
 
-OF_THE_SERVICE = (
-    # In the order in which `log succeed` locks them.
-    SealedColumn("log_generations", "appointment", ("generation",), generations.identity),
-    SealedColumn("signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity),
-    SealedColumn("acknowledged_chains", "seal", ("chain",), unknown_chains.identity),
-    SealedColumn("sealed_notes", "sealed", ("name",), daily_state.identity),
-)
-"""Columns that belong to no tenant."""
-
-OF_A_TENANT = (
+SEALED_COLUMNS = (
+    # Those of no tenant come first, in the order in which `log succeed` locks them.
+    SealedColumn(
+        "log_generations", "appointment", ("generation",), generations.identity, has_tenant=False
+    ),
+    SealedColumn(
+        "signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity, has_tenant=False
+    ),
+    SealedColumn(
+        "acknowledged_chains", "seal", ("chain",), unknown_chains.identity, has_tenant=False
+    ),
+    SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity, has_tenant=False),
     SealedColumn("tenants", "chain_seal", ("id",), chain_identity.identity),
     SealedColumn("tenants", "sealed_search_key", ("id",), search_keys.identity),
     SealedColumn("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
@@ -77,12 +80,6 @@ OF_A_TENANT = (
         "bytes",
         ("tenant_id", "pack_id", "number"),
         store.identity,
-        sealed_for=(
-            "t.tenant_id",
-            _RECORD_OF_A_PART,
-            "t.pack_id",
-            "t.number",
-        ),
+        sealed_for=("t.tenant_id", _RECORD_OF_A_PART, "t.pack_id", "t.number"),
     ),
 )
-"""Columns that belong to a tenant, whose id is the first column of the key."""

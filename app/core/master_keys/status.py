@@ -1,6 +1,5 @@
-"""Master key status, for operators: what is sealed under each, and which may be dropped."""
+"""The report of `master-key status`: what is under each key, and which key can be dropped."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,15 +8,14 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core.jobs import job_queue, job_rows
-from app.core.master_keys import key_registry, resealing
-from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE, SealedColumn
+from app.core.master_keys import key_registry
+from app.core.master_keys.sealed_columns import SEALED_COLUMNS, SealedColumn
 from app.database import Database, cursor, database_now
 from app.lib.crypto.sealing import KEY_NAMED_IN, MasterKeys, key_of
 
 
 @dataclass(frozen=True)
-class Status:
+class KeyReport:
     """The number of seals in each column, by key id (None: bytes that are no seal).
 
     `in_front` has the keys, besides the newest, that were recently active in a process, and when.
@@ -26,7 +24,6 @@ class Status:
     master_keys: MasterKeys
     seals: Mapping[str | None, Counter[SealedColumn]]
     in_front: Mapping[str, datetime]
-    run: str
 
     @property
     def missing(self) -> list[str]:
@@ -39,9 +36,8 @@ class Status:
             yield f"{key_id}: {self._verdict(key_id)}"
             yield from self._counts(key_id)
         if None in self.seals:
-            yield "not sealed at all: changed in the database, or by another release"
+            yield "not sealed at all: changed in the database"
             yield from self._counts(None)
-        yield f"reseal: {self.run}"
 
     def _verdict(self, key_id: str) -> str:
         seals = self.seals.get(key_id, Counter()).total()
@@ -66,7 +62,7 @@ class Status:
             yield f"  {count:>9}  {place}"
 
 
-def read(database: Database, master_keys: MasterKeys) -> Status:
+def read(database: Database, master_keys: MasterKeys) -> KeyReport:
     """Count all seals by key, and record the keys without seals.
 
     Reads the beginning of each seal, so it costs as much as reading each row.
@@ -74,14 +70,14 @@ def read(database: Database, master_keys: MasterKeys) -> Status:
     seals: dict[str | None, Counter[SealedColumn]] = {}
     with database.across_tenants() as session:
         began = database_now(session)
-    for place in (*OF_THE_SERVICE, *OF_A_TENANT):
+    for place in SEALED_COLUMNS:
         with database.across_tenants() as session:
             for begins, count in count_seals(session, place):
                 seals.setdefault(key_of(begins), Counter())[place] += count
     with database.across_tenants() as session:
         key_registry.settle(session, master_keys, {key for key in seals if key}, began=began)
         in_front = dict(key_registry.in_front(session, besides=master_keys.ids[0], since=began))
-        return Status(master_keys, seals, in_front, _run(session))
+        return KeyReport(master_keys, seals, in_front)
 
 
 def count_seals(session: Session, place: SealedColumn) -> list[tuple[bytes, int]]:
@@ -91,17 +87,3 @@ def count_seals(session: Session, place: SealedColumn) -> list[tuple[bytes, int]
         f" WHERE {place.column} IS NOT NULL GROUP BY begins"
     )
     return cursor(session).execute(query.encode()).fetchall()
-
-
-def _run(session: Session) -> str:
-    """Return a line on the last run of the job."""
-    job = job_queue.last_of(session, kind=resealing.KIND, dedupe_key="all")
-    if job is None:
-        return "never asked for"
-    done = json.loads(job.progress or "{}")
-    line = (
-        f"{job.status}, under {job_rows.args_of(job)['key']}: "
-        f"{done.get('resealed', 0)} sealed anew of "
-        f"{done.get('tenants', 0)} tenants, {done.get('unopened', 0)} did not open"
-    )
-    return f"{line}; {job.error}" if job.error else line

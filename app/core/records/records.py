@@ -12,15 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, LiteralString
 from uuid import UUID
 
+from marshmallow import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.clock import rfc3339
-from app.core import feeds, json_columns, signing_keys
+from app.core import feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
 from app.core.records import bundles, retention, search, storage
@@ -34,7 +36,87 @@ from app.ledger import leaves, merkle
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import SigningKey
 from app.models import Bundle, Record
+from app.schemas import AnswerSchema
 from app.settings import Settings
+
+MAX_LABELS = 64
+
+KIND: dict[str, Any] = {"example": "tool.call"}
+TITLE: dict[str, Any] = {"example": "Refunded order 4711"}
+LABELS: dict[str, Any] = {
+    "description": f"At most {MAX_LABELS}; each is a filter of the list (`label=name:value`).",
+    "example": {"env": "production"},
+}
+
+
+class Labels(fields.Strict):
+    """An object of strings: names without a colon, 1 to 100 characters; values up to 500."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType(
+        {
+            "type": "object",
+            "maxProperties": MAX_LABELS,
+            "propertyNames": {"pattern": r"^[^:\u0000]{1,100}$"},
+            "additionalProperties": {
+                "type": "string",
+                "maxLength": 500,
+                "pattern": r"^[^\u0000]*$",
+            },
+        }
+    )
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, str]:
+        if not isinstance(value, dict):
+            raise ValidationError("Send an object of strings.")
+        if len(value) > MAX_LABELS:
+            raise ValidationError(f"At most {MAX_LABELS} labels; this has {len(value)}.")
+        wrong = {name: said for name, text in value.items() if (said := _refusal(name, text))}
+        if wrong:
+            raise ValidationError(wrong)
+        return value
+
+
+def _refusal(name: str, value: Any) -> list[str]:
+    if not 1 <= len(name) <= 100 or ":" in name or "\0" in name:
+        return ["A label's name has 1 to 100 characters, none of them a colon or U+0000."]
+    if not isinstance(value, str):
+        return ["Send a string."]
+    if len(value) > 500 or "\0" in value:
+        return ["At most 500 characters, without U+0000."]
+    return []
+
+
+class BundleSchema(AnswerSchema):
+    """The commitment to a record's bundle, which remains after the bundle has expired."""
+
+    sha256 = fields.Text(64)
+    size = fields.Count(attribute="bundle_size")
+    key_id = fields.Text(16)
+    signature = fields.Text(88, description="Ed25519 over the exact bytes, base64.")
+    expired = fields.Boolean()
+
+
+class LogSchema(AnswerSchema):
+    """The state of the bundle's commitment in the transparency log."""
+
+    status = fields.Text(10, metadata={"enum": ["pending", "integrated"]})
+    index = fields.Count(allow_none=True)
+
+
+class RecordSchema(AnswerSchema):
+    """A record: its metadata and its bundle's commitment, never its content."""
+
+    id = fields.Id("rec")
+    session_id = fields.Id("ses")
+    agent_id = fields.Id("agt")
+    principal = fields.Text(200)
+    kind = fields.Text(200, metadata=KIND)
+    title = fields.Text(500, metadata=TITLE)
+    labels = Labels(metadata=LABELS)
+    occurred_at = fields.Time()
+    created_at = fields.Time()
+    bundle = fields.Object(BundleSchema)
+    log = fields.Object(LogSchema)
 
 
 @dataclass(frozen=True)
@@ -111,7 +193,7 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
         principal=drafted.principal,
         kind=new.kind,
         title=new.title,
-        labels_json=json_columns.to_text(dict(new.labels)),
+        labels_json=fields.json_text(dict(new.labels)),
         occurred_at=new.occurred_at or drafted.now,
         created_at=drafted.now,
     )
@@ -238,14 +320,14 @@ def _facts(row: Record) -> bundle.Record:
 
 def _json(row: Record, *, index: int | None, expired: bool) -> dict[str, Any]:
     """Return a record's JSON representation; `index` is its index in the published log."""
-    return {
-        **{name: value for name, value in _facts(row).items() if name != "tenant_id"},
-        "bundle": {
-            "sha256": row.bundle_sha256.hex(),
-            "size": row.bundle_size,
-            "key_id": row.key_id,
-            "signature": b64encode(row.signature).decode(),
-            "expired": expired,
-        },
-        "log": {"status": "pending" if index is None else "integrated", "index": index},
-    }
+    return RecordSchema.of(
+        row,
+        labels=json.loads(row.labels_json),
+        bundle=BundleSchema.of(
+            row,
+            sha256=row.bundle_sha256.hex(),
+            signature=b64encode(row.signature).decode(),
+            expired=expired,
+        ),
+        log={"status": "pending" if index is None else "integrated", "index": index},
+    )

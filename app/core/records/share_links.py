@@ -12,30 +12,53 @@ from uuid import UUID
 from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
+from app import fields, ids
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.records import records
 from app.database import database_now
-from app.errors import NotFound, TooManyShareLinks
+from app.errors import FieldError, Invalid, NotFound, TooManyShareLinks
 from app.lib.crypto import share_tokens
 from app.models import Record, ShareLink
+from app.schemas import AnswerSchema
 
 MAX_ACTIVE = 100
 """Links of one record that may be active at a time."""
+DEFAULT_LIFETIME = 24 * 3600
+MAX_LIFETIME = 30 * DEFAULT_LIFETIME
+"""The longest lifetime of a link, in seconds; `mint` refuses a longer one."""
 
 _IS_ACTIVE = and_(ShareLink.revoked_at.is_(None), ShareLink.expires_at > func.clock_timestamp())
 
 
-def mint(
-    session: Session, caller: Caller, record_id: UUID | None, lifetime: timedelta, base_url: str
-) -> dict[str, Any]:
-    """Create a link; return its JSON representation with its `url`, only this once.
+class ShareLinkSchema(AnswerSchema):
+    """A share link, without its token."""
 
-    Raises `NotFound` when the record does not exist or the caller may not see it, and
-    `TooManyShareLinks` when the record has 100 active links.
+    id = fields.Id("shr")
+    record_id = fields.Id("rec")
+    expires_in_seconds = fields.Integer(1, MAX_LIFETIME, description="The lifetime, as requested.")
+    expires_at = fields.Time()
+    active = fields.Boolean(description="False once it is revoked or has expired.")
+    created_at = fields.Time()
+    created_by = fields.Id("key")
+    revoked_at = fields.Time(allow_none=True)
+    opened = fields.Count(
+        description="Requests that the link opened: page and exports, by people or robots.",
+    )
+    last_opened_at = fields.Time(allow_none=True)
+
+
+def mint(
+    session: Session, caller: Caller, record_id: UUID | None, lifetime: int, base_url: str
+) -> dict[str, Any]:
+    """Create a link for `lifetime` seconds; return it as JSON with its `url`, only this once.
+
+    Raises `Invalid` for a lifetime beyond `MAX_LIFETIME`, `NotFound` when the record does not exist
+    or the caller may not see it, and `TooManyShareLinks` when the record has 100 active links.
     """
+    if not 1 <= lifetime <= MAX_LIFETIME:
+        text = f"Send an integer from 1 to {MAX_LIFETIME}."
+        raise Invalid(FieldError("/expires_in_seconds", text))
     record = records.find(session, caller, record_id)
     _require_room(session, record)
     now = database_now(session)
@@ -47,7 +70,7 @@ def mint(
         digest=share_tokens.digest(token),
         created_at=now,
         created_by=caller.key_id,
-        expires_at=now + lifetime,
+        expires_at=now + timedelta(seconds=lifetime),
         opened=0,
     )
     session.add(row)
@@ -119,18 +142,9 @@ def revoke(
 
 def represent(row: ShareLink, now: datetime) -> dict[str, Any]:
     """Return a link's JSON representation at the database's `now`, without its token."""
-    return {
-        "id": ids.text("shr", row.id),
-        "record_id": ids.text("rec", row.record_id),
-        "expires_in_seconds": (row.expires_at - row.created_at) // timedelta(seconds=1),
-        "expires_at": rfc3339(row.expires_at),
-        "active": row.revoked_at is None and row.expires_at > now,
-        "created_at": rfc3339(row.created_at),
-        "created_by": ids.text("key", row.created_by),
-        "revoked_at": row.revoked_at and rfc3339(row.revoked_at),
-        "opened": row.opened,
-        "last_opened_at": row.last_opened_at and rfc3339(row.last_opened_at),
-    }
+    lifetime = (row.expires_at - row.created_at) // timedelta(seconds=1)
+    active = row.revoked_at is None and row.expires_at > now
+    return ShareLinkSchema.of(row, expires_in_seconds=lifetime, active=active)
 
 
 def _require_room(session: Session, record: Record) -> None:

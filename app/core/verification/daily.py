@@ -1,12 +1,12 @@
-"""The daily verification of all chains: the log is read once, then each chain.
+"""The daily verification of all chains: the log is walked once, then each chain recomputed.
 
 The log names the chains. One that no tenant has was deleted with its tenant, or renamed by another
-salt.
+salt. When the last whole run began is a sealed note: unsealed, the database's owner could let a run
+end that verified nothing, and so silence the alarm by age.
 """
 
-import enum
-import time
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,160 +16,220 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
+from app.core.jobs import job_queue
 from app.core.jobs.steps import Errand, Failed, Step
-from app.core.verification import alerts, daily_state, unknown_chains
-from app.core.verification.checks import anchored_heads, published_log
-from app.core.verification.checks.anchored_heads import Leaves
-from app.core.verification.checks.full import LogReading
-from app.core.verification.checks.published_log import Outside
-from app.core.verification.checks.stamps import Stamps
-from app.core.verification.time_budget import Deadline
+from app.core.log import tree_walk
+from app.core.log.publication import Published
+from app.core.log.tree_walk import TreeWalk
+from app.core.verification import alerts, published_log, sealed_notes, unknown_chains
+from app.core.verification.anchored_heads import HeadComparison
+from app.core.verification.published_log import Ended, Outside
+from app.core.verification.stamps import Stamps
 from app.core.verification.verifier import Verifier
-from app.database import cursor, database_now
-from app.errors import AuditChainBroken, LogHalted, LogHeadUnavailable, Unavailable
+from app.database import Database, cursor, database_now
+from app.errors import AuditChainBroken, LogDamaged, LogHalted, LogHeadUnavailable, Unavailable
+from app.ledger import leaves
+from app.ledger.tiles import WIDTH
 from app.lib.crypto.sealing import MasterKeys
-from app.models import NO_TENANT, Job, Tenant
+from app.models import NO_TENANT, Tenant
 
 _log = structlog.get_logger(__name__)
 
-# A step commits its progress: a killed one is repeated.
-_STEP_SECONDS = 10.0
-_AT_ONCE = 500
-_BEFORE_ALL = UUID(int=0)
+# Leaves and tenants that are read by one short transaction.
+_LEAVES_AT_ONCE = 64 * WIDTH
+_TENANTS_AT_ONCE = 500
+
+# A run that was missed, or came to nothing, is made up for from then on, once an hour.
+MISSED = timedelta(hours=25)
+AGAIN = timedelta(hours=1)
+# Older than this, an operator is alerted.
+OVERDUE = timedelta(hours=26)
+# Other than the moment that it names, a clock may be set back.
+_SLACK = timedelta(minutes=1)
+
+KIND = "verify_audit"
+KEY = "all"
+_FIRST_TENANT = "SELECT id FROM tenants ORDER BY id LIMIT 1"
 
 
-def step(verifier: Verifier, session: Session, job: Job) -> Step | Failed | Errand[Any]:
-    """Read the log first, then verify tenants in the order of their ids, some a step."""
-    keys = verifier.master_keys
-    state = daily_state.resumed(keys, job)
-    if state is None:
-        began = database_now(session)
-        return Errand(
-            lambda: _read_log(verifier),
-            lambda then, outcome: _after_log(then, keys, job, began, outcome),
-        )
-    after, progress = state
-    wanted = select(Tenant.id).where(Tenant.id > after).order_by(Tenant.id).limit(_AT_ONCE)
-    tenants = list(session.scalars(wanted))
+def step(verifier: Verifier) -> Errand[Any]:
+    """Verify everything; a run that is cut off begins anew."""
     return Errand(
-        lambda: _verify_each(verifier, tenants),
-        lambda then, verified: _after_tenants(then, keys, job, progress, tenants, verified),
+        lambda: _run(verifier), lambda session, found: _end(session, verifier.master_keys, found)
     )
 
 
-_Broken = dict[UUID, AuditChainBroken]
-_FoundInLog = tuple[dict[str, Any], Leaves | None, _Broken]
-
-
-def _read_log(verifier: Verifier) -> _FoundInLog | LogHalted:
+def _run(verifier: Verifier) -> dict[str, Any] | LogHeadUnavailable:
+    with verifier.database.across_tenants() as session:
+        began = database_now(session)
+    progress: dict[str, Any] = {"began": rfc3339(began)}
+    last: Published | None = None
+    broken: dict[UUID, AuditChainBroken] = {}
     try:
-        return verifier.behind_head(lambda outside: _verify_log(verifier, outside))
+        last, found, broken = _walk_log(verifier, began)
+        progress |= {"log": "intact", **found}
     except LogHeadUnavailable as error:
         return error
     except LogHalted as error:
         alerts.report_log(verifier.database, error)
-        return error
+        progress["log"] = error.slug
+    # Neither the log nor a chain has a break since the run began; and a chain without a tenant may
+    # be any one's, from before its name was changed.
+    heals = progress["log"] == "intact" and not progress["unknown_chains"]
+    return progress | _verify_chains(verifier, began if heals else None, last, broken)
 
 
-def _verify_log(verifier: Verifier, outside: Outside) -> _FoundInLog:
-    keys = verifier.master_keys
-    with verifier.database.across_tenants(snapshot=True) as session:
-        cursor(session).execute(anchored_heads.PLAN, prepare=False)
-        last = published_log.newest(session, keys, outside)
-        if last is None:
-            return {"leaves": 0, "heads": 0}, None, {}
-        stamps = Stamps(session, verifier.trust, last.generation.number, full=False)
-        known = unknown_chains.acknowledged(session, keys)
-        reading = LogReading(session, keys, outside, stamps, Deadline(None), known)
-        heads, broken = reading.of_all(last)
-    return {"leaves": last.checkpoint.size, "heads": heads.matched}, heads, broken
-
-
-def _after_log(
-    session: Session,
-    master_keys: MasterKeys,
-    job: Job,
-    began: datetime,
-    outcome: _FoundInLog | LogHalted,
+def _end(
+    session: Session, master_keys: MasterKeys, found: dict[str, Any] | LogHeadUnavailable
 ) -> Step | Failed:
-    """Report the log's verification, and go on with the chains, also if the log is halted."""
-    if isinstance(outcome, LogHeadUnavailable):
-        return Failed(outcome.detail)
-    progress: dict[str, Any] = {"began": rfc3339(began), "tenants": 0, "entries": 0, "broken": 0}
-    progress["failed"] = 0
-    if isinstance(outcome, LogHalted):
-        progress["log"] = outcome.slug
-        return daily_state.step(master_keys, job, _BEFORE_ALL, progress)
-    counts, heads, broken = outcome
-    if heads is not None:
-        _report_log(session, heads, broken)
-    alerts.heal(session, NO_TENANT, began)
-    unknown = () if heads is None else tuple(heads.unknown)
-    progress |= {"log": "intact", **counts, "unknown_chains": len(unknown), "broken": len(broken)}
-    progress |= unknown_chains.seal_found(master_keys, job, unknown, began)
-    return daily_state.step(master_keys, job, _BEFORE_ALL, progress)
+    """End a run; if every chain was verified, seal since when: since it began."""
+    if isinstance(found, LogHeadUnavailable):
+        return Failed(found.detail)
+    if found["log"] == "intact" and not found["failed"]:
+        sealed_notes.write(session, master_keys, KIND, {"since": found["began"]})
+    return Step(None, found)
 
 
-def _report_log(session: Session, heads: Leaves, broken: _Broken) -> None:
-    for chain, (index, head) in heads.unknown.items():
-        alerts.report_unknown(session, chain, head.seq, index)
-    for tenant_id, error in broken.items():
-        alerts.report_break_in(session, tenant_id, error)
-    if heads.unexpected is not None:
-        _log.critical("log_leaf_unexpected", leaf=heads.unexpected)
+def _walk_log(
+    verifier: Verifier, began: datetime
+) -> tuple[Published | None, dict[str, Any], dict[UUID, AuditChainBroken]]:
+    """Walk the log and those before it; return what was read, and which chains it contradicts.
+
+    Chains without a tenant are reported here. Raises `LogHalted`.
+    """
+    database, keys = verifier.database, verifier.master_keys
+
+    def begin(outside: Outside) -> tuple[Published | None, list[Ended], frozenset[bytes]]:
+        with database.across_tenants(snapshot=True) as session:
+            last = published_log.newest(session, keys, outside)
+            ended = [] if last is None else [*published_log.older(session, keys, last.generation)]
+            logs = [each for each in (last, *(old.last for old in ended)) if each is not None]
+            Stamps(verifier.trust).check(session, keys, logs, full=False)
+            return last, ended, unknown_chains.acknowledged(session, keys)
+
+    last, ended, acknowledged = verifier.behind_head(begin)
+    heads = []
+    for each in (last, *(old.last for old in ended)):
+        if each is not None:
+            compared = HeadComparison(
+                each.generation, newest=each is last, acknowledged=acknowledged
+            )
+            _walk(database, each, compared)
+            heads.append(compared)
+    unknown = {chain: place for each in reversed(heads) for chain, place in each.unknown.items()}
+    broken: dict[UUID, AuditChainBroken] = {}
+    for each_log in heads:
+        for tenant_id, found in each_log.by_tenant.items():
+            if found.broken is not None:
+                broken.setdefault(tenant_id, found.broken)
+    with database.across_tenants() as session:
+        for chain, (index, head) in unknown.items():
+            alerts.report_unknown(session, chain, head.seq, index)
+        alerts.heal(session, NO_TENANT, began)
+        unknown_chains.keep_found(session, keys, unknown, began)
+    if heads and heads[0].unexpected is not None:
+        _log.critical("log_leaf_unexpected", leaf=heads[0].unexpected)
+    counts = {
+        "leaves": 0 if last is None else last.checkpoint.size,
+        "heads": heads[0].matched if heads else 0,
+        "unknown_chains": len(unknown),
+    }
+    return last, counts, broken
 
 
-class _Bad(enum.Enum):
-    BROKEN = "broken"
-    FAILED = "failed"
+def _walk(database: Database, last: Published, heads: HeadComparison) -> None:
+    """Read all leaves of a log, compare the tiles with them and the heads with the chains.
+
+    What was published never changes, so each part has a snapshot of its own. Raises `LogDamaged`.
+    """
+    generation, size = last.generation, last.checkpoint.size
+    before = generation.predecessor
+    walk = TreeWalk(generation, size)
+    for begin in range(0, size, _LEAVES_AT_ONCE):
+        end = min(begin + _LEAVES_AT_ONCE, size)
+        with database.across_tenants(snapshot=True) as session:
+            cursor(session).execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
+            for first, bundle, data in tree_walk.bundles(session, generation, begin, end):
+                if (
+                    first == 0
+                    and before is not None
+                    and data[0] != leaves.LogSuccessor(before).data
+                ):
+                    raise LogDamaged(
+                        f"The first leaf of {generation.origin} is not its predecessor."
+                    )
+                walk.add(session, data)
+                heads.add(first, bundle, data)
+            heads.settle(session)
+    walk.require(last)
 
 
-_Verified = tuple[UUID, int | _Bad]
+def _verify_chains(
+    verifier: Verifier,
+    heals_before: datetime | None,
+    last: Published | None,
+    broken: Mapping[UUID, AuditChainBroken],
+) -> dict[str, int]:
+    """Recompute every chain; return how many there are, of how many entries, and what failed."""
+    counts = {"tenants": 0, "entries": 0, "broken": 0, "failed": 0}
+    after = UUID(int=0)
+    while True:
+        wanted = select(Tenant.id).where(Tenant.id > after).order_by(Tenant.id)
+        with verifier.database.across_tenants() as session:
+            tenants = list(session.scalars(wanted.limit(_TENANTS_AT_ONCE)))
+        for tenant_id in tenants:
+            counts["tenants"] += 1
+            try:
+                counts["entries"] += verifier.check_chain(tenant_id, last, broken.get(tenant_id))
+            except AuditChainBroken:
+                counts["broken"] += 1
+            except Unavailable:
+                raise
+            except Exception as error:  # noqa: BLE001  # one tenant's fault hides no other's break
+                tenant, kind = ids.text("ten", tenant_id), type(error).__name__
+                _log.critical("audit_chain_not_verified", tenant_id=tenant, error=kind)
+                counts["failed"] += 1
+            else:
+                if heals_before is not None:
+                    with verifier.database.across_tenants() as session:
+                        alerts.heal(session, tenant_id, heals_before)
+        if len(tenants) < _TENANTS_AT_ONCE:
+            return counts
+        after = tenants[-1]
 
 
-def _verify_each(verifier: Verifier, tenants: list[UUID]) -> list[_Verified]:
-    """Verify chains for a step's time, one at least; return how many entries each has."""
-    until = time.monotonic() + _STEP_SECONDS
-    verified = []
-    for tenant_id in tenants:
-        verified.append((tenant_id, _entries_of(verifier, tenant_id)))
-        if time.monotonic() > until:
-            break
-    return verified
+def unverified_since(session: Session, master_keys: MasterKeys) -> datetime | None:
+    """Return when the last run that verified every chain began, in a session that sees all tenants.
+
+    Where none is known, when the first tenant was made; None where there is none.
+    """
+    note = sealed_notes.read(session, master_keys, KIND)
+    at = None if note is None else datetime.fromisoformat(note["since"])
+    if at is not None and at <= database_now(session) + _SLACK:
+        return at
+    row = cursor(session).execute(_FIRST_TENANT).fetchone()
+    return None if row is None else ids.made_at(row[0])
 
 
-def _entries_of(verifier: Verifier, tenant_id: UUID) -> int | _Bad:
-    try:
-        return verifier.check_chain(tenant_id)
-    except AuditChainBroken:
-        return _Bad.BROKEN
-    except Unavailable:
-        raise
-    except Exception as error:  # noqa: BLE001  # one tenant's fault hides no other's break
-        tenant, kind = ids.text("ten", tenant_id), type(error).__name__
-        _log.critical("audit_chain_not_verified", tenant_id=tenant, error=kind)
-        return _Bad.FAILED
+def standing(session: Session, master_keys: MasterKeys) -> str | None:
+    """Say since when the chains were not verified, and what to do; None while all is well."""
+    since = unverified_since(session, master_keys)
+    if since is None or database_now(session) - since < OVERDUE:
+        return None
+    return (
+        f"not verified as a whole since {rfc3339(since)}: see that a worker is up, look for"
+        " audit_chain_not_verified and job_step_failed in its log, and ring verify_audit"
+    )
 
 
-def _after_tenants(
-    session: Session,
-    master_keys: MasterKeys,
-    job: Job,
-    progress: dict[str, Any],
-    tenants: list[UUID],
-    verified: list[_Verified],
-) -> Step:
-    began = datetime.fromisoformat(progress["began"])
-    for tenant_id, entries in verified:
-        progress["tenants"] += 1
-        if isinstance(entries, _Bad):
-            progress[entries.value] += 1
-        else:
-            progress["entries"] += entries
-            # Neither the log nor the chain has a break since the run began; and a chain without a
-            # tenant may be this one's, from before its name was changed.
-            if progress["log"] == "intact" and not progress["unknown_chains"]:
-                alerts.heal(session, tenant_id, began)
-    if len(verified) == len(tenants) < _AT_ONCE:
-        return daily_state.end(session, master_keys, progress)
-    return daily_state.step(master_keys, job, verified[-1][0], progress)
+def watch(session: Session, master_keys: MasterKeys) -> bool:
+    """Say whether a run is to be made up for; log an error when that does not help."""
+    since = unverified_since(session, master_keys)
+    now = database_now(session)
+    if since is None or now - since < MISSED:
+        return False
+    if now - since > OVERDUE:
+        _log.error("audit_not_verified", since=since.isoformat())
+    last = job_queue.last_of(session, kind=KIND, dedupe_key=KEY)
+    at = None if last is None else last.finished_at
+    return at is None or now - at >= AGAIN

@@ -8,22 +8,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import structlog
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core.jobs import job_queue
-from app.core.verification import result_cache
+from app.core.verification import sealed_notes
 from app.database import cursor
 from app.errors import NotFound
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
-from app.models import NO_TENANT, Job
+from app.models import NO_TENANT
 
 _log = structlog.get_logger(__name__)
 
 REASON = "unknown_chain"
+NOTE = "unknown_chains"
 
 _OPEN = f"""
 SELECT count(DISTINCT subject) FROM audit_breaks
@@ -59,25 +58,24 @@ class Unknown:
         }
 
 
-def seal_found(
-    master_keys: MasterKeys, job: Job, chains: Iterable[bytes], began: datetime
-) -> dict[str, str]:
-    """Return what the daily run's job stores: when it began, and which chains it found."""
+def keep_found(
+    session: Session, master_keys: MasterKeys, chains: Iterable[bytes], began: datetime
+) -> None:
+    """Seal which chains the daily run found that began at this moment."""
     found = {"chains": [chain.hex() for chain in chains], "began": rfc3339(began)}
-    return result_cache.seal(master_keys, _question(job.id), found, began)
+    sealed_notes.write(session, master_keys, NOTE, found)
 
 
 def standing(session: Session, master_keys: MasterKeys) -> Unknown:
     """Return what is open, in a session that sees the service's own rows."""
-    run = job_queue.last_of(session, kind="verify_audit", dedupe_key="all")
-    sealed = run and result_cache.unseal(master_keys, _question(run.id), run.progress)
-    if not sealed:
+    found = sealed_notes.read(session, master_keys, NOTE)
+    if found is None:
         count = cursor(session).execute(_OPEN.encode()).fetchone()
         return Unknown(0 if count is None else count[0], None)
-    chains = {bytes.fromhex(chain) for chain in sealed.found["chains"]}
+    chains = {bytes.fromhex(chain) for chain in found["chains"]}
     if chains:
         chains -= acknowledged(session, master_keys)
-    return Unknown(len(chains), sealed.found["began"])
+    return Unknown(len(chains), found["began"])
 
 
 def acknowledged(session: Session, master_keys: MasterKeys) -> frozenset[bytes]:
@@ -99,10 +97,6 @@ def _holds(master_keys: MasterKeys, chain: bytes, seal: bytes) -> bool:
         return master_keys.open(bytes(seal), identity(bytes(chain))) == bytes(chain)
     except CannotOpen:
         return False
-
-
-def _question(job_id: UUID) -> str:
-    return result_cache.identity(NO_TENANT, job_id, "chains without a tenant")
 
 
 def identity(chain: bytes) -> str:

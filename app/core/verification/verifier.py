@@ -11,22 +11,22 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
+from app.core.anchoring import anchors
 from app.core.audit import chain_identity, view
+from app.core.log import status
 from app.core.log.head.head_store import HeadStore
-from app.core.verification import alerts, report, unknown_chains
-from app.core.verification.checks import (
+from app.core.log.publication import Published
+from app.core.verification import (
+    alerts,
     anchored_heads,
-    full,
-    incremental,
     published_log,
-    settings,
     stored_chain,
+    unknown_chains,
 )
-from app.core.verification.checks.full import LogReading, Seen
-from app.core.verification.checks.published_log import Outside
-from app.core.verification.checks.stamps import Stamps, Trust
-from app.core.verification.time_budget import Deadline
-from app.database import Database, cursor, database_now
+from app.core.verification.anchored_heads import Found
+from app.core.verification.published_log import Ended, Outside
+from app.core.verification.stamps import NOT_VERIFIED, Stamps, Trust
+from app.database import Database, database_now
 from app.errors import (
     AuditChainBroken,
     KeptHeadContradicted,
@@ -35,7 +35,7 @@ from app.errors import (
     LogHeadUnavailable,
     LogRolledBack,
 )
-from app.ledger.hash_chain import Head
+from app.ledger.hash_chain import START, Head
 from app.lib.crypto.sealing import MasterKeys
 from app.models import NO_TENANT
 
@@ -69,16 +69,15 @@ class Verifier:
     head: HeadStore | None
     trust: Trust
 
-    def verify(self, tenant_id: UUID, asked: Asked, seconds: float | None = None) -> dict[str, Any]:
+    def verify(self, tenant_id: UUID, asked: Asked) -> dict[str, Any]:
         """Return what was found, as it is answered, if all is well.
 
         Raises `AuditChainBroken` for the first bad entry and `LogHalted` where the log does not
-        hold, after an alert; `TakesLonger` once it is clear that `seconds` will not do.
+        hold, after an alert.
         """
-        deadline = Deadline(seconds)
         try:
-            began, report, contradiction, known = self.behind_head(
-                lambda outside: self._verify(tenant_id, asked, outside, deadline)
+            began, report, contradiction, is_whole = self.behind_head(
+                lambda outside: self._verify(tenant_id, asked, outside)
             )
         except AuditChainBroken as error:
             alerts.report_break(self.database, tenant_id, error)
@@ -91,10 +90,10 @@ class Verifier:
         with self.database.transaction(NO_TENANT) as session:
             unknown = unknown_chains.standing(session, self.master_keys)
             # The whole log was read, so this is its verification for all tenants.
-            if report["log"] is not None and not asked.since_anchor:
+            if is_whole:
                 alerts.heal_log(session, began, full=asked.full)
         # A chain that no tenant has may be this one's, from before its name was changed.
-        if known and not asked.since_anchor and not unknown.count:
+        if is_whole and not unknown.count:
             with self.database.transaction(tenant_id) as session:
                 alerts.heal(session, tenant_id, began)
         if contradiction is not None:
@@ -116,54 +115,113 @@ class Verifier:
                 raise
         return verify(newer)
 
-    def check_chain(self, tenant_id: UUID) -> int:
-        """Recompute a chain by itself: the daily run compares all chains with the log at once.
+    def check_chain(
+        self, tenant_id: UUID, last: Published | None, in_log: AuditChainBroken | None
+    ) -> int:
+        """Recompute a chain and prove its anchors, for the daily run; return its entries.
 
-        Returns the number of entries. Raises `AuditChainBroken`, after an alert.
+        `last` is the checkpoint that the run walked, None where it could not; `in_log` is the break
+        that it found. Raises `AuditChainBroken` for the first one, after an alert.
         """
+        found = Found(broken=in_log)
         try:
             with self.database.transaction(tenant_id, snapshot=True) as session:
-                chain_identity.chain_name(session, self.master_keys, tenant_id)
+                name = chain_identity.chain_name(session, self.master_keys, tenant_id)
                 end = stored_chain.end(session, tenant_id)
-                stored_chain.check(session, tenant_id, end, Deadline(None))
-                settings.check(session, tenant_id)
+                try:
+                    stored_chain.check(session, tenant_id, end)
+                except AuditChainBroken as error:
+                    found.keep(error)
+                if last is not None:
+                    anchored_heads.check(session, tenant_id, name, last, found)
+                if found.broken is not None:
+                    raise found.broken
+                stored_chain.check_setting(session, tenant_id)
         except AuditChainBroken as error:
             alerts.report_break(self.database, tenant_id, error)
             raise
         return end.seq
 
     def _verify(
-        self, tenant_id: UUID, asked: Asked, outside: Outside, deadline: Deadline
-    ) -> tuple[datetime, dict[str, Any], KeptHeadContradicted | None, int]:
-        """Return the moment, the report, what contradicts it, and how many breaks are open."""
+        self, tenant_id: UUID, asked: Asked, outside: Outside
+    ) -> tuple[datetime, dict[str, Any], KeptHeadContradicted | None, bool]:
+        """Return the moment, the report, what contradicts it, and if all of the log was read."""
         with self.database.transaction(tenant_id, snapshot=True) as session:
             began = database_now(session)
-            report = self._verified(session, tenant_id, asked, outside, deadline)
-            contradiction = _held(session, tenant_id, report, asked)
-            return began, report, contradiction, alerts.count_open(session)
+            name = chain_identity.chain_name(session, self.master_keys, tenant_id)
+            last = published_log.newest(session, self.master_keys, outside)
+            ended = list(self._ended(session, last))
+            end = stored_chain.end(session, tenant_id)
+            since = None
+            if asked.since_anchor and last is not None:
+                since = anchored_heads.newest_anchor(session, tenant_id, last)
+            found, read_from = _compared(session, tenant_id, name, last, end, since)
+            stamps = None
+            if since is None:
+                stamps = Stamps(self.trust)
+                logs = [last, *(each.last for each in ended)]
+                known = [each for each in logs if each is not None]
+                stamps.check(session, self.master_keys, known, full=asked.full)
+            stored_chain.check_setting(session, tenant_id)
+            report: dict[str, Any] = {
+                "status": "intact" if since is None else "intact-since-anchor",
+                "chain": name.hex(),
+                "entries": end.seq,
+                "head": view.head_json(end),
+                "anchored_through": found.through,
+                "unanchored_entries": end.seq - (found.through or 0),
+                "anchors": _anchors(session, tenant_id, last, found, stamps),
+                "log": None if last is None else _log_json(last, ended),
+                "head_store": _head_store(last, outside),
+            }
+            if since is not None:
+                report["since"] = {**view.head_json(since), "leaf_index": found.index}
+                report["leaves_read_from"] = read_from
+            contradiction = _contradiction(session, tenant_id, report, asked)
+            is_whole = last is not None and since is None and read_from == 0
+            return began, report, contradiction, is_whole
 
-    def _verified(
-        self, session: Session, tenant_id: UUID, asked: Asked, outside: Outside, deadline: Deadline
-    ) -> dict[str, Any]:
-        deadline.check()
-        cursor(session).execute(anchored_heads.PLAN, prepare=False)
-        name = chain_identity.chain_name(session, self.master_keys, tenant_id)
-        last = published_log.newest(session, self.master_keys, outside)
-        end = stored_chain.end(session, tenant_id)
-        number = 0 if last is None else last.generation.number
-        seen = None
-        if asked.since_anchor and last is not None:
-            found = incremental.check(session, tenant_id, name, last, end, deadline)
-            seen = found and Seen(last, None, found[1], start=found[0])
-        if seen is None:
-            stamps = Stamps(session, self.trust, number, full=asked.full)
-            reading = LogReading(session, self.master_keys, outside, stamps, deadline)
-            seen = Seen(last, stamps, *full.check(reading, tenant_id, name, last, end))
-        settings.check(session, tenant_id)
-        return report.report(session, tenant_id, name, end, seen, outside)
+    def _ended(self, session: Session, last: Published | None) -> list[Ended]:
+        if last is None:
+            return []
+        return list(published_log.older(session, self.master_keys, last.generation))
 
 
-def _held(
+def _compared(
+    session: Session,
+    tenant_id: UUID,
+    name: bytes,
+    last: Published | None,
+    end: Head,
+    since: Head | None,
+) -> tuple[Found, int]:
+    """Compare a chain with itself and the log; return its anchors, and the first leaf read.
+
+    Raises `AuditChainBroken` with the first bad entry, `LogDamaged`.
+    """
+    broken: AuditChainBroken | None = None
+    found, read_from = Found(), 0
+    try:
+        stored_chain.check(session, tenant_id, end, since or START)
+    except AuditChainBroken as error:
+        broken = error
+    try:
+        if last is not None:
+            read_from = anchored_heads.compare_newest(session, tenant_id, name, last, found)
+        after = 0 if since is None else since.seq - 1
+        anchored_heads.check(session, tenant_id, name, last, found, after)
+    except LogHalted:
+        # A chain that is broken in itself is reported as that, regardless of the log.
+        if broken is None:
+            raise
+    if broken is not None:
+        found.keep(broken)
+    if found.broken is not None:
+        raise found.broken
+    return found, read_from
+
+
+def _contradiction(
     session: Session, tenant_id: UUID, report: dict[str, Any], asked: Asked
 ) -> KeptHeadContradicted | None:
     """Hold a good chain against what the caller kept; return what contradicts it.
@@ -182,3 +240,47 @@ def _held(
         _log.warning("supplied_head_contradicted", tenant_id=tenant, kept=kept, **error.report)
         return KeptHeadContradicted(str(error.detail), error.report)
     return None
+
+
+def _anchors(
+    session: Session,
+    tenant_id: UUID,
+    last: Published | None,
+    found: Found,
+    stamps: Stamps | None,
+) -> dict[str, Any]:
+    state = anchors.standing(session, tenant_id)
+    off = state.disabled_since
+    newest = None
+    if last is not None and found.index is not None:
+        newest = (last.generation.number, found.index)
+    return {
+        "enabled": state.enabled,
+        "disabled_since": None if off is None else rfc3339(off),
+        "checked": found.checked,
+        "pending": found.pending,
+        "leaf_index": found.index,
+        **(NOT_VERIFIED if stamps is None else stamps.represent(newest)),
+    }
+
+
+def _log_json(last: Published, ended: list[Ended]) -> dict[str, Any]:
+    return {
+        "origin": last.checkpoint.origin,
+        "size": last.checkpoint.size,
+        "root": last.checkpoint.root.hex(),
+        "predecessors": [
+            {
+                "origin": each.before.origin,
+                "size": each.before.size,
+                "held": 0 if each.last is None else each.last.checkpoint.size,
+            }
+            for each in ended
+        ],
+    }
+
+
+def _head_store(last: Published | None, outside: Outside) -> str:
+    if not outside.kept:
+        return status.NO_HEAD
+    return "kept" if outside.head is not None and last is not None else "empty"

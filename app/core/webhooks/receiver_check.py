@@ -111,7 +111,7 @@ class Checker:
         body = events.payload(event_id, test)
         at = lane.now - _STALE_BY if check is Check.STALE else lane.now
         target = webhook_targets.open_sealed(
-            self.master_keys, lane.url, lane.sealed_target, lane.tenant_id, lane.webhook_id
+            self.master_keys, lane.sealed_target, lane.tenant_id, lane.webhook_id
         )
         signer = Signer(self._secrets(lane, check))
         headers = request_headers.of(signer, event_id, body, at, own=target.headers)

@@ -33,6 +33,8 @@ from app.settings import Settings
 
 MOST_WEBHOOKS = 100
 DEFAULT_MAX_IN_FLIGHT = 4
+LARGEST_MAX_IN_FLIGHT = 64
+"""The most simultaneous POSTs to one receiver that a webhook may ask for."""
 # Each secret in force adds 120 bytes of signature headers to every delivery.
 MOST_SECRETS = 20
 
@@ -235,7 +237,7 @@ def rotate_secret(
 def target_of(webhook: Webhook, master_keys: MasterKeys) -> Target:
     """Return a webhook's URL and headers; raises `app.lib.crypto.sealing.CannotOpen`."""
     return webhook_targets.open_sealed(
-        master_keys, webhook.url, webhook.sealed_target, webhook.tenant_id, webhook.id
+        master_keys, webhook.sealed_target, webhook.tenant_id, webhook.id
     )
 
 
@@ -301,7 +303,7 @@ def _shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> 
         target = target_of(webhook, master_keys)
     except CannotOpen:
         # `/readyz` says so; a list of webhooks must not fail for it.
-        return {"url": webhook_targets.public_part(webhook.url), "headers": None}
+        return {"url": webhook.url, "headers": None}
     return {
         "url": target.url if caller.role.allows(Role.WRITE) else target.shown,
         "headers": dict.fromkeys(target.headers, HIDDEN),

@@ -9,6 +9,7 @@ import re
 import smtplib
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -103,12 +104,12 @@ class Smtp:
             with self._watchdog.watch(self._data_seconds, talk.hang_up):
                 if not go_ahead():
                     raise Withdrawn
-                if talk.is_late:
+                if talk.late.is_set():
                     raise NotAccepted("The attempt was held up before the mail was sent.")
                 try:
                     _data(talk, letter.content)
                 finally:
-                    if talk.is_late:
+                    if talk.late.is_set():
                         self._breaker.failed()
 
     @contextmanager
@@ -176,7 +177,7 @@ class Smtp:
             with self._watchdog.watch(seconds, talk.hang_up), _as_not_accepted():
                 yield
         except NotAccepted as error:
-            if not talk.is_late:
+            if not talk.late.is_set():
                 raise
             self._breaker.failed()
             raise NotAccepted("The mail server was not reached (it took too long).") from error
@@ -196,11 +197,11 @@ class _Conversation(smtplib.SMTP):
         self.host = self._host = host
         # The same connection, also once TLS has taken the socket over.
         self._connection = sock.dup()
-        self.is_late = False
+        self.late = threading.Event()
 
     def hang_up(self) -> None:
         """End the connection, because its time is over: whatever waits for it wakes up."""
-        self.is_late = True
+        self.late.set()
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
@@ -223,7 +224,7 @@ def _data(talk: _Conversation, content: bytes) -> None:
         if code not in _REFUSALS:
             raise AnswerLost("The mail server's answer made no sense.") from error
     except (OSError, smtplib.SMTPException) as error:
-        why = "it took too long" if talk.is_late else _kind(error)
+        why = "it took too long" if talk.late.is_set() else _kind(error)
         raise AnswerLost(
             f"The connection was lost while the mail was on its way ({why})."
         ) from error

@@ -1,14 +1,17 @@
 """What another tenant feels of callers that take more than their share.
 
 Each siege (`bench.traffic.hostile`) goes on while another tenant asks for its settings twenty times
-a second, and a load balancer for `/healthz`. None of the many obeys Retry-After. In the end the web
-processes' memory must be back where it began.
+a second, and a load balancer for `/healthz`. None of the many obeys Retry-After. A thread that only
+sleeps tells how long the machine itself stood still meanwhile. In the end the web processes' memory
+must be back where it began.
 """
 
 import math
+import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 from bench.figures import Bound, Figure, Reach, number, percentile
 from bench.lab import Lab
@@ -20,6 +23,7 @@ from bench.traffic.siege import Siege
 
 _RATE = 20.0
 _CONNECTIONS = 4
+_SLEEP_SECONDS = 0.005
 _MIB = 1024 * 1024
 _GROWTH = 1.2
 # Renderings are kept for a minute.
@@ -34,8 +38,10 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     alive = quiet.gets("/healthz", connections=1, rate=_RATE, seconds=1.0)
     idle = percentile(_latencies(lab, probe), 99)
     yield Figure("another tenant's GET, alone, p99", idle, " ms")
+    # What they ask for is made first: a large record stays in no process, but its code does.
+    sieges = list(hostile.sieges(lab.service, loud))
     began = _resident(lab)
-    for words, besieging in hostile.sieges(lab.service, loud):
+    for words, besieging in sieges:
         yield _beside(lab, words, besieging, probe, alive, idle)
     words = "200 probes under a stalled database"
     yield _beside(lab, words, hostile.probes(lab.service.port), probe, alive, idle)
@@ -48,13 +54,13 @@ def _beside(
     before = _resident(lab)
     stalls = "stalled" in words
     stall = hostile.stalled(lab.postgres.admin_url) if stalls else nullcontext()
-    with stall, siege.laid(besieging) as besieged:
+    with stall, siege.laid(besieging) as besieged, _asleep() as late:
         latencies = _latencies(lab, probe)
         health = percentile(_latencies(lab, alive), 100)
         grown = _resident(lab) - before
     note = (
         f"p50 {number(percentile(latencies, 50))} ms; /healthz at worst {number(health)} ms; "
-        f"web {grown / _MIB:+.0f} MiB; {besieged}"
+        f"a sleeper late by {number(1000 * max(late))} ms; web {grown / _MIB:+.0f} MiB; {besieged}"
     )
     return Figure(
         f"another tenant's GET beside {words}, p99",
@@ -64,6 +70,26 @@ def _beside(
         Reach(at_most=100),
         note,
     )
+
+
+@contextmanager
+def _asleep() -> Iterator[list[float]]:
+    """Collect, in seconds, how much longer short sleeps take than they should."""
+    late, over = [0.0], threading.Event()
+
+    def sleep() -> None:
+        while not over.is_set():
+            began = time.monotonic()
+            over.wait(_SLEEP_SECONDS)
+            late.append(time.monotonic() - began - _SLEEP_SECONDS)
+
+    sleeper = threading.Thread(target=sleep, daemon=True)
+    sleeper.start()
+    try:
+        yield late
+    finally:
+        over.set()
+        sleeper.join()
 
 
 def _memory(lab: Lab, began: int) -> Figure:
@@ -89,6 +115,7 @@ def _latencies(lab: Lab, plan: Plan) -> list[float]:
     """Return latencies in milliseconds; one that never ends for a service that does not answer."""
     try:
         tally = lab.load.drive(plan)
-    except (TimeoutError, ConnectionError):
+    except (TimeoutError, ConnectionError) as error:
+        print(f"starvation: {error!r}", file=sys.stderr)
         return [math.inf]
     return [*tally.latencies_ms, *[math.inf] * tally.refused]

@@ -1,6 +1,6 @@
 """The audit chain: entries verified and appended a second, those after the newest anchor.
 
-Verification is all of `GET /v1/audit/verify`: the chain, and the log that anchors it. The bound of
+Verification is all of `GET /v1/audit/verify`: the chain, and its anchors in the log. The bound of
 appending is the least for a chain in PostgreSQL, on tables of the same shape: one transaction
 of a row lock and two statements, by as many threads.
 """
@@ -21,8 +21,8 @@ from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.log.head.head_store import FileHead
 from app.core.log.sequencer import Sequencer
-from app.core.verification.checks import incremental
-from app.core.verification.checks.stamps import Trust
+from app.core.verification import anchored_heads
+from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.settings import Settings
@@ -56,7 +56,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         verifier = Verifier(database, settings.master_keys, head, Trust())
         yield from _verify(verifier, tenant_id, bodies)
         # Others' leaves behind the newest anchor: as many as are ever looked at.
-        chains.add_leaves(database, incremental.LOOK_BACK)
+        chains.add_leaves(database, anchored_heads.LOOK_BACK)
         sequencer.run()
         yield from _since_anchor(verifier, database, tenant_id, scale)
         yield from _append(settings, database, scale)

@@ -70,16 +70,20 @@ def verify(
 
 
 def _verified(run: Run, query: dict[str, Any], give_up_at: float) -> dict[str, Any]:
-    """Ask until the answer is there: what takes long is done by a job."""
-    while True:
-        with run.client.download("/v1/audit/verify", **query) as answer:
-            body: dict[str, Any] = answer.json()
-            if answer.status_code == 200:
-                return body
-            wait = float(answer.headers.get("Retry-After", "5"))
+    """Return the report; what takes long is done by a job, whose progress it is."""
+    with run.client.download("/v1/audit/verify", **query) as answer:
+        body: dict[str, Any] = answer.json()
+        if answer.status_code == 200:
+            return body
+        wait = float(answer.headers.get("Retry-After", "5"))
+    while body["status"] != "succeeded":
+        if body["finished_at"] is not None:
+            raise No(body["error"])
         if time.monotonic() + wait > give_up_at:
             raise Unreachable(f"It is still being verified ({body['id']}): --wait longer.")
         time.sleep(wait)
+        body = run.client.get(f"/v1/jobs/{body['id']}")
+    return dict(body["progress"])
 
 
 @audit.command("export")

@@ -22,11 +22,9 @@ from app.ledger.checkpoints import Checkpoint
 from app.manage import commands
 from app.settings import Settings
 from app.web import create_app
-from jobs.durable.run_job import work_on
 from tests.support.callers.api import Answer, Api
-from tests.support.callers.making import make_record, make_session, uuid_of
+from tests.support.callers.making import make_record, make_session
 from tests.support.evidence.logs import FLIP, World, add_leaves, new_world
-from tests.support.evidence.packing import opened_runtime
 from tests.support.secrets import MASTER_KEYS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -261,17 +259,3 @@ def check_successor(site: Site) -> None:
 
 def test_every_damage_is_in_the_table() -> None:
     assert list(table()) == list(DAMAGES)
-
-
-def test_damage_that_a_job_found_is_answered_as_at_once(
-    site: Site, log_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.api.resources.audit.audit._SECONDS", 0.0)
-    site.damage("a bit of a tile of level 0")
-    accepted = site.api.get("/v1/audit/verify?full=1")
-    assert accepted.status_code == 202
-    with opened_runtime(log_settings) as worker:
-        work_on(worker, site.tenant_id, uuid_of(accepted.json["id"]))
-    assert said(site.api.get("/v1/audit/verify?full=1")) == "409 log-damaged"
-    # Another question was not answered by it.
-    assert site.api.get("/v1/audit/verify?since=anchor").status_code == 202

@@ -13,7 +13,7 @@ import pytest
 from flask.testing import FlaskClient
 from sqlalchemy import Engine, text
 
-from app.api.http.requests.client_address import network
+from app.api.http.requests.headers import client_network
 from app.core import signing_keys
 from app.database import Database
 from app.evidence import bundle
@@ -229,4 +229,4 @@ def test_an_unknown_parameter_is_pointed_to(ask: Callable[..., Answer], api: Api
 )
 def test_a_host_counts_as_one_address(client: FlaskClient, seen: str, counted: str) -> None:
     with client.application.test_request_context(environ_base={"REMOTE_ADDR": seen}):
-        assert network() == counted
+        assert client_network() == counted

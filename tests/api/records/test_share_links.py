@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from app.core.keys import keyring
 from app.core.records import share_links
+from app.database import Database
+from app.errors import Invalid
 from tests.api.records.link_entries import audited
-from tests.support.callers.api import ApiOf
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import (
     NOBODY,
     make_record,
@@ -19,6 +22,7 @@ from tests.support.callers.making import (
     pointers,
     refused,
     token_to,
+    uuid_of,
 )
 from tests.support.workers.expiring import expire_link
 
@@ -58,6 +62,15 @@ def test_a_lifetime_is_a_second_to_thirty_days(api: ApiOf, path: str, seconds: A
 @pytest.mark.parametrize("seconds", [1, 2_592_000])
 def test_both_ends_of_a_lifetime_are_taken(api: ApiOf, path: str, seconds: int) -> None:
     assert api().post(path, {"expires_in_seconds": seconds}).status_code == 201
+
+
+@pytest.mark.parametrize("seconds", [0, share_links.MAX_LIFETIME + 1])
+def test_core_holds_the_longest_lifetime_by_itself(
+    database: Database, tenant: FreshTenant, record: dict[str, Any], seconds: int
+) -> None:
+    root = keyring.authenticate(database, tenant.root_key, "r")
+    with database.transaction(tenant.id) as session, pytest.raises(Invalid):
+        share_links.mint(session, root, uuid_of(record["id"]), seconds, "https://records.test")
 
 
 def test_a_revoked_link_opens_nothing_from_that_moment(

@@ -6,8 +6,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from app.api.resources.events import CATALOGUE
 from app.core.delivery import disabling
-from app.core.delivery.event_types import CATALOGUE, EventType
+from app.core.delivery.event_types import EventType
 from app.core.delivery.lanes import lane_changes
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant

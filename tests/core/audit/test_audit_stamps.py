@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from app.core.anchoring.gate import QuorumGate
 from app.core.log import candidates
 from app.core.log.recovery import succession
-from app.core.verification.checks.stamps import Trust
+from app.core.verification.stamps import Trust
 from app.errors import LogDamaged
 from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned_bytes
 from app.ledger.policy import Policy
@@ -181,18 +181,15 @@ def test_from_the_newest_anchor_on_stamps_are_reported_as_not_read(stamped: Plac
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_time_that_was_stored_without_its_fraction_is_no_damage(
+def test_a_time_is_held_to_the_fraction_of_its_second(
     place: Place, witness: Witness, tmp_path: Path, *, full: bool
 ) -> None:
-    """As releases before stored the stamps of authorities that send one."""
     digits = "clock_precision_digits = 6\n"
     stamped = stamp_newest(place, TimestampAuthority(tmp_path, configured=digits), witness)
     exact = stamped.verify(full=full)["anchors"]
     assert exact["timestamps"] == 1
     assert not exact["newest_timestamp"]["at"].endswith(".000000Z")
     stamped.owner("UPDATE checkpoint_timestamps SET gen_time = date_trunc('second', gen_time)")
-    assert stamped.verify(full=full)["anchors"] == exact
-    stamped.owner("UPDATE checkpoint_timestamps SET gen_time = gen_time + interval '1 second'")
     with pytest.raises(LogDamaged):
         stamped.verify(full=full)
 

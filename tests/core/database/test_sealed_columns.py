@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, text
 
-from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE
+from app.core.master_keys.sealed_columns import SEALED_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -43,8 +43,6 @@ PLAIN = {
 }
 # Who seals what is in no row: it ends with its key, as docs/operations.md says.
 LEAVES = {"app/api/http/paging.py", "app/core/digests/tokens.py"}
-# What is found anew without it.
-SHORT_LIVED = {"app/core/verification/result_cache.py"}
 
 
 def test_every_column_of_bytes_is_sealed_anew_or_known_to_be_plain(admin_engine: Engine) -> None:
@@ -57,7 +55,7 @@ def test_every_column_of_bytes_is_sealed_anew_or_known_to_be_plain(admin_engine:
     """
     with admin_engine.connect() as connection:
         columns = set(connection.scalars(text(query)))
-    places = [str(place) for place in (*OF_THE_SERVICE, *OF_A_TENANT)]
+    places = [str(place) for place in SEALED_COLUMNS]
     assert len(places) == len(set(places))
     assert columns == {*places, *PLAIN}
     assert not {*places} & PLAIN.keys()
@@ -74,11 +72,8 @@ def test_every_module_that_seals_has_its_place_in_the_list_or_lets_it_leave() ->
         and call.func.attr == "seal"
         and "master_keys" in ast.unparse(call.func.value)
     }
-    listed = {
-        f"{place.identity.__module__.replace('.', '/')}.py"
-        for place in (*OF_THE_SERVICE, *OF_A_TENANT)
-    }
-    assert sealing == listed | LEAVES | SHORT_LIVED
+    listed = {f"{place.identity.__module__.replace('.', '/')}.py" for place in SEALED_COLUMNS}
+    assert sealing == listed | LEAVES
 
 
 def test_each_place_names_its_table_s_primary_key_with_the_tenant_first(
@@ -91,8 +86,9 @@ def test_each_place_names_its_table_s_primary_key_with_the_tenant_first(
      WHERE i.indisprimary AND i.indrelid = to_regclass(:table) ORDER BY k.place
     """
     with admin_engine.connect() as connection:
-        for place in (*OF_THE_SERVICE, *OF_A_TENANT):
+        for place in SEALED_COLUMNS:
             found = connection.scalars(text(query), {"table": place.table})
             assert tuple(found) == place.key
-    assert {place.key[0] for place in OF_A_TENANT} == {"tenant_id", "id"}
-    assert {place.table for place in OF_A_TENANT if place.key[0] == "id"} == {"tenants"}
+    with_tenant = [place for place in SEALED_COLUMNS if place.has_tenant]
+    assert {place.key[0] for place in with_tenant} == {"tenant_id", "id"}
+    assert {place.table for place in with_tenant if place.key[0] == "id"} == {"tenants"}

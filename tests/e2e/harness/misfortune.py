@@ -16,11 +16,14 @@ from pathlib import Path
 
 import psycopg
 
+from dev.data_dir import LINE, OWNED_BY
+from dev.processes import carrying, children_by_parent
 from dev.stores.postgres import EmbeddedPostgres
 from tests.e2e.harness.elsewhere import Elsewhere
 from tests.e2e.harness.other_worker import OtherWorker
 from tests.e2e.harness.stack import RunningStack, running
 from tests.support.faults import OwnValkey, until
+from tests.support.servers.shared import Shared, shared
 
 _TURN_SECONDS = 0.02
 
@@ -83,6 +86,7 @@ class House:
         self.valkey = valkey
         self._postgres = postgres
         self._up = int((folder / "data" / "lock").read_text())
+        self._mark = {OWNED_BY: str(folder / "data")}
 
     def killed(self, line: str, every: float) -> Misfortune:
         """Kill a process of a line of the Procfile, whichever, without a word."""
@@ -115,12 +119,8 @@ class House:
     def processes(self, line: str) -> list[int]:
         """Return the processes of a line of the Procfile, its leader first."""
         children = children_by_parent()
-        found = [
-            child
-            for subreaper in children.get(self._up, [])
-            if _name(subreaper) == line
-            for child in children.get(subreaper, [])
-        ]
+        of_the_line = carrying(**self._mark, **{LINE: line})
+        found = [pid for pid in children.get(self._up, []) if pid in of_the_line]
         for pid in found:
             found += children.get(pid, [])
         return found
@@ -168,6 +168,11 @@ def house(
         postgres = everything.enter_context(EmbeddedPostgres(folder / "postgres", also_on=also_on))
         valkey = OwnValkey(folder / "valkey", also_on)
         everything.callback(valkey.close)
+        for server in (
+            Shared("PostgreSQL", lambda: postgres.process, postgres.log, postgres.start),
+            valkey.watched,
+        ):
+            everything.enter_context(shared(server))
         networks = ["127.0.0.0/8", *([str(host.here.network)] if host else [])]
         settings = {
             "DATABASE_URL": postgres.url,
@@ -189,21 +194,3 @@ def _signal(pid: int, number: signal.Signals) -> None:
     """Signal a process, unless it has just ended by itself: one's death may end its others."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def children_by_parent() -> dict[int, list[int]]:
-    """Return the living processes by their parents."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            state, parent, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
-            if state != "Z":
-                children.setdefault(int(parent), []).append(int(folder.name))
-    return children
-
-
-def _name(pid: int) -> str:
-    """Return the last argument of a process: of a subreaper, the name of its line."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")[-1].decode()
-    return ""

@@ -4,9 +4,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from dev import env_file, procfile
+from dev import env_file, processes, procfile
 from dev.stack import ROOT
-from dev.stores import subreaper
 from tests.e2e.harness.elsewhere import Elsewhere
 from tests.e2e.harness.stack import PLAIN
 
@@ -31,8 +30,7 @@ class OtherWorker:
         }
         line = procfile.read(ROOT / "Procfile")["worker"]
         with self.log.open("ab") as log:
-            self._process = subreaper.spawn(
-                "other worker",
+            self._process = processes.start(
                 host.command(["/bin/sh", "-c", line]),
                 env=environ,
                 cwd=ROOT,
@@ -56,8 +54,7 @@ class OtherWorker:
 
     def stop(self) -> None:
         """Stop it, and wait until it has gone."""
-        self._process.terminate()
-        self._process.wait()
+        processes.stop(self._process)
 
     def _from_there(self, url: str) -> str:
         return url.replace("@127.0.0.1:", f"@{self.host.here.ip}:")

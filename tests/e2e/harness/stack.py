@@ -10,6 +10,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from dev.stack import Stack
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.ports import own_port
 from tests.support.servers.receivers import Listener
+from tests.support.servers.shared import Shared, shared
 
 # A guard, no measure: on a machine that does much else Python alone takes half a minute to start.
 START_SECONDS = 180.0
@@ -182,16 +184,31 @@ def running(folder: Path, **settings: str) -> Iterator[RunningStack]:
     environ = {**PLAIN, **ONE_OF_EACH, "DATA_DIR": str(data_dir), "PORT": str(own_port())}
     environ |= settings
     stack = Stack(environ, folder / "said")
-    stack.start()
-    try:
+
+    def start() -> None:
+        stack.start()
         until(stack.is_up, START_SECONDS)
-        yield RunningStack(stack, data_dir)
+
+    try:
+        start()
+        it = RunningStack(stack, data_dir)
+        answers = partial(is_healthy, it.base_url)
+        with shared(Shared("the stack", lambda: stack.process, stack.log, start, answers)):
+            yield it
     except BaseException:
         print(stack.log.read_text("utf-8", "replace")[-20_000:])
         raise
     finally:
         stack.stop()
         remove_data(data_dir)
+
+
+def is_healthy(base_url: str) -> bool:
+    """Say whether a web process answers, within a time that only one that hangs exceeds."""
+    try:
+        return requests.get(f"{base_url}/healthz", timeout=ANSWER_SECONDS).ok
+    except requests.RequestException:
+        return False
 
 
 def remove_data(data_dir: Path) -> None:

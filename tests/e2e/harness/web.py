@@ -1,22 +1,21 @@
 """A web process of the Procfile on the test's database, and connections that behave badly."""
 
-import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import requests
 
-from dev import procfile
-from tests.e2e.harness.stack import PLAIN, START_SECONDS, Caller
+from dev import processes
+from tests.e2e.harness.stack import PLAIN, START_SECONDS, Caller, is_healthy
 from tests.support.faults import LONG_ENOUGH, until
+from tests.support.programs.processes import start as procfile_line
 from tests.support.servers.ports import own_port
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.support.servers.shared import Shared, shared
 
 
 class Web:
@@ -44,13 +43,6 @@ class Web:
         opened.sendall(sent)
         return opened
 
-    def is_up(self) -> bool:
-        """Say whether it answers."""
-        try:
-            return self.get("/healthz").ok
-        except requests.ConnectionError:
-            return False
-
 
 @contextmanager
 def serving(
@@ -64,27 +56,26 @@ def serving(
     own = {"HOST": "127.0.0.1", "PORT": str(web.port), "WEB_CONCURRENCY": "1", **settings}
     if by_its_address:
         own["BASE_URL"] = web.base_url
-    own["PATH"] = f"{Path(sys.executable).parent}:{PLAIN['PATH']}"
-    line = procfile.read(ROOT / "Procfile")["web"]
-    with (folder / "web.log").open("ab") as log:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", line],
-            env={**PLAIN, **environ, **own},
-            cwd=ROOT,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    log = folder / "web.log"
+    started: list[subprocess.Popen[bytes]] = []
+    answers = partial(is_healthy, web.base_url)
+
+    def start() -> None:
+        with log.open("ab") as output:
+            started.append(procfile_line("web", {**PLAIN, **environ, **own}, output))
+        until(lambda: answers() or started[-1].poll() is not None, START_SECONDS)
+        assert started[-1].poll() is None, "the web process has ended"
+
     try:
-        until(lambda: web.is_up() or process.poll() is not None, START_SECONDS)
-        assert process.poll() is None, "the web process has ended"
-        yield web
+        start()
+        with shared(Shared("the web process", lambda: started[-1], log, start, answers)):
+            yield web
     except BaseException:
-        print((folder / "web.log").read_text("utf-8", "replace")[-20_000:])
+        print(log.read_text("utf-8", "replace")[-20_000:])
         raise
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        for process in started:
+            processes.stop(process, signal.SIGKILL)
 
 
 def request(method: str, path: str, *headers: str, key: str | None = None) -> bytes:

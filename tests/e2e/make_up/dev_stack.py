@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from dev import env_file
+from dev import stack as dev_stack
+from dev.stack import ROOT
 from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS
 from tests.support.faults import LONG_ENOUGH, until
 
-ROOT = Path(__file__).resolve().parents[3]
 UP = (sys.executable, "-m", "dev.up")
 
 
@@ -27,20 +27,20 @@ def processes() -> dict[int, tuple[int, str]]:
     return found
 
 
-class Stack:
+class Stack(dev_stack.Stack):
     """One `make up`, in a folder of its own."""
 
     def __init__(self, data_dir: Path, port: int, said: Path) -> None:
+        super().__init__({**PLAIN, "PORT": str(port), "DATA_DIR": str(data_dir)}, said)
         self.data_dir = data_dir
         self.port = port
-        self.said_file = said
-        self.process: subprocess.Popen[bytes]
 
-    def start(self, *command: str, env: Mapping[str, str] | None = None, **options: object) -> None:
-        told = {**PLAIN, "PORT": str(self.port), "DATA_DIR": str(self.data_dir), **(env or {})}
-        if not command:
-            told = {**ONE_OF_EACH, **told}
-        with self.said_file.open("ab") as said:
+    def launch(
+        self, *command: str, env: Mapping[str, str] | None = None, **options: object
+    ) -> None:
+        """Start it, as `command` or otherwise directly, without waiting for anything."""
+        told = {**({} if command else ONE_OF_EACH), **self._environ, **(env or {})}
+        with self.log.open("ab") as said:
             self.process = subprocess.Popen(
                 command or UP,
                 cwd=ROOT,
@@ -54,7 +54,7 @@ class Stack:
 
     def up(self, *command: str, env: Mapping[str, str] | None = None, **options: object) -> None:
         """Start it, and wait until it says that all is up."""
-        self.start(*command, env=env, **options)
+        self.launch(*command, env=env, **options)
         until(
             lambda: self.env_file.exists() or self.process.poll() is not None,
             START_SECONDS,
@@ -63,21 +63,8 @@ class Stack:
         assert self.process.poll() is None, self
 
     @property
-    def client_env(self) -> Path:
-        """The file with what callers need, while the stack is up."""
-        return self.data_dir / "client.env"
-
-    @property
-    def env_file(self) -> Path:
-        return self.data_dir / "env"
-
-    @property
-    def env(self) -> dict[str, str]:
-        return env_file.read(self.env_file)
-
-    @property
     def said(self) -> str:
-        return self.said_file.read_text("utf-8", "replace")
+        return self.log.read_text("utf-8", "replace")
 
     def __repr__(self) -> str:
         return self.said
@@ -85,8 +72,8 @@ class Stack:
     def get(self, path: str) -> dict[str, object]:
         """GET a path with the root admin key, and return the JSON of a good answer."""
         request = urllib.request.Request(
-            self.env["BASE_URL"] + path,
-            headers={"Authorization": f"Bearer {self.env['SERVICE_API_KEY']}"},
+            self.values()["BASE_URL"] + path,
+            headers={"Authorization": f"Bearer {self.values()['SERVICE_API_KEY']}"},
         )
         with urllib.request.urlopen(request, timeout=LONG_ENOUGH) as answer:
             found: dict[str, object] = json.load(answer)
@@ -103,10 +90,6 @@ class Stack:
             grown = bool(more)
         return {pid: table[pid][1] for pid in mine if pid in table}
 
-    def stop(self) -> int:
-        self.process.terminate()
-        return self.process.wait(START_SECONDS)
-
     def name_of(self, pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
@@ -114,7 +97,3 @@ class Stack:
 def still_there(those: Mapping[int, str]) -> list[int]:
     table = processes()
     return [pid for pid, born in those.items() if pid in table and table[pid][1] == born]
-
-
-def gone(those: Mapping[int, str]) -> bool:
-    return not still_there(those)

@@ -16,8 +16,9 @@ import pytest
 import redis
 
 from dev import env_file
+from dev.stack import ROOT
 from tests.e2e.harness.stack import ONE_OF_EACH, PLAIN, START_SECONDS
-from tests.e2e.make_up.dev_stack import ROOT, Stack, still_there
+from tests.e2e.make_up.dev_stack import Stack, still_there
 from tests.support.faults import LONG_ENOUGH, until
 
 pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
@@ -43,7 +44,7 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(
 ) -> None:
     # As a user does it; what is installed is not to be checked again by this.
     stack.up(*MAKE_UP)
-    env = stack.env
+    env = stack.values()
     _names_where_it_is_and_keeps_its_secrets(stack, env)
 
     # Operators need no more than the same DATA_DIR.
@@ -69,7 +70,7 @@ def test_it_comes_up_works_ends_cleanly_and_finds_everything_again(
     # What is broken is told and keeps nobody waiting: operators' commands need the file then most.
     # And what the run before told this shell is not taken for stores of the user's own.
     stack.up(*MAKE_UP, env=env)
-    assert stack.env == env
+    assert stack.values() == env
     assert stack.get("/v1/keys/self")["role"] == "admin"
     until(lambda: "warning: degraded: audit (" in stack.said, START_SECONDS, why=stack)
     assert stack.get("/readyz")["degraded"] == ["audit"]
@@ -126,7 +127,7 @@ def _dies_with_make(stack: Stack) -> None:
 
 def _refuses_a_second_one(stack: Stack, second: Stack) -> None:
     """Hold a stack to refuse another in its folder."""
-    second.start()
+    second.launch()
     assert second.process.wait(START_SECONDS) == 1
     runner = next(pid for pid in stack.all_of_it() if "dev.up" in stack.name_of(pid))
     assert second.said == (
@@ -146,7 +147,7 @@ def test_killed_whole_or_in_part_it_leaves_no_process_and_comes_back_with_everyt
     stack: Stack,
 ) -> None:
     stack.up()
-    env = stack.env
+    env = stack.values()
     key = stack.get("/v1/keys/self")["id"]
     with redis.Redis.from_url(env["REDIS_URL"], socket_timeout=LONG_ENOUGH) as client:
         client.set("left", "behind")
@@ -160,12 +161,12 @@ def test_killed_whole_or_in_part_it_leaves_no_process_and_comes_back_with_everyt
     stack.env_file.unlink()
     stack.up()
     assert still_there(whole) == []
-    assert stack.env == env
+    assert stack.values() == env
     assert stack.get("/v1/keys/self")["id"] == key
     with redis.Redis.from_url(env["REDIS_URL"]) as client:
         assert client.get("left") == b"behind"
 
-    # All but the runner, from the youngest on: leaders, their children, subreapers, stores.
+    # All but the runner, from the youngest on: leaders, their children, stores.
     for pid in sorted(stack.all_of_it(), reverse=True):
         if pid != stack.process.pid:
             with suppress(ProcessLookupError):
@@ -182,13 +183,13 @@ def test_killed_whole_or_in_part_it_leaves_no_process_and_comes_back_with_everyt
 
 def _refuses_a_database_of_a_newer_release(stack: Stack) -> None:
     """Stop a stack, and hold the next one to refuse what a newer release left."""
-    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as connection:
+    with psycopg.connect(stack.values()["DATABASE_ADMIN_URL"]) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     whole = stack.all_of_it()
     assert stack.stop() == 0
     assert still_there(whole) == []
     before = len(stack.said)
-    stack.start()
+    stack.launch()
     assert stack.process.wait(START_SECONDS) != 0
     said = stack.said[before:].splitlines()
     assert len(said) == 1
@@ -201,18 +202,18 @@ def test_stopped_at_any_moment_of_its_start_it_comes_up_then_beside_another(
 ) -> None:
     one, two = make_stack("one"), make_stack("two with a space")
     for seconds in (0.3, 1.5):
-        one.start()
+        one.launch()
         with suppress(subprocess.TimeoutExpired):
             one.process.wait(seconds)
         whole = one.all_of_it()
         # Before Python has come to its first line, the signal's own meaning holds.
         assert one.stop() in (0, -signal.SIGTERM)
         assert still_there(whole) == []
-    one.start()
-    two.start()
+    one.launch()
+    two.launch()
     for stack in (one, two):
         until(stack.env_file.exists, START_SECONDS, why=stack)
-    assert one.env["SERVICE_API_KEY"] != two.env["SERVICE_API_KEY"]
+    assert one.values()["SERVICE_API_KEY"] != two.values()["SERVICE_API_KEY"]
     assert one.get("/v1/keys/self")["role"] == "admin"
     assert one.stop() == 0
     assert two.get("/readyz")["degraded"] == []
@@ -283,8 +284,7 @@ def test_an_ordinary_user_needs_no_more(
     ordinary_user: tuple[Path, list[str], dict[str, object]],
 ) -> None:
     folder, python, options = ordinary_user
-    stack = make_stack()
-    stack.data_dir = folder / "data"
+    stack = make_stack(folder=folder)
     path = f"{folder / 'bin'}:{PLAIN['PATH']}"
     env = {"PATH": path, "HOME": str(folder), **ONE_OF_EACH}
     stack.up(*python, "-m", "dev.up", env=env, **options)

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from app import ids
-from app.core.delivery.event_types import CATALOGUE, EventType
+from app.core.delivery.event_types import OTHERS, EventType
 from app.core.jobs import leases
 from app.lib.crypto.webhook_signing import Signer
 from jobs.durable import handlers
@@ -130,7 +130,7 @@ def test_what_is_sent_is_marked_signed_and_no_delivery(world: World, api: ApiOf)
     sent = [json.loads(request.body) for request in receiver.requests]
     names = ["valid", "tampered", "stale", "repeated", "repeated"]
     assert [event["data"]["check"] for event in sent] == names
-    schema = CATALOGUE[EventType.WEBHOOK_TEST].data_schema
+    schema = OTHERS[EventType.WEBHOOK_TEST].data_schema
     for event, request in zip(sent, receiver.requests, strict=True):
         jsonschema_rs.Draft202012Validator(dict(schema)).validate(event["data"])
         assert event["id"] == request.headers["webhook-id"]

@@ -1,5 +1,5 @@
 """Rotating the master keys: what one key sealed is sealed anew under the next.
 
-`sites` are services with any keys, `sealed` fills one and uses all of it; `reseal_process` is a
-worker that a test kills.
+`sites` are services with any keys, `sealed` fills one and uses all of it; a test kills
+`reseal_process`.
 """

@@ -10,7 +10,7 @@ from app.clock import rfc3339
 from app.core.log import generations
 from app.core.log.recovery import succession
 from app.core.log.sequencer import Sequencer
-from app.core.verification import alerts, daily_state, unknown_chains
+from app.core.verification import alerts, daily, sealed_notes, unknown_chains
 from app.database import database_now
 from jobs.delivery.lane_run import LaneRun
 from jobs.process.runtime import Runtime
@@ -61,9 +61,9 @@ def fill(site: Site, records: int = 5) -> Known:
         with worker.database.across_tenants() as opened:
             alerts.report_unknown(opened, CHAIN, 1, 0)
             unknown_chains.acknowledge(opened, keys, CHAIN)
-            ended = {"began": rfc3339(database_now(opened)), "log": "intact", "failed": 0}
-            daily_state.end(opened, keys, ended)
-            verified = daily_state.unverified_since(opened, keys)
+            since = {"since": rfc3339(database_now(opened))}
+            sealed_notes.write(opened, keys, daily.KIND, since)
+            verified = daily.unverified_since(opened, keys)
     webhook = ids.parse("whk", made["id"])
     assert webhook is not None
     bundle_key = written[0]["bundle"]["key_id"]
@@ -95,7 +95,7 @@ def check_all_works(site: Site, known: Known, *keys: str) -> None:
             generations.require_appointed(master_keys, newest)
             assert newest.trouble is None
             assert unknown_chains.acknowledged(session, master_keys) == {CHAIN}
-            assert daily_state.unverified_since(session, master_keys) == known.verified
+            assert daily.unverified_since(session, master_keys) == known.verified
         assert api.get("/v1/audit/verify").json["status"] == "intact"
         assert api.get("/readyz").json["parts"]["master_keys"] == "up"
 

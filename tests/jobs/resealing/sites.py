@@ -1,25 +1,20 @@
 """A service with a database of its own, and processes with any master keys."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import Engine, text
 
-from app.core.jobs import job_rows
 from app.core.master_keys import resealing
 from app.core.master_keys import status as master_key_status
-from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE
-from app.core.master_keys.status import Status
+from app.core.master_keys.resealing import Resealed
+from app.core.master_keys.status import KeyReport
 from app.database import Database
 from app.lib.crypto.sealing import MasterKeys
-from app.models import NO_TENANT, Job
 from app.settings import Settings
-from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import Api, FreshTenant, serving
 from tests.support.evidence.packing import opened_runtime
@@ -31,7 +26,6 @@ DROPPABLE = (
     "nothing in the database is under it: it can be dropped from MASTER_KEYS, or put in front if it"
     " is new"
 )
-PLACES = (*OF_THE_SERVICE, *OF_A_TENANT)
 
 
 @dataclasses.dataclass
@@ -68,19 +62,17 @@ class Site:
         finally:
             opened.close()
 
-    def begin(self, *keys: str, force: bool = True) -> UUID:
-        """Ask for everything to be sealed anew; return the job's id."""
-        with self.database() as database, database.across_tenants() as session:
-            wanted = MasterKeys.parse(",".join(keys))
-            return resealing.begin(session, wanted, force=force).id
+    def reseal(self, *keys: str) -> Resealed:
+        """Seal everything anew under the first of these keys."""
+        with self.database() as database:
+            return resealing.reseal(database, MasterKeys.parse(",".join(keys)), force=True)
 
-    def run(self, *keys: str) -> Job:
-        """Have it done by a worker with these keys; return the job."""
-        job_id = self.begin(*keys)
-        with self.worker(*keys) as worker:
-            return work(worker, job_id)
+    def entries(self) -> int:
+        """Return how many entries on it the tenant's audit chain has."""
+        query = "SELECT count(*) FROM audit_entries WHERE action = 'master_key.rotate'"
+        return int(self.scalar(query))
 
-    def status(self, *keys: str) -> Status:
+    def status(self, *keys: str) -> KeyReport:
         """Look through everything."""
         with self.database() as database:
             return master_key_status.read(database, MasterKeys.parse(",".join(keys)))
@@ -122,14 +114,3 @@ class Site:
             "BASE_URL": self.settings.base_url,
             "LOG_LEVEL": "ERROR",
         }
-
-
-def work(worker: Runtime, job_id: UUID) -> Job:
-    """Take a turn at the job; return it as it is then."""
-    work_on(worker, NO_TENANT, job_id)
-    with worker.database.across_tenants() as session:
-        return job_rows.get(session, NO_TENANT, job_id)
-
-
-def progress(job: Job) -> dict[str, int]:
-    return dict(json.loads(job.progress or "{}"))

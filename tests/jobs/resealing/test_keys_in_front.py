@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from app.core.master_keys import key_heartbeat, key_registry
+from app.core.master_keys import key_registry
 from app.database import database_now
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.metric_registry import Tally
@@ -22,7 +22,7 @@ LATELY = "bool_or(in_front_at > clock_timestamp() - interval '3 minutes')"
 
 
 def test_a_key_that_a_process_still_seals_under_is_not_said_to_be_dropped(site: Site) -> None:
-    site.run(B, A)
+    site.reseal(B, A)
     with site.api(A, B) as api:
         api.get("/readyz")
     (verdict,) = [line for line in site.status(B, A).lines() if line.startswith(A_ID)]
@@ -65,7 +65,7 @@ def test_a_key_that_something_is_under_is_missed_though_no_process_had_it_in_fro
 def test_a_process_announces_the_key_it_has_in_front_without_a_request(
     site: Site, kind: str, command: Callable[..., tuple[int, str]]
 ) -> None:
-    site.run(B, A)
+    site.reseal(B, A)
     site.later()
     opened: Callable[..., AbstractContextManager[object]]
     opened = site.api if kind == "web" else site.worker
@@ -80,7 +80,7 @@ def test_a_process_announces_the_key_it_has_in_front_without_a_request(
 def test_a_process_says_again_and_again_what_it_has_in_front(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_heartbeat, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(key_registry, "EVERY_SECONDS", 0.05)
     with site.worker(A, B):
         for _ in range(2):
             until(lambda: site.scalar(f"SELECT {LATELY} FROM master_keys WHERE key_id = '{A_ID}'"))
@@ -93,7 +93,7 @@ def test_a_process_says_again_and_again_what_it_has_in_front(
 def test_what_could_not_be_said_is_said_once_the_database_is_back(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_heartbeat, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(key_registry, "AGAIN_SECONDS", 0.05)
     site.execute("ALTER TABLE master_keys RENAME TO not_yet")
     with capture_logs() as said, site.worker(A, B):
         until(lambda: any(line["event"] == "master_key_not_announced" for line in said))
@@ -104,7 +104,7 @@ def test_what_could_not_be_said_is_said_once_the_database_is_back(
 
 def test_a_key_that_was_in_front_when_a_long_look_began_is_not_found_empty(site: Site) -> None:
     """It may have sealed what was looked through already."""
-    site.run(B, A)
+    site.reseal(B, A)
     with site.api(A, B) as api:
         api.get("/readyz")
     keys = MasterKeys.parse(f"{B},{A}")

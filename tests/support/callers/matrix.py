@@ -145,6 +145,11 @@ class Row:
     def parameters(self) -> list[str]:
         return [name for name in PREFIXES if f"<{name}>" in self.rule]
 
+    @property
+    def needed(self) -> str:
+        """The lowest role that a key without a pin needs."""
+        return next(role for role in ROLES if self.expected[role, "no pin"] != 403)
+
     def refusal(self, role: str, pin: str) -> str:
         """Return the problem of a 403: the role is checked before the pin."""
         if self.expected[role, "no pin"] == 403:

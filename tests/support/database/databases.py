@@ -113,7 +113,7 @@ class SpareDatabase:
             self._settings = self._copy.enter_context(
                 made_database(self._settings, self._admin_engine)
             )
-            self._owner = create_engine(self._settings.database_admin_url)
+            self._owner = create_engine(self._settings.database_admin_url, pool_pre_ping=True)
             self._copy.callback(self._owner.dispose)
             self._schema = _schema(self._owner)
         empty(self._owner)

@@ -18,11 +18,11 @@ from app.core.anchoring import heads
 from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.jobs import job_rows, leases, steps
-from app.core.jobs.steps import Errand, Failed
+from app.core.jobs.steps import Failed
 from app.core.log.head.head_store import FileHead
 from app.core.verification import alerts
 from app.core.verification import jobs as verification
-from app.core.verification.checks.stamps import Trust
+from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.errors import AuditChainBroken
@@ -199,10 +199,10 @@ def done(place: Place, job: Job) -> Job:
             claimed = leases.claim(session, job.tenant_id, job.id)
             if claimed is None:
                 return job_rows.get(session, job.tenant_id, job.id)
-            step = verification.step(place.verifier, session, job.tenant_id, claimed)
-        said = step.talk() if isinstance(step, Errand) else None
+            errand = verification.step(place.verifier, session, job.tenant_id, claimed)
+        said = errand.talk()
         with place.world.database.across_tenants() as session:
-            ended = step.record(session, said) if isinstance(step, Errand) else step
+            ended = errand.record(session, said)
             if isinstance(ended, Failed):
                 steps.fail(session, claimed, ended.error, for_good=ended.for_good)
             else:

@@ -7,22 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from dev import procfile
-
-ROOT = Path(__file__).resolve().parents[3]
+from dev import processes, procfile
+from dev.stack import ROOT
 
 
 def start(name: str, environ: Mapping[str, str], output: IO[bytes]) -> "subprocess.Popen[bytes]":
     """Start a line of the Procfile with this environment alone, in a session of its own."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return subprocess.Popen(
-        ["/bin/sh", "-c", procfile.read(ROOT / "Procfile")[name]],
-        env={"PATH": path, **environ},
-        cwd=ROOT,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    line = procfile.read(ROOT / "Procfile")[name]
+    env = {**environ, "PATH": path}
+    return processes.start(["/bin/sh", "-c", line], env=env, cwd=ROOT, output=output)
 
 
 def children(pid: int) -> list[int]:

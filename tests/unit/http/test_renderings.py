@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.api.http.responses import renderings as renderings_module
-from app.api.http.responses.renderings import Renderings
+from app.api.http.responses import answers
+from app.api.http.responses.answers import Renderings
 
 TEXT = b'{"activity":{}}' * 10_000
 
@@ -60,7 +60,7 @@ def test_making_it_again_counts_it_once() -> None:
 
 def test_nothing_is_kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     renderings = Renderings(1024 * 1024)
-    monkeypatch.setattr(renderings_module, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(answers, "KEPT_SECONDS", 0.0)
     renderings.made("etag", in_parts(TEXT))
 
     renderings.drop_old()

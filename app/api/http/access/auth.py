@@ -14,21 +14,17 @@ from flask import g, request
 
 from app.api.http import admission
 from app.api.http.access import rate_limit
-from app.api.http.requests import client_address, parsing
-from app.api.http.requests.request_ids import request_id
+from app.api.http.requests import parsing
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
-from app.errors import ServiceError, TenantSuspended, Unauthenticated
+from app.errors import BadRequest, TenantSuspended, Unauthenticated
 from app.lib.crypto import api_keys
 
 _log = structlog.get_logger(__name__)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-class TwoCredentials(ServiceError, slug="bad-request"):
-    """A request carries two credentials: it could count as one caller and act as another."""
 
 
 @dataclass(frozen=True)
@@ -57,56 +53,30 @@ def requires(
     """
 
     def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:
-        access = Access(role, whole_tenant)
-        authenticated = _recognised if confirmed_by_view else _looked_up
-        return mark(authenticated(_checked(view, role, whole_tenant)), access)
+        refuse_undeclared = parsing.undeclared_input(view)
+
+        @wraps(view)
+        def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            if confirmed_by_view:
+                g.caller = _known_by(services().keyring.recognise)
+                rate_limit.count_key(caller())
+            else:
+                authenticate()
+            try:
+                caller().require(role)
+                if whole_tenant:
+                    caller().require_no_pin()
+                refuse_undeclared()
+                return view(*args, **kwargs)
+            except Exception:
+                # Only a key that is valid now gets the details of the error.
+                if "caller" in g:
+                    confirmed_caller()
+                raise
+
+        return mark(checked, Access(role, whole_tenant))
 
     return decorate
-
-
-def _checked(view: Callable[_P, _R], role: Role, whole_tenant: bool) -> Callable[_P, _R]:
-    """Check the caller's role and pin, and that the request holds no undeclared input."""
-    refuse_undeclared = parsing.undeclared_input(view)
-
-    @wraps(view)
-    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        found = caller()
-        found.require(role)
-        if whole_tenant:
-            found.require_no_pin()
-        refuse_undeclared()
-        return view(*args, **kwargs)
-
-    return checked
-
-
-def _looked_up(checked: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Look the key up before the view."""
-
-    @wraps(checked)
-    def looked_up(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        authenticate()
-        return checked(*args, **kwargs)
-
-    return looked_up
-
-
-def _recognised(checked: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Accept a cached key without a lookup; look it up only when the request fails."""
-
-    @wraps(checked)
-    def recognised(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        g.caller = _known_by(services().keyring.recognise)
-        rate_limit.count_key(caller())
-        try:
-            return checked(*args, **kwargs)
-        except Exception:
-            # Only a key that is valid now gets the details of the error.
-            if "caller" in g:
-                confirmed_caller()
-            raise
-
-    return recognised
 
 
 def public(view: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -225,15 +195,13 @@ def log_refusal() -> None:
     Requests beyond an address's limit (429) are in the access log only.
     """
     route = request.url_rule.rule if request.url_rule else "(none)"
-    _log.warning(
-        "key_refused", request_id=request_id(), address=client_address.address(), route=route
-    )
+    _log.warning("key_refused", request_id=request_id(), address=client_address(), route=route)
 
 
 def refuse_two_credentials() -> None:
-    """Raise `TwoCredentials` for a request that carries more than one, whatever their forms."""
+    """Raise `BadRequest` for two credentials: they could count as one caller and act as another."""
     if request.headers.get("Authorization") and request.headers.get("x-api-key"):
-        raise TwoCredentials("Send Authorization or x-api-key, not both.")
+        raise BadRequest("Send Authorization or x-api-key, not both.")
 
 
 def key_text(*, authorization: str = "", plain: str = "") -> str:

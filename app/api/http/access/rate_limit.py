@@ -10,8 +10,9 @@ from typing import Self, cast
 
 from flask import Response, current_app, g, request
 
-from app.api.http.requests import client_address
+from app.api.http.requests.headers import client_network
 from app.core.callers import Caller
+from app.errors import RateLimited
 from app.lib.gateway.gateway import AGAIN
 from app.lib.rates import Counter, Rate, Spent
 from app.settings import Settings
@@ -24,14 +25,6 @@ REFUSALS = Rate(1000, 60)
 _LOOKED_UP = b"looked up "
 # A person signs in now and then.
 SIGN_INS = Rate(60, 60)
-
-
-class RateLimited(Exception):
-    """A rate limit is exceeded; `spent` says when to retry."""
-
-    def __init__(self, spent: Spent) -> None:
-        super().__init__("rate limited")
-        self.spent = spent
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ def count_key(caller: Caller) -> None:
 def count_address() -> None:
     """Count a request by its client's address, once; raises `RateLimited`."""
     if not _was_counted("address"):
-        _spend(_limits().addresses.hit(client_address.network().encode(), _times()))
+        _spend(_limits().addresses.hit(client_network().encode(), _times()))
 
 
 def count_refusal(*, looked_up: bool) -> None:
@@ -79,7 +72,7 @@ def count_refusal(*, looked_up: bool) -> None:
 
     A key that was not even `looked_up`, because no key is written so, keeps out no other.
     """
-    refusals, network = _limits().refusals, client_address.network().encode()
+    refusals, network = _limits().refusals, client_network().encode()
     if looked_up:
         refusals.hit(_LOOKED_UP + network)
     _spend(refusals.hit(network))
@@ -99,14 +92,14 @@ def refuse_address() -> None:
 
 
 def _refuse_spent(counter: Counter, kind: bytes = b"") -> None:
-    spent = counter.hit(kind + client_address.network().encode(), 0)
+    spent = counter.hit(kind + client_network().encode(), 0)
     if spent.exceeded:
         _spend(spent)
 
 
 def count_sign_in() -> None:
     """Count an attempt to sign in to the console, successful or not; raises `RateLimited`."""
-    _spend(_limits().sign_ins.hit(client_address.network().encode(), _times()))
+    _spend(_limits().sign_ins.hit(client_network().encode(), _times()))
 
 
 def add_headers(response: Response) -> Response:
@@ -121,7 +114,11 @@ def _spend(*spent: Spent) -> None:
     """Raise if a rate limit is exceeded; the headers describe the limit nearest to exhaustion."""
     g.spent = nearest = min(spent, key=lambda each: each.rate.limit - each.count)
     if nearest.exceeded:
-        raise RateLimited(nearest)
+        raise RateLimited(
+            f"More than {nearest.rate.limit} requests {nearest.scope} in {nearest.rate.seconds} "
+            f"seconds; come back in {nearest.resets_in} seconds.",
+            headers={"Retry-After": str(nearest.resets_in), **nearest.headers()},
+        )
 
 
 def _was_counted(by: str) -> bool:

@@ -1,4 +1,1 @@
-"""Reading requests: `request_ids`, `client_address`, `parsing`, `fields`, `schemas`, `preferences`.
-
-`large_bodies` bounds the work on large bodies.
-"""
+"""Reading requests: `headers` and `parsing`; `large_bodies` bounds the work on large bodies."""

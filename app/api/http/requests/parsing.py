@@ -10,7 +10,7 @@ from functools import wraps
 from heapq import nsmallest
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 import flask
@@ -18,12 +18,12 @@ import flask_smorest
 import marshmallow
 from flask import current_app, g, request
 from webargs.flaskparser import FlaskParser
-from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
-from app.api.http.requests import client_address, large_bodies
-from app.api.http.requests.fields import MOST_ERRORS
+from app.api.http.requests import large_bodies
+from app.api.http.requests.headers import client_network
 from app.errors import FieldError, Invalid, ServiceError
+from app.fields import MOST_ERRORS
 from app.lib import canonical_json
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
 from app.lib.gateway.streams import BodyWanted, Pending
@@ -37,72 +37,67 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 _Schema: TypeAlias = type[marshmallow.Schema] | marshmallow.Schema | dict[str, Any]
 
 
-class UnsupportedMediaType(ServiceError, slug="unsupported-media-type"):
-    """The body is not declared as JSON in UTF-8."""
+class UnsupportedMediaType(ServiceError, slug="unsupported-media-type", status=415):
+    """The body is not declared as JSON.
+
+    Send Content-Type: application/json, and no Content-Encoding: bodies are not compressed.
+    """
 
 
-class UnsupportedCoding(UnsupportedMediaType):
-    """The body is compressed, or encoded in another way (RFC 9110 section 8.4)."""
+class MalformedBody(ServiceError, slug="malformed-body", status=400):
+    """The body is not JSON.
 
-
-class MalformedBody(ServiceError, slug="malformed-body"):
-    """The body is not JSON, or not UTF-8."""
+    Send one JSON text (RFC 8259) in UTF-8, without a byte-order mark. NaN and Infinity are not
+    JSON.
+    """
 
 
 class StrictParser(FlaskParser):
-    """Reads arguments from the JSON body and from the query string."""
-
-    DEFAULT_UNKNOWN_BY_LOCATION = {"json": None, "query": marshmallow.RAISE}  # noqa: RUF012
+    """Reads arguments from the JSON body and from the query string, in place of webargs."""
 
     def use_args(
-        self, argmap: Any, req: Any = None, *, location: str | None = None, **options: Any
+        self, argmap: Any, req: Any = None, *, location: str | None = None, **_: Any
     ) -> Callable[[_View], _View]:
-        """Decorate a view with webargs' parsing; for a JSON body, `load_json` and `load` do it."""
-        if location != "json":
-            return cast(
-                Callable[[_View], _View],
-                super().use_args(argmap, req, location=location, **options),
-            )
+        """Decorate a view: it gets what its schema has loaded."""
         schema = argmap() if isinstance(argmap, type) else argmap
+        read = _from_query if location == "query" else _from_body
 
         def decorate(view: _View) -> _View:
             @wraps(view)
             def reading(*args: Any, **kwargs: Any) -> Any:
-                with room_to_read():
-                    loaded = load(schema, self.load_json(request, schema))
-                return view(*args, loaded, **kwargs)
+                return view(*args, read(schema), **kwargs)
 
             return cast(_View, reading)
 
         return decorate
 
-    def load_json(self, req: flask.Request, schema: marshmallow.Schema) -> Any:
-        """Return the body; an absent one counts as `{}` where no field is required."""
-        if not body() and not _is_required(schema):
-            return {}
-        return json_object()
 
-    def load_querystring(self, req: flask.Request, schema: marshmallow.Schema) -> Any:
-        """Return the query string; only a list may be given more than once."""
-        lists = {
-            field.data_key or name
-            for name, field in schema.fields.items()
-            if isinstance(field, marshmallow.fields.List)
-        }
-        return _query(req.args, lists)
+def _from_body(schema: marshmallow.Schema) -> dict[str, Any]:
+    """Load the body; an absent one counts as `{}` where no field is required."""
+    with room_to_read():
+        return load(schema, json_object() if body() or _is_required(schema) else {})
 
-    def handle_error(
-        self,
-        error: marshmallow.ValidationError,
-        req: flask.Request,
-        schema: marshmallow.Schema,
-        *,
-        error_status_code: int | None,
-        error_headers: Mapping[str, str] | None,
-    ) -> NoReturn:
-        """Raise `Invalid` with the errors of a query string."""
-        ((_, messages),) = error.messages_dict.items()
-        raise Invalid(*map(_in_query, _fields(messages)))
+
+def _from_query(schema: marshmallow.Schema) -> dict[str, Any]:
+    """Load the query string; only a list may be given more than once."""
+    lists = {
+        field.data_key or name
+        for name, field in schema.fields.items()
+        if isinstance(field, marshmallow.fields.List)
+    }
+    given = dict(request.args.lists())
+    repeated = [name for name, values in given.items() if len(values) > 1 and name not in lists]
+    if repeated:
+        raise Invalid(*(_in_query(pointer(name), "Given more than once.") for name in repeated))
+    try:
+        sent = {name: values if name in lists else values[0] for name, values in given.items()}
+        return load(schema, sent)
+    except Invalid as error:
+        raise Invalid(*(_in_query(each.pointer, each.detail) for each in error.fields)) from None
+
+
+def _in_query(place: str, detail: str) -> FieldError:
+    return FieldError(place, f"Query parameter: {detail}")
 
 
 if TYPE_CHECKING:
@@ -198,7 +193,7 @@ def body() -> bytes:
 
 def whose() -> UUID | str:
     """Return whom a body counts for: the caller's tenant, or the client's address without one."""
-    return g.caller.tenant_id if "caller" in g else client_address.network()
+    return g.caller.tenant_id if "caller" in g else client_network()
 
 
 def room_to_read() -> AbstractContextManager[None]:
@@ -244,9 +239,12 @@ def undeclared_input(view: Callable[..., object]) -> Callable[[], None]:
 
     def refuse() -> None:
         if "query" not in locations and request.args:
-            raise Invalid(*map(_unknown_in_query, sorted(request.args)))
+            unknown = sorted(request.args)
+            raise Invalid(*(_in_query(pointer(name), "Unknown field.") for name in unknown))
         if "json" not in locations and request.method not in ("GET", "HEAD") and body():
-            _refuse_members(json_object())
+            text, sent = "This request takes no fields.", islice(json_object(), MOST_ERRORS)
+            if wrong := [FieldError(pointer(name), text) for name in sent]:
+                raise Invalid(*wrong)
 
     return refuse
 
@@ -259,8 +257,9 @@ def pointer(*steps: object) -> str:
 def _check_media_type() -> None:
     coding = request.headers.get("Content-Encoding", "identity").strip()
     if coding.lower() != "identity":
-        raise UnsupportedCoding(
-            f"Send the body as it is, without Content-Encoding; it came with {coding}."
+        raise UnsupportedMediaType(
+            f"Send the body as it is, without Content-Encoding; it came with {coding}.",
+            headers={"Accept-Encoding": "identity"},
         )
     charset = request.mimetype_params.get("charset", "utf-8").lower()
     if request.mimetype != MEDIA_TYPE or charset not in ("utf-8", "utf8"):
@@ -268,33 +267,6 @@ def _check_media_type() -> None:
             f"Send the body as Content-Type: {MEDIA_TYPE}, in UTF-8; "
             f"it came as {request.content_type or 'no type at all'}."
         )
-
-
-def _refuse_members(found: dict[str, Any]) -> None:
-    if found:
-        raise Invalid(
-            *(
-                FieldError(pointer(name), "This request takes no fields.")
-                for name in islice(found, MOST_ERRORS)
-            )
-        )
-
-
-def _query(given: MultiDict[str, str], lists: set[str]) -> dict[str, Any]:
-    repeated = [name for name, values in given.lists() if len(values) > 1 and name not in lists]
-    if repeated:
-        raise Invalid(
-            *(_in_query(FieldError(pointer(name), "Given more than once.")) for name in repeated)
-        )
-    return {name: values if name in lists else values[0] for name, values in given.lists()}
-
-
-def _unknown_in_query(name: str) -> FieldError:
-    return _in_query(FieldError(pointer(name), "Unknown field."))
-
-
-def _in_query(field: FieldError) -> FieldError:
-    return FieldError(field.pointer, f"Query parameter: {field.detail}")
 
 
 def _fields(messages: Any) -> list[FieldError]:

@@ -1,5 +1,1 @@
-"""Writing responses: `json_responses`, `conditional`, `prometheus` with `prometheus_gauges`.
-
-`long_poll` waits for a job; `conditional` handles ETags and ranges; `renderings` caches exports;
-`truncated_stream` ends a stream that fails midway.
-"""
+"""Writing responses: `answers` (JSON, ETags, ranges, cached exports), `long_poll`, `/metrics`."""

@@ -15,7 +15,7 @@ from flask import request
 
 from app.api.http import admission
 from app.core.callers import Caller
-from app.errors import ServiceError
+from app.errors import RateLimited
 from app.lib.gateway.gateway import CAN_WAIT
 from app.lib.gateway.streams import Waiting
 
@@ -35,10 +35,6 @@ _room = BoundedSemaphore(AT_ONCE)
 _room_without_key = BoundedSemaphore(AT_ONCE_WITHOUT_KEY)
 
 
-class TooManyWaiting(ServiceError, slug="rate-limited"):
-    """As many requests of this key, or of this tenant, wait for an answer as may."""
-
-
 class _Waiting:
     """The requests of this process that wait behind the gateway, by key and by tenant."""
 
@@ -47,14 +43,15 @@ class _Waiting:
         self._waiting: Counter[UUID] = Counter()
 
     def begin(self, caller: Caller) -> Callable[[], None]:
-        """Count a request; return what takes it off the count. Raises `TooManyWaiting`."""
+        """Count a request; return what takes it off the count. Raises `RateLimited`."""
         both = ((caller.key_id, OF_A_KEY, "key"), (caller.tenant_id, OF_A_TENANT, "tenant"))
         with self._lock:
             for whose, most, word in both:
                 if self._waiting[whose] >= most:
-                    raise TooManyWaiting(
+                    raise RateLimited(
                         f"{most} requests of this {word} wait for an answer already; end one "
-                        "first, or ask without `wait`."
+                        "first, or ask without `wait`.",
+                        headers={"Retry-After": "5"},
                     )
             for whose, _, _ in both:
                 self._waiting[whose] += 1
@@ -76,7 +73,7 @@ def wait_for_answer(caller: Caller, ready: Callable[[], bool], seconds: float) -
 
     Behind the gateway it raises `Waiting` once: the gateway holds no thread meanwhile and then
     calls the view again. On another server the thread waits in `wait_until`. Raises
-    `TooManyWaiting`.
+    `RateLimited`.
     """
     can_wait = request.environ.get(CAN_WAIT)
     if can_wait:

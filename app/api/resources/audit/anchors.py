@@ -6,20 +6,20 @@ from typing import Any
 from flask import Response
 from sqlalchemy.orm import Session
 
+from app import fields
 from app.api.http.access.auth import caller, requires
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.log.log_schemas import Hash, LogProofSchema
+from app.api.resources.log import Hash, LogProofSchema
 from app.clock import rfc3339
 from app.core.anchoring import anchors, incidents
 from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.anchors import AnchorReader
 from app.core.anchoring.evidence import Voucher
 from app.core.callers import Role
+from app.schemas import AnswerSchema
 
 blp = Blueprint(
     "anchors",

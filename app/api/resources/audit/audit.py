@@ -7,28 +7,25 @@ from typing import Any
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http import admission
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import filters
-from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests import fields, parsing
+from app.api.http.paging import PageArgs, filters, page, page_schema
+from app.api.http.requests import parsing
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.verification_schemas import HASH, VerificationSchema, VerifyArgs
-from app.api.resources.jobs import JobSchema
 from app.core.audit import view
 from app.core.callers import Role
 from app.core.jobs import control as job_control
+from app.core.jobs.control import JobSchema
 from app.core.keys import keys
 from app.core.verification import jobs as verification_jobs
-from app.core.verification.time_budget import TakesLonger
-from app.core.verification.verifier import Asked
 from app.models import Job
+from app.schemas import AnswerSchema
 
 blp = Blueprint(
     "audit",
@@ -37,9 +34,8 @@ blp = Blueprint(
     description="The audit chain: entries that each hold the hash of the entry before.",
 )
 
-_SECONDS = 10.0
 # A verification holds a connection and, for much of its time, the GIL: others wait for both.
-_room = BoundedSemaphore(2)
+_bulkhead = BoundedSemaphore(2)
 
 
 class AuditArgs(PageArgs):
@@ -130,15 +126,15 @@ def list_entries(args: dict[str, Any]) -> Response:
 def verify(args: dict[str, Any]) -> Response:
     """Verify the audit chain.
 
-    Recomputes every hash and link in one snapshot, and compares the chain with every head of it
-    that the transparency log ever integrated. The log is compared with its signed checkpoint, its
-    newest timestamp and its head outside the database. With `seq` and `hash` of a head that you
-    kept, the chain must contain it too; only you are told if it does not. `since=anchor` begins at
-    the newest anchor that the log proves, and reads only later entries. A broken chain is answered
-    409 with the first bad `seq`, the expected and the found value; a database older than its log
-    409 `log-rolled-back`. If it takes over ten seconds, or two others are running, a job verifies:
-    202 with its `Location`. The job does not have the result: repeat the request within a minute of
-    the job's end to get it.
+    Recomputes every hash and link in one snapshot, and proves that the transparency log holds each
+    of its anchors; the log's newest leaves are compared with the chain as well, all of them by the
+    daily verification. The log is compared with its signed checkpoint, its newest timestamp and its
+    head outside the database. With `seq` and `hash` of a head that you kept, the chain must contain
+    it too; only you are told if it does not. `since=anchor` begins at the newest anchor that the
+    log proves, and reads only later entries. A broken chain is answered 409 with the first bad
+    `seq`, the expected and the found value; a database older than its log 409 `log-rolled-back`.
+    For a long chain, or while two others are verified, a job verifies: 202 with its `Location`. Its
+    `progress` is the report in the end; a break is its `error`.
     """
     found = verify_now(args)
     return _accepted(found) if isinstance(found, Job) else answer(found)
@@ -149,16 +145,19 @@ def verify_now(args: Mapping[str, Any]) -> dict[str, Any] | Job:
 
     Raises `AuditChainBroken`, `LogHalted`, and `Busy` where too many different jobs are open.
     """
-    asked = verification_jobs.asked(args)
-    found = _verified(asked)
-    # It may have taken ten seconds.
-    admission.again()
-    if found is not None:
-        return found
+    options, tenant_id = verification_jobs.asked(args), caller().tenant_id
     with transaction() as session:
-        master_keys, tenant_id = services().verifier.master_keys, caller().tenant_id
-        found = verification_jobs.answered(session, master_keys, tenant_id, asked)
-        return found or verification_jobs.enqueue(session, tenant_id, asked)
+        is_long = verification_jobs.is_long(session, tenant_id, options)
+    if is_long or not _bulkhead.acquire(blocking=False):
+        with transaction() as session:
+            return verification_jobs.enqueue(session, tenant_id, args)
+    try:
+        found = services().verifier.verify(tenant_id, options)
+    finally:
+        _bulkhead.release()
+    # It may have taken some seconds.
+    admission.again()
+    return found
 
 
 def key_names(session: Session, entries: list[dict[str, Any]]) -> dict[str, str]:
@@ -166,18 +165,6 @@ def key_names(session: Session, entries: list[dict[str, Any]]) -> dict[str, str]
     named = [each[part] for each in entries for part in ("actor", "target")]
     wanted = {ids.parse("key", each["id"]) for each in named if each["type"] == "key"}
     return keys.names(session, caller().tenant_id, filter(None, wanted))
-
-
-def _verified(asked: Asked) -> dict[str, Any] | None:
-    """Verify at once; None if two verifications are running, or this one takes too long."""
-    if not _room.acquire(blocking=False):
-        return None
-    try:
-        return services().verifier.verify(caller().tenant_id, asked, _SECONDS)
-    except TakesLonger:
-        return None
-    finally:
-        _room.release()
 
 
 def _accepted(job: Job) -> Response:

@@ -9,9 +9,9 @@ from flask import Response, request
 
 from app import metrics
 from app.api.http.access.auth import caller
+from app.api.http.admission import truncated_stream
 from app.api.http.requests import parsing
-from app.api.http.requests.request_ids import request_id
-from app.api.http.responses import truncated_stream
+from app.api.http.requests.headers import request_id
 from app.api.http.services import Services, services
 from app.api.http.transactions import transaction
 from app.core.callers import Caller
@@ -52,7 +52,7 @@ def answer() -> Response:
     first = next(lines)
     whole = chain([first], lines)
     told = partial(_told, here, caller().tenant_id)
-    return Response(truncated_stream.short(whole, request_id(), told), content_type=NDJSON)
+    return Response(truncated_stream(whole, request_id(), told), content_type=NDJSON)
 
 
 def _lines(database: Database, reader: Caller, end: Head, settings: Settings) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Deliveries over HTTP: the history of a webhook, its catch-up feed, tests and replays."""
+"""Deliveries over HTTP, of one webhook or of all: history, catch-up feed, tests, single replays."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -8,22 +8,33 @@ from flask import Response, request
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
-from app.api.http.paging import page
+from app.api.http.paging import filters, page
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries.delivery_schemas import (
     DecisionArgs,
     DecisionSchema,
     DeliveryDetailSchema,
-    DeliverySchema,
+    DeliveryPageSchema,
+    FailureGroupsSchema,
+    GroupArgs,
+    HistoryArgs,
+    TenantHistoryArgs,
+    TenantHistoryPageSchema,
 )
-from app.api.resources.deliveries.list_schemas import DeliveryPageSchema, HistoryArgs
-from app.api.resources.deliveries.replay_schemas import MovedSchema, RetryNowSchema
+from app.api.resources.deliveries.replays import MovedSchema, RetryNowSchema
 from app.core.callers import Role
-from app.core.delivery.history import catch_up, delivery_history, delivery_list, event_history
-from app.core.delivery.history.delivery_filters import Filters
+from app.core.delivery.history import (
+    catch_up,
+    delivery_history,
+    delivery_list,
+    event_history,
+    failure_groups,
+)
+from app.core.delivery.history.delivery_filters import Filters, Status
+from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 from app.errors import FieldError, Invalid
@@ -31,12 +42,13 @@ from app.errors import FieldError, Invalid
 blp = Blueprint(
     "deliveries",
     __name__,
-    url_prefix="/v1/webhooks/<webhook_id>",
-    description="Deliveries of a webhook: history, catch-up feed, tests, retries and replays.",
+    url_prefix="/v1",
+    description="Deliveries of a webhook, or of all: history, groups of failures, catch-up feed, "
+    "tests, retries and replays.",
 )
 
 
-@blp.route("/deliveries", methods=["GET"], endpoint="list")
+@blp.route("/webhooks/<webhook_id>/deliveries", methods=["GET"], endpoint="list")
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(HistoryArgs, location="query")
 @blp.response(200, DeliveryPageSchema)
@@ -50,7 +62,7 @@ def list_deliveries(args: dict[str, Any], webhook_id: str) -> Response:
     return _history(args, webhook_id) if "after" not in args else _feed(args, webhook_id)
 
 
-@blp.route("/deliveries/<delivery_id>", methods=["GET"])
+@blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, DeliveryDetailSchema)
 def read(webhook_id: str, delivery_id: str) -> Response:
@@ -62,7 +74,7 @@ def read(webhook_id: str, delivery_id: str) -> Response:
         return answer(delivery_history.describe(session, tenant_id, found))
 
 
-@blp.route("/decisions", methods=["GET"])
+@blp.route("/webhooks/<webhook_id>/decisions", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(DecisionArgs, location="query")
 @blp.response(200, DecisionSchema)
@@ -74,7 +86,7 @@ def decisions(args: dict[str, Any], webhook_id: str) -> Response:
         return answer(event_history.decision_for(session, event, known))
 
 
-@blp.route("/test", methods=["POST"])
+@blp.route("/webhooks/<webhook_id>/test", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, DeliverySchema)
 def test(webhook_id: str) -> Response:
@@ -93,7 +105,7 @@ def test(webhook_id: str) -> Response:
         )
 
 
-@blp.route("/deliveries/<delivery_id>/replay", methods=["POST"])
+@blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>/replay", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, DeliverySchema)
 def replay_one(webhook_id: str, delivery_id: str) -> Response:
@@ -111,11 +123,10 @@ def replay_one(webhook_id: str, delivery_id: str) -> Response:
         )
 
 
-@blp.route("/retry-now", methods=["POST"])
+@blp.route("/webhooks/<webhook_id>/retry-now", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.arguments(RetryNowSchema)
 @blp.response(202, MovedSchema)
-@blp.alt_response(409, "CONFLICT")
 def retry_now(body: dict[str, Any], webhook_id: str) -> Response:
     """Send all waiting deliveries of a webhook now
 
@@ -133,10 +144,9 @@ def retry_now(body: dict[str, Any], webhook_id: str) -> Response:
         )
 
 
-@blp.route("/deliveries/<delivery_id>/retry-now", methods=["POST"])
+@blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, MovedSchema)
-@blp.alt_response(409, "CONFLICT")
 def retry_one_now(webhook_id: str, delivery_id: str) -> Response:
     """Send one waiting delivery now
 
@@ -185,9 +195,52 @@ def _feed(args: dict[str, Any], webhook_id: str) -> Response:
         data = [catch_up.represent(entry) for entry in entries]
     next_after = data[-1]["sequence"] if data else args["after"]
     body = {"data": data, "next_cursor": None, "next_after": next_after}
-    return answer(body, headers={"Link": _feed_link(next_after, args["limit"])} if data else {})
+    query = urlencode({"after": next_after, "limit": args["limit"]})
+    link = f'<{services().settings.base_url}{request.path}?{query}>; rel="next"'
+    return answer(body, headers={"Link": link} if data else {})
 
 
-def _feed_link(after: int, limit: int) -> str:
-    query = urlencode({"after": after, "limit": limit})
-    return f'<{services().settings.base_url}{request.path}?{query}>; rel="next"'
+@blp.route("/deliveries", methods=["GET"], endpoint="of_tenant")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(TenantHistoryArgs, location="query")
+@blp.response(200, TenantHistoryPageSchema)
+def list_tenant_deliveries(args: dict[str, Any]) -> Response:
+    """List the deliveries of all webhooks, newest first
+
+    All given filters must match. `status` takes several values. While over 10,000 are open, a page
+    by an open status may hold fewer than `limit`, or none, although more follow: continue while
+    there is a `next_cursor`.
+    """
+    wanted = tenant_filters(args)
+    with transaction(snapshot=True) as session:
+        return page(
+            args,
+            lambda before, limit: delivery_list.page(
+                session, caller().tenant_id, wanted, before=before, limit=limit
+            ),
+            delivery_history.represent,
+        )
+
+
+@blp.route("/deliveries/groups", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(GroupArgs, location="query")
+@blp.response(200, FailureGroupsSchema)
+def groups(args: dict[str, Any]) -> Response:
+    """Group failed deliveries by webhook and cause
+
+    Covers the newest 10,000 deliveries that failed or wait for a retry. A replayed delivery counts
+    by its replay, so a delivered event is in no group. `group` filters the list of deliveries, and
+    selects deliveries to replay.
+    """
+    wanted = tenant_filters(args)
+    with transaction(snapshot=True) as session:
+        return answer(
+            failure_groups.represent(failure_groups.find(session, caller().tenant_id, wanted))
+        )
+
+
+def tenant_filters(args: dict[str, Any]) -> Filters:
+    """Return the filters that a query names."""
+    statuses = frozenset(map(Status, args.get("status", ())))
+    return Filters(**{**filters(args), "status": statuses})

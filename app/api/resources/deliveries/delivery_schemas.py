@@ -1,88 +1,30 @@
-"""Schemas of deliveries: attempts, decisions."""
+"""Schemas of deliveries: attempts, decisions, filters, pages, groups of failures."""
 
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from marshmallow import ValidationError
 from marshmallow import fields as plain
 
-from app.api.http.requests import fields
-from app.api.http.requests.schemas import AnswerSchema, Schema
+from app import fields
+from app.api.http.paging import PageArgs
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history.delivery_filters import Status
+from app.core.delivery.history import failure_groups
+from app.core.delivery.history.delivery_attempts import AttemptSchema
+from app.core.delivery.history.delivery_filters import Group, Status
+from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.delivery.history.delivery_summary import LaneState
+from app.core.delivery.history.failure_groups import GROUP_EXAMPLE, OUTCOME, FailureGroupSchema
+from app.lib.canonical_json import MAX_INTEGER
+from app.schemas import AnswerSchema, Schema
 
 
 class DecisionArgs(Schema):
     """The event to explain."""
 
     event_id = fields.Id("evt", required=True)
-
-
-class TimingsSchema(AnswerSchema):
-    """Duration of each phase in milliseconds; null for a phase that did not happen."""
-
-    dns = plain.Float(allow_none=True)
-    connect = plain.Float(allow_none=True)
-    tls = plain.Float(allow_none=True)
-    first_byte = plain.Float(allow_none=True)
-    total = plain.Float(allow_none=True)
-
-
-class AttemptSummarySchema(AnswerSchema):
-    """A delivery attempt."""
-
-    number = fields.Count(example=2)
-    at = fields.Time()
-    outcome = fields.Text(50, example="refused")
-    status = fields.Integer(
-        0,
-        999,
-        allow_none=True,
-        description="The HTTP status of the response.",
-        example=503,
-    )
-    error = fields.Text(10_000, allow_none=True)
-    timings = fields.Object(TimingsSchema)
-
-
-class AttemptSchema(AttemptSummarySchema):
-    """A delivery attempt, with the receiver's response."""
-
-    headers = plain.List(plain.List(plain.String()), allow_none=True)
-    body = plain.String(
-        allow_none=True, metadata={"description": "The first 4 KiB, as text; gzip is unpacked."}
-    )
-    body_base64 = plain.String(
-        allow_none=True,
-        metadata={"description": "The bytes that came, exactly, where they are not UTF-8."},
-    )
-
-
-class DeliverySchema(AnswerSchema):
-    """A delivery of one event to one webhook."""
-
-    id = fields.Id("dlv")
-    webhook_id = fields.Id("whk")
-    event_id = fields.Id("evt")
-    event_type = fields.Choice(EventType)
-    kind = fields.Text(10, description="`event`, `replay` or `test`.", example="event")
-    sequence = fields.Count(
-        1,
-        allow_none=True,
-        description="The event's number in this webhook's feed; null: not numbered (yet).",
-        example=4711,
-    )
-    status = fields.Choice(Status)
-    replay_of = fields.Id("dlv", allow_none=True)
-    arrived_by_replay = fields.Id(
-        "dlv",
-        allow_none=True,
-        description="The replay that delivered the event first; null: none has, or this delivery "
-        "succeeded itself. Bulk replays leave such deliveries out.",
-    )
-    job_id = fields.Id("job", allow_none=True)
-    attempt_count = fields.Count(example=2)
-    last_attempt = fields.Object(AttemptSummarySchema, allow_none=True)
-    next_attempt_at = fields.Time(allow_none=True)
-    created_at = fields.Time()
-    finished_at = fields.Time(allow_none=True)
 
 
 class DeliveryDetailSchema(DeliverySchema):
@@ -114,3 +56,144 @@ class DecisionSchema(AnswerSchema):
     )
     lane = fields.Object(LaneSchema)
     deliveries = plain.List(plain.Nested(DeliverySchema))
+
+
+_STATUS_CODE: dict[str, Any] = {"description": "HTTP status of the last response.", "example": 503}
+
+
+class Failing(enum.StrEnum):
+    """The statuses of failed deliveries: final, or to be retried."""
+
+    FAILED = "failed"
+    RETRYING = "retrying"
+
+
+class Statuses(fields.Items):
+    """Statuses in a query string: repeated, or in one value with commas."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
+        named = [part for text in value for part in text.split(",")]
+        return super()._deserialize(named, *arguments, **options)
+
+
+class CreatedArgs(Schema):
+    """Filters by event type and creation time."""
+
+    event_type = fields.Choice(EventType)
+    since = fields.Time(description="Created at this moment or later.")
+    until = fields.Time(description="Created before this moment.")
+
+
+class AttemptArgs(Schema):
+    """Filters by webhook, job and last attempt."""
+
+    webhook_id = fields.Id("whk")
+    job_id = fields.Id("job", description="The replays that a job has made.")
+    outcome = fields.Text(50, metadata=OUTCOME)
+    status_code = fields.QueryInteger(100, 999, metadata=_STATUS_CODE)
+
+
+class FilterArgs(CreatedArgs, PageArgs):
+    """Filters of every list of deliveries."""
+
+    status = Statuses(
+        fields.Choice(Status),
+        min_items=1,
+        max_items=len(Status),
+        description="Any of these: repeat it, or separate values by commas.",
+    )
+
+
+class HistoryArgs(FilterArgs):
+    """Filters of a webhook's deliveries; `after` selects the catch-up feed instead."""
+
+    after = fields.QueryInteger(
+        0,
+        MAX_INTEGER,
+        description="The last `sequence` you have (0: none). Returns the events after it, "
+        "oldest first, with payloads; continue with `next_after` until `data` is empty. "
+        "Only `limit` can be combined with it.",
+    )
+
+
+class GroupField(fields.AnyText):
+    """The name of a group of failures, which may have no failures any more."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType(
+        {"type": "string", "pattern": "^grp_[0-9a-f]{48}$"}
+    )
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> Any:
+        found = Group.parse(super()._deserialize(value, *arguments, **options))
+        if found is None:
+            raise ValidationError("This is no group: send one from GET /v1/deliveries/groups.")
+        return found
+
+
+def group_field(**options: Any) -> GroupField:
+    """Return a field that takes the name of a group."""
+    description = "The deliveries of a `group` from `GET /v1/deliveries/groups`."
+    return GroupField(description=description, example=GROUP_EXAMPLE, **options)
+
+
+class SubjectArgs(Schema):
+    """Filters by the event and its subject."""
+
+    event_id = fields.Id("evt")
+    session_id = fields.Id(
+        "ses", description="Events of its completion, and of its findings (200 at most)."
+    )
+    record_id = fields.Id("rec", description="Events of findings about it (200 at most).")
+
+
+class GroupArgs(CreatedArgs, AttemptArgs, SubjectArgs):
+    """Filters of the failures to group; all given must match."""
+
+    status = Statuses(
+        fields.Choice(Failing),
+        min_items=1,
+        max_items=len(Failing),
+        description="Absent: both.",
+    )
+
+
+class TenantHistoryArgs(FilterArgs, AttemptArgs, SubjectArgs):
+    """Filters of a tenant's deliveries; all given must match."""
+
+    group = group_field()
+
+
+class ListedDeliverySchema(DeliverySchema):
+    """A delivery; in the catch-up feed it has its payload too."""
+
+    optional = ("payload",)
+
+    payload = plain.Dict()
+
+
+class DeliveryPageSchema(AnswerSchema):
+    """One page of deliveries; the catch-up feed has `next_after` in place of a cursor."""
+
+    optional = ("next_after",)
+
+    data = fields.Items(fields.Object(ListedDeliverySchema), max_items=200)
+    next_cursor = fields.Text(1000, allow_none=True)
+    next_after = fields.Count()
+
+
+class TenantHistoryPageSchema(AnswerSchema):
+    """One page of deliveries of all webhooks."""
+
+    data = fields.Items(fields.Object(DeliverySchema), max_items=200)
+    next_cursor = fields.Text(1000, allow_none=True)
+
+
+class FailureGroupsSchema(AnswerSchema):
+    """Groups of failures, largest first."""
+
+    data = fields.Items(fields.Object(FailureGroupSchema), max_items=failure_groups.MOST_GROUPS)
+    window = fields.Count(
+        description="The largest number of failures that are grouped: the newest.",
+        example=failure_groups.WINDOW,
+    )
+    complete = fields.Boolean(description="Whether every failure is in these groups.")

@@ -6,18 +6,17 @@ from uuid import UUID
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.delivery.history import hourly_stats
 from app.core.delivery.history.hourly_stats import Step
 from app.core.webhooks import webhooks
 from app.database import database_now
+from app.schemas import AnswerSchema, Schema
 
 blp = Blueprint("stats", __name__, url_prefix="/v1", description="Traffic by hour or day.")
 

@@ -1,4 +1,4 @@
-"""Access to bundle contents: one rule for every path, and the cache headers of the response.
+"""Access to bundle contents: one rule for every path, cache headers, memory for large answers.
 
 An API key of the tenant (within its pin), a share link of the record, or public access grants it.
 Else the response hides whether the record exists: 401 without a valid credential, 404 with one for
@@ -15,19 +15,26 @@ from uuid import UUID
 from flask import Response, after_this_request, g, request
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http import admission as admission_check
 from app.api.http.access import auth
-from app.api.http.requests import client_address, fields, parsing
-from app.api.http.requests.request_ids import request_id
-from app.api.http.requests.schemas import Schema
+from app.api.http.requests import large_bodies, parsing
+from app.api.http.requests.headers import client_network, request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
 from app.core.records import anonymous_access, records
 from app.core.records.anonymous_access import Link
 from app.database import Database
 from app.errors import NotFound
+from app.lib.fair_shares import NoShare
 from app.models import Record
+from app.schemas import Schema
+
+_FULL = (
+    "Too many large answers of this tenant, or of all, are on their way: read those that you have "
+    "begun, and try again in a moment."
+)
+
 
 _View: TypeAlias = Callable[..., Response]
 
@@ -172,7 +179,7 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
 def _open(link: Link) -> bool:
     """Count an opening of a link; return whether it still opens the record."""
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = anonymous_access.open_link(session, link, client_address.network(), request_id())
+        ends_at = anonymous_access.open_link(session, link, client_network(), request_id())
     return ends_at is not None
 
 
@@ -198,3 +205,26 @@ _HEADER_PARAMETER = {
     "description": "The token of a share link, in place of `share_token`.",
     "schema": {"type": "string"},
 }
+
+
+@contextmanager
+def share_of_memory(size: int) -> Iterator[None]:
+    """Reserve memory for `size` bytes of a response; raises `Busy`.
+
+    It counts against the share of the reader (API key, share link, or the public record itself),
+    and of the record's tenant.
+    """
+    if size <= large_bodies.LARGE:
+        yield
+        return
+    here = services()
+    found = admission()
+    reader = found.link_id or (found.caller.key_id if found.caller else found.record_id)
+    try:
+        here.answers.take(reader, size, found.tenant_id)
+    except NoShare:
+        raise large_bodies.refused("answer_memory", _FULL) from None
+    try:
+        yield
+    finally:
+        here.answers.give_back(reader, size, found.tenant_id)

@@ -1,30 +1,56 @@
-"""Evidence packs over HTTP: the ZIP if it is built, else the progress of its build job."""
+"""Evidence packs over HTTP: the ZIP if it is built, else the progress of its build job.
+
+A ZIP is streamed part by part, each read in a short transaction of its own, so memory does not grow
+with the pack and a slow reader holds no connection.
+"""
 
 import math
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import structlog
 from flask import Response, request
 from sqlalchemy.orm import Session
 
-from app import clock, ids
-from app.api.http.requests import fields
+from app import clock, fields, ids
+from app.api.http.admission import truncated_stream
+from app.api.http.requests.headers import (
+    LONGEST_WAIT_WITHOUT_KEY,
+    PREFER,
+    Patience,
+    patience,
+    request_id,
+)
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.preferences import LONGEST_WAIT_WITHOUT_KEY, PREFER, Patience, patience
-from app.api.http.requests.schemas import AnswerSchema
 from app.api.http.responses import long_poll
-from app.api.http.responses.conditional import IF_NONE_MATCH, IF_RANGE, RANGE
-from app.api.http.responses.json_responses import answer
+from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer, conditional
 from app.api.http.services import services
-from app.api.resources.jobs import JobSchema
-from app.api.resources.records import bundle_access, pack_download
-from app.api.resources.records.bundle_access import QUERY, ShareTokenArgs, admitted, bundle_content
-from app.api.resources.records.pack_download import LONGEST_RETRY_AFTER, MEDIA_TYPE
-from app.core.callers import Caller
+from app.api.resources.records import bundle_access
+from app.api.resources.records.bundle_access import (
+    QUERY,
+    ShareTokenArgs,
+    admission,
+    admitted,
+    bundle_content,
+)
+from app.core.callers import Actor, Caller
 from app.core.jobs import control as job_control
-from app.core.packs import pack_requests
+from app.core.jobs.control import JobSchema
+from app.core.packs import pack_requests, store
 from app.core.packs.pack_requests import PackState
+from app.core.packs.store import StoredPack, Vanished
+from app.core.records import contents
+from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable
+from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import Job, Record
+from app.schemas import AnswerSchema
+
+MEDIA_TYPE = "application/zip"
+LONGEST_RETRY_AFTER = 60
+
+_log = structlog.get_logger(__name__)
 
 blp = Blueprint(
     "evidence_packs",
@@ -95,7 +121,6 @@ class PackPendingSchema(AnswerSchema):
 @blp.alt_response(410, "GONE")
 @blp.alt_response(412, "PRECONDITION_FAILED")
 @blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
-@blp.alt_response(503, "SERVICE_UNAVAILABLE")
 @blp.doc(parameters=[PREFER, IF_NONE_MATCH, RANGE, IF_RANGE])
 def read_evidence(args: dict[str, Any], record_id: str) -> Response:
     """Read the evidence pack of a record
@@ -117,8 +142,8 @@ def pack() -> Response:
     """Answer the admitted record's evidence pack or its build's progress; raises as the route."""
     try:
         return _asked()
-    except pack_download.Damaged as damage:
-        pack_download.discard(services().database, damage.pack)
+    except Damaged as damage:
+        discard(services().database, damage.pack)
         raise PackUnreadable("It was changed in the database; another is built.", 1) from None
 
 
@@ -180,7 +205,7 @@ def _answer(
     waited: bool = False,
 ) -> Response:
     if found.pack is not None:
-        answered = pack_download.send(session, record, found.pack, holder)
+        answered = send(session, record, found.pack, holder)
         answered.headers[_STATE] = "current" if found.is_current else "outdated"
     else:
         answered = _pending(found.job, holder)
@@ -221,3 +246,93 @@ def _retry_after(job: Job) -> int:
         return 1
     left = (job.run_at - clock.now()).total_seconds()
     return max(1, min(math.ceil(left), LONGEST_RETRY_AFTER))
+
+
+class Damaged(Exception):
+    """A stored part does not open: the pack is discarded and built anew from its bundle."""
+
+    def __init__(self, pack: StoredPack) -> None:
+        super().__init__(f"pack {pack.id} does not open")
+        self.pack = pack
+
+
+def send(session: Session, record: Record, pack: StoredPack, holder: Caller | None) -> Response:
+    """Answer a pack or a range. Raises `Damaged`, `PackUnreadable`, `Busy` or `BundleExpired`."""
+    master_keys = services().settings.master_keys
+
+    def read(start: int, stop: int) -> Iterator[bytes]:
+        first = _first_part(session, master_keys, record, pack, start)
+        pack_requests.note_export(session, pack, _taker(holder), request_id())
+        database = services().database
+        parts = _parts(database, master_keys, pack, (start, stop), first)
+        return truncated_stream(parts, request_id(), partial(_told, database, pack))
+
+    answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
+    name = f"{ids.text('rec', pack.record_id)}-evidence.zip"
+    answered.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answered
+
+
+def _told(database: Database, pack: StoredPack, error: Exception) -> bool:
+    """Log the error that ends a download, and discard a damaged pack; return if it is known."""
+    if isinstance(error, KeyMissing):
+        _log.error("pack_without_key", reason=str(error), **_names(pack))
+    elif isinstance(error, CannotOpen):
+        discard(database, pack)
+    elif isinstance(error, Vanished):
+        _log.info("pack_deleted", **_names(pack))
+    return isinstance(error, (CannotOpen, Vanished))
+
+
+def _taker(holder: Caller | None) -> Actor | None:
+    """Return the audit chain's actor of the download; None without a key and without a link."""
+    if holder is not None:
+        return holder.actor()
+    link_id = admission().link_id
+    return None if link_id is None else Actor("link", ids.text("shr", link_id))
+
+
+def _first_part(
+    session: Session, master_keys: MasterKeys, record: Record, pack: StoredPack, start: int
+) -> bytes:
+    """Return the part where the response begins, while an error can still be answered."""
+    try:
+        return store.read_part(session, master_keys, pack, start // store.PART_BYTES)
+    except KeyMissing as error:
+        _log.error("pack_without_key", reason=str(error), **_names(pack))
+        detail = "It was sealed under a master key that this service does not have now."
+        raise PackUnreadable(detail, LONGEST_RETRY_AFTER) from None
+    except CannotOpen:
+        raise Damaged(pack) from None
+    except Vanished:
+        contents.require_kept(session, record)
+        raise Busy("The evidence pack has just been replaced; ask again.") from None
+
+
+def _parts(
+    database: Database,
+    master_keys: MasterKeys,
+    pack: StoredPack,
+    wanted: tuple[int, int],
+    first: bytes,
+) -> Iterator[bytes]:
+    """Yield the bytes from `start` to `stop`, of which `first` is the part that begins them."""
+    start, stop = wanted
+    number = start // store.PART_BYTES
+    begins = number * store.PART_BYTES
+    yield first[start - begins : stop - begins]
+    for each in range(number + 1, math.ceil(stop / store.PART_BYTES)):
+        with database.transaction(pack.tenant_id) as session:
+            part = store.read_part(session, master_keys, pack, each)
+        yield part[: stop - each * store.PART_BYTES]
+
+
+def _names(pack: StoredPack) -> dict[str, str]:
+    return {"record": ids.text("rec", pack.record_id), "pack": str(pack.id)}
+
+
+def discard(database: Database, pack: StoredPack) -> None:
+    """Delete a damaged pack; the next request starts a new build."""
+    _log.error("pack_damaged", **_names(pack))
+    with database.transaction(pack.tenant_id) as session:
+        store.discard(session, pack.tenant_id, pack.id)

@@ -1,27 +1,27 @@
 """Records over HTTP: create, search and read. Their bundles are in `bundles.py`."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from flask import Response
-from marshmallow import ValidationError
+from marshmallow import ValidationError, validates_schema
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.feeds import FeedArgs, filters
 from app.api.http.idempotency import once
-from app.api.http.paging import page
-from app.api.http.requests import fields
-from app.api.http.requests.parsing import Blueprint, takes_a_record
-from app.api.http.responses.json_responses import answer
+from app.api.http.paging import FeedArgs, filters, page, page_schema
+from app.api.http.requests.parsing import MAX_RECORD, Blueprint, takes_a_record
+from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import raw_transaction, transaction
-from app.api.resources.records.record_schemas import NewRecordSchema, RecordPageSchema, RecordSchema
 from app.core.callers import Role
 from app.core.records import records, search, steps
-from app.core.records.records import NewRecord
+from app.core.records.records import KIND, LABELS, TITLE, Labels, NewRecord, RecordSchema
 from app.core.records.search import Found, Search
+from app.core.records.steps import StepStatus
+from app.schemas import Schema
 
 blp = Blueprint(
     "records",
@@ -29,6 +29,81 @@ blp = Blueprint(
     url_prefix="/v1/records",
     description="What agents did: signed, searchable, and committed to in a public log.",
 )
+
+
+MAX_STEPS = 50_000
+MAX_STEP_EVENTS = 10_000
+
+_INPUTS: dict[str, Any] = {
+    "description": "Inputs or outputs of the step: an array of names, or an object of names with "
+    "their values.",
+    "example": ["order-4711.json"],
+}
+
+
+class Names(fields.Strict):
+    """Names of things: an array of strings, or an object whose members are named so."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType(
+        {"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "object"}]}
+    )
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> list[str] | dict[str, Any]:
+        if isinstance(value, dict) or (
+            isinstance(value, list) and all(isinstance(name, str) for name in value)
+        ):
+            return value
+        raise ValidationError("Send an array of names, or an object of names with their values.")
+
+
+class StepEventSchema(Schema):
+    """An event during a step."""
+
+    name = fields.Text(500, required=True)
+    at = fields.Time(required=True)
+    attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
+
+
+class StepSchema(Schema):
+    """A step of the agent's work."""
+
+    name = fields.Text(500, required=True, example="look up the order")
+    kind = fields.Text(200, required=True, example="tool")
+    started_at = fields.Time(required=True)
+    ended_at = fields.Time(required=True)
+    status = fields.Choice(StepStatus, required=True)
+    attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
+    inputs = Names(load_default=list, metadata=_INPUTS)
+    outputs = Names(load_default=list, metadata=_INPUTS)
+    events = fields.Items(
+        fields.Object(StepEventSchema), max_items=MAX_STEP_EVENTS, load_default=list
+    )
+
+    @validates_schema
+    def _check_order(self, step: dict[str, Any], **_: Any) -> None:
+        if step["ended_at"] < step["started_at"]:
+            raise ValidationError("A step ends when it started, or later.", "ended_at")
+
+
+class NewRecordSchema(Schema):
+    """A record to sign and store."""
+
+    session_id = fields.Id("ses", required=True)
+    kind = fields.Text(200, required=True, metadata=KIND)
+    title = fields.Text(500, required=True, metadata=TITLE)
+    occurred_at = fields.Time(description="Absent: when the service received it.")
+    labels = Labels(load_default=dict, metadata=LABELS)
+    content = fields.JsonValue(
+        MAX_RECORD,
+        required=True,
+        allow_none=True,
+        description="Any JSON that describes what the agent did.",
+        example={"amount": "49.90 EUR"},
+    )
+    steps = fields.Items(fields.Object(StepSchema), max_items=MAX_STEPS, load_default=list)
+
+
+RecordPageSchema = page_schema(RecordSchema)
 
 
 class LabelPair(fields.Text):
@@ -64,7 +139,6 @@ class RecordArgs(FeedArgs):
 @blp.arguments(NewRecordSchema())
 @blp.response(201, RecordSchema)
 @blp.alt_response(404, "NOT_FOUND")
-@blp.alt_response(409, "CONFLICT")
 def create(body: dict[str, Any]) -> Response:
     """Sign and store a record of what an agent did.
 

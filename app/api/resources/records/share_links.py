@@ -1,23 +1,23 @@
 """Share links over HTTP: minted and revoked by an administrator, listed without their tokens."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from flask import Response
 
-from app import ids
+from app import fields, ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests import fields
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.requests.schemas import AnswerSchema, Schema
-from app.api.http.responses.json_responses import no_content
+from app.api.http.responses.answers import no_content
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.records import share_links
+from app.core.records.share_links import ShareLinkSchema
 from app.database import database_now
+from app.schemas import Schema
 
 blp = Blueprint(
     "share_links",
@@ -26,32 +26,17 @@ blp = Blueprint(
     description="Links that open one record, with all its exports, without a key.",
 )
 
-_DAY = 86_400
-_LONGEST = 30 * _DAY
-_LIFETIME: dict[str, Any] = {"description": "The lifetime of the link.", "default": _DAY}
-
 
 class NewShareLinkSchema(Schema):
     """A share link to create."""
 
-    expires_in_seconds = fields.Integer(1, _LONGEST, load_default=_DAY, metadata=_LIFETIME)
-
-
-class ShareLinkSchema(AnswerSchema):
-    """A share link, without its token."""
-
-    id = fields.Id("shr")
-    record_id = fields.Id("rec")
-    expires_in_seconds = fields.Integer(1, _LONGEST, description="The lifetime, as requested.")
-    expires_at = fields.Time()
-    active = fields.Boolean(description="False once it is revoked or has expired.")
-    created_at = fields.Time()
-    created_by = fields.Id("key")
-    revoked_at = fields.Time(allow_none=True)
-    opened = fields.Count(
-        description="Requests that the link opened: page and exports, by people or robots.",
+    expires_in_seconds = fields.Integer(
+        1,
+        share_links.MAX_LIFETIME,
+        load_default=share_links.DEFAULT_LIFETIME,
+        description="The lifetime of the link.",
+        metadata={"default": share_links.DEFAULT_LIFETIME},
     )
-    last_opened_at = fields.Time(allow_none=True)
 
 
 class MintedShareLinkSchema(ShareLinkSchema):
@@ -73,7 +58,7 @@ def mint(body: dict[str, Any], record_id: str) -> Response:
     Its `url` is shown only once. It opens this record alone, with all its exports, without a key. A
     record has at most 100 active links.
     """
-    lifetime = timedelta(seconds=body["expires_in_seconds"])
+    lifetime = body["expires_in_seconds"]
     asked_for = ids.parse("rec", record_id)
     with transaction() as session:
         base_url = services().settings.base_url

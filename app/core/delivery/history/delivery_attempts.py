@@ -6,6 +6,7 @@ age of a delivery bounds the partitions that can hold its attempts.
 
 import base64
 import codecs
+import json
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,14 +14,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from marshmallow import fields as plain
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
-from app.core import json_columns
+from app import fields, ids
 from app.database import cursor
 from app.lib.outbound.client import KEPT_BODY_BYTES
+from app.schemas import AnswerSchema
 
 # Deliveries and attempts get their ids from the clocks of different hosts.
 CLOCKS_DIFFER_BY = timedelta(hours=1)
@@ -67,6 +68,47 @@ SELECT DISTINCT ON (a.delivery_id) {_COLUMNS}, NULL AS response_headers, NULL AS
 """
 
 
+class TimingsSchema(AnswerSchema):
+    """Duration of each phase in milliseconds; null for a phase that did not happen."""
+
+    dns = plain.Float(attribute="dns_ms", allow_none=True)
+    connect = plain.Float(attribute="connect_ms", allow_none=True)
+    tls = plain.Float(attribute="tls_ms", allow_none=True)
+    first_byte = plain.Float(attribute="first_byte_ms", allow_none=True)
+    total = plain.Float(attribute="total_ms", allow_none=True)
+
+
+class AttemptSummarySchema(AnswerSchema):
+    """A delivery attempt."""
+
+    number = fields.Count(example=2)
+    at = fields.Time(attribute="started_at")
+    outcome = fields.Text(50, example="refused")
+    status = fields.Integer(
+        0,
+        999,
+        attribute="status_code",
+        allow_none=True,
+        description="The HTTP status of the response.",
+        example=503,
+    )
+    error = fields.Text(10_000, allow_none=True)
+    timings = fields.Object(TimingsSchema)
+
+
+class AttemptSchema(AttemptSummarySchema):
+    """A delivery attempt, with the receiver's response."""
+
+    headers = plain.List(plain.List(plain.String()), allow_none=True)
+    body = plain.String(
+        allow_none=True, metadata={"description": "The first 4 KiB, as text; gzip is unpacked."}
+    )
+    body_base64 = plain.String(
+        allow_none=True,
+        metadata={"description": "The bytes that came, exactly, where they are not UTF-8."},
+    )
+
+
 def of(session: Session, tenant_id: UUID, delivery_id: UUID) -> list[Attempt]:
     """Return every attempt of one delivery, first to last."""
     found = cursor(session, class_row(Attempt)).execute(
@@ -98,34 +140,16 @@ def represent(attempt: Attempt) -> dict[str, Any]:
     `body` is the kept part as text, unpacked if it is gzip; if that is not UTF-8, `body_base64` has
     the exact bytes that came.
     """
-    headers = json_columns.from_text(attempt.response_headers)
-    return {
-        **summarise(attempt),
-        "headers": headers,
-        **_body(
-            attempt.response_body,
-            gzipped=_is_gzipped(headers),
-            broken_off=attempt.error is not None,
-        ),
-    }
+    headers = json.loads(attempt.response_headers) if attempt.response_headers else None
+    body = _body(
+        attempt.response_body, gzipped=_is_gzipped(headers), broken_off=attempt.error is not None
+    )
+    return {**summarise(attempt), "headers": headers, **body}
 
 
 def summarise(attempt: Attempt) -> dict[str, Any]:
     """Return an attempt's JSON summary, for lists of deliveries."""
-    return {
-        "number": attempt.number,
-        "at": rfc3339(attempt.started_at),
-        "outcome": attempt.outcome,
-        "status": attempt.status_code,
-        "error": attempt.error,
-        "timings": {
-            "dns": attempt.dns_ms,
-            "connect": attempt.connect_ms,
-            "tls": attempt.tls_ms,
-            "first_byte": attempt.first_byte_ms,
-            "total": attempt.total_ms,
-        },
-    }
+    return AttemptSummarySchema.of(attempt, timings=TimingsSchema.of(attempt))
 
 
 def _is_gzipped(headers: Any) -> bool:

@@ -13,13 +13,15 @@ from uuid import UUID
 from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import fields, ids
 from app.clock import rfc3339
+from app.core.delivery.event_types import EventType
 from app.core.delivery.history import delivery_attempts
-from app.core.delivery.history.delivery_attempts import Attempt
+from app.core.delivery.history.delivery_attempts import Attempt, AttemptSummarySchema
 from app.core.delivery.history.delivery_filters import STATUS, Status, earliest_id
 from app.database import cursor
 from app.errors import NotFound
+from app.schemas import AnswerSchema
 
 COLUMNS = f"""
 d.id, d.webhook_id, d.event_id, d.event_type, d.kind, d.sequence, d.replay_of, d.job_id,
@@ -58,6 +60,36 @@ SELECT {COLUMNS} FROM ({EVENT_ROWS}) AS d
  WHERE d.webhook_id = coalesce(%(webhook)s, d.webhook_id)
  ORDER BY d.id DESC LIMIT 500
 """
+
+
+class DeliverySchema(AnswerSchema):
+    """A delivery of one event to one webhook."""
+
+    id = fields.Id("dlv")
+    webhook_id = fields.Id("whk")
+    event_id = fields.Id("evt")
+    event_type = fields.Choice(EventType)
+    kind = fields.Text(10, description="`event`, `replay` or `test`.", example="event")
+    sequence = fields.Count(
+        1,
+        allow_none=True,
+        description="The event's number in this webhook's feed; null: not numbered (yet).",
+        example=4711,
+    )
+    status = fields.Choice(Status)
+    replay_of = fields.Id("dlv", allow_none=True)
+    arrived_by_replay = fields.Id(
+        "dlv",
+        allow_none=True,
+        description="The replay that delivered the event first; null: none has, or this delivery "
+        "succeeded itself. Bulk replays leave such deliveries out.",
+    )
+    job_id = fields.Id("job", allow_none=True)
+    attempt_count = fields.Count(example=2)
+    last_attempt = fields.Object(AttemptSummarySchema, allow_none=True)
+    next_attempt_at = fields.Time(allow_none=True)
+    created_at = fields.Time()
+    finished_at = fields.Time(allow_none=True)
 
 
 @dataclass(frozen=True)
@@ -189,27 +221,14 @@ def represent(delivery: Listed) -> dict[str, Any]:
     """Return a delivery's JSON representation in lists."""
     row = delivery.row
     waits = row.next_attempt_at is not None and row.status != Status.SENDING
-    return {
-        "id": ids.text("dlv", row.id),
-        "webhook_id": ids.text("whk", row.webhook_id),
-        "event_id": ids.text("evt", row.event_id),
-        "event_type": row.event_type,
-        "kind": row.kind,
-        "sequence": row.sequence,
-        "status": row.status,
-        "replay_of": _text("dlv", row.replay_of),
-        "arrived_by_replay": _text("dlv", delivery.arrived_by_replay),
-        "job_id": _text("job", row.job_id),
-        "attempt_count": row.attempts,
-        "last_attempt": (
-            None
-            if delivery.last_attempt is None
-            else delivery_attempts.summarise(delivery.last_attempt)
-        ),
-        "next_attempt_at": rfc3339(row.next_attempt_at) if waits and row.next_attempt_at else None,
-        "created_at": rfc3339(row.created_at),
-        "finished_at": None if row.finished_at is None else rfc3339(row.finished_at),
-    }
+    last = delivery.last_attempt
+    return DeliverySchema.of(
+        row,
+        attempt_count=row.attempts,
+        arrived_by_replay=_text("dlv", delivery.arrived_by_replay),
+        last_attempt=None if last is None else delivery_attempts.summarise(last),
+        next_attempt_at=rfc3339(row.next_attempt_at) if waits and row.next_attempt_at else None,
+    )
 
 
 def describe(session: Session, tenant_id: UUID, delivery: Listed) -> dict[str, Any]:

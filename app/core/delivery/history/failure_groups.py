@@ -11,8 +11,7 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
+from app import fields
 from app.core.delivery import failures
 from app.core.delivery.history import (
     delivery_attempts,
@@ -23,9 +22,47 @@ from app.core.delivery.history import (
 from app.core.delivery.history.delivery_filters import Filters, Group
 from app.core.delivery.history.delivery_history import EVENT_ROWS, event_values
 from app.database import cursor
+from app.schemas import AnswerSchema
+
+OUTCOME: dict[str, Any] = {
+    "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is no 2xx), "
+    "or the failure: `timeout`, `connect`, `dns`, `tls`, `reset`, `protocol`, `refused_address`, "
+    "`bad_url`, `worker_lost`.",
+    "example": "timeout",
+}
+GROUP_EXAMPLE = "grp_0192f0c1a2b37c4d8e5f60718293a4b51f0c92ab34d5e678"
 
 WINDOW = 10_000
 MOST_GROUPS = 200
+
+
+class FailureGroupSchema(AnswerSchema):
+    """Failures of one webhook that ended the same way."""
+
+    group = fields.Text(100, description="The name of the group.", example=GROUP_EXAMPLE)
+    webhook_id = fields.Id("whk")
+    outcome = fields.Text(
+        50, allow_none=True, description="null: recorded by an earlier release.", metadata=OUTCOME
+    )
+    status_code = fields.Integer(0, 999, allow_none=True, example=503)
+    error = fields.Text(
+        1000,
+        min_length=0,
+        allow_none=True,
+        description="The error, without numbers, ids and addresses.",
+        example="could not connect within <n> s",
+    )
+    count = fields.Count(example=1250)
+    retrying = fields.Count(
+        description="Of `count`: those that wait for their next attempt. A replay leaves them out."
+    )
+    arrived_by_replay = fields.Count(
+        attribute="arrived",
+        description="Not in `count`: failures of this kind whose event a replay has delivered.",
+    )
+    first_at = fields.Time(description="The earliest of the deliveries' last attempts.")
+    last_at = fields.Time(description="The latest of the deliveries' last attempts.")
+    example_id = fields.Id("dlv", description="The newest delivery of the group.")
 
 
 @dataclass(frozen=True)
@@ -149,19 +186,8 @@ def represent(groups: Groups) -> dict[str, Any]:
 
 
 def _represent(found: Found, error: str | None) -> dict[str, Any]:
-    return {
-        "group": Group(found.webhook_id, found.failure).text,
-        "webhook_id": ids.text("whk", found.webhook_id),
-        "outcome": found.outcome,
-        "status_code": found.status_code,
-        "error": error,
-        "count": found.count,
-        "retrying": found.retrying,
-        "arrived_by_replay": found.arrived,
-        "first_at": rfc3339(found.first_at),
-        "last_at": rfc3339(found.last_at),
-        "example_id": ids.text("dlv", found.example_id),
-    }
+    group = Group(found.webhook_id, found.failure).text
+    return FailureGroupSchema.of(found, group=group, error=error)
 
 
 def _error(attempt: delivery_attempts.Attempt | None) -> str | None:

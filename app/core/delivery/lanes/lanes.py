@@ -34,8 +34,7 @@ class Lane:
     tenant_id: UUID
     webhook_id: UUID
     now: datetime
-    url: str
-    sealed_target: bytes | None
+    sealed_target: bytes
     sealed_secrets: bytes
     receiver_since: datetime | None
     max_in_flight: int
@@ -77,7 +76,7 @@ class Lane:
 
 
 _LOAD = """
-SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.url, w.sealed_target,
+SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.sealed_target,
        w.sealed_secrets, l.receiver_since,
        w.max_in_flight, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
        EXISTS (SELECT FROM tenants AS t

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.core import signing_keys
 from app.core.master_keys import key_registry, status
-from app.core.master_keys.sealed_columns import OF_A_TENANT, OF_THE_SERVICE
+from app.core.master_keys.sealed_columns import SEALED_COLUMNS
 from app.core.signing_keys import Purpose
 from app.lib.crypto.sealing import CannotOpen, key_of
 from app.manage.doctor import findings
@@ -61,7 +61,7 @@ def _seals(context: Context, *, known_missing: set[str]) -> Iterator[Finding]:
     seals: Counter[str | None] = Counter()
     passed: list[str] = []
     ends = time.monotonic() + context.patient(_LOOKING_SECONDS)
-    for place in (*OF_THE_SERVICE, *OF_A_TENANT):
+    for place in SEALED_COLUMNS:
         try:
             with context.reading(max(ends - time.monotonic(), 0.001)) as session:
                 for begins, count in status.count_seals(session, place):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from app.core.log import generations, publication
 from app.core.log.generations import Generation
 from app.core.log.head import head_guard, head_store
-from app.core.verification import alerts, daily_state
+from app.core.verification import alerts, daily
 from app.errors import LogDamaged, LogHalted, LogHeadLost, LogHeadUnavailable, LogRolledBack
 from app.manage.doctor import findings
 from app.manage.doctor.context import Context
@@ -46,7 +46,7 @@ def check(context: Context) -> Iterator[Finding]:
             except LogHalted as error:
                 yield _halted(error.slug, error.detail)
         keys = context.settings.master_keys
-        found = [alerts.standing(session), daily_state.standing(session, keys)]
+        found = [alerts.standing(session), daily.standing(session, keys)]
     for text in filter(None, found):
         yield findings.failed(
             f"audit chains: {text}",

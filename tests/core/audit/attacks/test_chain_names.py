@@ -8,7 +8,6 @@ import structlog
 
 from app.core import tenants
 from app.core.anchoring.anchors import AnchorReader
-from app.core.audit import chain_identity
 from app.core.log.head.head_store import FileHead
 from app.core.verification.verifier import Asked
 from app.errors import AuditChainBroken
@@ -64,20 +63,6 @@ def test_a_name_counts_only_with_its_tenant_s_own_seal(place: Place, change: str
         place.world.database.transaction(place.tenant_id, snapshot=True) as session,
     ):
         AnchorReader(session, place.tenant_id, None, MASTER_KEYS)
-
-
-def test_only_who_has_neither_salt_nor_seal_gets_both(place: Place) -> None:
-    database = place.world.database
-    others = [tenants.create(database, MASTER_KEYS, "another")[0] for _ in range(2)]
-    place.owner("UPDATE tenants SET chain_seal = NULL WHERE id = :tenant")
-    place.owner(
-        "UPDATE tenants SET chain_seal = NULL, chain_salt = NULL WHERE id = :other", other=others[0]
-    )
-    assert chain_identity.complete(database, MASTER_KEYS) == 1
-    assert chain_identity.complete(database, MASTER_KEYS) == 0
-    for other in others:
-        assert place.verifier.verify(other, Asked())["entries"] == 2
-    assert place.broken() == (1, "other_chain")
 
 
 def test_a_name_that_a_caller_kept_is_held_against_the_chain_s(place: Place) -> None:

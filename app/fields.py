@@ -1,11 +1,12 @@
-"""The types of input, read strictly: nothing is converted, trimmed or guessed.
+"""The types of JSON values: read strictly, described in OpenAPI, and written into answers.
 
-`"30"`, `true` and `1.5` are no integers, `"true"` and `1` no booleans, and null passes only where a
-field names it (`allow_none=True`). A query string knows only text, so it has its own integers and
-booleans, which take the canonical spelling and no other.
+Nothing is converted, trimmed or guessed: `"30"`, `true` and `1.5` are no integers, `"true"` and `1`
+no booleans, and null passes only where a field names it (`allow_none=True`). A query string knows
+only text: its own integers and booleans take the canonical spelling.
 """
 
 import enum
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from uuid import UUID
 from marshmallow import ValidationError, fields
 
 from app import ids
+from app.clock import rfc3339
 from app.lib import canonical_json
 
 # A thousand findings can be wrong in many places each; a reader stops long before this. Nothing is
@@ -49,6 +51,16 @@ class Strict(Described):
 
     #: The JSON Schema of the values that pass, null aside.
     json_schema: Mapping[str, Any] = MappingProxyType({})
+
+    def described(self) -> dict[str, Any]:
+        """Return the JSON Schema of this field, null and what its metadata narrows included."""
+        schema = dict(self.json_schema)
+        schema |= {name: self.metadata[name] for name in schema.keys() & self.metadata.keys()}
+        if self.allow_none and "type" in schema:
+            schema["type"] = [schema["type"], "null"]
+            if "enum" in schema:
+                schema["enum"] = [*schema["enum"], None]
+        return schema
 
 
 class Text(Strict):
@@ -180,6 +192,9 @@ class Id(Strict):
             raise ValidationError(f"This is no id: send {self.prefix}_ and 32 digits of 0-9, a-f.")
         return found
 
+    def _serialize(self, value: UUID | None, *_: Any, **__: Any) -> str | None:
+        return None if value is None else ids.text(self.prefix, value)
+
 
 class Time(Strict):
     """RFC 3339 with its offset, as an aware moment in UTC.
@@ -213,12 +228,26 @@ class Time(Strict):
                 "(at most 9 decimals; in a URL write + as %2B)."
             ) from None
 
+    def _serialize(self, value: datetime | None, *_: Any, **__: Any) -> str | None:
+        return None if value is None else rfc3339(value)
+
+
+def json_text(value: object) -> str | None:
+    """Return JSON as the canonical text (RFC 8785) that a column stores; None for no value.
+
+    Text and not `jsonb`, which rewrites numbers and refuses U+0000.
+    """
+    return None if value is None else canonical_json.dumps(value).decode()
+
 
 class JsonValue(Strict):
-    """Any JSON (the body's reader has checked it); at most `max_bytes` in canonical form."""
+    """Any JSON (the body's reader has checked it); at most `max_bytes` in canonical form.
 
-    def __init__(self, max_bytes: int, **options: Any) -> None:
-        super().__init__(**options)
+    In an answer it is read from the text in the column `stored_in`.
+    """
+
+    def __init__(self, max_bytes: int, *, stored_in: str | None = None, **options: Any) -> None:
+        super().__init__(attribute=stored_in, **options)
         self.max_bytes = max_bytes
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> canonical_json.JSON:
@@ -226,6 +255,9 @@ class JsonValue(Strict):
         if size > self.max_bytes:
             raise ValidationError(f"At most {self.max_bytes} bytes of JSON; this has {size}.")
         return value  # type: ignore[no-any-return]
+
+    def _serialize(self, value: str | None, *_: Any, **__: Any) -> Any:
+        return None if value is None else json.loads(value)
 
 
 class JsonObject(JsonValue):

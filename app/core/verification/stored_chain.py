@@ -1,19 +1,18 @@
 """Recomputes one tenant's chain in constant memory: every hash, every link, its end.
 
-Rows are streamed, one part ahead of the verification.
+Rows are streamed.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
-from itertools import chain, islice
 from typing import Any, cast
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core.anchoring import anchors
 from app.core.audit import view
-from app.core.verification.time_budget import Deadline
 from app.database import cursor
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain
@@ -56,13 +55,11 @@ def end(session: Session, tenant_id: UUID) -> Head:
     return Head(found.seq, found.hash.hex())
 
 
-def check(
-    session: Session, tenant_id: UUID, last: Head, deadline: Deadline, after: Head = START
-) -> None:
+def check(session: Session, tenant_id: UUID, last: Head, after: Head = START) -> None:
     """Recompute what is behind `after`, through to `last` and no further.
 
-    Raises `AuditChainBroken` for the first bad entry, `TakesLonger`. Nothing else may be asked of
-    this session meanwhile.
+    Raises `AuditChainBroken` for the first bad entry. Nothing else may be asked of this session
+    meanwhile.
     """
     # No entry has a number below 1, but a row may.
     begin = after.seq or -(2**63)
@@ -73,10 +70,7 @@ def check(
     rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin), binary=True, size=PART)
     with closing(cast("Generator[Any]", rows)):
         broken = hash_chain.verify(
-            chain.from_iterable(_parts(rows, deadline)),
-            tenant_id=ids.text("ten", tenant_id),
-            after=after,
-            end=last,
+            rows, tenant_id=ids.text("ten", tenant_id), after=after, end=last
         )
     cur.execute("ROLLBACK TO SAVEPOINT chain")
     if broken is not None:
@@ -96,10 +90,17 @@ def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
         raise view.broken(kept.seq, "other_head", kept.hash, row[0].hex())
 
 
-def _parts(rows: Iterator[Any], deadline: Deadline) -> Iterator[list[Any]]:
-    while part := list(islice(rows, PART)):
-        deadline.check()
-        yield part
+def check_setting(session: Session, tenant_id: UUID) -> None:
+    """Compare the tenant's row with what its chain, found good, says about anchoring.
+
+    The database's owner could disable anchoring in `tenants` to hide later changes. Raises
+    `AuditChainBroken` at the last entry that says otherwise.
+    """
+    now = anchors.standing(session, tenant_id)
+    if now.enabled != now.enabled_in_chain:
+        stated = f"anchoring_enabled {str(now.enabled_in_chain).lower()}, as the chain says"
+        found = f"{str(now.enabled).lower()} in tenants"
+        raise view.broken(now.changed_by, "other_setting", stated, found)
 
 
 def _named(session: Session, tenant_id: UUID, found: Break) -> AuditChainBroken:

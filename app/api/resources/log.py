@@ -4,36 +4,112 @@ Only published state is served. Each generation has a prefix of its own (`/v1/lo
 no tile or entry ever changes; `/v1/log` is the newest generation's.
 """
 
+import re
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Any
 
 from flask import Response, abort, request
+from marshmallow import ValidationError, validates_schema
+from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
 
+from app import fields
 from app.api.http.access.auth import public
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.json_responses import answer, encode
+from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
-from app.api.resources.log.log_schemas import (
-    ConsistencyArgs,
-    ConsistencySchema,
-    InclusionArgs,
-    InclusionSchema,
-    JwksSchema,
-)
 from app.core.anchoring import quorum
 from app.core.log import generations, proofs, reading
+from app.ledger.merkle import MAX_SIZE
 from app.models import NO_TENANT
+from app.schemas import AnswerSchema, Schema
 
 blp = Blueprint("log", __name__, description="The public transparency log, and all public keys.")
-
 _FOR_EVER = "public, max-age=31536000, immutable"
 _TEXT = "text/plain; charset=utf-8"
 _BYTES = "application/octet-stream"
 _STRING = {"type": "string"}
 _BINARY = {"type": "string", "format": "binary"}
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+class Hash(fields.Strict):
+    """A SHA-256 in lower-case hex, as its 32 bytes."""
+
+    json_schema: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}  # noqa: RUF012  # never changed
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bytes:
+        if not isinstance(value, str) or not _HEX.fullmatch(value):
+            raise ValidationError("Send 64 digits of hex in lower case.")
+        return bytes.fromhex(value)
+
+    def _serialize(self, value: bytes, *_: Any, **__: Any) -> str:
+        return value.hex()
+
+
+def _path(**options: Any) -> fields.Items:
+    return fields.Items(Hash(), max_items=130, **options)
+
+
+def _size(**options: Any) -> fields.QueryInteger:
+    return fields.QueryInteger(0, MAX_SIZE, **options)
+
+
+class InclusionArgs(Schema):
+    """Query parameters of an inclusion proof: the leaf and the tree size."""
+
+    leaf_hash = Hash(description="The leaf's hash; or send `index`.")
+    index = _size(description="The leaf's index, from 0; or send `leaf_hash`.")
+    size = _size(description="The tree size; absent: the published size.")
+
+    @validates_schema
+    def _check_one(self, args: dict[str, Any], **_: Any) -> None:
+        if ("leaf_hash" in args) == ("index" in args):
+            raise ValidationError("Send either leaf_hash or index.", "index")
+
+
+class ConsistencyArgs(Schema):
+    """Query parameters of a consistency proof: the two tree sizes."""
+
+    since = _size(data_key="from", required=True)
+    to = _size(description="The larger tree size; absent: the published size.")
+
+
+class InclusionSchema(AnswerSchema):
+    """Inclusion proof: a leaf's index and its path to the root (RFC 9162 section 2.1.3)."""
+
+    leaf_index = fields.Count(attribute="index")
+    leaf_hash = Hash()
+    tree_size = fields.Count(attribute="size")
+    root = Hash()
+    inclusion = _path(attribute="path")
+
+
+class ConsistencySchema(AnswerSchema):
+    """Consistency proof between two tree sizes (RFC 9162 section 2.1.4)."""
+
+    since = fields.Count(data_key="from")
+    to = fields.Count()
+    consistency = _path()
+
+
+class LogProofSchema(AnswerSchema):
+    """Everything needed to verify a record's commitment offline, except the log's public key."""
+
+    leaf_index = fields.Count()
+    leaf_data = fields.Text(100_000, description="Base64.")
+    leaf_hash = Hash()
+    tree_size = fields.Count(1)
+    inclusion = _path()
+    checkpoint = fields.Text(100_000, description="The signed note (C2SP tlog-checkpoint).")
+
+
+class JwksSchema(AnswerSchema):
+    """A JSON Web Key Set (RFC 7517)."""
+
+    keys = plain.List(plain.Dict(keys=plain.String()))
 
 
 @blp.before_request
@@ -87,7 +163,6 @@ def key(generation: int | None = None) -> AnyResponse:
 @blp.route("/v1/log/<int:generation>/tile/<path:tile>", methods=["GET"], endpoint="old_tile")
 @public
 @blp.response(200, _BINARY, content_type=_BYTES)
-@blp.alt_response(404, "NOT_FOUND")
 @blp.alt_response(409, "CONFLICT")
 def tile(tile: str, generation: int | None = None) -> AnyResponse:
     """Read a tile or an entry bundle
@@ -109,7 +184,6 @@ def tile(tile: str, generation: int | None = None) -> AnyResponse:
 @blp.response(200, InclusionSchema)
 @blp.alt_response(404, "NOT_FOUND")
 @blp.alt_response(409, "CONFLICT")
-@blp.alt_response(422, "UNPROCESSABLE_ENTITY")
 def inclusion(args: dict[str, Any]) -> Response:
     """Read the inclusion proof of a leaf (RFC 9162)."""
     with _log() as session:
@@ -118,14 +192,7 @@ def inclusion(args: dict[str, Any]) -> Response:
         if index is None:
             index = proofs.index_of(session, last, args["leaf_hash"])
         found = proofs.inclusion(session, last, index, args.get("size", last.checkpoint.size))
-    body = {
-        "leaf_index": found.index,
-        "leaf_hash": found.leaf_hash.hex(),
-        "tree_size": found.size,
-        "root": found.root.hex(),
-        "inclusion": [each.hex() for each in found.path],
-    }
-    return answer(body, headers={"Cache-Control": "no-cache"})
+    return answer(InclusionSchema.of(found), headers={"Cache-Control": "no-cache"})
 
 
 @blp.route("/v1/log/proof/consistency", methods=["GET"])
@@ -134,7 +201,6 @@ def inclusion(args: dict[str, Any]) -> Response:
 @blp.response(200, ConsistencySchema)
 @blp.alt_response(404, "NOT_FOUND")
 @blp.alt_response(409, "CONFLICT")
-@blp.alt_response(422, "UNPROCESSABLE_ENTITY")
 def consistency(args: dict[str, Any]) -> Response:
     """Read the consistency proof between two tree sizes (RFC 9162)."""
     with _log() as session:

@@ -1,10 +1,10 @@
 """Verifies timestamps and cosignatures of published checkpoints: the newest of each, or all.
 
-The signature of each checkpoint is verified, and its root recomputed from the log's leaves: so the
-log of then grew into the present one.
+The signature of each checkpoint is verified, and its root proven by the newest one: so the log of
+then grew into the present one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core.anchoring.evidence import Voucher
-from app.core.log.generations import Generation
-from app.core.verification.checks import published_log
-from app.core.verification.time_budget import Deadline
+from app.core.log.publication import Published
+from app.core.verification import published_log
 from app.database import cursor
 from app.errors import LogDamaged, OlderStampDamaged
 from app.ledger.notes import Malformed, Note, Signature, Unverified
@@ -66,51 +65,41 @@ class Trust:
 
 
 class Stamps:
-    """The timestamps and cosignatures that are to be verified, and what was found."""
+    """The timestamps and cosignatures of published checkpoints, as far as they were verified."""
 
-    def __init__(self, session: Session, trust: Trust, generation: int, *, full: bool) -> None:
-        """Find what there is up to a generation: the newest of each kind, or with `full` all."""
+    def __init__(self, trust: Trust) -> None:
         self._trust = trust
-        limit = "" if full else " LIMIT 1"
-        self._stamped = _places(session, "checkpoint_timestamps", generation, limit)
-        self._cosigned = _places(session, "checkpoint_cosignatures", generation, limit)
         self.timestamps = 0
         self.unverified = 0
         self.cosignatures = 0
         self.witnessed: CheckpointKey | None = None
         self.newest: tuple[CheckpointKey, datetime] | None = None
 
-    def sizes(self, generation: int) -> Iterable[int]:
-        """Return the sizes of a log whose roots `check` needs."""
-        return {size for number, size in self._stamped | self._cosigned if number == generation}
-
     def check(
-        self,
-        session: Session,
-        master_keys: MasterKeys,
-        generation: Generation,
-        roots: Mapping[int, bytes],
-        deadline: Deadline,
+        self, session: Session, master_keys: MasterKeys, logs: Iterable[Published], *, full: bool
     ) -> None:
-        """Verify what is of this log.
+        """Verify the newest of each kind, or with `full` all, over checkpoints of these logs.
 
         Raises `LogDamaged` for what does not hold, `OlderStampDamaged` if only `full` reads it.
         """
-        stamped, cosigned = (max(of, default=None) for of in (self._stamped, self._cosigned))
-        for size in sorted(self.sizes(generation.number)):
-            deadline.check()
-            place = (generation.number, size)
+        by_number = {each.generation.number: each for each in logs}
+        newest = max(by_number, default=0)
+        stamped = _places(session, "checkpoint_timestamps", newest, full=full)
+        cosigned = _places(session, "checkpoint_cosignatures", newest, full=full)
+        for place in sorted({*stamped, *cosigned}):
+            last = by_number.get(place[0])
+            if last is None:
+                raise LogDamaged(f"Log {place[0]} has no published checkpoint that grew out of it.")
             row = cursor(session).execute(_NOTE, place).fetchone()
             note = b"" if row is None or row[0] is None else bytes(row[0])
-            with _older_unless(place in (stamped, cosigned)):
-                found = published_log.read(session, master_keys, generation, size, note)
-                if roots.get(size) != found.root:
-                    raise LogDamaged(f"The log did not grow out of what was published at {size}.")
-            if place in self._stamped:
-                with _older_unless(place == stamped):
+            with _older_unless(place in (*stamped[:1], *cosigned[:1])):
+                found = published_log.read(session, master_keys, last.generation, place[1], note)
+                published_log.require_root(session, last, found)
+            if place in stamped:
+                with _older_unless(place == stamped[0]):
                     self._check_stamp(session, place, note)
-            if place in self._cosigned:
-                with _older_unless(place == cosigned):
+            if place in cosigned:
+                with _older_unless(place == cosigned[0]):
                     self._check_lines(session, place, Note.parse(note))
 
     def _check_stamp(self, session: Session, place: CheckpointKey, note: bytes) -> None:
@@ -120,8 +109,7 @@ class Stamps:
             moment = timestamps.moment(timestamps.verify(bytes(response), note, _own(chain)))
         except NotStamped as error:
             raise LogDamaged(f"The timestamp over size {place[1]} does not hold: {error}") from None
-        # Before 0.2 the row had the time without the fraction of its second.
-        if stated not in (moment, moment.replace(microsecond=0)):
+        if stated != moment:
             raise LogDamaged(f"The timestamp over size {place[1]} is of {moment}, not of {stated}.")
         # Of an authority that is no longer trusted: a valid timestamp that proves nothing.
         if not self._is_trusted(bytes(response), note):
@@ -176,10 +164,11 @@ class Stamps:
         }
 
 
-def _places(session: Session, table: str, generation: int, limit: str) -> set[CheckpointKey]:
-    query = _PLACES.format(table=table) + limit
+def _places(session: Session, table: str, generation: int, *, full: bool) -> list[CheckpointKey]:
+    """Return which checkpoints have one, newest first; without `full` that alone."""
+    query = _PLACES.format(table=table) + ("" if full else " LIMIT 1")
     rows = cursor(session).execute(query.encode(), (generation,)).fetchall()
-    return {(row[0], row[1]) for row in rows}
+    return [(row[0], row[1]) for row in rows]
 
 
 @contextmanager

@@ -1,24 +1,20 @@
 """The published log, as far as its signatures and the head outside confirm it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from app.core import signing_keys
-from app.core.log import generations, publication
+from app.core.log import generations, proofs, publication
 from app.core.log.generations import Generation
 from app.core.log.head import head_guard
 from app.core.log.head.head_store import HeadStore
-from app.core.log.publication import MENDED_BY, Published
-from app.core.verification.checks.anchored_heads import Leaves
-from app.core.verification.checks.log_walk import Walk
-from app.core.verification.time_budget import Deadline
+from app.core.log.publication import Published
 from app.errors import LogDamaged, LogRolledBack
-from app.ledger import checkpoints, leaves
+from app.ledger import checkpoints
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Malformed, Unverified, VerifierKey
-from app.ledger.tiles import ENTRIES
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 
 
@@ -37,18 +33,13 @@ class Outside:
         """Ask the store, outside any transaction. Raises `LogHeadUnavailable`."""
         return cls(store is not None, None if store is None else store.read())
 
-    @property
-    def checkpoint(self) -> Checkpoint | None:
-        """The head, if there is one. Raises `LogHeadLost` for what is none."""
-        return None if self.head is None else head_guard.read(self.head)
-
 
 @dataclass(frozen=True)
-class Succession:
-    """A log that ended: its last checkpoint, and how many of its leaves this database still has."""
+class Ended:
+    """A log that ended: its last checkpoint, and the last one that this database has of it."""
 
     before: Checkpoint
-    held: int
+    last: Published | None
 
 
 def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Published | None:
@@ -66,14 +57,15 @@ def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Publi
                 f"Size {found.size} of {found.origin} was published, and this database has no log."
             )
         return None
-    if outside.kept:
-        head_guard.judge(session, generation, outside.head)
+    head = head_guard.judge(session, generation, outside.head) if outside.kept else None
     last = signed(session, master_keys, generation)
-    if last is not None:
-        return last
-    # A successor's first checkpoint may wait for witnesses for days.
-    ended = older(session, master_keys, generation)
-    return next((each for each, _ in ended if each is not None), None)
+    if last is None:
+        # A successor's first checkpoint may wait for witnesses for days.
+        ended = older(session, master_keys, generation)
+        return next((each.last for each in ended if each.last is not None), None)
+    if head is not None and head.origin == generation.origin and head.size <= last.checkpoint.size:
+        require_root(session, last, head)
+    return last
 
 
 def signed(session: Session, master_keys: MasterKeys, generation: Generation) -> Published | None:
@@ -109,42 +101,18 @@ def read(
     return found
 
 
-def walk(
-    session: Session, last: Published, seen: Leaves, sizes: Iterable[int], deadline: Deadline
-) -> dict[int, bytes]:
-    """Read the whole tree of a checkpoint, show its leaves to `seen`, return the roots at `sizes`.
-
-    The results of `seen` hold only once this returns. Raises `LogDamaged`, `TakesLonger`.
-    """
-    size = last.checkpoint.size
-    before = last.generation.predecessor
-    reading = Walk(session, last.generation, size, sizes)
-    for first, bundle, data in reading.bundles(deadline):
-        if first == 0 and before is not None and data[0] != leaves.LogSuccessor(before).data:
-            raise LogDamaged(f"The first leaf of {last.generation.origin} is not its predecessor.")
-        seen.take(first, bundle, data)
-    seen.settle()
-    wrong = reading.wrong_tile
-    if reading.roots[size] != last.checkpoint.root:
-        # Tiles are written with their entries: the first pair that differs is the place.
-        where = "in no entry that differs from its tile"
-        if wrong is not None:
-            where = wrong._replace(level=wrong.level or ENTRIES).path
-        raise LogDamaged(
-            f"The leaves give another root than was signed at {size}: {where}. {MENDED_BY}"
-        )
-    if wrong is not None:
-        raise LogDamaged(f"The stored {wrong.path} is not what the leaves give. {MENDED_BY}")
-    return reading.roots
+def require_root(session: Session, last: Published, older_one: Checkpoint) -> None:
+    """Raise `LogDamaged` unless the published tree grew out of an older checkpoint's."""
+    size = older_one.size
+    if size > last.checkpoint.size or proofs.root(session, last, size) != older_one.root:
+        raise LogDamaged(f"The log did not grow out of what was published at {size}.")
 
 
-def older(
-    session: Session, master_keys: MasterKeys, newest: Generation
-) -> Iterator[tuple[Published | None, Checkpoint]]:
-    """Yield the logs that went before, newest first: what is left of each, and how it ended."""
+def older(session: Session, master_keys: MasterKeys, newest: Generation) -> Iterator[Ended]:
+    """Yield the logs that went before, newest first."""
     after: Generation | None = newest
     while after is not None and after.predecessor is not None:
         found = generations.numbered(session, after.number - 1)
         last = None if found is None else signed(session, master_keys, found)
-        yield last, after.predecessor
+        yield Ended(after.predecessor, last)
         after = found

@@ -1,0 +1,153 @@
+"""Grows a log's tree again from its leaves, and compares the stored tiles with it.
+
+A root that equals the signed one proves every leaf read so far, without trust in stored hashes. The
+daily verification and `log rebuild` walk by this.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from sqlalchemy.orm import Session
+
+from app.core.log import tile_rows
+from app.core.log.generations import Generation
+from app.core.log.publication import MENDED_BY, Published
+from app.database import cursor
+from app.errors import LogDamaged
+from app.ledger import entry_bundles, tiles
+from app.ledger.frontier import Frontier
+from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, leaf_hash, subtrees
+from app.ledger.tile_stream import TileStream
+from app.ledger.tiles import ENTRIES, WIDTH, Tile, TileId
+
+_AT_ONCE = 16
+# Ours have a twentieth of that; a longer one must not fill the memory.
+_LONGEST = 1024 * 1024
+
+_BUNDLES = f"""
+SELECT number, CASE WHEN octet_length(data) <= {_LONGEST} THEN data END FROM log_tiles
+ WHERE generation = %s AND level = {ENTRIES} AND number >= %s AND number < %s ORDER BY number
+"""
+
+
+class TreeWalk:
+    """One pass over the leaves of a log, up to `end`; it takes them a bundle at a time.
+
+    `roots` has the root at `end` and at each of `sizes` once the walk passed it. `wrong` are the
+    stored tiles that the leaves do not give, of those `compared`.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        end: int,
+        sizes: Iterable[int] = (),
+        *,
+        exact: bool = False,
+        repair: bool = False,
+    ) -> None:
+        """`exact`: no stored tile is wider (of a prepared tree), and entry bundles are compared.
+
+        With `repair` right tiles are written in the place of wrong ones.
+        """
+        self.roots: dict[int, bytes] = {0: EMPTY_ROOT}
+        self.wrong: list[TileId] = []
+        self.compared: set[TileId] = set()
+        self._generation = generation
+        self._end = end
+        self._exact = exact
+        self._repair = repair
+        self._wanted = sorted({end, *(size for size in sizes if size <= end)} - {0})
+        self._tree = Frontier()
+        self._tiles: TileStream | None = TileStream()
+        self._computed: dict[TileId, bytes] = {}
+
+    def begin_at(self, session: Session, size: int) -> None:
+        """Begin behind the first `size` leaves (a multiple of 256), by hashes of stored tiles.
+
+        Tiles are not compared then; the root at the end proves them all the same. Raises
+        `LogDamaged` without them.
+        """
+        self._tiles = None
+        places = subtrees(0, size)
+        stored = tile_rows.read(session, self._generation, tiles.holding(places))
+        try:
+            read = tiles.reader(stored.__getitem__)
+            self._tree = Frontier(size, [read(*each) for each in places])
+        except (KeyError, ValueError):
+            raise LogDamaged(f"A tile of the tree at size {size} is missing or narrow.") from None
+
+    def add(self, session: Session, data: list[bytes]) -> None:
+        """Let the tree grow by the leaves of the next entry bundle: 256, or fewer at the end."""
+        row = b"".join(map(leaf_hash, data))
+        begin = self._tree.size
+        while self._wanted and self._wanted[0] <= begin + len(data):
+            size = self._wanted.pop(0)
+            self.roots[size] = self._tree.root(row[: (size - begin) * HASH_BYTES])
+        is_full = len(data) == WIDTH
+        of_row = self._tree.append(row) if is_full else b""
+        if self._tiles is not None:
+            if self._exact:
+                self._computed[TileId(ENTRIES, begin // WIDTH)] = entry_bundles.encode(data)
+            if is_full:
+                self._computed |= self._tiles.append(row, of_row)
+            if begin + len(data) == self._end:
+                self._computed |= self._tiles.partial(b"" if is_full else row)
+            if len(self._computed) >= 4 * _AT_ONCE or begin + len(data) == self._end:
+                self._compare(session)
+
+    def require(self, last: Published) -> None:
+        """Raise `LogDamaged` unless the leaves and tiles are those of this checkpoint."""
+        size = last.checkpoint.size
+        wrong = Tile(*min(self.wrong)).path if self.wrong else None
+        if self.roots.get(size) != last.checkpoint.root:
+            # Tiles are written with their entries: the first tile that differs is the place.
+            where = "in no entry that differs from its tile" if wrong is None else wrong
+            where = where.replace("tile/0/", "tile/entries/")
+            raise LogDamaged(
+                f"The leaves give another root than was signed at {size}: {where}. {MENDED_BY}"
+            )
+        if wrong is not None:
+            raise LogDamaged(f"The stored {wrong} is not what the leaves give. {MENDED_BY}")
+
+    def _compare(self, session: Session) -> None:
+        computed, self._computed = self._computed, {}
+        stored = tile_rows.read(session, self._generation, computed)
+        right = bytes.__eq__ if self._exact else bytes.startswith
+        wrong = {
+            where: data
+            for where, data in computed.items()
+            if not right(stored.get(where, b""), data)
+        }
+        self.wrong += wrong
+        self.compared.update(computed)
+        if self._repair and wrong:
+            tile_rows.write(session, self._generation, wrong)
+
+
+def bundles(
+    session: Session, generation: Generation, begin: int, end: int
+) -> Iterator[tuple[int, bytes, list[bytes]]]:
+    """Yield (number of its first leaf, the bundle's bytes, its leaves' data) of stored bundles.
+
+    Those that hold the leaves from `begin`, a multiple of 256, up to `end`. Raises `LogDamaged`
+    where one is missing or unreadable.
+    """
+    last = -(-end // WIDTH)
+    for start in range(begin // WIDTH, last, _AT_ONCE):
+        stop = min(start + _AT_ONCE, last)
+        place = (generation.number, start, stop)
+        found = cursor(session).execute(_BUNDLES.encode(), place, binary=True)
+        rows: dict[int, bytes | None] = dict(found.fetchall())
+        for number in range(start, stop):
+            width = min(end - number * WIDTH, WIDTH)
+            bundle = rows.get(number)
+            try:
+                data = [] if bundle is None else entry_bundles.parse(bundle)[:width]
+            except ValueError:
+                data = []
+            if bundle is None or len(data) < width:
+                path = Tile(ENTRIES, number).path
+                raise LogDamaged(
+                    f"The stored {path} is missing, no entry bundle, or too narrow. {MENDED_BY}"
+                )
+            yield number * WIDTH, bundle, data

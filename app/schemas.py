@@ -1,0 +1,87 @@
+"""The base schemas: strict objects of requests, and objects of responses."""
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from itertools import islice
+from typing import Any, ClassVar
+
+import marshmallow
+
+from app.fields import MOST_ERRORS, Strict
+
+
+class Schema(marshmallow.Schema):
+    """An object of known fields; any other is refused."""
+
+    error_messages = {  # noqa: RUF012  # marshmallow's own spelling
+        "unknown": "Unknown field.",
+        "type": "Send a JSON object.",
+    }
+
+    class Meta:
+        """marshmallow's options."""
+
+        unknown = marshmallow.RAISE
+
+    def load(self, data: Any, **options: Any) -> Any:
+        """Load an object, without most unknown names if it has very many: it will be refused."""
+        if type(data) is dict and len(data) > len(self.load_fields) + MOST_ERRORS:
+            known = {field.data_key or name for name, field in self.load_fields.items()}
+            kept = {*known, *islice((name for name in data if name not in known), MOST_ERRORS)}
+            data = {name: value for name, value in data.items() if name in kept}
+        return super().load(data, **options)
+
+    def check(self, sent: Mapping[str, Any]) -> None:
+        """Check the fields of an object, as sent, against each other; raises `ValidationError`.
+
+        Schemas with such rules override it; each field has its own checks besides.
+        """
+
+    @marshmallow.validates_schema(pass_original=True, skip_on_field_errors=False)
+    def _check(self, _loaded: object, sent: Any, **_: Any) -> None:
+        if isinstance(sent, dict):
+            self.check(sent)
+
+
+class AnswerSchema(Schema):
+    """An object in a response: all of its fields are always present, except the `optional`."""
+
+    optional: ClassVar[Collection[str]] = ()
+
+    def on_bind_field(self, field_name: str, field_obj: marshmallow.fields.Field[Any]) -> None:
+        """Require the field, as marshmallow binds it to this schema."""
+        field_obj.required = field_name not in self.optional
+
+    @classmethod
+    def of(cls, source: object, **given: Any) -> dict[str, Any]:
+        """Return the JSON representation of `source`: its attributes by the names of the fields.
+
+        `given` are members that it has no attribute for, as JSON.
+        """
+        return {**_without(cls, frozenset(given)).dump(source), **given}
+
+    @classmethod
+    def json_schema(cls, **closer: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the JSON Schema of the object; `closer` are members that hold less than usual."""
+        made = _without(cls, frozenset())
+        described = {
+            name: field.described()
+            for name, field in made.fields.items()
+            if isinstance(field, Strict)
+        }
+        return object_schema({**described, **closer})
+
+
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has at least these members."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+    }
+
+
+@cache
+def _without(schema: type[AnswerSchema], names: frozenset[str]) -> AnswerSchema:
+    return schema(exclude=names)

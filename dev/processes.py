@@ -1,0 +1,156 @@
+"""Processes that end with the one that started them.
+
+The kernel kills a process when the thread that started it ends (PR_SET_PDEATHSIG). What it has
+forked itself is not reached by that: `stop` kills its session, `kill_orphans` what is left to this
+process, and the next run kills by `kill_carrying` what has outlived a killed one.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TypedDict
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+# Within so long a process that was asked to stop has drained.
+GRACE_SECONDS = 25.0
+_POLL_SECONDS = 0.02
+
+
+class Account(TypedDict):
+    """The user and group, by number, that a command runs as."""
+
+    user: int
+    group: int
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    account: Account | None = None,
+    output: int | IO[bytes] | None = None,
+    hold: Sequence[int] = (),
+) -> "subprocess.Popen[bytes]":
+    """Start `argv` in a session of its own; it is killed when the calling thread ends.
+
+    `output` takes both its standard output and error. It inherits the descriptors in `hold`: a lock
+    among them is held until it has gone.
+    """
+    starter = os.getpid()
+
+    def tie() -> None:
+        # Runs after the change of user, which would have cleared the tie.
+        tie_to_parent(signal.SIGKILL)
+        # The starter may have gone before the kernel was asked to watch it.
+        if os.getppid() != starter:
+            os._exit(128 + signal.SIGKILL)
+
+    return subprocess.Popen(  # noqa: S603
+        argv,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT if output is not None else None,
+        user=account and account["user"],
+        group=account and account["group"],
+        extra_groups=[] if account else None,
+        start_new_session=True,
+        pass_fds=hold,
+        preexec_fn=tie,  # noqa: PLW1509  # it takes no lock that another thread may hold
+    )
+
+
+def stop(
+    process: "subprocess.Popen[bytes]",
+    how: signal.Signals = signal.SIGTERM,
+    grace: float = GRACE_SECONDS,
+) -> int:
+    """Stop a started process, by force after `grace` seconds; return its exit code.
+
+    What it leaves behind, or has left when it ended by itself, is killed.
+    """
+    if process.poll() is None:
+        process.send_signal(how)
+        try:
+            process.wait(grace)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    # Its number may be another process's by now, whose group is none of ours.
+    if not Path(f"/proc/{process.pid}").exists():
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode
+
+
+def tie_to_parent(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def adopt_orphans() -> None:
+    """Have the kernel hand this process the descendants that lose their parent."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_orphans(but: Collection[int]) -> None:
+    """Kill and collect the children of this process that are not in `but`, and theirs in turn.
+
+    A dead child's own children become this process's, once it adopts orphans.
+    """
+    me = os.getpid()
+    while strays := [
+        pid for pid in children_by_parent(with_dead=True).get(me, []) if pid not in but
+    ]:
+        for pid in strays:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def carrying(**mark: str) -> list[int]:
+    """Return the living processes that were started with all of these in their environment."""
+    wanted = {f"{name}={value}".encode() for name, value in mark.items()}
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        # It may end meanwhile, or belong to another user.
+        with suppress(OSError):
+            if wanted <= {*(folder / "environ").read_bytes().split(b"\0")}:
+                found.append(int(folder.name))
+    return found
+
+
+def kill_carrying(**mark: str) -> None:
+    """Kill those processes, and wait until they have gone."""
+    while pids := carrying(**mark):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+
+
+def children_by_parent(*, with_dead: bool = False) -> dict[int, list[int]]:
+    """Return the living processes by their parents; also zombies, where `with_dead`."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            # The name before ")" may hold anything, a ")" included.
+            stat = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2]
+            state, parent, *_ = stat.split()
+            if with_dead or state != "Z":
+                children.setdefault(int(parent), []).append(int(folder.name))
+    return children
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl was refused")
