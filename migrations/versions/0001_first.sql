@@ -38,7 +38,6 @@ CREATE TABLE tenants (
     patrolled_at          timestamptz,
     patrolled_id          uuid,
     sealed_search_key     bytea,
-    findings_indexed      uuid,
     -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
     -- It counts only with its seal, which only who holds MASTER_KEYS makes.
     chain_salt            bytea CHECK (length(chain_salt) = 32),
@@ -491,6 +490,8 @@ CREATE TABLE events (
     id           uuid NOT NULL,
     type         text NOT NULL,
     payload      bytea NOT NULL,
+    -- The finding or session that it is about; its id has the millisecond of that one's change.
+    subject_id   uuid,
     decisions    bytea NOT NULL,
     any_disabled boolean NOT NULL DEFAULT false,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -1,32 +1,20 @@
-"""Findings by words: found at once, indexed later, and alike in both."""
+"""Findings by words, found as soon as they are committed."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-import structlog
-from sqlalchemy import Engine, text
 
-from app import clock, ids
 from app.core import feeds
-from app.core.finding_search import indexing
-from app.core.finding_search.search import MOST_READ
-from app.database import Database
-from app.settings import Settings
-from jobs.actors import ticks
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import (
     all_pages,
-    finding_of,
     make_finding,
     make_session,
     pin_of,
     pointers,
 )
-from tests.support.evidence.packing import opened_runtime
-from tests.support.secrets import MASTER_KEYS
 
 MATCHING = [
     ("refund", ["b", "a"]),
@@ -62,11 +50,6 @@ def three(api: ApiOf) -> dict[str, str]:
     return {found["id"]: name for name, found in made.items()}
 
 
-def index(database: Database, tenant: FreshTenant) -> int:
-    with database.transaction(tenant.id) as session:
-        return indexing.index_piece(session, MASTER_KEYS, tenant.id, ids.new())
-
-
 def names(api: Any, query: str, known: dict[str, str]) -> list[str]:
     words, _, others = query.partition("&")
     answer = api.get(f"/v1/findings?q={quote(words)}&{others}")
@@ -74,132 +57,31 @@ def names(api: Any, query: str, known: dict[str, str]) -> list[str]:
     return [known[each["id"]] for each in answer.json["data"]]
 
 
-def test_words_find_the_same_before_and_after_they_are_indexed(
-    api: ApiOf, database: Database, tenant: FreshTenant, three: dict[str, str]
+def test_words_phrases_and_filters_find_what_has_them_all(
+    api: ApiOf, three: dict[str, str]
 ) -> None:
-    expected = [found for _, found in MATCHING]
-    assert [names(api(), query, three) for query, _ in MATCHING] == expected
-    assert index(database, tenant) == len(three)
-    assert index(database, tenant) == 0, "each is indexed once"
-    assert [names(api(), query, three) for query, _ in MATCHING] == expected
+    found = [names(api(), query, three) for query, _ in MATCHING]
+    assert found == [expected for _, expected in MATCHING]
 
 
-@pytest.mark.parametrize("indexed", [0, 1, 3, 7])
-def test_pages_go_from_what_is_not_indexed_to_what_is(
-    api: ApiOf, database: Database, tenant: FreshTenant, indexed: int
-) -> None:
+def test_pages_go_on_where_the_last_one_ended(api: ApiOf) -> None:
     session = make_session(api())
-    made = []
-    for n in range(7):
-        made.append(make_finding(api(), session["id"], title=f"pear {n}")["id"])
-        if n + 1 == indexed:
-            index(database, tenant)
+    made = [make_finding(api(), session["id"], title=f"pear {n}")["id"] for n in range(7)]
     found = all_pages(api(), "/v1/findings?q=pear&limit=2")
     assert [each["id"] for each in found] == made[::-1]
 
 
-def test_a_page_reads_a_bounded_part_of_what_is_not_indexed_and_goes_on(api: ApiOf) -> None:
-    session = make_session(api())
-    rare = make_finding(api(), session["id"], title="a rare pear")["id"]
-    batch = {"findings": [finding_of(session["id"], title="an apple")] * 1000}
-    for _ in range(MOST_READ // 1000):
-        assert api().post("/v1/findings/batch", batch).status_code == 201
-    first = api().get("/v1/findings?q=pear").json
-    assert first["data"] == []
-    rest = api().get(f"/v1/findings?q=pear&cursor={first['next_cursor']}").json
-    assert [each["id"] for each in rest["data"]] == [rare]
-    assert rest["next_cursor"] is None
-
-
-def test_the_index_stays_behind_what_may_still_be_committed(
-    api: ApiOf, database: Database, tenant: FreshTenant
-) -> None:
-    session = make_session(api())
-    with database.transaction(tenant.id) as late:
-        late.execute(text("UPDATE tenants SET name = 'busy' WHERE id = :id"), {"id": tenant.id})
-        began = late.scalar(text("SELECT transaction_timestamp()"))
-        make_finding(api(), session["id"])
-        with database.across_tenants() as other:
-            assert indexing.floor(other) < ids.earliest_at(began)
-    with database.across_tenants() as other:
-        assert tenant.id not in indexing.behind(other, ids.earliest_at(began), 1000)
-        assert tenant.id in indexing.behind(other, ids.new(), 1000)
-
-
-_AGED = """
-INSERT INTO findings (tenant_id, id, session_id, agent_id, principal, rule, severity, title)
-SELECT tenant_id, :id, session_id, agent_id, principal, rule, severity, 'an old pear'
-  FROM findings WHERE tenant_id = :tenant
-"""
-
-
-def test_a_tick_indexes_what_is_settled_for_each_tenant_and_the_next_nothing(
-    api: ApiOf,
-    tenant: FreshTenant,
-    other_tenant: FreshTenant,
-    settings: Settings,
-    admin_engine: Engine,
-) -> None:
-    old = {each.id: ids.new(clock.now() - timedelta(days=1)) for each in (tenant, other_tenant)}
-    for each in (tenant, other_tenant):
-        owner = api(each.root_key)
-        make_finding(owner, make_session(owner)["id"], title="a young pear")
-        with admin_engine.begin() as connection:
-            connection.execute(text(_AGED), {"tenant": each.id, "id": old[each.id]})
-    with opened_runtime(settings) as worker:
-        for _ in range(2):
-            ticks.index_findings(worker)
-            with admin_engine.connect() as connection:
-                rows = connection.execute(text("SELECT tenant_id, finding_id FROM finding_words"))
-                assert {tuple(row) for row in rows} >= set(old.items())
-    found = api().get("/v1/findings?q=pear").json["data"]
-    assert [each["title"] for each in found] == ["a young pear", "an old pear"]
-
-
-def test_a_tenant_that_cannot_be_indexed_holds_up_no_other(
-    api: ApiOf,
-    tenant: FreshTenant,
-    other_tenant: FreshTenant,
-    settings: Settings,
-    admin_engine: Engine,
-) -> None:
-    """The first tenant has waited longest, and its search key does not open."""
-    for days, each in ((2, tenant), (1, other_tenant)):
-        owner = api(each.root_key)
-        make_finding(owner, make_session(owner)["id"], title="a young pear")
-        old = ids.new(clock.now() - timedelta(days=days))
-        with admin_engine.begin() as connection:
-            connection.execute(text(_AGED), {"tenant": each.id, "id": old})
-    damage = "UPDATE tenants SET sealed_search_key = :key WHERE id = :id"
-    with admin_engine.begin() as connection:
-        connection.execute(text(damage), {"id": tenant.id, "key": b"damaged"})
-    with opened_runtime(settings) as worker, structlog.testing.capture_logs() as lines:
-        ticks.index_findings(worker)
-    with admin_engine.connect() as connection:
-        rows = connection.execute(text("SELECT tenant_id FROM finding_words"))
-        indexed = {row.tenant_id for row in rows}
-    assert other_tenant.id in indexed
-    assert tenant.id not in indexed
-    (line,) = (each for each in lines if each["event"] == "findings_not_indexed")
-    assert line["tenant_id"] == ids.text("ten", tenant.id)
-
-
 def test_a_pinned_key_and_a_stranger_find_only_what_is_theirs(
-    api: ApiOf,
-    mint: Callable[..., str],
-    database: Database,
-    tenant: FreshTenant,
-    other_tenant: FreshTenant,
+    api: ApiOf, mint: Callable[..., str], other_tenant: FreshTenant
 ) -> None:
-    mine, theirs = make_session(api()), make_session(api())
+    principal = "o'brien \\ 'sons'"
+    mine, theirs = make_session(api(), principal=principal), make_session(api())
     own = make_finding(api(), mine["id"], title="a pear")
     make_finding(api(), theirs["id"], title="a pear")
     pinned = api(mint("read", pin_of(mine)))
-    for _ in ("before", "after"):
-        (found,) = pinned.get("/v1/findings?q=pear").json["data"]
-        assert found["id"] == own["id"]
-        assert api(other_tenant.root_key).get("/v1/findings?q=pear").json["data"] == []
-        index(database, tenant)
+    (found,) = pinned.get("/v1/findings?q=pear").json["data"]
+    assert found["id"] == own["id"]
+    assert api(other_tenant.root_key).get("/v1/findings?q=pear").json["data"] == []
 
 
 @pytest.mark.parametrize("query", ["q=%E2%80%A6", "q=---", "q=", "q=a&q=b"])
