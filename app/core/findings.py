@@ -11,18 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
-from sqlalchemy import cast
-from sqlalchemy.dialects.postgresql import TSQUERY
 from sqlalchemy.orm import Session
 
 from app import fields, ids
 from app.core import feeds
 from app.core.callers import Caller
 from app.core.delivery import event_types, events
-from app.core.words.tokenizer import Lexemes, taken_apart
 from app.database import Tx, cursor
-from app.errors import BAD_KEY, FieldError, Invalid, NotFound, Unauthenticated
-from app.models import Finding, FindingWords
+from app.errors import BAD_KEY, NotFound, Unauthenticated
+from app.models import Finding
 from app.schemas import AnswerSchema
 
 RULE: dict[str, Any] = {"example": "pii.in-log"}
@@ -115,7 +112,7 @@ def add(tx: Tx, caller: Caller, new: Sequence[NewFinding]) -> list[dict[str, Any
     key = None if caller.confirmed else caller.key_id
     pin = caller.pin and (caller.pin.agent_id, caller.pin.principal)
     limits = (tx.info["first_wait"], events.MAX_PAYLOAD)
-    values = (caller.tenant_id, key, *(pin or (None, None)), *limits, _fresh(caller.tenant_id, new))
+    values = (caller.tenant_id, key, *(pin or (None, None)), *limits, _fresh(new))
     problem, place, size, lanes, body = cursor(tx).execute(_ADD, values).fetchall()[0]
     if problem == "key":
         raise Unauthenticated(BAD_KEY)
@@ -133,50 +130,14 @@ def rows(
     return session.scalars(feeds.newest(Finding, caller, filters, before, limit)).all()
 
 
-# The columns of a finding that are indexed together with its words, as `add_findings` writes them.
-_FACETS = ("session_id", "record_id", "agent_id", "principal", "severity", "rule")
-
-
-def with_words(
-    session: Session,
-    caller: Caller,
-    typed: str,
-    filters: Mapping[str, object],
-    before: UUID | None,
-    limit: int,
-) -> Sequence[Finding]:
-    """Return one page of the findings in `rows` that have all words of `typed`.
-
-    Words in quotes must follow each other. The planner starts with the words or with the findings.
-    Raises `Invalid` when there is no word to search for.
-    """
-    # No secret: title and detail lie beside their words in clear.
-    words = Lexemes(caller.tenant_id.bytes).query(typed)
-    if words is None:
-        raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
-    pin = caller.pin
-    wanted = {**filters, "agent_id": pin.agent_id, "principal": pin.principal} if pin else filters
-    facets = (f"{name}={_text(wanted[name])}" for name in _FACETS if wanted.get(name) is not None)
-    quoted = ("'" + each.replace("\\", "\\\\").replace("'", "''") + "'" for each in facets)
-    query = cast(" & ".join([words, *quoted]), TSQUERY)
-    beside = (FindingWords.tenant_id == caller.tenant_id) & (FindingWords.finding_id == Finding.id)
-    found = feeds.newest(Finding, caller, filters, before, limit).join(FindingWords, beside)
-    return session.scalars(found.where(FindingWords.words.bool_op("@@")(query))).all()
-
-
-def _text(value: object) -> str:
-    return value.hex if isinstance(value, UUID) else str(value)
-
-
 def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
     """Return one finding; raises `NotFound` if it does not exist or the caller may not see it."""
     missing = "There is no finding with this id."
     return feeds.find(session, Finding, caller, finding_id, missing)
 
 
-def _fresh(tenant_id: UUID, new: Sequence[NewFinding]) -> str:
+def _fresh(new: Sequence[NewFinding]) -> str:
     """Return new findings as the JSON argument of `add_findings`."""
-    vector = Lexemes(tenant_id.bytes).vector
     tails = zip(ids.tails(len(new)), ids.tails(len(new)), strict=True)
     return json.dumps(
         [
@@ -188,9 +149,6 @@ def _fresh(tenant_id: UUID, new: Sequence[NewFinding]) -> str:
                 "title": finding.title,
                 "detail": finding.detail,
                 "data": fields.json_text(finding.data),
-                "words": vector(
-                    taken_apart((finding.title, finding.rule, finding.detail or "")), {}
-                ),
                 "finding_tail": finding_tail,
                 "event_tail": event_tail,
             }

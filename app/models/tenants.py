@@ -32,6 +32,7 @@ class Tenant(Base):
     patrolled_at: Mapped[datetime | None]
     patrolled_id: Mapped[UUID | None]
     sealed_search_key: Mapped[bytes | None]
+    findings_indexed: Mapped[UUID | None]
     chain_salt: Mapped[bytes | None]
     chain_seal: Mapped[bytes | None]
     created_at: Mapped[CreatedAt]

@@ -102,28 +102,14 @@ BEGIN
     END IF;
 
     SELECT digest_series INTO series FROM tenants WHERE id = tenant;
-    WITH new AS MATERIALIZED (
-        SELECT *
-          FROM ROWS FROM (json_to_recordset(fresh) AS (
-                   record_id uuid, rule text, severity text, title text, detail text, data text,
-                   words tsvector), unnest(finding_ids, sessions_found, agents, principals))
-               AS new (record_id, rule, severity, title, detail, data, words, id, session_id,
-                       agent_id, principal)
-    ), stored AS (
-        INSERT INTO findings (tenant_id, id, session_id, record_id, agent_id, principal, rule,
-                              severity, title, detail, data_json, created_at, digest_id)
-        SELECT tenant, id, session_id, record_id, agent_id, principal, rule, severity, title,
-               detail, data, moment, series
-          FROM new
-    )
-    -- A facet beside the words: common words of one agent are found without reading all others'.
-    INSERT INTO finding_words (tenant_id, finding_id, words)
-    SELECT tenant, id, words || array_to_tsvector(array_remove(ARRAY[
-               'session_id=' || encode(uuid_send(session_id), 'hex'),
-               'record_id=' || encode(uuid_send(record_id), 'hex'),
-               'agent_id=' || encode(uuid_send(agent_id), 'hex'),
-               'principal=' || principal, 'severity=' || severity, 'rule=' || rule], NULL))
-      FROM new;
+    INSERT INTO findings (tenant_id, id, session_id, record_id, agent_id, principal, rule, severity,
+                          title, detail, data_json, created_at, digest_id)
+    SELECT tenant, id, session, record_id::uuid, agent, person, rule, severity, title, detail, data,
+           moment, series
+      FROM ROWS FROM (json_to_recordset(fresh) AS (
+               record_id text, rule text, severity text, title text, detail text, data text),
+               unnest(finding_ids, sessions_found, agents, principals))
+           AS new (record_id, rule, severity, title, detail, data, id, session, agent, person);
     lanes := emit_events(
         tenant, 'finding.created', event_ids, payloads, finding_ids, moment, first_wait, NULL);
     body := '[' || array_to_string(bodies, ',') || ']';

@@ -50,6 +50,9 @@ SELECT f.tenant_id, f.id, own.words::tsvector || array_to_tsvector(ARRAY[
   FROM findings AS f
   JOIN unnest(%(titles)s::text[], %(words)s::text[]) AS own (title, words) USING (title)
 """
+_INDEXED = (
+    "UPDATE tenants SET findings_indexed = (SELECT id FROM findings ORDER BY id DESC LIMIT 1)"
+)
 _KEYS = """
 INSERT INTO api_keys (tenant_id, id, name, role, digest, created_by, last_used_at)
 SELECT %(tenant)s, id, 'deploy ' || n, 'admin', sha256(uuid_send(id)),
@@ -126,6 +129,7 @@ def _find(connection: "psycopg.Connection[tuple[object, ...]]", books: Library) 
     lexemes = Lexemes(books.tenant_id.bytes)
     words = [lexemes.vector(taken_apart((each,)), {}) for each in titles]
     connection.execute(_FINDING_WORDS, {"titles": titles, "words": words})
+    connection.execute(_INDEXED)
 
 
 def _work(

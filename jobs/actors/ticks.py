@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import structlog
 
+from app.core import finding_search
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.digests import schedule
 from app.core.jobs import stuck_jobs
@@ -18,6 +19,8 @@ from jobs.process.runtime import Runtime
 _log = structlog.get_logger(__name__)
 
 INTEGRATE_SECONDS = 5.0
+# Most pieces per tick; the rest waits for the next, and a search reads it unindexed meanwhile.
+MOST_PIECES = 80
 # Time budget; the next tick continues, as ticks share two threads with the sweep and the jobs.
 DIGEST_SECONDS = 10.0
 
@@ -34,6 +37,22 @@ def integrate(here: Runtime) -> None:
         return
     if more:
         here.bell.ring("integrate", ())
+
+
+def index_findings(here: Runtime) -> None:
+    """Each ten seconds: index the words of new findings, a piece of each tenant that is behind."""
+    with here.database.across_tenants() as session:
+        below = finding_search.floor(session)
+    left = MOST_PIECES
+    while left > 0:
+        with here.database.across_tenants() as session:
+            tenants = finding_search.behind(session, below, left)
+        if not tenants:
+            return
+        for tenant_id in tenants:
+            with here.database.transaction(tenant_id) as session:
+                finding_search.index_piece(session, tenant_id, below)
+        left -= len(tenants)
 
 
 def check_master_keys(here: Runtime) -> None:

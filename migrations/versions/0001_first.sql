@@ -38,6 +38,7 @@ CREATE TABLE tenants (
     patrolled_at          timestamptz,
     patrolled_id          uuid,
     sealed_search_key     bytea,
+    findings_indexed      uuid,
     -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
     -- It counts only with its seal, which only who holds MASTER_KEYS makes.
     chain_salt            bytea CHECK (length(chain_salt) = 32),

@@ -15,7 +15,7 @@ from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.transactions import statement, transaction
-from app.core import feeds, findings
+from app.core import feeds, finding_search, findings
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
@@ -119,8 +119,8 @@ def create_batch(body: dict[str, Any]) -> Response:
 def list_findings(args: dict[str, Any]) -> Response:
     """Search findings, or list them; newest first.
 
-    A page may hold fewer findings than `limit` although more follow: continue while there is a
-    `next_cursor`.
+    A page may hold fewer findings than `limit` (of a search, even none) although more follow:
+    continue while there is a `next_cursor`.
     """
     with transaction() as session:
         return page(args, lambda *where: fetch(session, args, *where), findings.represent)
@@ -134,7 +134,7 @@ def fetch(
     if "q" not in args:
         found = findings.rows(session, caller(), others, before, limit)
     else:
-        found = findings.with_words(session, caller(), args["q"], others, before, limit)
+        found = finding_search.rows(session, caller(), args["q"], others, before, limit)
     return feeds.fitting(found, lambda each: each.data_json)
 
 

@@ -20,6 +20,8 @@ _MOST_CHARACTERS = 64
 MOST_WORDS = 5_000
 _MOST_TEXT = 256 * 1024
 _BYTES = 9
+# PostgreSQL keeps no more positions of a lexeme.
+_MOST_POSITIONS = 255
 
 # Normalisation sorts marks in quadratic time of the run's length, so texts are cut into pieces.
 _PIECE = 256
@@ -100,31 +102,55 @@ class Lexemes:
     def vector(self, texts: Iterable[Sequence[str]], pairs: Mapping[str, str]) -> str:
         """Return a `tsvector` of the words of texts, and of pairs of name and value.
 
-        Each two neighbouring words of a text are a lexeme of their own, by which phrases are found:
-        positions would have a search for two frequent words read every row that has both.
+        Each two neighbouring words of a text are a lexeme of their own, with its positions: by the
+        words' positions, a search for two frequent words would read every row that has both. The
+        positions of two texts do not follow each other, so a phrase never spans both.
         """
-        found = {self._pair(name, value) for name, value in pairs.items()}
+        found: dict[str, list[int]] = {self._pair(name, value): [] for name, value in pairs.items()}
+        position = 0
         for words in texts:
-            found.update(map(self._word, words))
-            found.update(itertools.starmap(self._neighbours, itertools.pairwise(words)))
-        return " ".join(f"'{lexeme}'" for lexeme in found)
+            found.update((self._word(word), []) for word in words)
+            for at, both in enumerate(itertools.pairwise(words), position):
+                found.setdefault(self._neighbours(*both), []).append(at + 1)
+            position += len(words)
+        if any(len(positions) > _MOST_POSITIONS for positions in found.values()):
+            found[self._incomplete] = []
+        return " ".join(
+            f"'{lexeme}':{','.join(map(str, at[:_MOST_POSITIONS]))}" if at else f"'{lexeme}'"
+            for lexeme, at in found.items()
+        )
 
     def query(self, typed: str) -> str | None:
         """Return a search text as a `tsquery`: all words, those in "quotes" as a phrase.
 
         None when it has no word.
         """
-        lexemes: list[str] = []
-        for quoted, plain in _TERM.findall(typed):
-            words = in_text(quoted or plain)
-            lexemes += itertools.starmap(self._neighbours, itertools.pairwise(words))
-            if len(words) == 1:
-                lexemes.append(self._word(words[0]))
-        return " & ".join(f"'{lexeme}'" for lexeme in lexemes) or None
+        terms = [
+            self._term(words)
+            for quoted, plain in _TERM.findall(typed)
+            if (words := in_text(quoted or plain))
+        ]
+        return " & ".join(terms) or None
+
+    def _term(self, words: Sequence[str]) -> str:
+        if len(words) == 1:
+            return f"'{self._word(words[0])}'"
+        pairs = [f"'{self._neighbours(*both)}'" for both in itertools.pairwise(words)]
+        if len(pairs) == 1:
+            return pairs[0]
+        # In a list of hundreds of dates not every position of "2026-11" is stored: there, all
+        # neighbours suffice.
+        unplaced = " & ".join([*pairs, f"'{self._incomplete}'"])
+        return f"(({' <-> '.join(pairs)}) | ({unplaced}))"
 
     def pairs_query(self, pairs: Iterable[tuple[str, str]]) -> str | None:
         """Return a `tsquery` that requires all pairs; None when there are none."""
         return " & ".join(f"'{self._pair(name, value)}'" for name, value in pairs) or None
+
+    @property
+    def _incomplete(self) -> str:
+        """The lexeme of a row with more positions than are stored."""
+        return self._hash(b"\0")
 
     def _word(self, word: str) -> str:
         return self._hash(word.encode())

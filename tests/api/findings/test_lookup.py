@@ -8,10 +8,14 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
+from app.core import finding_search
+from app.core.finding_search import MOST_READ
 from app.core.lookup import Type
+from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import (
     NOBODY,
+    finding_of,
     make_finding,
     make_record,
     make_session,
@@ -104,6 +108,19 @@ def test_words_find_records_and_findings_newest_first_and_an_unknown_id_what_men
     pinned = api(mint("read", pin_of(session)))
     assert [hit["id"] for hit in hits(pinned, "pear")] == expected[1:]
     assert hits(api(), NOBODY) == hits(api(), "plum") == []
+
+
+def test_an_indexed_finding_is_found_while_many_newer_ones_are_not_indexed(
+    api: ApiOf, database: Database, tenant: FreshTenant
+) -> None:
+    session = make_session(api())
+    rare = make_finding(api(), session["id"], title="a rare pear")["id"]
+    with database.transaction(tenant.id) as opened:
+        assert finding_search.index_piece(opened, tenant.id, ids.new()) == 1
+    batch = {"findings": [finding_of(session["id"], title="an apple")] * 1000}
+    for _ in range(MOST_READ // 1000):
+        assert api().post("/v1/findings/batch", batch).status_code == 201
+    assert [hit["id"] for hit in hits(api(), "pear")] == [rare]
 
 
 @pytest.mark.parametrize(
