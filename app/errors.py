@@ -1,8 +1,8 @@
 """The errors of the product, and all problem types (RFC 9457): one class each.
 
-A class that names a `slug` is a problem type: it has a status and headers, and its docstring is the
-title and the advice of the page that explains it. Core raises them; `app/api/http/problems.py`
-alone answers them. A `detail` never contains a secret or a driver's message.
+A class that names a `slug` is a problem type: its docstring is the title and the advice of the page
+that explains it. `app/api/http/problems.py` alone answers them. A `detail` never contains a secret
+or a driver's message.
 """
 
 import inspect

@@ -50,6 +50,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_named_exists(page: Path) -> None:
+    tops = "app|bench|client|dev|jobs|migrations|scheduler|tests"
+    named = re.findall(rf"`((?:{tops})/[\w./]+)`", page.read_text())
+    assert [each for each in named if not [*ROOT.glob(f"{each.rstrip('/')}*")]] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_heading_linked_to_exists(page: Path) -> None:
     for path, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
         target = page.parent / path if path else page

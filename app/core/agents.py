@@ -13,14 +13,15 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.core import feeds
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.database import Tx, cursor
 from app.errors import NotFound
 from app.models import Agent
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 MAX_METADATA = 64 * 1024
 

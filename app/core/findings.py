@@ -13,14 +13,15 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.core import feeds
 from app.core.callers import Caller
 from app.core.delivery import event_types, events
 from app.database import Tx, cursor
 from app.errors import BAD_KEY, NotFound, Unauthenticated
 from app.models import Finding
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 RULE: dict[str, Any] = {"example": "pii.in-log"}
 TITLE: dict[str, Any] = {"example": "A customer's address was written to a log"}

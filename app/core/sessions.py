@@ -8,13 +8,14 @@ from uuid import UUID
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.core import feeds
 from app.core.callers import Caller
 from app.core.delivery import event_types, events
 from app.errors import NotFound, SessionCompleted
 from app.models import Agent, AgentSession
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 MAX_METADATA = 64 * 1024
 

@@ -8,14 +8,15 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.digests import subscriptions
 from app.core.records import retention
 from app.lib.mail import mailbox
 from app.models import Tenant
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 EMAIL = "The address of the digest, one plain ASCII address. Null: no digest is sent."
 

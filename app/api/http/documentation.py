@@ -17,8 +17,8 @@ from marshmallow import fields as plain
 
 from app import ids
 from app.evidence import pack
-from app.fields import Items, Strict
 from app.lib.crypto import share_tokens
+from app.schemas.fields import Items, Strict
 from app.settings import VERSION, Settings
 
 MEDIA_TYPE = "application/problem+json"

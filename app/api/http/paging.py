@@ -14,15 +14,15 @@ from uuid import UUID
 import marshmallow
 from flask import Response, request
 
-from app import fields
 from app.api.http.access.auth import caller
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.core import feeds
 from app.errors import FieldError, Invalid
-from app.fields import Described, Items, Object, QueryInteger, Text
 from app.lib.crypto.sealing import CannotOpen
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.fields import Described, Items, Object, QueryInteger, Text
+from app.schemas.schema import AnswerSchema, Schema
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200

@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, request
 
-from app import fields
 from app.api.http.access.auth import public
 from app.api.http.requests import large_bodies
 from app.api.http.requests.headers import client_network, request_id
@@ -33,7 +32,8 @@ from app.evidence.bundle import Bundle, Event, Step
 from app.lib import indented_json
 from app.lib.text_sanitizer import visible
 from app.models import Record
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 MOST_STEPS = 200
 MOST_EVENTS = 20

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Response
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
@@ -14,7 +14,8 @@ from app.api.http.transactions import transaction
 from app.core import agents
 from app.core.agents import MAX_METADATA, METADATA, NAME, AgentSchema
 from app.core.callers import Role
-from app.schemas import Schema
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Blueprint(
     "agents", __name__, url_prefix="/v1/agents", description="The AI agents that act for people."

@@ -4,7 +4,6 @@ from typing import Any
 
 from flask import Response
 
-from app import fields
 from app.api.http.access.auth import caller, requires
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests.parsing import Blueprint
@@ -13,6 +12,7 @@ from app.api.http.transactions import transaction
 from app.core.callers import Role
 from app.core.digests import history
 from app.core.digests.history import DigestSchema, NextSchema
+from app.schemas import fields
 
 blp = Blueprint(
     "digests",

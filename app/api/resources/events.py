@@ -6,7 +6,7 @@ from typing import Any
 from flask import Response
 from marshmallow import fields as plain
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT, open_position, seal_position
 from app.api.http.requests.parsing import Blueprint
@@ -22,7 +22,8 @@ from app.core.delivery.history import event_feed, event_history
 from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.delivery.history.event_feed import Page, Position
 from app.errors import FieldError, Invalid
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 LONGEST_WAIT = 20
 NOW = "now"

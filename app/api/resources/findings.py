@@ -8,7 +8,7 @@ from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
@@ -20,7 +20,8 @@ from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
 from app.models import Finding
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 blp = Blueprint(
     "findings", __name__, url_prefix="/v1/findings", description="Reports on what an agent did."

@@ -9,7 +9,7 @@ from flask import Response, abort, request
 from marshmallow import fields as plain
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app import counters, fields
+from app import counters
 from app.api.http.access.auth import probed, public
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import prometheus
@@ -21,7 +21,8 @@ from app.core.health.parts import Part
 from app.errors import Unauthenticated, Unavailable
 from app.lib.gateway.gateway import PROBE_SECONDS
 from app.models import NO_TENANT
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, filters, page, page_schema
@@ -20,6 +20,7 @@ from app.core.jobs import job_rows
 from app.core.jobs.control import JobSchema, Status
 from app.core.replay import job_changes
 from app.models import Job
+from app.schemas import fields
 
 blp = Blueprint(
     "jobs", __name__, url_prefix="/v1/jobs", description="Work that is done in the background."

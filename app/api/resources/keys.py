@@ -8,7 +8,7 @@ from typing import Any
 from flask import Response
 from marshmallow import ValidationError
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
@@ -18,7 +18,8 @@ from app.api.http.transactions import transaction
 from app.core.callers import Pin, Role
 from app.core.keys import keys, revocation
 from app.core.keys.keys import KeySchema, PinSchema
-from app.schemas import Schema
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Blueprint("keys", __name__, url_prefix="/v1/keys", description="API keys: roles and pins.")
 

@@ -15,7 +15,6 @@ from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
 
-from app import fields
 from app.api.http.access.auth import public
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, encode
@@ -24,7 +23,8 @@ from app.core.anchoring import quorum
 from app.core.log import generations, proofs, reading
 from app.ledger.merkle import MAX_SIZE
 from app.models import NO_TENANT
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 blp = Blueprint("log", __name__, description="The public transparency log, and all public keys.")
 _FOR_EVER = "public, max-age=31536000, immutable"

@@ -4,7 +4,6 @@ from typing import Any
 
 from flask import Response
 
-from app import fields
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
@@ -13,7 +12,8 @@ from app.api.http.transactions import transaction
 from app.core import lookup
 from app.core.callers import Role
 from app.core.lookup import Type
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 20

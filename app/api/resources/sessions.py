@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Response
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
@@ -14,7 +14,8 @@ from app.api.http.transactions import transaction
 from app.core import sessions
 from app.core.callers import Role
 from app.core.sessions import MAX_METADATA, PRINCIPAL, SessionSchema
-from app.schemas import Schema
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Blueprint(
     "sessions",

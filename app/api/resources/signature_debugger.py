@@ -10,7 +10,7 @@ from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests import large_bodies, parsing
 from app.api.http.requests.parsing import Blueprint
@@ -21,7 +21,8 @@ from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.webhooks import signature_check
 from app.core.webhooks.signature_check import Pasted
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 blp = Blueprint(
     "signatures", __name__, url_prefix="/v1/webhooks", description="Signatures of deliveries."

@@ -5,7 +5,6 @@ from typing import Any
 from flask import Response
 from marshmallow import ValidationError
 
-from app import fields
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
@@ -14,7 +13,8 @@ from app.core import tenant_settings
 from app.core.callers import Role
 from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
 from app.lib.mail import mailbox
-from app.schemas import Schema
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Blueprint(
     "tenant", __name__, url_prefix="/v1/tenant", description="The settings of a tenant."

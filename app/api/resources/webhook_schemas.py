@@ -7,7 +7,6 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
-from app import fields
 from app.api.http.paging import page_schema
 from app.core.delivery import accounting, request_headers
 from app.core.delivery.event_types import EventType
@@ -16,7 +15,8 @@ from app.core.webhooks.webhook_changes import WebhookStatus
 from app.core.webhooks.webhook_targets import HIDDEN
 from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, LARGEST_MAX_IN_FLIGHT, State
 from app.lib.outbound.addresses import MAX_URL_LENGTH
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 MAX_DESCRIPTION = 2000
 LONGEST_OVERLAP = 7 * 24 * 3600

@@ -13,7 +13,6 @@ from flask import g, request
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
-from app import fields
 from app.api.http.access.auth import caller
 from app.api.http.requests import parsing
 from app.api.http.responses.answers import encode
@@ -23,6 +22,7 @@ from app.api.resources.webhook_schemas import OwnHeaders
 from app.core import idempotency
 from app.database import Tx
 from app.errors import FieldError, Invalid
+from app.schemas import fields
 
 MEDIA_TYPE = "application/x-www-form-urlencoded"
 # A thousand deliveries may be chosen, and a page has some more fields.

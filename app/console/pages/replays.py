@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint, url_for
 from werkzeug.wrappers import Response
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.transactions import transaction
@@ -21,6 +21,7 @@ from app.core.jobs import job_rows
 from app.core.replay import bulk_replay, job_changes
 from app.core.replay.replay_plan import Pace
 from app.errors import Invalid
+from app.schemas import fields
 
 blp = Blueprint("replays", __name__, url_prefix="/replays")
 

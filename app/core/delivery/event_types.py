@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import ids
-from app.schemas import object_schema
+from app.schemas.schema import object_schema
 
 
 class EventType(enum.StrEnum):

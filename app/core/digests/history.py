@@ -11,12 +11,12 @@ from psycopg.rows import class_row
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import fields
 from app.core.digests import schedule
 from app.database import cursor
 from app.lib.mail.mailer import Refusal
 from app.models import Digest
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 
 class Status(enum.StrEnum):

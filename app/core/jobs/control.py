@@ -9,12 +9,13 @@ from marshmallow import fields as plain
 from sqlalchemy import Select, literal, select, tuple_
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.core.jobs import job_queue, job_rows
 from app.database import database_now
 from app.errors import NotResumable
 from app.models import Job
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 # Jobs of other kinds follow a tenant's settings, and have an audit entry only at their end.
 CANCELLABLE = frozenset({"bulk_replay", "retry_now"})

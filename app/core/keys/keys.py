@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session, aliased
 
-from app import fields, ids
+from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import Caller, Pin, Role
@@ -26,7 +26,8 @@ from app.errors import (
 )
 from app.lib.crypto import api_keys
 from app.models import Agent, ApiKey
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 _NO_KEY = "There is no such key."
 

@@ -20,7 +20,7 @@ from marshmallow import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.clock import rfc3339
 from app.core import feeds, signing_keys
 from app.core.callers import Caller
@@ -36,7 +36,8 @@ from app.ledger import leaves, merkle
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import SigningKey
 from app.models import Bundle, Record
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 from app.settings import Settings
 
 MAX_LABELS = 64

@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.records import records
@@ -20,7 +20,8 @@ from app.database import database_now
 from app.errors import FieldError, Invalid, NotFound, TooManyShareLinks
 from app.lib.crypto import share_tokens
 from app.models import Record, ShareLink
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 MAX_ACTIVE = 100
 """Links of one record that may be active at a time."""

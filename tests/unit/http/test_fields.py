@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
-from app import fields, ids
-from app.schemas import Schema
+from app import ids
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 
 class Colour(enum.StrEnum):
@@ -20,7 +21,7 @@ class Colour(enum.StrEnum):
     BLUE = "blue"
 
 
-ID = UUID("019a0b7c4c1d7e2f9a3b4c5d6e7f8091")
+ID = UUID("0192f0c1-a2b3-7c4d-8e5f-60718293a4b5")
 ANYTHING = {"a": [1, 1.5, None, "\0", {"b": True}]}
 NOT_TEXT: list[Any] = [5, 1.5, True, None, [], {}, ["a"]]
 COUNTED = fields.Items(fields.Integer(1, 2), min_items=1, max_items=2)

@@ -23,9 +23,9 @@ from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 from app.api.http.requests import large_bodies
 from app.api.http.requests.headers import client_network
 from app.errors import FieldError, Invalid, ServiceError
-from app.fields import MOST_ERRORS
 from app.lib import canonical_json
 from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
+from app.schemas.fields import MOST_ERRORS
 
 MAX_BODY = 1024 * 1024
 MAX_RECORD = 8 * MAX_BODY

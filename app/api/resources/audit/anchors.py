@@ -6,7 +6,6 @@ from typing import Any
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import fields
 from app.api.http.access.auth import caller, requires
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests.parsing import Blueprint
@@ -19,7 +18,8 @@ from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.anchors import AnchorReader
 from app.core.anchoring.evidence import Voucher
 from app.core.callers import Role
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 blp = Blueprint(
     "anchors",

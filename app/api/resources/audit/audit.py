@@ -7,7 +7,7 @@ from typing import Any
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.api.http import admission
 from app.api.http.access.auth import caller, requires
 from app.api.http.paging import PageArgs, filters, page, page_schema
@@ -25,7 +25,8 @@ from app.core.jobs.control import JobSchema
 from app.core.keys import keys
 from app.core.verification import jobs as verification_jobs
 from app.models import Job
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 blp = Blueprint(
     "audit",

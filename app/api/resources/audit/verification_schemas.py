@@ -6,10 +6,10 @@ from typing import Any
 from marshmallow import ValidationError, validate, validates_schema
 from marshmallow import fields as plain
 
-from app import fields
 from app.core.anchoring.evidence import Voucher
 from app.lib.canonical_json import MAX_INTEGER
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 HASH: dict[str, Any] = {"pattern": "^[0-9a-f]{64}$"}
 _IN_HEX = validate.Regexp(r"[0-9a-f]{64}\Z", error="Send 64 lower-case hex digits.")

@@ -8,7 +8,6 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
-from app import fields
 from app.api.http.paging import PageArgs
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import failure_groups
@@ -18,7 +17,8 @@ from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.delivery.history.delivery_summary import LaneState
 from app.core.delivery.history.failure_groups import GROUP_EXAMPLE, OUTCOME, FailureGroupSchema
 from app.lib.canonical_json import MAX_INTEGER
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 
 class DecisionArgs(Schema):

@@ -8,7 +8,7 @@ from flask import Response
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once, sent_key
 from app.api.http.requests.parsing import Blueprint
@@ -23,7 +23,8 @@ from app.core.replay import bulk_replay, replay_selection
 from app.core.replay.replay_plan import Pace
 from app.core.replay.replay_selection import Status, Wanted
 from app.errors import FieldError, Invalid
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 blp = Blueprint(
     "replays", __name__, url_prefix="/v1", description="Bulk replays of deliveries, as jobs."

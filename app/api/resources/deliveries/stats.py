@@ -6,7 +6,7 @@ from uuid import UUID
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
@@ -16,7 +16,8 @@ from app.core.delivery.history import hourly_stats
 from app.core.delivery.history.hourly_stats import Step
 from app.core.webhooks import webhooks
 from app.database import database_now
-from app.schemas import AnswerSchema, Schema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
 
 blp = Blueprint("stats", __name__, url_prefix="/v1", description="Traffic by hour or day.")
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from flask import Response, after_this_request, g, request
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.api.http import admission as admission_check
 from app.api.http.access import auth
 from app.api.http.requests import large_bodies, parsing
@@ -28,7 +28,8 @@ from app.database import Database
 from app.errors import NotFound
 from app.lib.fair_shares import NoShare
 from app.models import Record
-from app.schemas import Schema
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 _FULL = (
     "Too many large answers of this tenant, or of all, are on their way: read those that you have "

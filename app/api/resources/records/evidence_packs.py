@@ -14,7 +14,7 @@ import structlog
 from flask import Response, request
 from sqlalchemy.orm import Session
 
-from app import clock, fields, ids
+from app import clock, ids
 from app.api.http.admission import truncated_stream
 from app.api.http.requests.headers import (
     LONGEST_WAIT_WITHOUT_KEY,
@@ -47,7 +47,8 @@ from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable, RateLimited
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import Job, Record
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 MEDIA_TYPE = "application/zip"
 LONGEST_RETRY_AFTER = 60

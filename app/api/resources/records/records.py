@@ -8,7 +8,7 @@ from flask import Response
 from marshmallow import ValidationError, validates_schema
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
@@ -21,7 +21,8 @@ from app.core.records import records, search, steps
 from app.core.records.records import KIND, LABELS, TITLE, Labels, NewRecord, RecordSchema
 from app.core.records.search import Found, Search
 from app.core.records.steps import StepStatus
-from app.schemas import Schema
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Blueprint(
     "records",

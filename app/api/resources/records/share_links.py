@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Response
 
-from app import fields, ids
+from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
@@ -17,7 +17,8 @@ from app.core.callers import Role
 from app.core.records import share_links
 from app.core.records.share_links import ShareLinkSchema
 from app.database import database_now
-from app.schemas import Schema
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Blueprint(
     "share_links",

@@ -18,10 +18,11 @@ from marshmallow import fields as plain
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.database import cursor
 from app.lib.outbound.client import KEPT_BODY_BYTES
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 # Deliveries and attempts get their ids from the clocks of different hosts.
 CLOCKS_DIFFER_BY = timedelta(hours=1)

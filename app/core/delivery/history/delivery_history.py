@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
-from app import fields, ids
+from app import ids
 from app.clock import rfc3339
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import delivery_attempts
@@ -21,7 +21,8 @@ from app.core.delivery.history.delivery_attempts import Attempt, AttemptSummaryS
 from app.core.delivery.history.delivery_filters import STATUS, Status, earliest_id
 from app.database import cursor
 from app.errors import NotFound
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 COLUMNS = f"""
 d.id, d.webhook_id, d.event_id, d.event_type, d.kind, d.sequence, d.replay_of, d.job_id,

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app import fields
 from app.core.delivery import failures
 from app.core.delivery.history import (
     delivery_attempts,
@@ -22,7 +21,8 @@ from app.core.delivery.history import (
 from app.core.delivery.history.delivery_filters import Filters, Group
 from app.core.delivery.history.delivery_history import EVENT_ROWS, event_values
 from app.database import cursor
-from app.schemas import AnswerSchema
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema
 
 OUTCOME: dict[str, Any] = {
     "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is no 2xx), "

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import marshmallow
 
-from app.fields import MOST_ERRORS, Strict
+from app.schemas.fields import MOST_ERRORS, Strict
 
 
 class Schema(marshmallow.Schema):
