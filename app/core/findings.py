@@ -139,6 +139,7 @@ def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
 
 def _fresh(new: Sequence[NewFinding]) -> str:
     """Return new findings as the JSON argument of `add_findings`."""
+    tails = zip(ids.tails(len(new)), ids.tails(len(new)), strict=True)
     return json.dumps(
         [
             {
@@ -150,9 +151,9 @@ def _fresh(new: Sequence[NewFinding]) -> str:
                 "detail": finding.detail,
                 "data": fields.json_text(finding.data),
                 "finding_tail": finding_tail,
-                "event_id": ids.new().hex,
+                "event_tail": event_tail,
             }
-            for finding, finding_tail in zip(new, ids.tails(len(new)), strict=True)
+            for finding, (finding_tail, event_tail) in zip(new, tails, strict=True)
         ]
     )
 

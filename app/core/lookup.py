@@ -14,8 +14,8 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core import finding_search
 from app.core.callers import Caller
-from app.core.finding_search import search as finding_search
 from app.core.records import search as record_search
 from app.database import cursor
 from app.lib.crypto.sealing import MasterKeys
@@ -192,8 +192,7 @@ def _by_id(session: Session, caller: Caller, prefix: str | None, wanted: UUID) -
 def _by_words(
     session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
 ) -> list[Hit]:
-    wanted = finding_search.Search(typed, {})
-    found = finding_search.first(session, caller, master_keys, wanted, limit)
+    found = finding_search.first(session, caller, typed, limit)
     hits = [Hit(Type.FINDING, each.id, each.title) for each in found]
     records = record_search.rows(
         session, caller, master_keys, record_search.Search(typed, (), {}), None, limit

@@ -164,9 +164,7 @@ def complete(
             f"This session is completed already; its outcome is {found.outcome}. "
             "A session is completed once."
         )
-    events.emit(
-        session,
-        caller.tenant_id,
-        [events.NewEvent("session.completed", represent(completed), completed.completed_at)],
-    )
+    at = completed.completed_at
+    event = events.NewEvent("session.completed", represent(completed), at, completed.id)
+    events.emit(session, caller.tenant_id, [event])
     return completed

@@ -14,7 +14,8 @@ class Event(Base):
 
     `decisions` packs one (webhook, code) of 17 bytes for each webhook that existed: 16 of the
     webhook's id and one code (`app/core/delivery/history/decisions.py`). `any_disabled` says that
-    one is "disabled": such events are few, and bulk replay looks for them.
+    one is "disabled": such events are few, and bulk replay looks for them. `subject_id` is the
+    finding or session that it is about, if any.
     """
 
     __tablename__ = "events"
@@ -23,6 +24,7 @@ class Event(Base):
     id: Mapped[Id]
     type: Mapped[str]
     payload: Mapped[bytes]
+    subject_id: Mapped[UUID | None]
     decisions: Mapped[bytes]
     any_disabled: Mapped[bool]
     created_at: Mapped[CreatedAt]

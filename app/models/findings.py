@@ -32,7 +32,7 @@ class Finding(Base):
 
 
 class FindingWords(Base):
-    """The words of a finding, as lexemes of its tenant's own, once it is indexed."""
+    """The words of a finding that is indexed, as lexemes of its tenant's own, and its facets."""
 
     __tablename__ = "finding_words"
 

@@ -25,12 +25,13 @@ DECLARE
     moment timestamptz := clock_timestamp();
     written text := to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
     micros bigint := extract(epoch FROM moment) * 1000000;
-    head text := lpad(
-        to_hex((micros / 1000 << 16) | (7 << 12) | (micros % 1000 << 12) / 1000), 16, '0');
+    first_half bigint := (micros / 1000 << 16) | (7 << 12);
+    head text := lpad(to_hex(first_half | (micros % 1000 << 12) / 1000), 16, '0');
     sessions_found uuid[];
     agents uuid[];
     principals text[];
     bodies text[];
+    finding_ids uuid[];
     event_ids uuid[];
     payloads bytea[];
     series uuid;
@@ -81,12 +82,17 @@ BEGIN
         RETURN;
     END IF;
 
-    SELECT array_agg(event_id::uuid ORDER BY n),
+    SELECT array_agg((head || finding_tail)::uuid ORDER BY n),
+           array_agg(event_id::uuid ORDER BY n),
            array_agg(convert_to('{"data":' || written_body || ',"id":"evt_' || event_id
                || '","timestamp":"' || written || '","type":"finding.created"}', 'UTF8') ORDER BY n)
-      INTO event_ids, payloads
-      FROM ROWS FROM (json_to_recordset(fresh) AS (event_id text), unnest(bodies))
-           WITH ORDINALITY AS new (event_id, written_body, n);
+      INTO finding_ids, event_ids, payloads
+      FROM ROWS FROM (json_to_recordset(fresh) AS (finding_tail text, event_tail text),
+                      unnest(bodies))
+           WITH ORDINALITY AS new (finding_tail, event_tail, written_body, n)
+           -- Their place stands where the millisecond's fraction would: deliveries sort by it.
+     CROSS JOIN LATERAL (
+               SELECT lpad(to_hex(first_half | n), 16, '0') || event_tail AS event_id) AS named;
     SELECT n, length(payload) INTO place, size
       FROM unnest(payloads) WITH ORDINALITY AS event (payload, n)
      WHERE length(payload) > largest ORDER BY n LIMIT 1;
@@ -98,13 +104,13 @@ BEGIN
     SELECT digest_series INTO series FROM tenants WHERE id = tenant;
     INSERT INTO findings (tenant_id, id, session_id, record_id, agent_id, principal, rule, severity,
                           title, detail, data_json, created_at, digest_id)
-    SELECT tenant, (head || finding_tail)::uuid, session, record_id::uuid, agent, person, rule,
-           severity, title, detail, data, moment, series
+    SELECT tenant, id, session, record_id::uuid, agent, person, rule, severity, title, detail, data,
+           moment, series
       FROM ROWS FROM (json_to_recordset(fresh) AS (
-               record_id text, rule text, severity text, title text, detail text, data text,
-               finding_tail text), unnest(sessions_found, agents, principals))
-           AS new (record_id, rule, severity, title, detail, data, finding_tail, session, agent,
-                   person);
-    lanes := emit_events(tenant, 'finding.created', event_ids, payloads, moment, first_wait, NULL);
+               record_id text, rule text, severity text, title text, detail text, data text),
+               unnest(finding_ids, sessions_found, agents, principals))
+           AS new (record_id, rule, severity, title, detail, data, id, session, agent, person);
+    lanes := emit_events(
+        tenant, 'finding.created', event_ids, payloads, finding_ids, moment, first_wait, NULL);
     body := '[' || array_to_string(bodies, ',') || ']';
 END $$;

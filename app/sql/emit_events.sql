@@ -5,6 +5,7 @@
 -- tenant                  whose events
 -- kind                    their type
 -- identifiers, payloads   their ids and bodies, in the same order
+-- subjects                the finding or session that each is about, or null
 -- moment                  when they happened
 -- first_wait              how long each delivery waits before its first attempt
 -- not_to                  a webhook that gets none (an event about itself), or null
@@ -12,8 +13,8 @@
 -- A decision is 17 bytes: the webhook's id, and 1 for matched, 2 for filtered, 3 for disabled
 -- (app/core/delivery/history/decisions.py).
 CREATE OR REPLACE FUNCTION emit_events(
-    tenant uuid, kind text, identifiers uuid[], payloads bytea[], moment timestamptz,
-    first_wait interval, not_to uuid)
+    tenant uuid, kind text, identifiers uuid[], payloads bytea[], subjects uuid[],
+    moment timestamptz, first_wait interval, not_to uuid)
 RETURNS uuid[] LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -30,9 +31,10 @@ BEGIN
               FROM webhooks
              WHERE tenant_id = tenant AND deleted_at IS NULL AND id IS DISTINCT FROM not_to
            ) AS decision;
-    INSERT INTO events (tenant_id, id, type, payload, decisions, any_disabled, created_at)
-    SELECT tenant, fresh.id, kind, fresh.payload, decided, is_disabled, moment
-      FROM unnest(identifiers, payloads) AS fresh (id, payload);
+    INSERT INTO events
+           (tenant_id, id, type, payload, subject_id, decisions, any_disabled, created_at)
+    SELECT tenant, fresh.id, kind, fresh.payload, fresh.subject, decided, is_disabled, moment
+      FROM unnest(identifiers, payloads, subjects) AS fresh (id, payload, subject);
     IF lanes IS NOT NULL THEN
         -- Priority 1: live events.
         INSERT INTO deliveries

@@ -19,7 +19,7 @@ from app.core.replay.replay_plan import Pace, Plan
 from app.core.replay.replay_selection import Selection, Wanted
 from app.core.webhooks import receiver_check, webhook_secrets
 from app.core.webhooks.webhook_secrets import Secret
-from app.core.words import facets, search_keys
+from app.core.words.tokenizer import Lexemes, taken_apart
 from app.database import Database, cursor, database_now
 from app.lib.crypto import api_keys, webhook_signing
 from app.settings import Settings
@@ -41,14 +41,14 @@ SELECT tenant_id, id, session_id, id, agent_id, principal, 'r' || n %% %(rules)s
        (%(severities)s::text[])[1 + n %% %(of)s], title, 'It was found by the bench.', created_at
   FROM (SELECT *, row_number() OVER (ORDER BY id) AS n FROM records) AS r WHERE n %% 4 = 0
 """
-# The words of a record's title, and what is a finding's own beside them.
 _FINDING_WORDS = """
 INSERT INTO finding_words (tenant_id, finding_id, words)
-SELECT f.tenant_id, f.id, r.words || own.words::tsvector
+SELECT f.tenant_id, f.id, own.words::tsvector || array_to_tsvector(ARRAY[
+           'session_id=' || encode(uuid_send(session_id), 'hex'),
+           'agent_id=' || encode(uuid_send(agent_id), 'hex'), 'principal=' || principal,
+           'severity=' || severity, 'rule=' || rule])
   FROM findings AS f
-  JOIN record_words AS r ON r.tenant_id = f.tenant_id AND r.record_id = f.id
-  JOIN unnest(%(severities)s::text[], %(rules)s::text[], %(words)s::text[])
-       AS own (severity, rule, words) ON own.severity = f.severity AND own.rule = f.rule
+  JOIN unnest(%(titles)s::text[], %(words)s::text[]) AS own (title, words) USING (title)
 """
 _INDEXED = (
     "UPDATE tenants SET findings_indexed = (SELECT id FROM findings ORDER BY id DESC LIMIT 1)"
@@ -106,7 +106,7 @@ def make(lab: Lab, settings: Settings, database: Database, scale: Scale) -> Comp
     )
     chains.grow(settings, database, sequencer, books.tenant_id, scale.entries, scale.anchors)
     with psycopg.connect(owner_url(settings), autocommit=True) as connection:
-        _find(connection, settings, database, books)
+        _find(connection, books)
         keys = [ids.new() for _ in range(scale.keys)]
         of = {"tenant": books.tenant_id, "ids": keys, "many": scale.keys}
         connection.execute(_KEYS, of)
@@ -121,24 +121,14 @@ def make(lab: Lab, settings: Settings, database: Database, scale: Scale) -> Comp
     return Company(books, made, key, keys[0], *jobs)
 
 
-def _find(
-    connection: "psycopg.Connection[tuple[object, ...]]",
-    settings: Settings,
-    database: Database,
-    books: Library,
-) -> None:
+def _find(connection: "psycopg.Connection[tuple[object, ...]]", books: Library) -> None:
     """Make the findings, and index them."""
     values = {"severities": list(_SEVERITIES), "of": len(_SEVERITIES), "rules": _RULES}
     connection.execute(_FINDINGS, values)
-    with database.transaction(books.tenant_id) as session:
-        lexemes = search_keys.lexemes(session, settings.master_keys, books.tenant_id)
-    pairs = [(each, f"r{n}") for each in _SEVERITIES for n in range(_RULES)]
-    own = [
-        lexemes.vector([], facets.of({"severity": severity, "rule": rule}))
-        for severity, rule in pairs
-    ]
-    severities, rules = map(list, zip(*pairs, strict=True))
-    connection.execute(_FINDING_WORDS, {"severities": severities, "rules": rules, "words": own})
+    titles = [str(row[0]) for row in connection.execute("SELECT DISTINCT title FROM findings")]
+    lexemes = Lexemes(books.tenant_id.bytes)
+    words = [lexemes.vector(taken_apart((each,)), {}) for each in titles]
+    connection.execute(_FINDING_WORDS, {"titles": titles, "words": words})
     connection.execute(_INDEXED)
 
 

@@ -15,7 +15,8 @@ import psycopg
 from app import ids
 from app.core import tenants
 from app.core.callers import Caller, Role
-from app.core.words import facets, search_keys
+from app.core.records import search
+from app.core.words import search_keys
 from app.core.words.tokenizer import Lexemes, taken_apart
 from app.database import Database
 from app.settings import Settings
@@ -156,7 +157,7 @@ def _texts(library: Library, lexemes: Lexemes) -> "list[tuple[object, ...]]":
         agent_id = library.agents[n % _AGENTS]
         told = (title, kind, *labels.values())
         of_session = {"session_id": agent_id, "agent_id": agent_id}
-        pairs = labels | facets.of(of_session | {"principal": "bench", "kind": kind})
+        pairs = labels | search.facets(of_session | {"principal": "bench", "kind": kind})
         rows.append(
             (
                 n,

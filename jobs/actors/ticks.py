@@ -2,21 +2,18 @@
 
 import time
 from contextlib import suppress
-from uuid import UUID
 
 import structlog
 
-from app import ids
+from app.core import finding_search
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.digests import schedule
-from app.core.finding_search import indexing
 from app.core.jobs import stuck_jobs
 from app.core.master_keys import key_registry, resealing, status
 from app.core.records import expiry
 from app.core.verification import daily
 from app.core.verification import jobs as verification_jobs
 from app.errors import Conflict, LogHalted, Unavailable
-from jobs.process.middleware import kind
 from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
@@ -43,34 +40,19 @@ def integrate(here: Runtime) -> None:
 
 
 def index_findings(here: Runtime) -> None:
-    """Each ten seconds: index the words of new findings, a piece of each tenant that is behind.
-
-    A tenant whose piece fails is left out for the rest of the run, so that the others go on.
-    """
+    """Each ten seconds: index the words of new findings, a piece of each tenant that is behind."""
     with here.database.across_tenants() as session:
-        below = indexing.floor(session)
+        below = finding_search.floor(session)
     left = MOST_PIECES
-    failed: list[UUID] = []
     while left > 0:
         with here.database.across_tenants() as session:
-            tenants = indexing.behind(session, below, left, failed)
+            tenants = finding_search.behind(session, below, left)
         if not tenants:
             return
-        failed += [each for each in tenants if not _index_piece(here, each, below)]
+        for tenant_id in tenants:
+            with here.database.transaction(tenant_id) as session:
+                finding_search.index_piece(session, tenant_id, below)
         left -= len(tenants)
-
-
-def _index_piece(here: Runtime, tenant_id: UUID, below: UUID) -> bool:
-    """Index a tenant's next piece; return False if that failed. Raises `Unavailable`."""
-    try:
-        with here.database.transaction(tenant_id) as session:
-            indexing.index_piece(session, here.settings.master_keys, tenant_id, below)
-    except Unavailable:
-        raise
-    except Exception as error:  # noqa: BLE001  # whatever the tenant's rows hold
-        _log.error("findings_not_indexed", tenant_id=ids.text("ten", tenant_id), error=kind(error))
-        return False
-    return True
 
 
 def check_master_keys(here: Runtime) -> None:

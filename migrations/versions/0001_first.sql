@@ -491,6 +491,8 @@ CREATE TABLE events (
     id           uuid NOT NULL,
     type         text NOT NULL,
     payload      bytea NOT NULL,
+    -- The finding or session that it is about; its id has the millisecond of that one's change.
+    subject_id   uuid,
     decisions    bytea NOT NULL,
     any_disabled boolean NOT NULL DEFAULT false,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),

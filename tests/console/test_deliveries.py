@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.core.delivery.history.tenant_history import MOST_READ
+from app.core.delivery.history.delivery_list import MOST_READ
 from tests.api.deliveries.replays.single import replay
 from tests.support.callers.api import ApiOf
 from tests.support.callers.console import Visitor, hidden

@@ -14,13 +14,10 @@ from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
-from app.api.http.services import services
 from app.api.http.transactions import statement, transaction
-from app.core import feeds, findings
+from app.core import feeds, finding_search, findings
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
-from app.core.finding_search import search
-from app.core.finding_search.search import Search
 from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
 from app.models import Finding
 from app.schemas import fields
@@ -138,8 +135,7 @@ def fetch(
     if "q" not in args:
         found = findings.rows(session, caller(), others, before, limit)
     else:
-        master_keys, asked = services().settings.master_keys, Search(args["q"], others)
-        found = search.rows(session, caller(), master_keys, asked, before, limit)
+        found = finding_search.rows(session, caller(), args["q"], others, before, limit)
     return feeds.fitting(found, lambda each: each.data_json)
 
 

@@ -19,7 +19,12 @@ from app.console.frame.access import signed_in
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import delivery_history, failure_groups, standing, tenant_history
+from app.core.delivery.history import (
+    delivery_history,
+    delivery_list,
+    delivery_summary,
+    failure_groups,
+)
 from app.core.delivery.history.delivery_filters import Status
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
@@ -79,7 +84,7 @@ def index() -> Response:
             filters = tenant_filters(args)
             found = page_of(
                 args,
-                lambda before, limit: tenant_history.page(
+                lambda before, limit: delivery_list.page(
                     session, caller().tenant_id, filters, before=before, limit=limit
                 ),
                 delivery_history.represent,
@@ -142,7 +147,7 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         known = webhooks.require_history(session, caller(), webhook)
         found = delivery_history.find(session, tenant_id, known, delivery)
         told = delivery_history.describe(session, tenant_id, found)
-        stands = standing.of(session, tenant_id, known, "", [found])
+        stands = delivery_summary.of(session, tenant_id, known, "", [found])
         siblings = delivery_history.of_event(session, tenant_id, found.row.event_id)
         named = known_webhooks(session)
         raw = delivery_history.payload_of(session, tenant_id, found.row.event_id)

@@ -17,7 +17,7 @@ from app.console.pages.deliveries import known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.history import failure_groups, hourly_stats
-from app.core.delivery.history.delivery_filters import Status, TenantFilters
+from app.core.delivery.history.delivery_filters import Filters, Status
 from app.core.digests import history
 from app.core.health import probes
 from app.core.health.parts import Part
@@ -123,7 +123,7 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
 
     Only the newest are grouped; the books have counted all, also those no longer kept.
     """
-    failed = TenantFilters(status=frozenset((Status.FAILED,)))
+    failed = Filters(status=frozenset((Status.FAILED,)))
     found = failure_groups.find(session, caller().tenant_id, failed, window=_MOST_FAILED)
     count = sum(group.count for group, _ in found.groups)
     in_all = f" In all {books['failed']:,} have failed since the webhooks began, and "

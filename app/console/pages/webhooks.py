@@ -20,8 +20,13 @@ from app.console.pages.deliveries import known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import delivery_history, hourly_stats, standing, tenant_history
-from app.core.delivery.history.delivery_filters import TenantFilters
+from app.core.delivery.history import (
+    delivery_history,
+    delivery_list,
+    delivery_summary,
+    hourly_stats,
+)
+from app.core.delivery.history.delivery_filters import Filters
 from app.core.delivery.history.hourly_stats import Step
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhook_secrets, webhooks
@@ -151,8 +156,8 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
         tenant_id = caller().tenant_id
         found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
         now = database_now(session)
-        latest = tenant_history.page(
-            session, tenant_id, TenantFilters(webhook_id=found.id), before=None, limit=_LATEST
+        latest = delivery_list.page(
+            session, tenant_id, Filters(webhook_id=found.id), before=None, limit=_LATEST
         )
         hours = hourly_stats.span(now, None, None, Step.HOUR)
         secrets = webhook_secrets.open_sealed(
@@ -160,8 +165,8 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
         )
         shown: dict[str, Any] = {
             "webhook": represent(found),
-            "lane": standing.of(session, tenant_id, found.id, "", [])["lane"],
-            "overdue": standing.overdue_since(session, tenant_id, found.id),
+            "lane": delivery_summary.of(session, tenant_id, found.id, "", [])["lane"],
+            "overdue": delivery_summary.overdue_since(session, tenant_id, found.id),
             "books": accounting.of(session, tenant_id, found.id),
             "hours": hourly_stats.rows(session, tenant_id, hours, found.id),
             "latest": [delivery_history.represent(each) for each in latest],

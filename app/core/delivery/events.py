@@ -6,7 +6,7 @@ no sequence number (docs/performance.md); workers number deliveries when they cl
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from app.errors import EventTooLarge, FieldError
 from app.lib import canonical_json
 
 MAX_PAYLOAD = 256 * 1024
+_MICROSECOND = timedelta(microseconds=1)
 
 # Live events go before bulk replays. A test or a single replay goes before both, also to a paused
 # lane, where it is the probe.
@@ -28,15 +29,19 @@ PRIORITIES = PRIORITY_URGENT, PRIORITY_LIVE, PRIORITY_BULK = 0, 1, 2
 
 @dataclass(frozen=True)
 class NewEvent:
-    """An event about to be emitted: `data` is JSON as the object's own GET returns it."""
+    """An event about to be emitted: `data` is JSON as the object's own GET returns it.
+
+    `subject` is the object, where deliveries are listed by it. `at` is the database's time.
+    """
 
     type: str
     data: dict[str, Any]
     at: datetime
+    subject: UUID | None = None
 
 
 # `%b`: psycopg encodes a binary array at least ten times as fast as its text form.
-_EMIT = "SELECT emit_events(%s, %s, %b::uuid[], %b::bytea[], %s, %s, %s)"
+_EMIT = "SELECT emit_events(%s, %s, %b::uuid[], %b::bytea[], %b::uuid[], %s, %s, %s)"
 
 
 def emit(
@@ -53,14 +58,16 @@ def emit(
     moments.
     """
     ((kind, at),) = {(event.type, event.at) for event in events}
-    identifiers = [ids.new() for _ in events]
+    identifiers = [ids.new(at + n * _MICROSECOND) for n in range(len(events))]
     payloads = [
         payload(identifier, event) for identifier, event in zip(identifiers, events, strict=True)
     ]
     for body in payloads:
         if len(body) > MAX_PAYLOAD:
             raise too_large(len(body), "")
-    values = (tenant_id, kind, identifiers, payloads, at, tx.info["first_wait"], not_to)
+    subjects = [event.subject for event in events]
+    limits = (at, tx.info["first_wait"], not_to)
+    values = (tenant_id, kind, identifiers, payloads, subjects, *limits)
     ring_webhooks(tx, tenant_id, cursor(tx, scalar_row).execute(_EMIT, values).fetchone())
     return identifiers
 

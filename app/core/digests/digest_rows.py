@@ -7,7 +7,6 @@ refused, or not reached
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
 from uuid import UUID
 
 import structlog
@@ -46,11 +45,6 @@ _LOCK_TENANT = """
 SELECT notification_email, digest_series, address_nonce FROM tenants
  WHERE id = %s FOR NO KEY UPDATE
 """
-# Time until a day after the last mail that may have been accepted.
-_FREE = f"""
-SELECT max({schedule.ACCEPTED_BY}) + interval '24 hours' - clock_timestamp() FROM digests
- WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {schedule.KEEPS_BACK}
-"""
 _BEGIN = f"""
 UPDATE digests SET status = 'sending', data_at = clock_timestamp()
  WHERE tenant_id = %(tenant)s AND id = %(id)s AND status = 'pending'
@@ -74,12 +68,6 @@ def lock_address(session: Session, digest: Digest) -> tuple[str | None, UUID | N
     row = cursor(session).execute(_LOCK_TENANT, (digest.tenant_id,)).fetchone()
     assert row is not None  # noqa: S101  # a digest refers to its tenant
     return row[0], row[1], row[2]
-
-
-def until_free(session: Session, digest: Digest) -> timedelta | None:
-    """Return how long the digest must wait after another mail of the tenant; None for no wait."""
-    wanted = {"tenant": digest.tenant_id, "id": digest.id, **schedule.TIMES}
-    return cursor(session, scalar_row).execute(_FREE.encode(), wanted).fetchone()
 
 
 def begin(session: Session, digest: Digest) -> bool:

@@ -41,6 +41,9 @@ from app.settings import Settings
 # Waits before further attempts (backoff); the last repeats for ever, as no mail was accepted yet.
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 10, 30, 60))
 _AGAIN_SOON = timedelta(seconds=5)
+# Wait after an attempt that ended before its content: the address was changed, or the process ends.
+# A clock that was set back may have another mail keep it back for a day, asking each minute.
+_WITHDRAWN = timedelta(minutes=1)
 # Interval at which the digest of a suspended tenant is tried.
 _SUSPENDED = timedelta(minutes=10)
 # Interval at which a refused recipient is tried: who asks more often is blocked by some servers.
@@ -85,9 +88,8 @@ class Sender:
             return _done(digest)
         if digest.findings is None:
             return Step(digest_rows.take(session, digest, job.cursor), _progress(digest))
-        wait = _SUSPENDED if tenant.suspended_at else digest_rows.until_free(session, digest)
-        if wait is not None:
-            return Step("waiting", _progress(digest), wait)
+        if tenant.suspended_at:
+            return Step("waiting", _progress(digest), _SUSPENDED)
         address, nonce = tenant.notification_email, tenant.address_nonce
         # A series lasts as long as there is an address, and each address has a nonce.
         assert address is not None and nonce is not None  # noqa: S101, PT018
@@ -194,7 +196,7 @@ class _Attempt:
             seconds = random.uniform(*_BUSY_SECONDS)  # noqa: S311  # no secret
             return Step("busy", _progress(digest), timedelta(seconds=seconds))
         if outcome.status == "pending" and outcome.why is None:
-            return Step("given back", _progress(digest), _AGAIN_SOON)
+            return Step("withdrawn", _progress(digest), _WITHDRAWN)
         if outcome.status == "pending":
             return self._refused(session, digest, outcome)
         self.sender.conclude(session, digest, outcome)

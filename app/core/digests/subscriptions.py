@@ -1,8 +1,7 @@
 """Digest subscriptions: an address that is set, changed or cleared, and the token of its mails.
 
-A mail's unsubscribe token clears the address that it went to, without a key. It is sealed under
-`MASTER_KEYS`, and names one setting of the address: once that is set again, the token has no
-effect. It does not expire, because people look for it in old mails.
+The unsubscribe token clears the address, without a key. It is sealed under `MASTER_KEYS`, and has
+no effect once the address is set again. It does not expire: people look for it in old mails.
 """
 
 import base64

@@ -1,5 +1,5 @@
 """Records of what agents did: signed, searchable, with retention by tenant.
 
-`records` stores: `steps`, `storage`, `bundles`, `search_index`. Read by `contents` and `search`;
+`records` stores: `steps`, `storage`, `bundles`. Read by `contents` and `search` (with its index);
 opened by `share_links` and `anonymous_access`; ended by `retention` and `expiry`.
 """

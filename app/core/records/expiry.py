@@ -21,7 +21,7 @@ from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Step
-from app.core.records import bundles, retention, search_index
+from app.core.records import bundles, retention, search
 from app.database import cursor
 from app.models import Job, Tenant
 
@@ -133,7 +133,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     found = _aged(session, tenant_id, through, after)
     batch = _of_bounded_size(found)
     wanted = [each.id for each in batch if each.size is not None]
-    search_index.forget_content(session, tenant_id, wanted)
+    search.forget_content(session, tenant_id, wanted)
     gone = bundles.delete(session, tenant_id, wanted)
     progress = json.loads(job.progress or "{}")
     progress["expired"] += gone

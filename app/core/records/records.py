@@ -25,9 +25,9 @@ from app.clock import rfc3339
 from app.core import feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.records import bundles, retention, search, search_index, storage
+from app.core.records import bundles, retention, search, storage
 from app.core.signing_keys import Purpose
-from app.core.words import facets, search_keys
+from app.core.words import search_keys
 from app.core.words.tokenizer import Lexemes, in_json, taken_apart
 from app.database import Tx, cursor
 from app.errors import NotFound, SessionCompleted
@@ -202,11 +202,13 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
     raw = bundle.write(_facts(row), new.content, new.steps, key_id=key.public.id)
     row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
     row.key_id, row.signature = key.public.id, key.sign(raw)
-    metadata = taken_apart((row.title, row.kind, *new.labels, *new.labels.values()))
-    content = taken_apart(itertools.chain(_in_steps(new.steps), in_json(new.content)))
-    pairs = {**new.labels, **facets.of({name: getattr(row, name) for name in search.FACETS})}
+    metadata = (row.title, row.kind, *new.labels, *new.labels.values())
+    everything = itertools.chain(metadata, _in_steps(new.steps), in_json(new.content))
+    pairs = {**new.labels, **search.facets({each: getattr(row, each) for each in search.FACETS})}
     vector = drafted.lexemes.vector
-    return Signed(row, raw, vector(metadata, pairs), vector((*metadata, *content), pairs))
+    return Signed(
+        row, raw, vector(taken_apart(metadata), pairs), vector(taken_apart(everything), pairs)
+    )
 
 
 def _in_steps(steps: Iterable[bundle.Step]) -> Iterator[str]:
@@ -237,7 +239,7 @@ def add(
     cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
     bundles.store(tx, settings.master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
     words = signed.metadata_words, signed.content_words
-    search_index.store(tx, row.tenant_id, row.id, *words)
+    search.store(tx, row.tenant_id, row.id, *words)
     leaf = leaves.Record(row.bundle_sha256).data
     cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))
     return _json(row, index=None, expired=False)

@@ -1,8 +1,8 @@
 """Record search: a feed with filters, or words ranked by where they were found.
 
 Records with all words in title, kind or labels come before those that need their content; newest
-first in each. A page walks an index, so its cost does not depend on the number of matches. Content
-of expired bundles is not searched.
+first in each. The words of content include those of metadata, and go with the bundle. Filters are
+facets beside the words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,8 @@ from sqlalchemy.orm import Session
 from app.core import feeds
 from app.core.callers import Caller
 from app.core.records import retention
-from app.core.words import facets, search_keys
+from app.core.words import search_keys
+from app.database import Tx, cursor
 from app.errors import FieldError, Invalid
 from app.lib.crypto.sealing import MasterKeys
 from app.models import BundleWords, Record, RecordWords
@@ -25,8 +26,37 @@ from app.models import BundleWords, Record, RecordWords
 FACETS = ("session_id", "agent_id", "principal", "kind")
 """The columns of a record that are indexed together with its words."""
 
+_STORE = "INSERT INTO {} (tenant_id, record_id, words) VALUES (%s, %s, %s::tsvector)"
+_STORE_METADATA = _STORE.format("record_words")
+_STORE_CONTENT = _STORE.format("bundle_words")
+_FORGET = "DELETE FROM bundle_words WHERE tenant_id = %s AND record_id = ANY (%b)"
+
 _RANK_BITS = 128
 _IN_METADATA, _IN_CONTENT = 0, 1
+
+
+def facets(values: Mapping[str, UUID | str | None]) -> dict[str, str]:
+    """Return the facets of a row from its columns, as name and value; a null has none.
+
+    Label names contain no colon, so they differ from facets.
+    """
+    return {
+        f":{name}": value.hex if isinstance(value, UUID) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def store(tx: Tx, tenant_id: UUID, record_id: UUID, metadata: str, content: str) -> None:
+    """Store a record's words, as the text of two `tsvector`s."""
+    cur = cursor(tx)
+    cur.execute(_STORE_METADATA, (tenant_id, record_id, metadata))
+    cur.execute(_STORE_CONTENT, (tenant_id, record_id, content))
+
+
+def forget_content(tx: Tx, tenant_id: UUID, record_ids: Sequence[UUID]) -> None:
+    """Delete the words of the content of records."""
+    cursor(tx).execute(_FORGET, (tenant_id, record_ids))
 
 
 @dataclass(frozen=True)
@@ -80,7 +110,10 @@ def rows(
     if asked.typed is None and not asked.labels:
         return _page(session, caller, asked, (), place, limit, _IN_METADATA)
     lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
-    pairs = lexemes.pairs_query([*asked.labels, *facets.asked(caller, asked.filters, FACETS)])
+    wanted: dict[str, Any] = {name: asked.filters.get(name) for name in FACETS}
+    if caller.pin is not None:
+        wanted |= {"agent_id": caller.pin.agent_id, "principal": caller.pin.principal}
+    pairs = lexemes.pairs_query([*asked.labels, *facets(wanted).items()])
     if asked.typed is None:
         with_pairs = [_matches(RecordWords, pairs)]
         return _page(session, caller, asked, with_pairs, place, limit, _IN_METADATA)

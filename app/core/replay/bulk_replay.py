@@ -134,7 +134,7 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     replay_deliveries.lock_lanes(session, tenant_id, plan.webhooks)
     job = control.cancel(session, tenant_id, job_id)
     replay_deliveries.take_back(session, job, plan.webhooks)
-    progress = job_rows.progress_of(job) | replay_deliveries.tally(session, job)
+    progress = job_rows.progress_of(job) | replay_deliveries.count_outcomes(session, job)
     job.cursor = Position.of(job, plan).begun_again(plan.webhooks, _failing(progress)).text()
     job.progress = job_rows.dump(progress)
     session.flush()
@@ -153,11 +153,11 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     sending = position.left and position.canary != 0
     watched = position.canary is not None or pace.stop_after_failures is not None
     if watched or not sending or position.steps % _STEPS_BETWEEN_COUNTS == 0:
-        progress |= replay_deliveries.tally(session, job)
+        progress |= replay_deliveries.count_outcomes(session, job)
     if reason := _why_stop(position, pace, progress):
         replay_deliveries.lock_lanes(session, tenant_id, plan.webhooks)
         replay_deliveries.take_back(session, job, plan.webhooks)
-        progress |= replay_deliveries.tally(session, job)
+        progress |= replay_deliveries.count_outcomes(session, job)
         again = position.begun_again(plan.webhooks, _failing(progress))
         return Step(again.text(), progress, stopped=reason)
     if sending:

@@ -14,9 +14,9 @@ from app.core.replay import bulk_replay, replay_deliveries, send_now
 from app.models import Job
 
 # Jobs whose deliveries may end after them.
-_TALLIES: Mapping[str, Callable[[Session, Job], dict[str, int]]] = {
-    bulk_replay.KIND: replay_deliveries.tally,
-    send_now.KIND: send_now.tally,
+_COUNTERS: Mapping[str, Callable[[Session, Job], dict[str, int]]] = {
+    bulk_replay.KIND: replay_deliveries.count_outcomes,
+    send_now.KIND: send_now.count_outcomes,
 }
 
 
@@ -28,8 +28,8 @@ def represent(session: Session, job: Job) -> dict[str, Any]:
     told = control.represent(job)
     progress = told["progress"] or {}
     waits = progress.get("waiting") or progress.get("retrying")
-    if job.finished_at is not None and job.kind in _TALLIES and waits:
-        told["progress"] = progress | _TALLIES[job.kind](session, job)
+    if job.finished_at is not None and job.kind in _COUNTERS and waits:
+        told["progress"] = progress | _COUNTERS[job.kind](session, job)
     return told
 
 

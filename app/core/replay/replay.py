@@ -1,8 +1,8 @@
 """One delivery more: the replay of a delivery, or a test event.
 
 Both go before live events, even to a paused lane, where they are the probe. A replay has the bytes
-and number of its event; `replay_of` names the given delivery, whatever kind that is. A test goes to
-one webhook regardless of its `event_types`, without a number, counted by itself.
+and number of its event. A test goes to one webhook regardless of its `event_types`, without a
+number, counted by itself.
 """
 
 from uuid import UUID

@@ -117,13 +117,13 @@ def send(session: Session, job: Job, webhook_id: UUID, due: Sequence[Source], pr
     return made.fetchone() or 0
 
 
-# The counts of `tally`.
+# The counts of `count_outcomes`.
 COUNTS = (
     *("sent", "succeeded", "failed_same", "failed_otherwise"),
     *("cancelled", "waiting", "retrying"),
 )
 # A delivery of an earlier release has no fingerprint: its replay counts in `failed_otherwise`.
-_TALLY = """
+_OUTCOMES = """
 SELECT count(*) AS sent,
        count(*) FILTER (WHERE r.status = 'succeeded') AS succeeded,
        count(*) FILTER (WHERE r.status = 'failed' AND s.same) AS failed_same,
@@ -140,14 +140,14 @@ SELECT count(*) AS sent,
 """
 
 
-def tally(session: Session, job: Job) -> dict[str, int]:
+def count_outcomes(session: Session, job: Job) -> dict[str, int]:
     """Count a job's deliveries; `sent` sums the rest but `retrying`, part of `waiting`.
 
     `failed_same` failed with the same fingerprint as the delivery that they replay. Deliveries
     withdrawn before their first attempt are not counted.
     """
     wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest_of(job)}
-    found = cursor(session, dict_row).execute(_TALLY, wanted).fetchone()
+    found = cursor(session, dict_row).execute(_OUTCOMES, wanted).fetchone()
     assert found is not None  # noqa: S101  # an aggregate always has a row
     return found
 

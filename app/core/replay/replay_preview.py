@@ -155,7 +155,7 @@ def _other_conditions(wanted: Wanted) -> Iterator[str]:
     if wanted.group is not None:
         yield (
             "d.status = 'retrying' AND d.webhook_id = %(group_of)s"
-            " AND coalesce(d.failure, 0) = %(failure)s AND d.kind <> 'test'"
+            " AND d.failure = %(failure)s AND d.kind <> 'test'"
         )
 
 

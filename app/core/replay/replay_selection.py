@@ -161,7 +161,7 @@ def by_status(selection: Selection) -> list[Selection]:
     ]
 
 
-_SAME_FAILURE = "coalesce(d.failure, 0) = %(failure)s"
+_SAME_FAILURE = "d.failure = %(failure)s"
 
 
 def _of_events(selection: Selection) -> str:

@@ -89,13 +89,13 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     args, found = _plan(job)
     progress = job_rows.progress_of(job)
     phase, _, steps = (job.cursor or _PARK).partition(" ")
-    turn = int(steps or 0)
+    done = int(steps or 0)
     try:
         webhook = webhooks.lock(session, tenant_id, found["webhook"])
         webhooks.require_enabled(webhook)
     except (NotFound, WebhookDisabled):
         reason = "The webhook was disabled or deleted: what waited was cancelled."
-        return Step(f"{phase} {turn}", progress | tally(session, job), stopped=reason)
+        return Step(f"{phase} {done}", progress | count_outcomes(session, job), stopped=reason)
     lane = lanes.load(session, tenant_id, webhook.id, locked=False)
     rate = args["rate"]
     if phase == _PARK:
@@ -103,24 +103,24 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
         if not parked:
             retry_now.end_pause(session, tenant_id, webhook.id)
             wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
-        return Step(f"{_PARK if parked else _BRING} {turn + 1}", progress)
+        return Step(f"{_PARK if parked else _BRING} {done + 1}", progress)
     held_up = lane is None or lane.held or lane.suspended or bool(rate and lane.paused)
     most = min(rate or retry_now.MOST_AT_ONCE, retry_now.MOST_AT_ONCE)
     moved = 0 if held_up else retry_now.bring(session, tenant_id, webhook.id, found, most)
     if moved:
         wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
     few = progress["selected"] <= _FEW
-    if few or not moved or turn % _STEPS_BETWEEN_COUNTS == 0:
-        progress |= tally(session, job)
+    if few or not moved or done % _STEPS_BETWEEN_COUNTS == 0:
+        progress |= count_outcomes(session, job)
     if moved:
         wait = timedelta(seconds=moved / rate) if rate else timedelta(0)
-        return Step(f"{_BRING} {turn + 1}", progress, wait)
+        return Step(f"{_BRING} {done + 1}", progress, wait)
     if not progress["waiting"]:
         return Step(None, progress)
-    return Step(f"{_BRING} {turn + 1}", progress, _pause(session, job))
+    return Step(f"{_BRING} {done + 1}", progress, _pause(session, job))
 
 
-def tally(session: Session, job: Job) -> dict[str, int]:
+def count_outcomes(session: Session, job: Job) -> dict[str, int]:
     """Count what became of a job's deliveries: `sent` are those that were tried since it began."""
     _, found = _plan(job)
     selected = job_rows.progress_of(job)["selected"]

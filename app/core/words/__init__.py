@@ -1,1 +1,1 @@
-"""Words in a tenant's search index: `tokenizer`, `search_keys`, `facets`."""
+"""Words in search indexes: the `tokenizer`, and the `search_keys` of records' words."""

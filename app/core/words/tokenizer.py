@@ -1,16 +1,16 @@
-"""The tokenizer: splits text into words, stored as keyed hashes (a blind index).
+"""The tokenizer: splits text into words, indexed as keyed hashes (a blind index).
 
-The key is the tenant's, so expired content leaves no readable word in dead rows or index keys. A
-word is a run of letters, digits and marks, compared by NFKC and casefold; Chinese, Japanese and
-Thai are split into pairs. No stemming, no stop words.
+A record's key is a secret, so expired content leaves no readable word in dead rows or index keys.
+A word is a run of letters, digits and marks, compared by NFKC and casefold; Chinese, Japanese and
+Thai are split into pairs. No stemming.
 """
 
+import itertools
 import json
 import re
 import unicodedata
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -19,8 +19,9 @@ _MOST_CHARACTERS = 64
 # Words indexed per record; search does not find later ones.
 MOST_WORDS = 5_000
 _MOST_TEXT = 256 * 1024
-_MOST_TOGETHER = 16
 _BYTES = 9
+# PostgreSQL keeps no more positions of a lexeme.
+_MOST_POSITIONS = 255
 
 # Normalisation sorts marks in quadratic time of the run's length, so texts are cut into pieces.
 _PIECE = 256
@@ -41,9 +42,14 @@ _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 def in_text(text: str) -> list[str]:
     """Return the normalised words of a text, in order."""
-    pieces = (text[at : at + _PIECE] for at in range(0, min(len(text), _MOST_TEXT), _PIECE))
-    normal = "".join(unicodedata.normalize("NFKC", piece) for piece in pieces).casefold()
-    return [part for word in _WORD.findall(normal) for part in _parts(word)]
+    text = text[:_MOST_TEXT]
+    tokens = (text.lower(),) if text.isascii() else map(_normal, text.split())
+    return [part for token in tokens for word in _WORD.findall(token) for part in _parts(word)]
+
+
+def _normal(token: str) -> str:
+    pieces = (token[at : at + _PIECE] for at in range(0, len(token), _PIECE))
+    return "".join(unicodedata.normalize("NFKC", piece) for piece in pieces).casefold()
 
 
 def _parts(word: str) -> Iterator[str]:
@@ -59,28 +65,14 @@ def _parts(word: str) -> Iterator[str]:
             yield run
 
 
-@dataclass(frozen=True)
-class Text:
-    """A tokenized text: its words in order, and the words of each unspaced token of several."""
-
-    words: Sequence[str]
-    together: frozenset[tuple[str, ...]]
-
-    @classmethod
-    def of(cls, text: str) -> "Text":
-        """Tokenize a text."""
-        tokens = [tuple(in_text(token)) for token in text[:_MOST_TEXT].split()]
-        words = [word for token in tokens for word in token]
-        return cls(words, frozenset(token for token in tokens if 1 < len(token) <= _MOST_TOGETHER))
-
-
-def taken_apart(texts: Iterable[str]) -> list[Text]:
-    """Tokenize texts up to `MOST_WORDS`; search does not find later words."""
-    found, count = [], 0
+def taken_apart(texts: Iterable[str]) -> list[Sequence[str]]:
+    """Tokenize texts up to `MOST_WORDS` in all; search does not find later words."""
+    found: list[Sequence[str]] = []
+    left = MOST_WORDS
     for text in texts:
-        found.append(Text.of(text))
-        count += len(found[-1].words) + 1
-        if count >= MOST_WORDS:
+        found.append(in_text(text)[:left])
+        left -= len(found[-1])
+        if left <= 0:
             break
     return found
 
@@ -104,25 +96,29 @@ class Lexemes:
     """Turns one tenant's words into lexemes, and these into a `tsvector` or `tsquery`."""
 
     def __init__(self, key: bytes) -> None:
-        """Use the tenant's search key, 32 bytes."""
+        """Use the tenant's search key, or for what lies beside them in clear, its id."""
         self._key = key
 
-    def vector(self, texts: Iterable[Text], pairs: Mapping[str, str]) -> str:
+    def vector(self, texts: Iterable[Sequence[str]], pairs: Mapping[str, str]) -> str:
         """Return a `tsvector` of the words of texts, and of pairs of name and value.
 
-        A gap between the positions of two texts keeps a phrase from spanning both.
+        Each two neighbouring words of a text are a lexeme of their own, with its positions: by the
+        words' positions, a search for two frequent words would read every row that has both. The
+        positions of two texts do not follow each other, so a phrase never spans both.
         """
-        positions: dict[str, list[int]] = {}
-        wholes = {self._pair(name, value) for name, value in pairs.items()}
-        place = 0
-        for text in texts:
-            for word in text.words[: max(MOST_WORDS - place, 0)]:
-                place += 1
-                positions.setdefault(self._word(word), []).append(place)
-            wholes.update(self._together(token) for token in text.together)
-            place += 1
-        words = [f"'{lexeme}':{','.join(map(str, at))}" for lexeme, at in positions.items()]
-        return " ".join([*words, *(f"'{whole}'" for whole in wholes)])
+        found: dict[str, list[int]] = {self._pair(name, value): [] for name, value in pairs.items()}
+        position = 0
+        for words in texts:
+            found.update((self._word(word), []) for word in words)
+            for at, both in enumerate(itertools.pairwise(words), position):
+                found.setdefault(self._neighbours(*both), []).append(at + 1)
+            position += len(words)
+        if any(len(positions) > _MOST_POSITIONS for positions in found.values()):
+            found[self._incomplete] = []
+        return " ".join(
+            f"'{lexeme}':{','.join(map(str, at[:_MOST_POSITIONS]))}" if at else f"'{lexeme}'"
+            for lexeme, at in found.items()
+        )
 
     def query(self, typed: str) -> str | None:
         """Return a search text as a `tsquery`: all words, those in "quotes" as a phrase.
@@ -130,30 +126,38 @@ class Lexemes:
         None when it has no word.
         """
         terms = [
-            self._term(found, quoted=bool(quoted))
+            self._term(words)
             for quoted, plain in _TERM.findall(typed)
-            if (found := in_text(quoted or plain))
+            if (words := in_text(quoted or plain))
         ]
         return " & ".join(terms) or None
 
-    def _term(self, words: Sequence[str], *, quoted: bool) -> str:
-        phrase = " <-> ".join(f"'{self._word(word)}'" for word in words)
-        if quoted or len(words) == 1:
-            return f"({phrase})"
-        # PostgreSQL stores 256 positions of a lexeme, so in a long list of "order-1", "order-2" …
-        # later phrases do not match. Tokens indexed whole all match.
-        return f"('{self._together(words)}' | ({phrase}))"
+    def _term(self, words: Sequence[str]) -> str:
+        if len(words) == 1:
+            return f"'{self._word(words[0])}'"
+        pairs = [f"'{self._neighbours(*both)}'" for both in itertools.pairwise(words)]
+        if len(pairs) == 1:
+            return pairs[0]
+        # In a list of hundreds of dates not every position of "2026-11" is stored: there, all
+        # neighbours suffice.
+        unplaced = " & ".join([*pairs, f"'{self._incomplete}'"])
+        return f"(({' <-> '.join(pairs)}) | ({unplaced}))"
 
     def pairs_query(self, pairs: Iterable[tuple[str, str]]) -> str | None:
         """Return a `tsquery` that requires all pairs; None when there are none."""
         return " & ".join(f"'{self._pair(name, value)}'" for name, value in pairs) or None
 
+    @property
+    def _incomplete(self) -> str:
+        """The lexeme of a row with more positions than are stored."""
+        return self._hash(b"\0")
+
     def _word(self, word: str) -> str:
         return self._hash(word.encode())
 
-    def _together(self, words: Sequence[str]) -> str:
+    def _neighbours(self, first: str, second: str) -> str:
         # Words contain no zero byte, and pairs begin with a number.
-        return self._hash(b"\0" + "\0".join(words).encode())
+        return self._hash(f"\0{first}\0{second}".encode())
 
     def _pair(self, name: str, value: str) -> str:
         # Words contain no zero byte, so a pair never equals a word.

@@ -7,7 +7,6 @@ asked at that moment and can record it. The outcomes: accepted, `NotAccepted`, `
 
 import enum
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,14 +120,10 @@ class Outbox:
 
     def _write(self, letter: Letter) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=self._folder)
-        part = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(letter.content)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self._folder / f"{letter.name}.eml")
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        part = self._folder / f".{letter.name}.part"
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(letter.content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._folder / f"{letter.name}.eml")

@@ -3,7 +3,7 @@
 import enum
 import ipaddress
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 _FORM = (
     "use smtps://user:password@mail.example.com:465, or smtp://user:password@mail.example.com:587"
@@ -38,50 +38,36 @@ class MailServer:
         it only if it is offered, and any certificate. `?tls=off` never encrypts, for a relay in a
         network of one's own, and then takes no password, unless on this machine.
         """
-        parts = _split(text)
-        here = _is_here(parts.hostname or "")
-        tls = _tls(parts, here)
+        try:
+            parts = urlsplit(text)
+            # Reading the port refuses one that is no number.
+            known = parts.scheme in _PORTS and parts.hostname and (parts.port or 1)
+        except ValueError:
+            # Its text may quote the password.
+            raise ValueError(_FORM) from None
+        if not known or parts.path not in ("", "/") or parts.fragment or not text.isascii():
+            raise ValueError(_FORM)
+        host = parts.hostname or ""
+        try:
+            here = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            here = host == "localhost"
+        if parts.query not in ("", "tls=off"):
+            raise ValueError("tls=off is the only option it has")
+        if parts.scheme == "smtps":
+            tls = Tls.AT_ONCE
+            if parts.query:
+                raise ValueError("smtps: is never without TLS; use smtp: with tls=off")
+        elif parts.query:
+            tls = Tls.NEVER
+        else:
+            tls = Tls.IF_OFFERED if here else Tls.STARTTLS
         user, password = (_credential(each) for each in (parts.username, parts.password))
         if (user is None) != (password is None):
             raise ValueError("give both a user and a password, or neither")
         if tls is Tls.NEVER and user is not None and not here:
             raise ValueError("with tls=off a password would be sent in clear text")
-        port = parts.port or _PORTS[parts.scheme]
-        return cls(parts.hostname or "", port, tls, user, password)
-
-
-def _split(text: str) -> SplitResult:
-    try:
-        parts = urlsplit(text)
-        # Reading the port refuses one that is no number.
-        known = parts.scheme in _PORTS and parts.hostname and (parts.port or 1)
-    except ValueError:
-        # Its text may quote the password.
-        raise ValueError(_FORM) from None
-    if not known or parts.path not in ("", "/") or parts.fragment or not text.isascii():
-        raise ValueError(_FORM)
-    return parts
-
-
-def _tls(parts: SplitResult, here: bool) -> Tls:
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    wanted = options.pop("tls", None)
-    if options or wanted not in (None, "off"):
-        raise ValueError("tls=off is the only option it has")
-    if parts.scheme == "smtps":
-        if wanted == "off":
-            raise ValueError("smtps: is never without TLS; use smtp: with tls=off")
-        return Tls.AT_ONCE
-    if wanted == "off":
-        return Tls.NEVER
-    return Tls.IF_OFFERED if here else Tls.STARTTLS
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return cls(host, parts.port or _PORTS[parts.scheme], tls, user, password)
 
 
 def _credential(text: str | None) -> str | None:

@@ -17,7 +17,7 @@ from app.core import findings
 from app.core.callers import Caller, Role
 from app.core.delivery import accounting, claims, outcomes, sweeping
 from app.core.delivery.claims import Claimed
-from app.core.delivery.history import delivery_history
+from app.core.delivery.history import delivery_list
 from app.core.delivery.history.delivery_filters import Filters
 from app.core.delivery.lanes import lanes
 from app.core.delivery.lanes.lanes import Lane
@@ -176,14 +176,8 @@ class _Steps:
 
     def _page(self, tenant_id: UUID, webhook_id: UUID, before: UUID | None) -> None:
         with self._database.transaction(tenant_id) as session:
-            delivery_history.page(
-                session,
-                tenant_id,
-                webhook_id,
-                Filters(),
-                before=before,
-                limit=_PAGE,
-            )
+            wanted = Filters(webhook_id=webhook_id)
+            delivery_list.page(session, tenant_id, wanted, before=before, limit=_PAGE)
 
     def _accounting(self, tenant_id: UUID, webhook_id: UUID, *, exact: bool) -> None:
         with self._database.transaction(tenant_id) as session:

@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session
 
 from app.core.delivery.history import (
     delivery_history,
+    delivery_list,
     failure_groups,
     hourly_stats,
-    tenant_history,
 )
-from app.core.delivery.history.delivery_filters import Status, TenantFilters
+from app.core.delivery.history.delivery_filters import Filters, Status
 from app.core.delivery.history.hourly_stats import Step
 from app.database import Database, database_now
 from bench.datasets import past
@@ -61,15 +61,15 @@ def _queries(made: Past) -> Mapping[str, Query]:
 
     def listed(before: Any = None, **filters: Any) -> Query:
         def query(session: Session) -> Any:
-            wanted = TenantFilters(**filters)
-            found = tenant_history.page(session, tenant_id, wanted, before=before, limit=_PAGE)
+            wanted = Filters(**filters)
+            found = delivery_list.page(session, tenant_id, wanted, before=before, limit=_PAGE)
             return [delivery_history.represent(each) for each in found]
 
         return query
 
     def grouped(**filters: Any) -> Query:
         return lambda session: failure_groups.represent(
-            failure_groups.find(session, tenant_id, TenantFilters(**filters))
+            failure_groups.find(session, tenant_id, Filters(**filters))
         )
 
     def counted(days: int, step: Step, webhook: Any = None) -> Query:

@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 from app import ids
 from app.api.http.access.auth import access_rule
 from app.core.delivery.history import failure_groups
-from app.core.delivery.history.delivery_filters import TenantFilters
+from app.core.delivery.history.delivery_filters import Filters
 from app.database import Database, cursor
 from bench.datasets.company import Company
 from bench.processes import BenchError
@@ -80,9 +80,7 @@ def _named(database: Database, made: Company) -> dict[str, str]:
             for name, (prefix, query) in _NEWEST.items()
         }
         delivery, event = cur.execute(_FAILED, (one,)).fetchone() or (None, None)
-        groups = failure_groups.find(
-            session, made.tenant_id, TenantFilters(webhook_id=broken)
-        ).groups
+        groups = failure_groups.find(session, made.tenant_id, Filters(webhook_id=broken)).groups
     if delivery is None or event is None or not groups:
         raise BenchError("nothing has failed")
     failed = failure_groups.represent(failure_groups.Groups(groups, complete=True))

@@ -36,44 +36,6 @@ def test_a_new_webhook_has_empty_books(api: ApiOf) -> None:
     }
 
 
-def test_an_event_is_accepted_before_it_has_a_number(api: ApiOf, worker: Worker) -> None:
-    webhook = make_webhook(api())
-    make_findings(api(), 3)
-    before = books(api(), webhook)
-
-    worker.claim(webhook)
-
-    assert line(before) == {**NOTHING, "accepted": 3, "pending": 3}
-    assert books(api(), webhook) == before
-
-
-def test_every_end_of_a_delivery_stands_in_its_column(api: ApiOf, worker: Worker) -> None:
-    webhook = make_webhook(api())
-    make_findings(api(), 4)
-    worker.send(webhook, 200, limit=1)
-    worker.send(webhook, 400, limit=1)
-    worker.send(webhook, 500, TWO_TRIES, limit=1)
-    assert line(books(api(), webhook)) == {
-        "accepted": 4,
-        "succeeded": 1,
-        "failed": 1,
-        "cancelled": 0,
-        "pending": 2,
-    }
-
-    api().patch(f"/v1/webhooks/{webhook['id']}", {"status": "disabled"})
-
-    closed = books(api(), webhook)
-    assert line(closed) == {
-        "accepted": 4,
-        "succeeded": 1,
-        "failed": 1,
-        "cancelled": 2,
-        "pending": 0,
-    }
-    assert closed["balanced"]
-
-
 def test_tests_and_replays_stand_on_lines_of_their_own(api: ApiOf, worker: Worker) -> None:
     webhook = make_webhook(api())
     make_findings(api(), 1)

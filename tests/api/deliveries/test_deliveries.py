@@ -6,7 +6,7 @@ import jsonschema_rs
 import pytest
 
 from tests.support.callers.api import ApiOf
-from tests.support.callers.making import all_pages, make_finding, make_session, pointers
+from tests.support.callers.making import pointers
 from tests.support.callers.sending import (
     TWO_TRIES,
     Worker,
@@ -49,17 +49,6 @@ def test_a_list_shows_each_delivery_s_last_attempt(
     assert (rows[1]["next_attempt_at"], rows[1]["finished_at"] is None) == (None, False)
 
 
-def test_pages_hold_every_delivery_once_while_others_are_made(
-    api: ApiOf, webhook: dict[str, Any]
-) -> None:
-    make_findings(api(), 7)
-    expected = [row["id"] for row in history(api(), webhook)]
-
-    seen = all_pages(api(), deliveries(webhook, "?limit=3"), lambda: make_findings(api(), 1))
-
-    assert [row["id"] for row in seen] == expected
-
-
 def test_a_lease_that_has_run_out_reads_as_waiting_and_not_as_sending(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:
@@ -76,52 +65,6 @@ def test_a_lease_that_has_run_out_reads_as_waiting_and_not_as_sending(
     assert history(api(), webhook, "status=sending") == []
     assert len(history(api(), webhook, "status=pending")) == 1
     assert len(history(api(), webhook, "status=retrying")) == 1
-
-
-@pytest.fixture
-def mixed(api: ApiOf, webhook: dict[str, Any], worker: Worker) -> dict[str, Any]:
-    """A webhook with a delivery in each of five states, and a session's among them."""
-    session = make_session(api())
-    make_findings(api(), 1)
-    worker.send(webhook, 200)
-    make_finding(api(), session["id"])
-    worker.send(webhook, 500)
-    make_finding(api(), session["id"])
-    worker.send(webhook, 500, TWO_TRIES)
-    api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
-    return webhook
-
-
-@pytest.mark.parametrize(
-    ("query", "statuses"),
-    [
-        ("status=succeeded", ["succeeded"]),
-        ("status=failed", ["failed"]),
-        ("status=failed&status=succeeded", ["failed", "succeeded"]),
-        ("status=pending,retrying", ["pending", "retrying"]),
-        ("status=pending,failed", ["pending", "failed"]),
-        ("status=cancelled", []),
-        ("event_type=session.completed", ["pending"]),
-        ("event_type=webhook.test", []),
-        ("event_type=finding.created&status=succeeded", ["succeeded"]),
-    ],
-)
-def test_filters_keep_what_fits_all_of_them(
-    api: ApiOf, mixed: dict[str, Any], query: str, statuses: list[str]
-) -> None:
-    assert [row["status"] for row in history(api(), mixed, query)] == statuses
-
-
-def test_since_is_included_and_until_is_not(api: ApiOf, mixed: dict[str, Any]) -> None:
-    rows = history(api(), mixed)
-    second = rows[2]["created_at"]
-
-    assert history(api(), mixed, f"since={second}") == rows[:3]
-    assert history(api(), mixed, f"until={second}") == rows[3:]
-    assert history(api(), mixed, f"since={second}&until={second}") == []
-    assert history(api(), mixed, "since=0001-01-01T00:00:00Z&until=9999-12-31T23:59:59Z") == rows
-    assert history(api(), mixed, "until=0001-01-01T00:00:00Z") == []
-    assert history(api(), mixed, "since=9999-12-31T23:59:59Z") == []
 
 
 @pytest.mark.parametrize(

@@ -115,18 +115,6 @@ def test_tests_and_cancelled_deliveries_are_in_no_group(
     assert groups(api()) == []
 
 
-def test_a_failure_that_an_earlier_release_recorded_is_in_a_group_of_its_own(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
-) -> None:
-    fail(api(), worker, webhook, (500, "a"), (500, "b"))
-    worker.run("UPDATE deliveries SET failure = NULL, outcome = NULL, status_code = NULL")
-
-    (found,) = groups(api())
-
-    assert (found["count"], found["outcome"], found["status_code"]) == (2, None, None)
-    assert len(named(api(), found)) == 2
-
-
 def test_filters_narrow_what_is_grouped(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:

@@ -48,30 +48,42 @@ def test_a_delivery_shows_its_payload_and_every_attempt(
     assert (second["body"], second["body_base64"]) == ("thank you ✓", None)
 
 
+def shown(api: ApiOf, webhook: dict[str, Any], worker: Worker, **answer: Any) -> dict[str, Any]:
+    """Return the one attempt of a delivery that was answered so."""
+    make_findings(api(), 1)
+    worker.send(webhook, 500, **answer)
+    (row,) = history(api(), webhook)
+    (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
+    found: dict[str, Any] = attempt
+    return found
+
+
 @pytest.mark.parametrize("body", [b"\xff\xfe\x00", b"cut in a \xe2\x9c", b"\xed\xa0\x80"])
 def test_an_answer_that_is_not_utf8_is_shown_and_kept_exactly(
     api: ApiOf, webhook: dict[str, Any], worker: Worker, body: bytes
 ) -> None:
-    make_findings(api(), 1)
-    worker.send(webhook, 500, response_body=body)
-    (row,) = history(api(), webhook)
-
-    (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
-
+    attempt = shown(api, webhook, worker, response_body=body)
     assert "\ufffd" in attempt["body"]
     assert base64.b64decode(attempt["body_base64"]) == body
 
 
-def test_utf8_that_was_cut_inside_a_character_is_text(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
+GZIP = json.dumps([["Content-Encoding", "GZIP"]])
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "text"),
+    [
+        (None, ("x" + "ü" * 4096).encode()[:4096], "x" + "ü" * 2047),
+        (None, b"a\x00b", "a\x00b"),
+        (GZIP, b"plain", "plain"),
+    ],
+    ids=["cut inside a character", "a nul", "no gzip though it says so"],
+)
+def test_an_answer_that_is_text_is_shown_as_text(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker, headers: Any, body: bytes, text: str
 ) -> None:
-    make_findings(api(), 1)
-    worker.send(webhook, 500, response_body=("x" + "ü" * 4096).encode()[:4096])
-    (row,) = history(api(), webhook)
-
-    (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
-
-    assert (attempt["body"], attempt["body_base64"]) == ("x" + "ü" * 2047, None)
+    attempt = shown(api, webhook, worker, response_headers=headers, response_body=body)
+    assert (attempt["body"], attempt["body_base64"]) == (text, None)
 
 
 @pytest.mark.parametrize("kept", [4096, 40])
@@ -79,44 +91,11 @@ def test_utf8_that_was_cut_inside_a_character_is_text(
 def test_an_answer_in_gzip_is_shown_unpacked(
     api: ApiOf, webhook: dict[str, Any], worker: Worker, text: str, kept: int
 ) -> None:
-    make_findings(api(), 1)
-    worker.send(
-        webhook,
-        500,
-        response_headers=json.dumps([["Content-Encoding", "GZIP"]]),
-        response_body=gzip.compress(text.encode())[:kept],
-        error="the body of the answer had not ended after 1 s",
-    )
-    (row,) = history(api(), webhook)
-
-    (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
-
+    packed = gzip.compress(text.encode())[:kept]
+    error = "the body of the answer had not ended after 1 s"
+    answer = {"response_headers": GZIP, "response_body": packed, "error": error}
+    attempt = shown(api, webhook, worker, **answer)
     assert text.startswith(attempt["body"])
     assert len(attempt["body"].encode()) <= 4096
     assert attempt["body"] or kept < 4096
     assert attempt["body_base64"] is None
-
-
-def test_what_only_says_that_it_is_gzip_is_shown_as_it_is(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
-) -> None:
-    make_findings(api(), 1)
-    headers = json.dumps([["content-encoding", "gzip"]])
-    worker.send(webhook, 500, response_headers=headers, response_body=b"plain")
-    (row,) = history(api(), webhook)
-
-    (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
-
-    assert (attempt["body"], attempt["body_base64"]) == ("plain", None)
-
-
-def test_an_answer_with_a_nul_is_text_all_the_same(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
-) -> None:
-    make_findings(api(), 1)
-    worker.send(webhook, 500, response_body=b"a\x00b")
-    (row,) = history(api(), webhook)
-
-    (attempt,) = api().get(deliveries(webhook, f"/{row['id']}")).json["attempts"]
-
-    assert (attempt["body"], attempt["body_base64"]) == ("a\x00b", None)

@@ -7,7 +7,7 @@ import pytest
 from app import ids
 from app.core.callers import Caller, Role
 from app.core.delivery.history import failure_groups
-from app.core.delivery.history.delivery_filters import Group, TenantFilters
+from app.core.delivery.history.delivery_filters import Filters, Group
 from app.core.replay import bulk_replay, replay_deliveries
 from app.core.replay.replay_plan import Scan
 from app.core.replay.replay_preview import Preview
@@ -135,7 +135,7 @@ def test_preview_and_job_take_of_a_group_what_is_selected_one_by_one(
     database: Database, tenant: FreshTenant
 ) -> None:
     with database.transaction(tenant.id) as session:
-        groups = failure_groups.find(session, tenant.id, TenantFilters()).groups
+        groups = failure_groups.find(session, tenant.id, Filters()).groups
     assert len(groups) == 4
     for found, _ in groups:
         wanted = Wanted(group=Group(found.webhook_id, found.failure))
@@ -164,7 +164,7 @@ def test_a_bounded_preview_of_a_group_leaves_out_other_failures(
 ) -> None:
     with database.transaction(tenant.id) as session:
         groups = failure_groups.find(
-            session, tenant.id, TenantFilters(webhook_id=uuid_of(webhooks[0]["id"]))
+            session, tenant.id, Filters(webhook_id=uuid_of(webhooks[0]["id"]))
         )
     for found, _ in groups.groups:
         wanted = Wanted(group=Group(found.webhook_id, found.failure))

@@ -168,19 +168,6 @@ def test_a_held_webhook_is_not_said_to_send(
     assert worker.send(waiting, 200) == 3
 
 
-def test_one_that_waits_for_its_first_attempt_goes_past_a_pause(
-    api: ApiOf, waiting: dict[str, Any], worker: Worker
-) -> None:
-    make_findings(api(), 2)
-    row = history(api(), waiting)[0]
-
-    answer = api().post(f"{path(waiting)}/deliveries/{row['id']}/retry-now")
-
-    assert (answer.status_code, answer.json) == (202, {"count": 1, "job_id": None})
-    _, claimed = worker.claim(waiting)
-    assert [f"dlv_{each.id.hex}" for each in claimed] == [row["id"]]
-
-
 def test_one_delivery_goes_before_the_others_and_past_a_pause(
     api: ApiOf, waiting: dict[str, Any], worker: Worker
 ) -> None:
@@ -211,17 +198,6 @@ def test_an_attempt_that_is_asked_for_often_is_counted_once(
     _, claimed = worker.claim(waiting)
     assert [(row.attempt, row.scheduled_attempt) for row in claimed] == [(2, 1)] * 3
     assert {row.unscheduled for row in claimed} == {1}
-
-
-def test_what_an_earlier_release_counted_too_often_keeps_a_place_in_the_schedule(
-    waiting: dict[str, Any], worker: Worker
-) -> None:
-    worker.run("UPDATE deliveries SET next_attempt_at = clock_timestamp(), unscheduled = 13")
-    worker.run("UPDATE lanes SET paused_until = NULL")
-
-    _, claimed = worker.claim(waiting)
-
-    assert {row.scheduled_attempt for row in claimed} == {1}
 
 
 def test_what_does_not_wait_is_not_brought_forward(
@@ -267,17 +243,3 @@ def test_a_held_webhook_keeps_what_a_replay_sends_and_its_canary(
     api().patch(path(webhook), {"held": False})
     assert worker.send(webhook, 200) == 1
     assert books(api(), webhook)["balanced"]
-
-
-def test_what_waits_for_its_first_attempt_is_counted_too(api: ApiOf, worker: Worker) -> None:
-    webhook = make_webhook(api())
-    make_findings(api(), 6)
-    worker.send(webhook, 500, TWO_TRIES, limit=1)
-    paused = "paused_until = clock_timestamp() + interval '1 h', pause_level = 1"
-    worker.run(f"UPDATE lanes SET {paused}")
-
-    answer = api().post(f"{path(webhook)}/retry-now")
-
-    assert (answer.status_code, answer.json["count"]) == (202, 6)
-    job = api().get(f"/v1/jobs/{answer.json['job_id']}").json
-    assert (job["kind"], job["progress"]["selected"]) == ("retry_now", 6)

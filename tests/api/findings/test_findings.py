@@ -12,7 +12,6 @@ from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
     NOBODY,
     finding_of,
-    make_agent,
     make_finding,
     make_record,
     make_session,
@@ -154,10 +153,6 @@ def test_an_event_over_256_kib_is_refused_and_one_just_below_is_taken(
     assert len(listed(api())) == len(events(admin_engine, tenant)) == 2
 
 
-def test_a_finding_of_a_session_that_does_not_exist_is_not_found(api: ApiOf) -> None:
-    refused(api().post("/v1/findings", finding_of("ses_" + NOBODY)), 404, "not-found")
-
-
 def test_a_pinned_key_reads_and_writes_findings_of_its_own_sessions_only(
     api: ApiOf, mint: Mint
 ) -> None:
@@ -192,8 +187,3 @@ def test_a_finding_of_another_tenant_s_session_is_answered_like_one_of_none(
         for session_id in (make_session(api())["id"], "ses_" + NOBODY)
     )
     assert foreign == unknown
-
-
-def test_unknown_agents_make_no_difference(api: ApiOf) -> None:
-    make_finding(api(), make_session(api())["id"])
-    assert listed(api(), f"agent_id={make_agent(api())['id']}") == []

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core.finding_search import indexing
-from app.core.finding_search.search import MOST_READ
+from app.core import finding_search
+from app.core.finding_search import MOST_READ
 from app.core.lookup import Type
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
@@ -24,7 +24,6 @@ from tests.support.callers.making import (
 )
 from tests.support.callers.matrix import World
 from tests.support.callers.sending import make_webhook
-from tests.support.secrets import MASTER_KEYS
 
 # Of each kind: whether a key that is pinned to them finds it.
 PINNED = {
@@ -117,7 +116,7 @@ def test_an_indexed_finding_is_found_while_many_newer_ones_are_not_indexed(
     session = make_session(api())
     rare = make_finding(api(), session["id"], title="a rare pear")["id"]
     with database.transaction(tenant.id) as opened:
-        assert indexing.index_piece(opened, MASTER_KEYS, tenant.id, ids.new()) == 1
+        assert finding_search.index_piece(opened, tenant.id, ids.new()) == 1
     batch = {"findings": [finding_of(session["id"], title="an apple")] * 1000}
     for _ in range(MOST_READ // 1000):
         assert api().post("/v1/findings/batch", batch).status_code == 201

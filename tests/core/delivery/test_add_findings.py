@@ -182,7 +182,7 @@ def test_the_functions_open_no_door_that_row_level_security_closes(
     assert definers == ["drop_history_partition", "make_history_partition"]
     emit = text(
         "SELECT emit_events(:tenant, 'finding.created', ARRAY[CAST(:id AS uuid)],"
-        " ARRAY[''::bytea], clock_timestamp(), interval '0', NULL)"
+        " ARRAY[''::bytea], ARRAY[NULL::uuid], clock_timestamp(), interval '0', NULL)"
     )
     with (
         pytest.raises(Exception, match="row-level security") as refused,

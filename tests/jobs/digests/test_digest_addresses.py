@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.jobs.digesting import ADDRESS, Desk, Tenant, listed
+from tests.jobs.digesting import Desk, Tenant, listed
 from tests.support.servers.mail import Mood
 
 
@@ -108,28 +108,3 @@ def test_an_address_cleared_while_the_mail_is_on_its_way_changes_nothing_about_i
     desk.postbox.at_content = lambda: tenant.set_address(None)
     assert len(desk.send()) == 1
     assert tenant.statuses() == ["sent"]
-
-
-def test_an_address_that_was_cleared_behind_our_back_counts_as_cleared(
-    desk: Desk, tenant: Tenant
-) -> None:
-    """A web process of the release before knows of no digests; the database keeps the series."""
-    tenant.find_settled()
-    desk.tick()
-    change = "UPDATE tenants SET notification_email = :address WHERE id = :id"
-    desk.run(change, address=None, id=tenant.id)
-    assert desk.send() == []
-    assert tenant.statuses() == ["cancelled"]
-    desk.run(change, address=ADDRESS, id=tenant.id)
-    tenant.find_settled()
-
-    def clear_and_set() -> None:
-        desk.run(change, address=None, id=tenant.id)
-        desk.run(change, address=ADDRESS, id=tenant.id)
-
-    desk.postbox.at_recipient = clear_and_set
-    assert desk.send() == []
-    desk.postbox.at_recipient = lambda: None
-    desk.wait(0.1)
-    assert desk.send() == []
-    assert tenant.statuses() == ["cancelled"] * 2

@@ -46,28 +46,6 @@ def test_clearing_and_setting_it_again_does_not_shorten_the_day(desk: Desk, tena
     assert [mail.recipient for mail in desk.send()] == ["other@example.com"]
 
 
-def test_a_digest_kept_back_by_another_mail_does_not_connect_before_its_time(
-    desk: Desk, tenant: Tenant
-) -> None:
-    tenant.find_settled()
-    assert len(desk.send()) == 1
-    tenant.find()
-    desk.wait(24.2)
-    desk.tick()
-    # The clock was wrong, or a mail was sent by the release before.
-    desk.run("UPDATE digests SET data_at = clock_timestamp() WHERE status = 'sent'")
-    called: list[None] = []
-    desk.postbox.at_recipient = lambda: called.append(None)
-    desk.work()
-    desk.wait(23.95)
-    desk.work()
-    assert (called, desk.due_jobs()) == ([], [])
-    desk.wait(0.1)
-    desk.work()
-    assert len(called) == 1
-    assert tenant.statuses() == ["sent", "sent"]
-
-
 def test_a_clock_that_was_set_back_delays_no_mail_for_more_than_a_day(
     desk: Desk, tenant: Tenant
 ) -> None:

@@ -47,7 +47,6 @@ PUT_OFF = {
 }
 # For good, because of the service and not of this mail: the operator's to mend.
 SERVICE_REFUSED = {Mood.BAD_SENDER, Mood.NO_RELAY}
-REFUSED = PUT_OFF | SERVICE_REFUSED | {Mood.NO_RECIPIENT, Mood.NO_CONTENT}
 
 
 @dataclass(frozen=True)

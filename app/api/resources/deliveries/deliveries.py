@@ -29,11 +29,11 @@ from app.core.callers import Role
 from app.core.delivery.history import (
     catch_up,
     delivery_history,
+    delivery_list,
     event_history,
     failure_groups,
-    tenant_history,
 )
-from app.core.delivery.history.delivery_filters import Filters, Status, TenantFilters
+from app.core.delivery.history.delivery_filters import Filters, Status
 from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
@@ -164,18 +164,19 @@ def retry_one_now(webhook_id: str, delivery_id: str) -> Response:
 
 
 def _history(args: dict[str, Any], webhook_id: str) -> Response:
-    filters = Filters(
-        frozenset(args.get("status", ())),
-        args.get("event_type"),
-        args.get("since"),
-        args.get("until"),
-    )
     with transaction(snapshot=True) as session:
         known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        wanted = Filters(
+            frozenset(args.get("status", ())),
+            args.get("event_type"),
+            args.get("since"),
+            args.get("until"),
+            webhook_id=known,
+        )
         return page(
             args,
-            lambda before, limit: delivery_history.page(
-                session, caller().tenant_id, known, filters, before=before, limit=limit
+            lambda before, limit: delivery_list.page(
+                session, caller().tenant_id, wanted, before=before, limit=limit
             ),
             delivery_history.represent,
         )
@@ -214,7 +215,7 @@ def list_tenant_deliveries(args: dict[str, Any]) -> Response:
     with transaction(snapshot=True) as session:
         return page(
             args,
-            lambda before, limit: tenant_history.page(
+            lambda before, limit: delivery_list.page(
                 session, caller().tenant_id, wanted, before=before, limit=limit
             ),
             delivery_history.represent,
@@ -239,7 +240,7 @@ def groups(args: dict[str, Any]) -> Response:
         )
 
 
-def tenant_filters(args: dict[str, Any]) -> TenantFilters:
+def tenant_filters(args: dict[str, Any]) -> Filters:
     """Return the filters that a query names."""
     statuses = frozenset(map(Status, args.get("status", ())))
-    return TenantFilters(**{**filters(args), "status": statuses})
+    return Filters(**{**filters(args), "status": statuses})

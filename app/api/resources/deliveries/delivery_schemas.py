@@ -14,8 +14,8 @@ from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_attempts import AttemptSchema
 from app.core.delivery.history.delivery_filters import Group, Status
 from app.core.delivery.history.delivery_history import DeliverySchema
+from app.core.delivery.history.delivery_summary import LaneState
 from app.core.delivery.history.failure_groups import GROUP_EXAMPLE, OUTCOME, FailureGroupSchema
-from app.core.delivery.history.standing import LaneState
 from app.lib.canonical_json import MAX_INTEGER
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema

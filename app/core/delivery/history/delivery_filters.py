@@ -36,7 +36,6 @@ CASE WHEN d.status <> 'sending' OR d.next_attempt_at > clock_timestamp() THEN d.
 
 # Worded like the predicates of the partial indexes, so that PostgreSQL uses them.
 IS_OPEN = f"d.finished_at IS NULL AND ({STATUS}) = ANY (%(open)s)"
-_STATUS_IN = f"({IS_OPEN} OR d.status = ANY (%(ended)s))"
 
 
 # The newest delivery of an event to a webhook: no later replay exists, cancelled replays aside.
@@ -56,7 +55,7 @@ NOT EXISTS (
 
 @dataclass(frozen=True)
 class Group:
-    """Failures of one webhook with one fingerprint; 0 is that of rows from an earlier release."""
+    """Failures of one webhook with one fingerprint."""
 
     webhook_id: UUID
     failure: int
@@ -83,7 +82,8 @@ _GROUP = re.compile(r"grp_([0-9a-f]{32})([0-9a-f]{16})", re.ASCII)
 class Filters:
     """Filters of a list of deliveries; empty ones are ignored. `until` is exclusive.
 
-    `outcome` and `status_code` are those of the last attempt.
+    `outcome` and `status_code` are those of the last attempt, `session_id` and `record_id` those of
+    the event's subject.
     """
 
     status: frozenset[Status] = frozenset()
@@ -95,29 +95,13 @@ class Filters:
     webhook_id: UUID | None = None
     job_id: UUID | None = None
     group: Group | None = None
-
-
-@dataclass(frozen=True)
-class TenantFilters(Filters):
-    """Filters of a tenant's deliveries: also by event, or by the event's session or record."""
-
     event_id: UUID | None = None
     session_id: UUID | None = None
     record_id: UUID | None = None
 
 
 def conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
-    """Return the SQL conditions of the filters, and the values of their parameters."""
-    found, values = other_conditions(filters)
-    if filters.status:
-        found.append(_STATUS_IN)
-        values["open"] = sorted(status.value for status in filters.status & OPEN)
-        values["ended"] = sorted(status.value for status in filters.status - OPEN)
-    return found, values
-
-
-def other_conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
-    """Return the conditions and values of all filters except the status."""
+    """Return the SQL conditions of all filters but the status, with their values."""
     found: list[str] = []
     values: dict[str, object] = {}
     if filters.event_type is not None:
@@ -144,7 +128,7 @@ def other_conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
             values[name] = value
     if filters.group is not None:
         found += ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.kind <> 'test'", LATEST]
-        found.append("coalesce(d.failure, 0) = %(failure)s")
+        found.append("d.failure = %(failure)s")
         values |= {"group_of": filters.group.webhook_id, "failure": filters.group.failure}
     return found, values
 

@@ -1,7 +1,6 @@
-"""Deliveries of a webhook and their outcomes, newest first.
+"""Deliveries and their outcomes: one, those of an event, and what all lists show of them.
 
-A pagination cursor is an id, as ids encode time. `(SELECT …)` hides values from the planner
-(docs/performance.md).
+`(SELECT …)` hides values from the planner (docs/performance.md).
 """
 
 import json
@@ -17,9 +16,9 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import delivery_attempts, delivery_filters
+from app.core.delivery.history import delivery_attempts
 from app.core.delivery.history.delivery_attempts import Attempt, AttemptSummarySchema
-from app.core.delivery.history.delivery_filters import STATUS, Filters, Status, earliest_id
+from app.core.delivery.history.delivery_filters import STATUS, Status, earliest_id
 from app.database import cursor
 from app.errors import NotFound
 from app.schemas import fields
@@ -30,9 +29,10 @@ d.id, d.webhook_id, d.event_id, d.event_type, d.kind, d.sequence, d.replay_of, d
 {STATUS} AS status, d.attempts, d.next_attempt_at, d.created_at, d.finished_at
 """
 
-_OF_WEBHOOK = f"""
+_FIND = f"""
 SELECT {COLUMNS} FROM deliveries AS d
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
+   AND d.id = %(id)s
 """
 
 # The id of every delivery but a replay contains its event's millisecond; replays have an index by
@@ -129,26 +129,6 @@ class Listed:
         return self.row.id
 
 
-def page(
-    session: Session,
-    tenant_id: UUID,
-    webhook_id: UUID,
-    filters: Filters,
-    *,
-    before: UUID | None,
-    limit: int,
-) -> list[Listed]:
-    """Return up to `limit` deliveries of a webhook, newest first, older than `before`."""
-    conditions, values = delivery_filters.conditions(filters)
-    if before is not None:
-        conditions.append("d.id < %(before)s")
-    found = cursor(session, class_row(Row)).execute(
-        " AND ".join([_OF_WEBHOOK, *conditions]) + " ORDER BY d.id DESC LIMIT %(limit)s",
-        {**values, "tenant": tenant_id, "webhook": webhook_id, "before": before, "limit": limit},
-    )
-    return listed(session, tenant_id, found.fetchall())
-
-
 def of_event(
     session: Session, tenant_id: UUID, event_id: UUID, webhook_id: UUID | None = None
 ) -> list[Listed]:
@@ -175,8 +155,7 @@ def event_values(events: Sequence[UUID]) -> dict[str, object]:
 def find(session: Session, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID | None) -> Listed:
     """Return one delivery of a webhook; raises `NotFound`."""
     found = cursor(session, class_row(Row)).execute(
-        f"{_OF_WEBHOOK} AND d.id = %(id)s",
-        {"tenant": tenant_id, "webhook": webhook_id, "id": delivery_id},
+        _FIND, {"tenant": tenant_id, "webhook": webhook_id, "id": delivery_id}
     )
     rows = listed(session, tenant_id, found.fetchall())
     if not rows:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.callers import Caller
-from app.core.delivery.history import decisions, delivery_history, standing
+from app.core.delivery.history import decisions, delivery_history, delivery_summary
 from app.core.delivery.history.delivery_history import Listed
 from app.errors import NotFound
 from app.models import Event
@@ -55,14 +55,14 @@ def describe(session: Session, event: Event) -> dict[str, Any]:
 
 
 def decision_for(session: Session, event: Event, webhook_id: UUID) -> dict[str, Any]:
-    """Return the decision for one webhook, its deliveries of the event and their standing."""
+    """Return the decision for one webhook, its deliveries of the event and what became of them."""
     name = decisions.unpack(event.decisions).get(webhook_id, _ABSENT)
     deliveries = delivery_history.of_event(session, event.tenant_id, event.id, webhook_id)
     return {
         "event_id": ids.text("evt", event.id),
         "event_type": event.type,
         **_decided(webhook_id, name, deliveries),
-        **standing.of(session, event.tenant_id, webhook_id, EXPLANATIONS[name], deliveries),
+        **delivery_summary.of(session, event.tenant_id, webhook_id, EXPLANATIONS[name], deliveries),
     }
 
 

@@ -18,7 +18,7 @@ from app.core.delivery.history import (
     later_replays,
     subject_events,
 )
-from app.core.delivery.history.delivery_filters import Group, TenantFilters
+from app.core.delivery.history.delivery_filters import Filters, Group
 from app.core.delivery.history.delivery_history import EVENT_ROWS, event_values
 from app.database import cursor
 from app.schemas import fields
@@ -67,7 +67,7 @@ class FailureGroupSchema(AnswerSchema):
 
 @dataclass(frozen=True)
 class Found:
-    """A group and its newest delivery; `outcome` is None for rows from an earlier release.
+    """A group and its newest delivery.
 
     Of `count`, `retrying` wait for their next attempt. `arrived` are not in `count`: those which
     failed the same way and whose event a replay has delivered.
@@ -75,7 +75,7 @@ class Found:
 
     webhook_id: UUID
     failure: int
-    outcome: str | None
+    outcome: str
     status_code: int | None
     count: int
     retrying: int
@@ -105,7 +105,7 @@ _NEWEST = """
 # One statement reads the rows once; its result has at least one row, and `read` in each.
 _GROUPS = f"""
 WITH newest AS MATERIALIZED (
-    SELECT webhook_id, event_id, id, kind = 'replay' AS is_replay, coalesce(failure, 0) AS failure,
+    SELECT webhook_id, event_id, id, kind = 'replay' AS is_replay, failure,
            finished_at IS NULL AS retrying, outcome, status_code,
            coalesce(attempted_at, finished_at, created_at) AS at
       FROM ({{newest}}) AS d ORDER BY d.id DESC LIMIT {{window}} + 1
@@ -139,7 +139,7 @@ SELECT (SELECT count(*) FROM newest) AS read, g.webhook_id, g.failure, g.outcome
 def find(
     session: Session,
     tenant_id: UUID,
-    filters: TenantFilters,
+    filters: Filters,
     *,
     window: int = WINDOW,
     most: int = MOST_GROUPS,
@@ -149,7 +149,7 @@ def find(
     Raises `Invalid` for a session or record with too many findings.
     """
     statuses = delivery_filters.FAILING & (filters.status or delivery_filters.FAILING)
-    conditions, values = delivery_filters.other_conditions(filters)
+    conditions, values = delivery_filters.conditions(filters)
     conditions += ["d.kind <> 'test'"]
     events, table = subject_events.asked_for(session, tenant_id, filters), "deliveries"
     if events is not None:

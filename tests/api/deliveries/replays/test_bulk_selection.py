@@ -127,22 +127,6 @@ def test_what_happened_while_disabled_is_made_a_delivery_by_skipped(
     assert books(api(), webhook)["balanced"]
 
 
-def test_all_three_together_are_one_job(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
-) -> None:
-    fail(api(), worker, webhook, 2)
-    make_findings(api(), 1)
-    disable(api(), webhook)
-    make_findings(api(), 2)
-    enable(api(), webhook)
-
-    job = start(api(), of(webhook), status=["skipped", "failed", "cancelled"])
-    assert job["progress"]["selected"] == 5
-    worker.finish(job)
-
-    assert progress(api(), job) == (5, 5, 0)
-
-
 def test_since_and_until_bound_what_is_covered(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:

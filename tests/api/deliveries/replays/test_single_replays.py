@@ -68,20 +68,6 @@ def test_an_event_tells_of_its_first_delivery_and_each_replay_to_each_webhook(
     assert api().get(path.format(other["id"])).json["deliveries"] == []
 
 
-def test_the_bytes_of_a_replay_are_those_of_the_first_attempt(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
-) -> None:
-    make_findings(api(), 1)
-    lane, (first,) = worker.claim(webhook)
-    worker.record(lane, [first], 500)
-    (failed,) = history(api(), webhook)
-
-    replay(api(), failed)
-
-    _, (second,) = worker.claim(webhook)
-    assert second.payload == first.payload
-
-
 def test_a_replay_goes_before_live_events_and_through_a_pause(
     api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], worker: Worker
 ) -> None:

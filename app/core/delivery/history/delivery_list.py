@@ -1,8 +1,8 @@
-"""Deliveries of all webhooks of a tenant, newest first.
+"""The list of deliveries, of one webhook or of all: newest first, by filters.
 
-The list scans the primary key, which begins with the tenant, so no write pays for another index.
-A selective filter scans a smaller set: an index of failures, of jobs or of open rows, the history
-of a webhook, or the ids of events.
+It scans the primary key, which begins with the tenant, so no write pays for another index. A
+selective filter scans a smaller set: an index of failures, of jobs, of open rows or of a webhook,
+or the ids of events.
 """
 
 from uuid import UUID
@@ -16,9 +16,9 @@ from app.core.delivery.history.delivery_filters import (
     FAILING,
     IS_OPEN,
     OPEN,
+    STATUS,
     Filters,
     Status,
-    TenantFilters,
 )
 from app.core.delivery.history.delivery_history import (
     COLUMNS,
@@ -66,23 +66,27 @@ SELECT d.id FROM deliveries AS d WHERE d.tenant_id = (SELECT %(tenant)s::uuid) A
 def page(
     session: Session,
     tenant_id: UUID,
-    filters: TenantFilters,
+    filters: Filters,
     *,
     before: UUID | None,
     limit: int,
 ) -> feeds.Page[Listed]:
-    """Return up to `limit` deliveries of a tenant, newest first, older than `before`.
+    """Return up to `limit` deliveries, newest first, older than `before`.
 
     A page of open deliveries may have fewer although more follow. Raises `Invalid` for a session or
     record with too many findings.
     """
-    conditions, values = delivery_filters.other_conditions(filters)
+    conditions, values = delivery_filters.conditions(filters)
     values |= {"webhook": None, "tenant": tenant_id, "before": before, "limit": limit}
     if before is not None:
         conditions.append("d.id < %(before)s")
     events, walk_ends = subject_events.asked_for(session, tenant_id, filters), None
     if events is not None:
-        parts = _event_rows(events, filters, conditions, values)
+        if filters.status:
+            conditions.append(f"({STATUS}) = ANY (%(statuses)s)")
+            values["statuses"] = sorted(filters.status)
+        values |= event_values(events)
+        parts = [_select(f"({EVENT_ROWS})", conditions)]
     else:
         statuses = _statuses(filters)
         wide = statuses and statuses & OPEN and not (filters.webhook_id or filters.job_id)
@@ -96,7 +100,7 @@ def page(
     return feeds.Page(listed, walk_ends if len(found) < limit else None)
 
 
-def _statuses(filters: TenantFilters) -> frozenset[Status] | None:
+def _statuses(filters: Filters) -> frozenset[Status] | None:
     """Return the possible statuses of rows: an empty set for any, None if no row can match."""
     if filters.group is None:
         return filters.status or _implied(filters)
@@ -134,14 +138,6 @@ def _rows(
         values["open"] = sorted(statuses & OPEN)
         parts.append(_select(_OPEN_ROWS if sort else "deliveries", [IS_OPEN, *conditions]))
     return parts
-
-
-def _event_rows(
-    events: list[UUID], filters: TenantFilters, conditions: list[str], values: dict[str, object]
-) -> list[str]:
-    of_status, named = delivery_filters.conditions(Filters(filters.status))
-    values |= named | event_values(events)
-    return [_select(f"({EVENT_ROWS})", [*conditions, *of_status])]
 
 
 def _select(table: str, conditions: list[str]) -> str:

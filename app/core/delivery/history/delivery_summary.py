@@ -1,4 +1,4 @@
-"""The standing of an event on a webhook: the lane's state, and one sentence on its next attempt."""
+"""What became of an event on a webhook, in a sentence; the lane's state, and the next attempt."""
 
 import enum
 from collections.abc import Mapping

@@ -1,1 +1,0 @@
-"""Search of findings by words: `indexing` in the background, `search` in index and new findings."""
