@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app import metrics
 from app.errors import Unavailable
-from app.lib.database.pool import PatientPool, PoolUse, pooled_engine
+from app.lib.database.pool import PatientPool, PoolUse, note_carried, pooled_engine
 from app.lib.database.synced_pipeline import SyncedCursor, synced_pipeline
 from app.lib.metric_registry import Tally
 from app.queue import Bell, WakeupBatcher
@@ -243,11 +243,20 @@ def cursor(tx: Tx, rows: RowFactory[Any] = tuple_row) -> psycopg.Cursor[Any]:
     `rows` is psycopg's row factory; tuples by default. A Core statement built anew costs several
     times the query it sends (docs/performance.md).
     """
+    if isinstance(tx, RawTransaction) and tx.pipeline is not None:
+        return SyncedCursor(tx.connection, tx.pipeline, rows)
+    return _connection_of(tx).cursor(row_factory=rows)
+
+
+def carried(tx: Tx, size: int) -> None:
+    """Note that a value of so many bytes is sent or read: the pool keeps no swollen connection."""
+    note_carried(_connection_of(tx), size)
+
+
+def _connection_of(tx: Tx) -> psycopg.Connection[Any]:
     if isinstance(tx, RawTransaction):
-        if tx.pipeline is not None:
-            return SyncedCursor(tx.connection, tx.pipeline, rows)
-        return tx.connection.cursor(row_factory=rows)
-    return _driver(tx.connection().connection).cursor(row_factory=rows)
+        return tx.connection
+    return _driver(tx.connection().connection)
 
 
 def after_commit(tx: Tx, hook: Callable[[], None]) -> None:

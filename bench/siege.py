@@ -73,12 +73,15 @@ def _besieged(place: Lab, seconds: float) -> Iterator[Sample]:
     service = place.service
     quiet, loud = service.new_tenant(), service.new_tenant()
     plan = quiet.gets(hostile.SETTINGS, connections=4, rate=_RATE, seconds=_EVERY_SECONDS)
-    began = time.monotonic()
+    # Starts the processes that drive it: beside the sieges that would take them a minute.
+    place.load.drive(plan)
     with ExitStack() as stack:
         all_of_them = [*hostile.sieges(service, loud), ("probes", hostile.probes(service.port))]
         for _, each in all_of_them:
             part = replace(each, connections=max(each.connections // _PART, 1))
             stack.enter_context(siege.laid(part))
+        # Each of them takes seconds to begin beside the others.
+        began = time.monotonic()
         while (now := time.monotonic() - began) < seconds:
             try:
                 tally = place.load.drive(plan)

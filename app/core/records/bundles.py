@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app.core.records import retention
-from app.database import Tx, cursor
+from app.database import Tx, carried, cursor
 from app.lib.crypto.sealing import MasterKeys
 
 _STORE = """
@@ -34,6 +34,7 @@ def store(
 ) -> None:
     """Store a bundle's exact bytes, whose SHA-256 is `digest`."""
     sealed = master_keys.seal(content, identity(tenant_id, record_id))
+    carried(tx, len(sealed))
     cursor(tx).execute(_STORE, (tenant_id, record_id, digest, len(content), sealed))
 
 
@@ -54,8 +55,12 @@ def read(
 
     Raises `app.lib.crypto.sealing.CannotOpen` when the stored bytes were changed.
     """
-    row = cursor(session).execute(_READ, (tenant_id, record_id)).fetchone()
-    return None if row is None else master_keys.open(row[0], identity(tenant_id, record_id))
+    # As text, bytes come at twice their length.
+    row = cursor(session).execute(_READ, (tenant_id, record_id), binary=True).fetchone()
+    if row is None:
+        return None
+    carried(session, len(row[0]))
+    return master_keys.open(row[0], identity(tenant_id, record_id))
 
 
 def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 import structlog
@@ -40,6 +41,8 @@ _NONE_LEFT_TEXTS = (
     "no more connections allowed",
 )
 _NEW = "record_service.new"
+_LARGE = 256 * 1024
+_closed_after_use: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
 def none_left(error: psycopg.Error) -> bool:
@@ -131,12 +134,30 @@ def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
     )
     event.listen(engine, "connect", _note_new)
     event.listen(engine, "checkout", _refuse_closed)
+    event.listen(engine, "checkin", _close_after_use)
     return engine
+
+
+def note_carried(connection: "psycopg.Connection[Any]", size: int) -> None:
+    """Have a pool close a connection that carried a value of so many bytes, if that is large.
+
+    libpq's buffers grow to the longest message and stay so: a pool of them would hold ten times as
+    much as all that is worked on.
+    """
+    if size > _LARGE:
+        _closed_after_use.add(connection)
 
 
 def _note_new(_connection: object, entry: ConnectionPoolEntry) -> None:
     # It is not looked at: the pool replaces only twice, then raises another error.
     entry.info[_NEW] = True
+
+
+def _close_after_use(
+    connection: "psycopg.Connection[Any] | None", entry: ConnectionPoolEntry
+) -> None:
+    if connection in _closed_after_use:
+        entry.close()
 
 
 def _refuse_closed(

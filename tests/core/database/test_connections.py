@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from structlog.testing import capture_logs
 
-from app.database import Database, cursor
+from app.database import Database, carried, cursor
 from app.lib.database.pool import PatientPool, none_left
 from app.models import NO_TENANT
 from app.settings import Settings
@@ -132,3 +132,22 @@ def test_a_lost_connection_makes_room_for_another(settings: Settings) -> None:
     with engine.connect() as connection:
         assert connection.execute(text("SELECT 1")).scalar_one() == 1
     engine.dispose()
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [(1_000, True), (1_000_000, False)])
+def test_a_connection_that_carried_a_large_value_is_closed(
+    settings: Settings, size: int, is_kept: bool
+) -> None:
+    database = Database(settings.database_url, pool_size=1)
+    with database.transaction(NO_TENANT) as session:
+        before = session.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        carried(session, size)
+    with database.raw_transaction(NO_TENANT) as tx:
+        row = cursor(tx).execute("SELECT pg_backend_pid()").fetchone()
+        carried(tx, size)
+    assert row is not None
+    assert (row[0] == before) is is_kept
+    with database.transaction(NO_TENANT) as session:
+        after = session.execute(text("SELECT pg_backend_pid()")).scalar_one()
+    assert (row[0] == after) is is_kept
+    database.close()
