@@ -65,37 +65,27 @@ def listening(
         ) as listener,
     ):
         try:
+            assert listener.stderr is not None
+            assert listener.stderr.readline().startswith(b"ready")
             yield listener
         finally:
             listener.kill()
 
 
-def test_an_event_is_sent_once_though_its_line_cannot_be_written(
-    records: Command, api: ApiOf, session: dict[str, Any]
+@pytest.mark.parametrize("is_written", [False, True], ids=["disk full", "the last act"])
+def test_an_event_is_sent_once_though_its_line_could_not_be_written_or_was_the_last_act(
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path, is_written: bool
 ) -> None:
+    out, program, code = "/dev/full", ("-m", "record_service"), 2
+    if is_written:
+        out, program, code = str(tmp_path / "out"), ("-c", _DIES_WRITING), -signal.SIGKILL
     with Receiver() as receiver:
         for title in ("first", "second"):
-            with listening(receiver, "/dev/full") as listener:
-                assert listener.stderr is not None
-                assert listener.stderr.readline().startswith(b"ready")
+            with listening(receiver, out, program) as listener:
                 make_finding(api(), session["id"], title=title)
-                assert listener.wait(LONG_ENOUGH) == 2
-        titles = [json.loads(each.body)["data"]["title"] for each in receiver.requests]
-    assert titles == ["first", "second"]
-
-
-def test_an_event_is_sent_once_though_its_line_was_the_last_act(
-    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    with Receiver() as receiver:
-        for title in ("first", "second"):
-            with listening(receiver, str(out), ("-c", _DIES_WRITING)) as listener:
-                assert listener.stderr is not None
-                assert listener.stderr.readline().startswith(b"ready")
-                make_finding(api(), session["id"], title=title)
-                assert listener.wait(LONG_ENOUGH) == -signal.SIGKILL
-            assert json.loads(out.read_text())["event"]["data"]["title"] == title
+                assert listener.wait(LONG_ENOUGH) == code
+            if is_written:
+                assert json.loads(Path(out).read_text())["event"]["data"]["title"] == title
         titles = [json.loads(each.body)["data"]["title"] for each in receiver.requests]
     assert titles == ["first", "second"]
 
@@ -125,7 +115,6 @@ def test_a_listener_whose_receiver_is_away_ends_when_it_is_told_to_once(
         pass
     with listening(receiver, os.devnull) as listener:
         assert listener.stderr is not None
-        assert listener.stderr.readline().startswith(b"ready")
         make_finding(api(), session["id"])
         assert b"does not answer" in listener.stderr.readline()
         listener.send_signal(signal.SIGTERM)

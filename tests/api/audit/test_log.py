@@ -2,17 +2,13 @@
 
 import base64
 from dataclasses import replace
-from typing import Any
 
-import pytest
-from flask.testing import FlaskClient
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from tlog_scales.reader import TilesReader
 from tlog_scales.signing import Vkey
 from tlog_scales.tlog import Checkpoint
 
 from app.core.log.recovery import succession
-from app.core.log.sequencer import Sequencer
 from app.ledger import leaves, merkle
 from app.ledger.notes import Note, VerifierKey
 from app.ledger.policy import Policy
@@ -31,7 +27,9 @@ FOR_EVER = "public, max-age=31536000, immutable"
 def test_a_log_that_has_not_begun_is_not_there(service: Service) -> None:
     for path in ("checkpoint", "key", "tile/0/000", "proof/inclusion?index=0", "1/checkpoint"):
         refused(service.anyone.get(f"/v1/log/{path}"), 404, "not-found")
-    assert service.anyone.readyz().json["parts"]["log"] == "up"
+    parts = service.anyone.readyz().json["parts"]
+    assert parts["log"] == "up"
+    assert parts["log_head"].startswith("unset: a rollback")
 
 
 def test_tiles_are_cut_from_the_widest_and_cached_for_ever(service: Service) -> None:
@@ -76,11 +74,14 @@ NO_TILES = [
 ]
 
 
-def test_other_paths_of_tiles_do_not_exist(service: Service) -> None:
+def test_other_paths_of_tiles_and_other_spellings_of_a_generation_do_not_exist(
+    service: Service,
+) -> None:
     add_leaves(service.world.database, 300)
     service.publish()
-    for path in NO_TILES:
-        refused(service.anyone.get(f"/v1/log/tile/{path}"), 404, "not-found")
+    generations = [f"{spelling}/checkpoint" for spelling in ("01", "%D9%A1", "+1", "1.0")]
+    for path in [*(f"tile/{tile}" for tile in NO_TILES), *generations]:
+        refused(service.anyone.get(f"/v1/log/{path}"), 404, "not-found")
 
 
 def test_nothing_beyond_the_published_size_is_served(service: Service) -> None:
@@ -144,22 +145,11 @@ def test_a_monitor_finds_the_cosignatures_that_there_are(
         spoiled = {"w": ours.cosign("another text\n"), "l": ours.cosign(note.text)}
         spoiled["l"] = replace(spoiled["l"], name=log_key.name, key_hash=log_key.key_hash)
         for name, line in spoiled.items():
-            put_text(log_owner, name, str(line))
+            put_line(log_owner, ours, line, name)
         assert api().get("/v1/log/checkpoint").data == found.data
         add_leaves(service.world.database, 1)
         service.publish()
         assert len(Note.parse(api().get("/v1/log/checkpoint").data).signatures) == 1
-
-
-def put_text(owner: Engine, name: str, line: str) -> None:
-    """Put any text where the cosignatures of the log's checkpoint are."""
-    query = """
-    INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)
-    SELECT generation, size, :name, '\\x00000000', :line, clock_timestamp() FROM checkpoints
-     WHERE note IS NOT NULL ORDER BY size DESC LIMIT 1
-    """
-    with owner.begin() as connection:
-        connection.execute(text(query), {"name": name, "line": line})
 
 
 def test_pages_of_any_origin_may_read_the_log_and_its_keys(service: Service) -> None:
@@ -239,27 +229,3 @@ def test_a_successor_is_served_beside_its_predecessor(service: Service) -> None:
         for key in service.anyone.get("/.well-known/jwks.json").json["keys"]
     ]
     assert retired == [True, False]
-
-
-def test_readyz_says_what_halted_the_log_and_the_checkpoint_is_still_served(
-    service: Service,
-) -> None:
-    service.publish()
-    checkpoint = service.anyone.get("/v1/log/checkpoint").data
-    with service.world.database.across_tenants() as session:
-        session.connection().exec_driver_sql(
-            "UPDATE log_generations SET trouble = 'log-rolled-back'"
-        )
-    answer: Any = service.anyone.readyz()
-    assert answer.status_code == 200
-    assert "log" in answer.json["degraded"]
-    assert answer.json["parts"]["log"] == "log-rolled-back"
-    assert answer.json["parts"]["log_head"].startswith("unset: a rollback")
-    assert service.anyone.get("/v1/log/checkpoint").data == checkpoint
-
-
-@pytest.mark.parametrize("spelling", ["01", "%D9%A1", "+1", "1.0"])
-def test_a_generation_has_one_spelling(client: FlaskClient, log: Sequencer, spelling: str) -> None:
-    log.run()
-    assert client.get("/v1/log/1/checkpoint").status_code == 200
-    assert client.get(f"/v1/log/{spelling}/checkpoint").status_code == 404

@@ -132,7 +132,10 @@ class Site:
 
     def part(self, name: str) -> str:
         """Return the state of a part of /readyz."""
-        return str(self.anyone.readyz().json["parts"][name])
+        ready = self.anyone.readyz()
+        assert ready.status_code == 200
+        assert (ready.json["parts"]["log"] == "up") is ("log" not in ready.json["degraded"])
+        return str(ready.json["parts"][name])
 
     def status(self) -> str:
         """Return what `log status` says is wrong, or that nothing is."""

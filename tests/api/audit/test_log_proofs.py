@@ -2,7 +2,6 @@
 
 import base64
 
-from sqlalchemy import text
 from tlog_scales.reader import TilesReader
 from tlog_scales.signing import Vkey
 
@@ -10,7 +9,7 @@ from app.ledger import checkpoints, leaves, merkle
 from app.ledger.notes import VerifierKey
 from tests.api.audit.log_service import Service, Stranger
 from tests.support.callers.making import make_record, make_session, pointers, refused
-from tests.support.evidence.logs import FLIP, add_leaves
+from tests.support.evidence.logs import add_leaves
 
 
 def test_a_stranger_finds_every_tile_entry_and_proof_to_be_true(service: Service) -> None:
@@ -100,11 +99,3 @@ def test_a_record_is_proved_by_nothing_but_its_proof_and_the_log_s_key(service: 
             [bytes.fromhex(each) for each in proof["inclusion"]],
             checkpoint.root,
         )
-
-
-def test_a_damaged_tile_proves_nothing(service: Service) -> None:
-    add_leaves(service.world.database, 300)
-    service.publish()
-    with service.world.database.across_tenants() as session:
-        session.execute(text(f"{FLIP} WHERE level = 0 AND number = 0"))
-    refused(service.anyone.get("/v1/log/proof/inclusion?index=0"), 409, "log-damaged")

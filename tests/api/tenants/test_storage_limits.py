@@ -135,11 +135,6 @@ def test_a_tenant_does_not_fill_the_room_of_another(
         make_record(other, make_session(other)["id"])
 
 
-def test_zero_is_no_limit(limited: Limited, session: dict[str, Any]) -> None:
-    with limited(tenant_stored_mib=0, tenant_records=0) as api:
-        make_record(api, session["id"])
-
-
 def test_what_is_stored_at_the_same_time_is_counted_exactly(
     api: ApiOf, database: Database, tenant: FreshTenant, session: dict[str, Any]
 ) -> None:

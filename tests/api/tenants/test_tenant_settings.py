@@ -21,12 +21,9 @@ def updates(api: Api) -> list[dict[str, Any]]:
     return list(api.get("/v1/audit?action=settings.update&order=asc").json["data"])
 
 
-def test_a_new_tenant_has_the_defaults(api: ApiOf) -> None:
+def test_all_four_have_defaults_change_and_are_read_back(api: ApiOf) -> None:
     answer = api().get(PATH)
     assert (answer.status_code, answer.json) == (200, DEFAULTS)
-
-
-def test_all_four_change_and_are_read_back(api: ApiOf) -> None:
     wanted = {
         "bundle_visibility": "public",
         "bundle_retention_days": 3650,
@@ -35,6 +32,8 @@ def test_all_four_change_and_are_read_back(api: ApiOf) -> None:
     }
     assert api().patch(PATH, wanted).json == wanted
     assert api().get(PATH).json == wanted
+    cleared = {"bundle_retention_days": None, "notification_email": None}
+    assert api().patch(PATH, cleared).json == wanted | cleared
 
 
 def test_fields_not_sent_stay(api: ApiOf) -> None:
@@ -45,12 +44,6 @@ def test_fields_not_sent_stay(api: ApiOf) -> None:
         "bundle_retention_days": 30,
         "anchoring_enabled": False,
     }
-
-
-def test_null_clears_what_may_be_null(api: ApiOf) -> None:
-    api().patch(PATH, {"bundle_retention_days": 1, "notification_email": "a@example.com"})
-    answer = api().patch(PATH, {"bundle_retention_days": None, "notification_email": None})
-    assert answer.json == DEFAULTS
 
 
 def test_each_change_is_one_entry_with_old_and_new_values(api: ApiOf) -> None:
@@ -148,7 +141,10 @@ def test_a_wrong_value_is_refused_by_name_and_nothing_changes(
     ],
 )
 def test_what_is_not_one_plain_address_is_refused(api: ApiOf, address: str) -> None:
-    assert pointers(api().patch(PATH, {"notification_email": address})) == ["/notification_email"]
+    answer = api().patch(PATH, {"notification_email": address})
+    assert pointers(answer) == ["/notification_email"]
+    if "\u00fc" in address:
+        assert "xn--" in answer.json["errors"][0]["detail"]
 
 
 @pytest.mark.parametrize(
@@ -157,11 +153,6 @@ def test_what_is_not_one_plain_address_is_refused(api: ApiOf, address: str) -> N
 def test_plain_addresses_are_kept_as_they_were_sent(api: ApiOf, address: str) -> None:
     answer = api().patch(PATH, {"notification_email": address})
     assert answer.json["notification_email"] == address
-
-
-def test_a_domain_in_unicode_is_told_to_use_its_ascii_form(api: ApiOf) -> None:
-    answer = api().patch(PATH, {"notification_email": "a@b\u00fccher.example"})
-    assert "xn--" in answer.json["errors"][0]["detail"]
 
 
 def test_concurrent_changes_leave_a_chain_whose_old_values_are_those_replaced(api: ApiOf) -> None:

@@ -20,6 +20,19 @@ SHOWN = {
     "updated_at",
 }
 
+# The health of a webhook to which nothing was sent since it was made or pointed elsewhere.
+CLEAN = {
+    "state": "ok",
+    "consecutive_failures": 0,
+    "paused_until": None,
+    "failing_since": None,
+    "refusing_since": None,
+    "refused_status": None,
+    "last_success_at": None,
+    "slow": False,
+    "concurrency": {"now": 0, "allowed": 1},
+}
+
 
 def actions(api: Api) -> list[tuple[str, dict[str, Any]]]:
     """Return the audited actions on webhooks, newest first, each with its details."""

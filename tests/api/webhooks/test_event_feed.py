@@ -69,22 +69,6 @@ def test_events_come_oldest_first_without_a_webhook(api: ApiOf) -> None:
     assert read(api, rest["next_after"])["data"] == []
 
 
-def test_an_event_that_commits_late_is_not_missed(
-    api: ApiOf, database: Database, tenant: FreshTenant
-) -> None:
-    with database.transaction(tenant.id) as late:
-        held = emit(late, tenant, 3)
-        with database.transaction(tenant.id) as quick:
-            (early,) = emit(quick, tenant)
-        assert early > held[-1]
-        seen, after = read_all(api)
-        assert seen == [early]
-        assert read(api, after)["data"] == []
-    page = read(api, after)
-    assert [each["id"] for each in page["data"]] == held
-    assert read(api, page["next_after"])["data"] == []
-
-
 @pytest.mark.parametrize("limit", [1, 2, 7, 200])
 def test_many_that_commit_late_and_one_meanwhile_are_all_read(
     api: ApiOf, database: Database, tenant: FreshTenant, limit: int

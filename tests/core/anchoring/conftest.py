@@ -1,13 +1,17 @@
-"""A service that anchors, its log not begun."""
+"""A service that anchors: its log not begun, or with witnesses or their quorum; an authority."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
+from dev.tsa import TimestampAuthority
 from jobs.process.runtime import Runtime
+from tests.core.anchoring.quorum.gated import Gated
 from tests.support.evidence.anchoring import Place, new_place
+from tests.support.evidence.witnessed import Witnessed
 
 
 @pytest.fixture
@@ -21,3 +25,23 @@ def bare(log_runtime: Runtime, log_owner: Engine, tmp_path: Path) -> Iterator[Pl
 def place(bare: Place) -> Place:
     """Return the service as most tests of the folder begin with it."""
     return bare
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
+    """Return an authority that listens in a `with`; no test changes what is in its folder."""
+    return TimestampAuthority(tmp_path_factory.mktemp("tsa"))
+
+
+@pytest.fixture
+def witnessed(place: Place) -> Iterator[Witnessed]:
+    """Return a log of three leaves and its two witnesses, both of them named in the policy."""
+    with ExitStack() as servers:
+        yield Witnessed(place, servers)
+
+
+@pytest.fixture
+def gated(place: Place) -> Iterator[Gated]:
+    """Return a log that has published three leaves, and needs the quorum of two for more."""
+    with ExitStack() as servers:
+        yield Gated(place, servers)

@@ -1,6 +1,5 @@
 """An anchor proves itself: its proof is of the earliest checkpoint that covers it."""
 
-import json
 from base64 import b64decode
 from datetime import timedelta
 from pathlib import Path
@@ -42,15 +41,6 @@ def check(anchor: dict[str, Any]) -> AuditHead:
     return parsed
 
 
-def test_an_anchor_is_pending_until_the_log_has_it_and_then_proves_itself(place: Place) -> None:
-    tenant = place.tenant()
-    place.anchor()
-    (anchor,) = place.anchors(tenant)
-    assert (anchor["log_proof"], anchor["vkey"], anchor["cosignatures"]) == (None, None, [])
-    place.publish()
-    check(place.anchors(tenant)[0])
-
-
 def test_an_anchor_s_proof_is_of_the_earliest_checkpoint_that_covers_it(place: Place) -> None:
     tenant = place.tenant()
     place.grow(3)
@@ -66,17 +56,6 @@ def test_an_anchor_s_proof_is_of_the_earliest_checkpoint_that_covers_it(place: P
     assert sizes == [first + 3, first + 2, first + 1, first]
     for each in found:
         check(each)
-
-
-def test_two_tenants_chains_have_names_that_tell_nothing(place: Place) -> None:
-    one, other = place.tenant(), place.tenant()
-    place.anchor()
-    place.publish()
-    names = {place.anchors(each)[0]["chain"] for each in (one, other)}
-    assert len(names) == 2
-    said = json.dumps(place.anchors(one))
-    assert one.hex not in said
-    assert "ten_" not in said
 
 
 def test_while_the_log_is_halted_anchors_wait_and_it_is_said_since_when(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import structlog
 
-from dev.tsa import KeyType, TimestampAuthority
+from dev.tsa import TimestampAuthority
 from jobs.actors import ticks
 from tests.support.evidence.anchoring import Place
 
@@ -13,11 +13,6 @@ from tests.support.evidence.anchoring import Place
 PUT_OFF = """
 UPDATE jobs SET finished_at = NULL, status = 'queued', error = NULL, run_at = '2099-01-01'
 """
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
-    return TimestampAuthority(tmp_path_factory.mktemp("tsa"), KeyType.P256)
 
 
 def test_heads_whose_job_was_put_off_are_told_by_the_oldest_entry(place: Place) -> None:

@@ -3,26 +3,24 @@
 Each is over a checkpoint that the log grew out of; what was changed in the database is refused.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.core.anchoring.gate import QuorumGate
 from app.core.log import candidates
 from app.core.log.recovery import succession
 from app.core.verification.stamps import Trust
 from app.errors import LogDamaged
-from app.ledger.notes import COSIGNATURE, Note, Signature, VerifierKey, cosigned_bytes
 from app.ledger.policy import Policy
-from app.lib.crypto import timestamps
+from app.lib.crypto.timestamps import read_certificates
 from dev.tsa import TimestampAuthority
+from tests.support.evidence.anchoring import put_line, put_stamp
 from tests.support.evidence.chains import Place, anchor, daily_run, standing
+from tests.support.evidence.witnesses import Witness
 from tests.support.secrets import MASTER_KEYS
-
-SECONDS = 1_800_000_000
 
 
 @pytest.fixture(scope="module")
@@ -30,28 +28,13 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> TimestampAuthority:
     return TimestampAuthority(tmp_path_factory.mktemp("tsa"))
 
 
-@dataclass(frozen=True)
-class Witness:
-    """A witness's key, and the policy that asks for it alone."""
-
-    private: Ed25519PrivateKey
-    key: VerifierKey
-
-    @property
-    def policy(self) -> Policy:
-        return Policy.parse(f"witness w {self.key}\nquorum w\n".encode())
-
-    def line(self, text: str) -> str:
-        signed = self.private.sign(cosigned_bytes(text, SECONDS))
-        payload = SECONDS.to_bytes(8, "big") + signed
-        return str(Signature(self.key.name, self.key.key_hash, payload))
-
-
 @pytest.fixture(scope="module")
 def witness() -> Witness:
-    private = Ed25519PrivateKey.generate()
-    raw = private.public_key().public_bytes_raw()
-    return Witness(private, VerifierKey.ed25519("witness.test", raw, COSIGNATURE))
+    return Witness("witness.test")
+
+
+def policy_of(witness: Witness) -> Policy:
+    return Policy.parse(f"witness w {witness.vkey}\nquorum w\n".encode())
 
 
 @pytest.fixture
@@ -61,24 +44,17 @@ def stamped(place: Place, authority: TimestampAuthority, witness: Witness) -> Pl
 
 
 def stamp_newest(place: Place, authority: TimestampAuthority, witness: Witness) -> Place:
-    trusted = timestamps.read_certificates(authority.ca_file.read_bytes())
-    last = place.world.published()
-    asked = timestamps.request(last.note)
-    stamp = timestamps.check(authority.reply(asked.as_bytes()), asked, last.note, trusted)
-    place.owner(
-        "INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)"
-        " VALUES (1, :size, :response, :chain, :at)",
-        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"
-        " VALUES (1, :size, :name, :key_hash, :line, now())",
-        size=last.checkpoint.size,
-        response=stamp.response,
-        chain=stamp.chain,
-        at=stamp.gen_time,
-        name=witness.key.name,
-        key_hash=witness.key.key_hash,
-        line=witness.line(Note.parse(last.note).text),
-    )
-    trust = Trust(trusted, witness.policy)
+    put_stamp(place.owner.engine, authority)
+    put_line(place.owner.engine, witness)
+    return trusting(place, authority, witness)
+
+
+def trusting(
+    place: Place, authority: TimestampAuthority | None = None, witness: Witness | None = None
+) -> Place:
+    """Return a place whose verifier trusts these alone."""
+    roots = () if authority is None else read_certificates(authority.ca_file.read_bytes())
+    trust = Trust(roots, None if witness is None else policy_of(witness))
     return replace(place, verifier=replace(place.verifier, trust=trust))
 
 
@@ -90,18 +66,16 @@ def vouched(stamped: Place) -> Place:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_what_vouches_for_a_chain_is_verified_and_named(vouched: Place, *, full: bool) -> None:
-    report = vouched.verify(full=full)
+def test_what_vouches_for_a_chain_is_verified_and_named(stamped: Place, *, full: bool) -> None:
+    anchors = stamped.verify(full=full)["anchors"]
+    assert anchors["anchored_by"] == ["log", "timestamps", "witnesses"]
+    stamped.anchor()
+    report = stamped.verify(full=full)
     anchors = report["anchors"]
     assert (anchors["timestamps"], anchors["cosignatures"]) == (1, 1)
     assert anchors["newest_timestamp"]["size"] == 302
     # The head 12 came after both, so only the log vouches for it.
     assert (report["anchored_through"], anchors["anchored_by"]) == (12, ["log"])
-
-
-def test_the_newest_head_is_vouched_for_by_what_came_after_it(stamped: Place) -> None:
-    anchors = stamped.verify()["anchors"]
-    assert anchors["anchored_by"] == ["log", "timestamps", "witnesses"]
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -111,7 +85,7 @@ def test_what_a_witness_said_of_a_candidate_is_no_damage(
     """It is about to be published, and nothing of it is yet."""
     stamped.append()
     anchor(stamped.world)
-    stamped.world.sequencer(gate=QuorumGate(witness.policy, timedelta(hours=1))).run()
+    stamped.world.sequencer(gate=QuorumGate(policy_of(witness), timedelta(hours=1))).run()
     with stamped.world.database.across_tenants() as session:
         candidate = candidates.current(session)
     assert candidate is not None
@@ -119,38 +93,23 @@ def test_what_a_witness_said_of_a_candidate_is_no_damage(
         "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"
         " VALUES (1, :size, :name, :key_hash, :line, now())",
         size=candidate.checkpoint.size,
-        name=witness.key.name,
-        key_hash=witness.key.key_hash,
-        line=witness.line(candidate.checkpoint.text),
+        name=witness.name,
+        key_hash=witness.vkey.key_hash,
+        line=str(witness.cosign(candidate.checkpoint.text)),
     )
     anchors = stamped.verify(full=full)["anchors"]
     assert (anchors["cosignatures"], anchors["pending"]) == (1, 1)
 
 
-def test_without_trusted_roots_a_timestamp_is_held_to_what_was_stored_with_it(
-    vouched: Place,
+def test_who_is_not_trusted_vouches_for_nothing_and_is_no_damage(
+    stamped: Place, tmp_path: Path
 ) -> None:
-    verifier = replace(vouched.verifier, trust=Trust())
-    anchors = replace(vouched, verifier=verifier).verify()["anchors"]
-    assert (anchors["timestamps"], anchors["timestamps_unverified"]) == (0, 1)
-    assert (anchors["newest_timestamp"], anchors["cosignatures"]) == (None, 0)
-
-
-def test_without_trusted_roots_neither_timestamps_nor_witnesses_count(stamped: Place) -> None:
-    verifier = replace(stamped.verifier, trust=Trust())
-    anchors = replace(stamped, verifier=verifier).verify()["anchors"]
-    assert anchors["anchored_by"] == ["log"]
-
-
-def test_a_timestamp_of_an_authority_that_is_not_trusted_any_more_is_no_damage(
-    stamped: Place, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    following = TimestampAuthority(tmp_path_factory.mktemp("next"))
-    trusted = timestamps.read_certificates(following.ca_file.read_bytes())
-    verifier = replace(stamped.verifier, trust=Trust(trusted))
-    anchors = replace(stamped, verifier=verifier).verify()["anchors"]
-    assert (anchors["timestamps"], anchors["timestamps_unverified"]) == (0, 1)
-    assert anchors["anchored_by"] == ["log"]
+    """No root and no policy is given, or the authority is not trusted any more."""
+    for place in (trusting(stamped), trusting(stamped, TimestampAuthority(tmp_path))):
+        anchors = place.verify()["anchors"]
+        assert (anchors["timestamps"], anchors["timestamps_unverified"]) == (0, 1)
+        assert (anchors["newest_timestamp"], anchors["cosignatures"]) == (None, 0)
+        assert anchors["anchored_by"] == ["log"]
 
 
 def test_what_vouched_for_a_log_that_ended_does_not_vouch_for_its_successor(
@@ -218,7 +177,8 @@ def test_what_was_changed_in_the_database_does_not_vouch(vouched: Place, attack:
 
 def test_a_cosignature_over_another_log_does_not_vouch(vouched: Place, witness: Witness) -> None:
     other = "records.test/log\n302\n" + "A" * 43 + "=\n"
-    vouched.owner("UPDATE checkpoint_cosignatures SET line = :line", line=witness.line(other))
+    line = str(witness.cosign(other))
+    vouched.owner("UPDATE checkpoint_cosignatures SET line = :line", line=line)
     with pytest.raises(LogDamaged, match="302"):
         vouched.verify()
 

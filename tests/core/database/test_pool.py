@@ -1,6 +1,5 @@
 """The pool of connections: how many were in use at once, and the waits for one."""
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -43,7 +42,12 @@ def test_who_finds_a_connection_free_does_not_wait(small: Database, waits: list[
     assert waits == []
 
 
-def test_a_wait_for_a_connection_is_measured(small: Database, waits: list[float]) -> None:
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_wait_for_a_connection_is_measured(
+    small: Database, waits: list[float], anew: bool
+) -> None:
+    if anew:
+        small.engine.dispose()
     asked: list[object] = []
     with ExitStack() as held:
         for _ in range(SIZE):
@@ -56,18 +60,3 @@ def test_a_wait_for_a_connection_is_measured(small: Database, waits: list[float]
     assert asked == [(1,)]
     assert len(waits) == 1
     assert waits[0] > 0
-
-
-def test_what_a_pool_does_is_not_worth_a_line(
-    small: Database, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    small.ask("SELECT 1", ())
-    small.engine.dispose()
-    assert caplog.records == []
-
-
-def test_a_pool_that_was_made_anew_still_measures(small: Database, waits: list[float]) -> None:
-    small.engine.dispose()
-    small._pool.use()
-    test_a_wait_for_a_connection_is_measured(small, waits)

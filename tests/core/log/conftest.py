@@ -12,12 +12,18 @@ from tests.support.evidence.logs import Owner, World, new_world
 
 
 @pytest.fixture
-def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
-    """Return a published log of 300 leaves."""
+def new_log(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
+    """Return a log that has not begun."""
     with new_world(log_settings, log_owner, tmp_path) as made:
-        made.grow(300)
-        made.check_consistency()
         yield made
+
+
+@pytest.fixture
+def world(new_log: World) -> World:
+    """Return a published log of 300 leaves."""
+    new_log.grow(300)
+    new_log.check_consistency()
+    return new_log
 
 
 @pytest.fixture

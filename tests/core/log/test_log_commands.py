@@ -1,6 +1,6 @@
 """`python -m app.manage log …` as an operator types it, and the tick as the worker runs it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,27 +8,17 @@ import pytest
 from sqlalchemy import Engine, text
 from structlog.testing import capture_logs
 
-from app.core.log import publication
-from app.core.log.head import head_store
-from app.core.log.sequencer import Sequencer
 from app.lib.metric_registry import Tally
 from app.settings import Settings
 from jobs.actors.ticks import integrate
 from jobs.process import runtime
-from tests.support.evidence.logs import FLIP, World, add_leaves, new_world
+from tests.support.evidence.logs import FLIP, World, add_leaves
 
 Manage = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def world(log_settings: Settings, log_owner: Engine, tmp_path: Path) -> Iterator[World]:
-    """Return a log that has not begun."""
-    with new_world(log_settings, log_owner, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def log(world: World, log_settings: Settings, manage: Manage, tmp_path: Path) -> Manage:
+def log(new_log: World, log_settings: Settings, manage: Manage, tmp_path: Path) -> Manage:
     """Return a function that runs `log …` on that log."""
     settings = {
         "DATABASE_URL": log_settings.database_url,
@@ -37,10 +27,10 @@ def log(world: World, log_settings: Settings, manage: Manage, tmp_path: Path) ->
     return lambda *arguments: manage("log", *arguments, **settings)
 
 
-def test_status_tells_how_the_log_is_doing(log: Manage, world: World, tmp_path: Path) -> None:
+def test_status_tells_how_the_log_is_doing(log: Manage, new_log: World, tmp_path: Path) -> None:
     assert log("status") == (0, "the log has not begun: the first integration begins it\n")
-    world.grow(3)
-    add_leaves(world.database, 2)
+    new_log.grow(3)
+    add_leaves(new_log.database, 2)
     status, said = log("status")
     assert status == 0
     for line in ("published: 3 leaves", "waiting: 2 leaves", "head: in order, 3 leaves"):
@@ -50,9 +40,9 @@ def test_status_tells_how_the_log_is_doing(log: Manage, world: World, tmp_path: 
 
 
 def test_rebuild_check_exits_with_1_and_names_the_first_wrong_tile(
-    log: Manage, world: World, log_owner: Engine
+    log: Manage, new_log: World, log_owner: Engine
 ) -> None:
-    world.grow(300)
+    new_log.grow(300)
     assert log("rebuild", "--check") == (0, "300 leaves, 5 tiles\nevery stored tile is identical\n")
     with log_owner.begin() as connection:
         connection.execute(text(f"{FLIP} WHERE level = 0 AND number = 1"))
@@ -64,8 +54,8 @@ def test_rebuild_check_exits_with_1_and_names_the_first_wrong_tile(
     assert log("rebuild", "--check")[0] == 0
 
 
-def test_what_cannot_be_taken_back_needs_a_yes(log: Manage, world: World, tmp_path: Path) -> None:
-    world.grow(3)
+def test_what_cannot_be_taken_back_needs_a_yes(log: Manage, new_log: World, tmp_path: Path) -> None:
+    new_log.grow(3)
     for command in ("adopt", "succeed"):
         status, said = log(command)
         assert status == 1
@@ -79,17 +69,17 @@ def test_what_cannot_be_taken_back_needs_a_yes(log: Manage, world: World, tmp_pa
 
 
 def test_the_tick_publishes_and_cries_out_when_it_must_not(
-    world: World, log_settings: Settings, log_owner: Engine, tmp_path: Path
+    new_log: World, log_settings: Settings, log_owner: Engine, tmp_path: Path
 ) -> None:
     head_url = (tmp_path / "head").as_uri()
     runtime.start(replace(log_settings, log_head_url=head_url), threads=4, tally=Tally())
     try:
-        add_leaves(world.database, 3)
+        add_leaves(new_log.database, 3)
         integrate(runtime.runtime())
-        assert world.published().checkpoint.size == 3
+        assert new_log.published().checkpoint.size == 3
         with log_owner.begin() as connection:
             connection.execute(text("DELETE FROM checkpoints WHERE size > 0"))
-        add_leaves(world.database, 1)
+        add_leaves(new_log.database, 1)
         with capture_logs() as said:
             for _ in range(3):
                 integrate(runtime.runtime())
@@ -98,20 +88,3 @@ def test_the_tick_publishes_and_cries_out_when_it_must_not(
         ]
     finally:
         runtime.stop()
-
-
-def test_a_fresh_worker_finds_a_restored_database_though_nothing_waits(
-    world: World, log_settings: Settings, tmp_path: Path
-) -> None:
-    world.sequencer().run()
-    with world.database.across_tenants() as session:
-        last = publication.current(session)
-    assert last is not None
-    newer = replace(last.checkpoint, size=9, root=bytes(32))
-    assert world.store is not None
-    assert world.store.swap(last.checkpoint.text.encode(), newer.text.encode())
-    store = head_store.opened((tmp_path / "head").as_uri())
-    sequencer = Sequencer(world.database, log_settings.master_keys, "other.test", store)
-    with pytest.raises(Exception, match="Size 9"):
-        sequencer.tick(0.0)
-    assert not sequencer.tick(0.0)

@@ -12,10 +12,11 @@ from sqlalchemy import Engine, text
 from app.core import tenants
 from app.core.anchoring import heads, incidents
 from app.core.anchoring.anchors import AnchorReader
+from app.core.anchoring.evidence import Chooser, Evidence
 from app.core.audit import chain
 from app.core.callers import OPERATOR
 from app.database import Database
-from app.ledger.notes import Note, VerifierKey
+from app.ledger.notes import Note, Signature, VerifierKey
 from app.ledger.policy import Policy
 from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
@@ -74,11 +75,6 @@ class Place:
         self.world.sequencer().run()
         return self.world.published().checkpoint.size
 
-    def forget_head(self) -> None:
-        """Lose what is kept of the log outside the database."""
-        self.head.unlink()
-        self.run("UPDATE log_generations SET head_kept = false")
-
     def stamp(self) -> None:
         """Do what the clock's `stamp_checkpoint` asks for."""
         ticks.stamp_checkpoint(self.runtime)
@@ -112,6 +108,16 @@ class Place:
             trusted = self.runtime.settings.tsa_ca_file
             reader = AnchorReader(session, tenant_id, policy, MASTER_KEYS, trusted)
             return [reader.represent(each) for each in reader.rows(None, 200)]
+
+    def chosen(self, index: int, policy: Policy | None = None) -> Evidence:
+        """Return the evidence that is chosen for a leaf, as the database has it now."""
+        with self.database.across_tenants(snapshot=True) as session:
+            last, trusted = self.world.published(), self.runtime.settings.tsa_ca_file
+            return Chooser(session, last, policy, trusted).best(index)
+
+    def chosen_size(self, index: int, policy: Policy | None = None) -> int:
+        """Return the size of the checkpoint that is chosen for a leaf."""
+        return self.chosen(index, policy).published.checkpoint.size
 
     def stamps(self) -> list[Any]:
         """Return the rows of timestamps, in the log's order."""
@@ -185,12 +191,17 @@ VALUES (:generation, :size, :name, :hash, :line, clock_timestamp())
 """
 
 
-def put_line(owner: Engine, witness: Witness) -> None:
-    """Put a witness's cosignature of the newest checkpoint into its row."""
+def put_line(
+    owner: Engine, witness: Witness, line: Signature | None = None, name: str | None = None
+) -> None:
+    """Put a witness's cosignature of the newest checkpoint into its row.
+
+    Another line may be given for it, and another name to file it under.
+    """
     with owner.begin() as connection:
         row = connection.execute(text(_NEWEST), {"size": 1 << 40}).one()
-        line = witness.cosign(Note.parse(row.note).text)
-        key = {"name": line.name, "hash": line.key_hash, "line": str(line)}
+        put = line or witness.cosign(Note.parse(row.note).text)
+        key = {"name": name or put.name, "hash": witness.vkey.key_hash, "line": str(put)}
         place = {"generation": row.generation, "size": row.size}
         connection.execute(text(_COSIGN), place | key)
 

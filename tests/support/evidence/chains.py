@@ -14,7 +14,6 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.core import tenants
-from app.core.anchoring import heads
 from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.jobs import job_rows, leases, steps
@@ -29,9 +28,10 @@ from app.errors import AuditChainBroken
 from app.ledger import hash_chain
 from app.ledger.hash_chain import Head
 from app.lib import canonical_json
-from app.models import NO_TENANT, Job
+from app.models import Job
 from app.settings import Settings
-from tests.support.evidence.logs import World, add_leaves
+from tests.support.evidence.anchoring import anchor_heads
+from tests.support.evidence.logs import FLIP, World, add_leaves
 from tests.support.secrets import MASTER_KEYS
 
 # What an append meets that no append left behind, by the statement of the database's owner.
@@ -42,6 +42,8 @@ BROKEN_HEADS = {
     "beyond all numbers": "UPDATE audit_heads SET seq = 9223372036854775807"
     " WHERE tenant_id = :tenant",
 }
+# One bit of each entry bundle; once more puts it back.
+FLIP_BUNDLES = f"{FLIP} WHERE level = -1"
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,12 @@ class Place:
 
     def append(self, times: int = 1) -> None:
         """Append entries to the tenant's chain."""
-        append(self.world, self.tenant_id, times)
+        for number in range(times):
+            with self.world.database.transaction(self.tenant_id) as session:
+                target, details = ("test", str(number)), {"n": number}
+                chain.append(
+                    session, self.tenant_id, SYSTEM, "test.do", target=target, details=details
+                )
 
     def anchor(self) -> None:
         """Anchor every chain's head, and have the log publish it."""
@@ -166,30 +173,9 @@ class Place:
             )
 
 
-def append(world: World, tenant_id: UUID, times: int = 1) -> None:
-    """Append entries to a tenant's chain."""
-    for number in range(times):
-        with world.database.transaction(tenant_id) as session:
-            chain.append(
-                session,
-                tenant_id,
-                SYSTEM,
-                "test.do",
-                target=("test", str(number)),
-                details={"n": number},
-            )
-
-
 def anchor(world: World) -> None:
     """Anchor every chain's head as the worker does; the leaves wait for the log."""
-    with world.database.across_tenants() as session:
-        job = heads.enqueue_due(session)
-    while job is not None:
-        with world.database.across_tenants() as session:
-            job = leases.claim(session, NO_TENANT, job.id)
-            if job is not None:
-                step = heads.step(MASTER_KEYS, session, NO_TENANT, job)
-                steps.advance(session, job, step)
+    anchor_heads(world.database)
 
 
 def done(place: Place, job: Job) -> Job:

@@ -109,6 +109,15 @@ class FailingDatabase:
             raise Killed
 
 
+def failing(world: "World", fault: dict[str, Any]) -> tuple[FailingHead, FailingDatabase]:
+    """Return a log's head and database, which fail as it is said by the names of their moments."""
+    assert world.store is not None
+    head, database = FailingHead(world.store), FailingDatabase(world.database)
+    for name, value in fault.items():
+        setattr(head if hasattr(head, name) else database, name, value)
+    return head, database
+
+
 @dataclass
 class World:
     """A log with all its parts, and every checkpoint that was seen of it."""

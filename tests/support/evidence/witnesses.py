@@ -16,7 +16,7 @@ from app.ledger.notes import (
     cosigned_bytes,
     decode_base64,
 )
-from tests.support.servers.receivers import Receiver, Request, http_answer
+from tests.support.servers.receivers import Request, http_answer
 
 SIZE = {"Content-Type": "text/x.tlog.size"}
 
@@ -71,7 +71,3 @@ class Witness:
         at = int(time.time()) if seconds is None else seconds
         signed = self.key.sign(cosigned_bytes(text, at))
         return Signature(self.name, self.vkey.key_hash, at.to_bytes(8, "big") + signed)
-
-    def serving(self) -> Receiver:
-        """Return a server that asks this witness."""
-        return Receiver(self.answer)

@@ -11,7 +11,7 @@ from app.core.log.sequencer import Sequencer
 from app.models import NO_TENANT
 from jobs.durable.run_job import work_on
 from tests.core.anchoring.quorum.gated import Gated
-from tests.support.evidence.logs import FailingDatabase, FailingHead, Killed, add_leaves, killed
+from tests.support.evidence.logs import FailingDatabase, Killed, add_leaves, failing, killed
 
 STEPS = {
     "prepared": {"at": 0, "committed": True},
@@ -23,35 +23,27 @@ STEPS = {
 
 
 def _failing(gated: Gated, fault: dict[str, Any]) -> Sequencer:
-    assert gated.place.world.store is not None
-    head, database = FailingHead(gated.place.world.store), FailingDatabase(gated.place.database)
-    for name, value in fault.items():
-        setattr(head if hasattr(head, name) else database, name, value)
+    head, database = failing(gated.place.world, fault)
     return gated.sequencer(head=head, database=database)
 
 
+@pytest.mark.parametrize("is_cosigned", [False, True], ids=["no candidate", "cosigned"])
 @pytest.mark.parametrize("fault", STEPS.values(), ids=STEPS)
-def test_killed_on_the_way_to_a_candidate_the_next_run_goes_on(
-    gated: Gated, fault: dict[str, Any]
+def test_killed_anywhere_the_next_run_goes_on(
+    gated: Gated, fault: dict[str, Any], is_cosigned: bool
 ) -> None:
-    add_leaves(gated.place.database, 2)
+    if is_cosigned:
+        gated.sign()
+        gated.place.work()
+    else:
+        add_leaves(gated.place.database, 1)
     assert killed(_failing(gated, fault).run)
-    assert gated.published() == 3
+    assert is_cosigned or gated.published() == 3
     gated.place.world.check_consistency()
-    assert gated.settle() == 5
-    gated.place.world.prove()
-
-
-@pytest.mark.parametrize("fault", STEPS.values(), ids=STEPS)
-def test_killed_between_the_lines_and_publication_the_next_run_publishes(
-    gated: Gated, fault: dict[str, Any]
-) -> None:
-    gated.sign()
-    gated.place.work()
-    assert killed(_failing(gated, fault).run)
-    gated.place.world.check_consistency()
-    gated.sequencer().run()
-    assert gated.published() == 4
+    if is_cosigned:
+        gated.sequencer().run()
+        assert gated.published() == 4
+    assert gated.settle() == 4
     gated.place.world.prove()
 
 

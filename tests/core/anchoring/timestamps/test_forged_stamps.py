@@ -127,11 +127,9 @@ def test_a_stamp_without_a_root_to_trust_is_given_out_and_vouches_for_nothing(
     place: Place, authority: TimestampAuthority
 ) -> None:
     put_stamp(place.owner, authority)
-    roots = read_certificates(authority.ca_file.read_bytes())
-    with place.database.across_tenants(snapshot=True) as session:
-        last = place.world.published()
-        without = evidence.Chooser(session, last, None).best(0)
-        trusting = evidence.Chooser(session, last, None, roots).best(0)
+    without = place.chosen(0)
+    place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
+    trusting = place.chosen(0)
     assert (without.rank, trusting.rank) == (Rank.LOG, Rank.TIMESTAMPED)
     assert without.timestamp == trusting.timestamp is not None
 

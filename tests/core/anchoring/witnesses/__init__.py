@@ -1,1 +1,1 @@
-"""Witnesses that cosign the log's checkpoints; `choosing` is the evidence that comes of it."""
+"""Witnesses that cosign the log's checkpoints, and the evidence that comes of it."""

@@ -1,5 +1,9 @@
 """A witness that cosigned another log under this log's name raises an alarm."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
 import structlog
 
 from tests.support.evidence.anchoring import Place
@@ -26,41 +30,39 @@ def test_a_witness_that_saw_more_than_was_published_is_an_alarm(witnessed: Witne
     assert witnessed.stored() == [(3, "two")]
 
 
-def test_a_witness_to_whom_this_log_is_not_what_it_was_is_an_alarm(witnessed: Witnessed) -> None:
-    """The database was restored without its head: same name, same key, another tree."""
-    place = witnessed.place
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        # The database was restored without its head: same name, same key, another tree.
+        (lambda place: place.grow(), "422"),
+        (
+            lambda place: place.run("DELETE FROM checkpoint_cosignatures"),
+            "another log of ours of size 3",
+        ),
+    ],
+    ids=["a larger log", "the same size"],
+)
+def test_a_witness_that_cosigned_another_root_is_an_alarm(
+    witnessed: Witnessed, then: Callable[[Place], object], said: str
+) -> None:
+    place, one = witnessed.place, witnessed.one
     place.stamp()
-    one = witnessed.one
     assert one.seen is not None
-    one.seen = type(one.seen)(one.seen.origin, one.seen.size, b"\1" * 32)
-    place.grow()
+    one.seen = replace(one.seen, root=b"\1" * 32)
+    then(place)
     place.stamp()
     (trouble,) = place.troubles()
     assert trouble.alarm
-    assert "422" in trouble.detail
-
-
-def test_a_witness_with_another_root_for_the_same_size_is_an_alarm(witnessed: Witnessed) -> None:
-    place = witnessed.place
-    place.stamp()
-    one = witnessed.one
-    assert one.seen is not None
-    one.seen = type(one.seen)(one.seen.origin, one.seen.size, b"\1" * 32)
-    place.run("DELETE FROM checkpoint_cosignatures")
-    place.stamp()
-    (trouble,) = place.troubles()
-    assert trouble.alarm
-    assert "another log of ours of size 3" in trouble.detail
+    assert said in trouble.detail
 
 
 def test_also_if_that_one_does_not_say_again_at_which_size_it_is(witnessed: Witnessed) -> None:
-    place = witnessed.place
     witnessed.one.faults = [
         lambda _: http_answer(409, b"3\n", SIZE),
         lambda _: http_answer(409, b"another root\n"),
     ]
-    place.stamp()
-    (trouble,) = place.troubles()
+    witnessed.place.stamp()
+    (trouble,) = witnessed.place.troubles()
     assert trouble.alarm
     assert "another log of ours of size 3" in trouble.detail
 

@@ -8,7 +8,6 @@ from app.core.anchoring.evidence import Rank
 from app.core.log import publication
 from app.lib.crypto.timestamps import read_certificates
 from dev.tsa import TimestampAuthority
-from tests.core.anchoring.witnesses.choosing import chosen, chosen_size
 from tests.support.evidence.anchoring import put_stamp
 from tests.support.evidence.witnessed import Witnessed
 from tests.support.servers.receivers import Receiver, http_answer
@@ -21,27 +20,27 @@ def test_a_quorum_proves_more_than_a_timestamp_and_that_more_than_the_log(
     authority = TimestampAuthority(tmp_path / "tsa")
     place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
     policy = witnessed.name("all")
-    assert (chosen(place, 0, policy).rank, chosen_size(place, 0, policy)) == (Rank.LOG, 3)
+    assert (place.chosen(0, policy).rank, place.chosen_size(0, policy)) == (Rank.LOG, 3)
     place.grow()
     put_stamp(place.owner, authority, 4)
     place.grow()
     put_stamp(place.owner, authority, 5)
-    assert (chosen(place, 0, policy).rank, chosen_size(place, 0, policy)) == (Rank.TIMESTAMPED, 4)
+    assert (place.chosen(0, policy).rank, place.chosen_size(0, policy)) == (Rank.TIMESTAMPED, 4)
     place.grow()
     witnessed.two.faults = [lambda _: http_answer(500)]
     place.stamp()
-    assert chosen(place, 0, policy).rank is Rank.TIMESTAMPED, "one of two is no quorum"
+    assert place.chosen(0, policy).rank is Rank.TIMESTAMPED, "one of two is no quorum"
     for size in (7, 8):
         assert place.grow() == size
         place.stamp()
-    found = chosen(place, 0, policy)
+    found = place.chosen(0, policy)
     assert (found.rank, found.published.checkpoint.size) == (Rank.WITNESSED, 7)
     assert len(found.cosignatures) == 2
     assert found.timestamp is None, "all of it is of one checkpoint"
     any_of_them = witnessed.name("any")
-    assert chosen_size(place, 0, any_of_them) == 6
-    assert chosen_size(place, 6, any_of_them) == 7
-    assert chosen_size(place, 7, policy) == 8
+    assert place.chosen_size(0, any_of_them) == 6
+    assert place.chosen_size(6, any_of_them) == 7
+    assert place.chosen_size(7, policy) == 8
 
 
 def test_a_checkpoint_that_is_stamped_and_cosigned_proves_more_than_one_that_is_either(
@@ -58,30 +57,30 @@ def test_a_checkpoint_that_is_stamped_and_cosigned_proves_more_than_one_that_is_
         place.stamp()
         while any(job.status == "retrying" for job in place.jobs()):
             place.retry()
-    assert (chosen(place, 0, policy).rank, chosen_size(place, 0, policy)) == (Rank.WITNESSED, 4)
+    assert (place.chosen(0, policy).rank, place.chosen_size(0, policy)) == (Rank.WITNESSED, 4)
     (before,) = place.anchors(tenant, policy)
     assert (before["log_proof"]["tree_size"], before["timestamp"]) == (4, None)
     place.grow()
     put_stamp(place.owner, authority, 5)
-    assert chosen(place, 0, policy).rank is Rank.WITNESSED, "of two checkpoints"
-    assert chosen(place, 4, policy).rank is Rank.TIMESTAMPED
+    assert place.chosen(0, policy).rank is Rank.WITNESSED, "of two checkpoints"
+    assert place.chosen(4, policy).rank is Rank.TIMESTAMPED
     with authority:
         place.stamped_by(authority.url, authority.ca_file)
         for size in (6, 7):
             assert place.grow() == size
             place.stamp()
-    found = chosen(place, 0, policy)
+    found = place.chosen(0, policy)
     assert (found.rank, found.published.checkpoint.size) == (Rank.BOTH, 6), "the earliest"
     assert found.timestamp is not None
     assert len(found.cosignatures) == 2
     (anchor,) = place.anchors(tenant, policy)
     assert (anchor["log_proof"]["tree_size"], len(anchor["cosignatures"])) == (6, 2)
     assert b64decode(anchor["timestamp"]) == found.timestamp.response
-    assert chosen_size(place, 6, policy) == 7
+    assert place.chosen_size(6, policy) == 7
     place.run("UPDATE checkpoint_timestamps SET response = '\\x00' WHERE size = 6")
-    assert chosen_size(place, 0, policy) == 7, "what does not hold is passed over"
+    assert place.chosen_size(0, policy) == 7, "what does not hold is passed over"
     place.set(tsa_ca_file=())
-    assert (chosen(place, 0, policy).rank, chosen_size(place, 0, policy)) == (Rank.WITNESSED, 4)
+    assert (place.chosen(0, policy).rank, place.chosen_size(0, policy)) == (Rank.WITNESSED, 4)
 
 
 def test_one_reader_chooses_for_every_leaf_in_any_order_what_each_alone_would_get(
@@ -93,7 +92,7 @@ def test_one_reader_chooses_for_every_leaf_in_any_order_what_each_alone_would_ge
         place.grow(3)
         if round_ % 2:
             place.stamp()
-    alone = {index: chosen_size(place, index, policy) for index in range(15)}
+    alone = {index: place.chosen_size(index, policy) for index in range(15)}
     for order in (range(15), range(14, -1, -1), [3, 14, 0, 9, 9, 2, 12]):
         with place.database.across_tenants(snapshot=True) as session:
             last = publication.current(session)

@@ -14,7 +14,6 @@ from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Note
 from dev.tsa import TimestampAuthority
 from jobs.actors import ticks
-from tests.core.anchoring.witnesses.choosing import chosen
 from tests.support.evidence.witnessed import Witnessed
 from tests.support.evidence.witnesses import Witness
 from tests.support.servers.receivers import Request, http_answer
@@ -118,7 +117,7 @@ def test_all_whom_a_tick_asks_are_asked_for_one_checkpoint(
         place.grow(3)
         place.retry()
     assert witnessed.stored() == [(3, "one"), (3, "two")]
-    best = chosen(place, 0, place.runtime.settings.witness_policy)
+    best = place.chosen(0, place.runtime.settings.witness_policy)
     assert (best.rank, best.published.checkpoint.size) == (Rank.BOTH, 3)
     assert best.timestamp is not None
 
@@ -134,15 +133,6 @@ def test_who_is_still_being_asked_at_the_next_tick_is_asked_for_the_same(
     assert witnessed.stored() == [(3, "one"), (3, "two")]
     place.stamp()
     assert witnessed.stored()[2:] == [(4, "one"), (4, "two")]
-
-
-def test_who_failed_is_asked_for_the_next_tick_s_checkpoint(witnessed: Witnessed) -> None:
-    place = witnessed.place
-    witnessed.one.faults = [lambda _: http_answer(503)]
-    place.stamp()
-    place.grow()
-    place.stamp()
-    assert witnessed.stored() == [(3, "two"), (4, "one"), (4, "two")]
 
 
 def test_a_job_from_before_the_log_was_succeeded_asks_for_nothing(witnessed: Witnessed) -> None:

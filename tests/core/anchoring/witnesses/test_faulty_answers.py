@@ -1,9 +1,10 @@
 """Answers of a witness that are no cosignature: not stored, and no alarm."""
 
+from collections.abc import Callable
+
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Signature, VerifierKey, key_hash
 from app.ledger.policy import Policy
-from tests.core.anchoring.witnesses.choosing import chosen
 from tests.support.evidence.witnessed import Witnessed
 from tests.support.evidence.witnesses import SIZE, Witness
 from tests.support.servers.receivers import http_answer
@@ -11,60 +12,30 @@ from tests.support.servers.receivers import http_answer
 ML_DSA_44 = 0x06
 
 
-def _line_of_another(witness: Witness, text: str) -> str:
-    return f"{Witness(witness.name).cosign(text)}\n"
-
-
-def _other_text(witness: Witness, text: str) -> str:
-    return f"{witness.cosign(text.replace('3', '4', 1))}\n"
-
-
-def _no_time(witness: Witness, text: str) -> str:
-    return f"{witness.cosign(text, 0)}\n"
-
-
-def _far_future(witness: Witness, text: str) -> str:
-    return f"{witness.cosign(text, 1 << 62)}\n"
-
-
-def _no_newline(witness: Witness, text: str) -> str:
-    return str(witness.cosign(text))
-
-
-def _note(witness: Witness, text: str) -> str:
-    return f"{text}\n{witness.cosign(text)}\n"
-
-
-def _nothing(witness: Witness, text: str) -> str:
-    return ""
-
-
-def _too_many(witness: Witness, text: str) -> str:
-    return f"{witness.cosign(text)}\n" * 101
-
-
-NO_COSIGNATURES = [
-    _line_of_another,
-    _other_text,
-    _no_time,
-    _far_future,
-    _no_newline,
-    _note,
-    _nothing,
-    _too_many,
-]
+# What a witness sends, by itself and the text that it was shown.
+NO_COSIGNATURES: dict[str, Callable[[Witness, str], str]] = {
+    "by another key": lambda one, text: f"{Witness(one.name).cosign(text)}\n",
+    "of another text": lambda one, text: f"{one.cosign(text.replace('3', '4', 1))}\n",
+    "without a time": lambda one, text: f"{one.cosign(text, 0)}\n",
+    "of the far future": lambda one, text: f"{one.cosign(text, 1 << 62)}\n",
+    "without a newline": lambda one, text: str(one.cosign(text)),
+    "a note": lambda one, text: f"{text}\n{one.cosign(text)}\n",
+    "nothing": lambda _, __: "",
+    "too many": lambda one, text: f"{one.cosign(text)}\n" * 101,
+}
 
 
 def test_a_line_that_is_no_cosignature_by_its_key_is_not_stored(witnessed: Witnessed) -> None:
     place, one = witnessed.place, witnessed.one
     said = place.world.published().checkpoint.text
     place.age()
-    for body in NO_COSIGNATURES:
-        one.faults = [lambda _, body=body: http_answer(200, body(one, said).encode())]  # type: ignore[misc]
+    for name, body in NO_COSIGNATURES.items():
+        sent = http_answer(200, body(one, said).encode())
+        one.faults = [lambda _, sent=sent: sent]  # type: ignore[misc]
         place.stamp()
-        assert (3, "one") not in witnessed.stored(), body
+        assert (3, "one") not in witnessed.stored(), name
         (trouble,) = place.troubles()
-        assert (trouble.part, trouble.alarm) == (witnessed.part(one), False), body
+        assert (trouble.part, trouble.alarm) == (witnessed.part(one), False), name
         place.run("DELETE FROM jobs; DELETE FROM anchoring_troubles")
 
 
@@ -123,4 +94,4 @@ def test_another_algorithm_is_kept_and_counts_for_nothing(witnessed: Witnessed) 
     query = "SELECT cosigned_at FROM checkpoint_cosignatures WHERE key_hash = :hash"
     assert place.scalar(query, hash=other.key_hash) is None
     alone = Policy.parse(f"witness quantum {other}\nquorum quantum\n".encode())
-    assert chosen(place, 0, alone).rank is Rank.LOG
+    assert place.chosen(0, alone).rank is Rank.LOG

@@ -4,7 +4,7 @@ import structlog
 
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Signature
-from tests.core.anchoring.witnesses.choosing import chosen, chosen_size
+from tests.support.evidence.anchoring import put_line
 from tests.support.evidence.witnessed import Witnessed
 from tests.support.evidence.witnesses import Witness
 from tests.support.servers.receivers import http_answer
@@ -13,17 +13,10 @@ from tests.support.servers.receivers import http_answer
 def test_a_line_put_into_the_database_makes_no_quorum(witnessed: Witnessed) -> None:
     place = witnessed.place
     policy = witnessed.name("any")
-    forged = Witness(witnessed.one.name)
-    line = forged.cosign(place.world.published().checkpoint.text)
-    forged_line = Signature(line.name, witnessed.one.vkey.key_hash, line.payload)
-    place.run(
-        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"
-        " VALUES (1, 3, :name, :hash, :line, now())",
-        name=line.name,
-        hash=witnessed.one.vkey.key_hash,
-        line=str(forged_line),
-    )
-    assert chosen(place, 0, policy).rank is Rank.LOG
+    forged = Witness(witnessed.one.name).cosign(place.world.published().checkpoint.text)
+    line = Signature(forged.name, witnessed.one.vkey.key_hash, forged.payload)
+    put_line(place.owner, witnessed.one, line)
+    assert place.chosen(0, policy).rank is Rank.LOG
 
 
 def test_what_is_stored_and_does_not_hold_is_not_given_out(witnessed: Witnessed) -> None:
@@ -36,18 +29,18 @@ def test_what_is_stored_and_does_not_hold_is_not_given_out(witnessed: Witnessed)
         name=one.name,
         line=str(Signature(one.name, one.vkey.key_hash, bytes(72))),
     )
-    found = chosen(place, 0, policy)
+    found = place.chosen(0, policy)
     assert found.rank is Rank.WITNESSED
     (line,) = found.cosignatures
     assert Signature.parse(line).name == witnessed.two.name
     place.run("UPDATE checkpoint_cosignatures SET line = 'x'")
-    assert chosen(place, 0, policy).cosignatures == ()
+    assert place.chosen(0, policy).cosignatures == ()
     assert place.grow() == 4
     place.run(
         "UPDATE checkpoints SET note = set_byte(note, length(note) - 9,"
         " CASE get_byte(note, length(note) - 9) WHEN 65 THEN 66 ELSE 65 END) WHERE size = 3"
     )
-    assert (chosen_size(place, 0, policy), chosen(place, 0, policy).rank) == (4, Rank.LOG)
+    assert (place.chosen_size(0, policy), place.chosen(0, policy).rank) == (4, Rank.LOG)
 
 
 def test_a_line_put_into_the_database_is_replaced_by_what_the_witness_says(
@@ -57,7 +50,7 @@ def test_a_line_put_into_the_database_is_replaced_by_what_the_witness_says(
     put_lines(witnessed, witnessed.one, 2)
     with structlog.testing.capture_logs() as lines:
         place.stamp()
-    assert chosen(place, 0, place.runtime.settings.witness_policy).rank is Rank.WITNESSED
+    assert place.chosen(0, place.runtime.settings.witness_policy).rank is Rank.WITNESSED
     (line,) = [each for each in lines if each["event"] == "cosignature_replaced"]
     assert (line["generation"], line["size"], line["witness"]) == (1, 3, witnessed.one.name)
     assert place.troubles() == []

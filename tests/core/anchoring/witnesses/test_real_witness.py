@@ -16,9 +16,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from app.core.anchoring import evidence
 from app.core.anchoring.evidence import Rank
-from app.core.log import publication
 from app.ledger.notes import Note, VerifierKey
 from app.ledger.policy import Policy
 from tests.support.evidence.anchoring import Place
@@ -104,10 +102,7 @@ def _cosigned(place: Place) -> list[int]:
 
 
 def _check(place: Place, policy: Policy) -> None:
-    with place.database.across_tenants(snapshot=True) as session:
-        last = publication.current(session)
-        assert last is not None
-        best = evidence.Chooser(session, last, policy).best(10)
+    best = place.chosen(10, policy)
     assert (best.rank, best.published.checkpoint.size) == (Rank.WITNESSED, 307)
     lines = "".join(f"{line}\n" for line in best.cosignatures)
     (signed,) = Note.parse(best.published.note + lines.encode()).signed_by(
@@ -122,5 +117,6 @@ def _rewrite(place: Place) -> None:
         "TRUNCATE checkpoints, log_tiles, log_leaves, checkpoint_cosignatures CASCADE;"
         " INSERT INTO checkpoints (generation, size, root) VALUES (1, 0, sha256(''))"
     )
-    place.forget_head()
+    place.head.unlink()
+    place.run("UPDATE log_generations SET head_kept = false")
     place.grow(400)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.core import tenants
 from app.ledger import leaves, merkle
 from tests.core.audit.attacks.forging import (
     ANCHORS,
@@ -12,9 +13,21 @@ from tests.core.audit.attacks.forging import (
     sql,
 )
 from tests.support.evidence.chains import Owner, Place, anchor
+from tests.support.secrets import MASTER_KEYS
 
 SALT = "UPDATE tenants SET chain_salt = sha256('') WHERE id = :tenant"
-SET_AT = "SET at = 'infinity' WHERE"
+SET = "UPDATE audit_entries SET {} WHERE tenant_id = :tenant AND seq = 6"
+RENUMBER = "UPDATE audit_entries SET seq = {} WHERE tenant_id = :tenant AND seq {}"
+COPY = (
+    f"INSERT INTO audit_entries SELECT tenant_id, {{}}, body, hash, action, at FROM {ENTRIES}"
+    " AND seq = {}"
+)
+NO_ENTRIES = f"DELETE FROM {ENTRIES}"
+NO_HEAD = "DELETE FROM audit_heads WHERE tenant_id = :tenant"
+EMPTY_HEAD = (
+    "UPDATE audit_heads SET seq = 0, hash = decode(repeat('00', 32), 'hex')"
+    " WHERE tenant_id = :tenant"
+)
 
 
 def forge_with_new_anchors(place: Place, owner: Owner) -> None:
@@ -24,9 +37,17 @@ def forge_with_new_anchors(place: Place, owner: Owner) -> None:
     place.anchor()
 
 
-def empty(_: Place, owner: Owner) -> None:
-    owner.cut(1)
-    owner(f"DELETE FROM {ENTRIES}")
+def another_s_chain(place: Place, owner: Owner) -> None:
+    """Put another tenant's chain in the place of this one."""
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
+    owner(
+        NO_ENTRIES,
+        "INSERT INTO audit_entries SELECT :tenant, seq, body, hash, action, at"
+        " FROM audit_entries WHERE tenant_id = :other",
+        "UPDATE audit_heads SET (seq, hash) = (SELECT seq, hash FROM audit_heads"
+        " WHERE tenant_id = :other) WHERE tenant_id = :tenant",
+        other=other,
+    )
 
 
 def begin_anew(place: Place, owner: Owner) -> None:
@@ -38,20 +59,47 @@ def begin_anew(place: Place, owner: Owner) -> None:
 @pytest.mark.parametrize(
     ("attack", "found"),
     [
-        (sql(f"DELETE FROM {ENTRIES} AND seq = 7"), (7, "missing")),
-        (sql(f"DELETE FROM {ENTRIES} AND seq = 12"), (12, "missing")),
+        *((sql(f"{NO_ENTRIES} AND seq = {seq}"), (seq, "missing")) for seq in (1, 7, 12)),
+        (sql(f"{NO_ENTRIES} AND seq > 6"), (7, "missing")),
+        *(
+            (sql(NO_ENTRIES, *head), (1, "missing"))
+            for head in ([], [NO_HEAD], [EMPTY_HEAD])
+        ),
+        (sql(NO_HEAD), (1, "missing")),
+        (sql(SET.format("body = body || '\\x20'")), (6, "bad_hash")),
+        *(
+            (sql(SET.format(change)), (6, "misfiled"))
+            for change in (
+                "action = 'harmless.thing'", "action = ''", "body = '', hash = sha256('')",
+                "at = at - interval '1 year'", "at = 'infinity'",
+            )
+        ),
+        (
+            sql(*(RENUMBER.format(*each) for each in ((-4, "= 4"), (4, "= 6"), (6, "= -4")))),
+            (4, "wrong_seq"),
+        ),
+        (
+            sql(
+                *(RENUMBER.format(*each) for each in (("-seq - 1", "> 9"), ("-seq", "< 0"))),
+                COPY.format(10, 9),
+            ),
+            (10, "wrong_seq"),
+        ),
+        (sql(COPY.format(13, 12)), (13, "beyond_end")),
+        (sql(COPY.format(-1, 1)), (1, "out_of_order")),
+        (another_s_chain, (1, "wrong_tenant")),
+        (lambda _, owner: owner.rewrite(1, target={"type": "test", "id": "x"}), (2, "bad_link")),
         (lambda _, owner: owner.rewrite(7, action="other"), (8, "bad_link")),
+        (lambda _, owner: owner.rewrite(12, details={}), (12, "other_head")),
         (lambda _, owner: owner.rewrite(9, action="other"), (9, "other_head")),
         (lambda _, owner: owner.forge_tail(4, 12), (5, "other_head")),
         (lambda _, owner: owner.forge_tail(7, 12), (9, "other_head")),
         (lambda _, owner: owner.cut(8), (9, "missing")),
         (lambda _, owner: owner.cut(4), (5, "missing")),
-        (empty, (1, "missing")),
         (begin_anew, (5, "other_head")),
         (forge_with_anchors, (5, "other_head")),
         (forge_with_new_anchors, (5, "other_head")),
         (forge_anchors_and_leaves, (5, "other_head")),
-        (sql("DELETE FROM audit_heads WHERE tenant_id = :tenant"), (1, "missing")),
         (sql(f"DELETE FROM {ANCHORS} AND seq = 9"), (9, "anchor_missing")),
         (sql(f"DELETE FROM {ANCHORS}"), (5, "anchor_missing")),
         (sql(SALT), (1, "other_chain")),
@@ -62,34 +110,14 @@ def begin_anew(place: Place, owner: Owner) -> None:
             ),
             (7, "anchor_not_in_log"),
         ),
-        (
-            sql(
-                "DELETE FROM log_leaves WHERE leaf_hash ="
-                f" (SELECT leaf_hash FROM {ANCHORS} AND seq = 9)"
-            ),
-            (9, "leaf_missing"),
-        ),
-        (
-            sql(
-                "UPDATE log_leaves SET leaf_index = 9999 WHERE leaf_hash ="
-                f" (SELECT leaf_hash FROM {ANCHORS} AND seq = 9)"
-            ),
-            (9, "leaf_missing"),
-        ),
-        (
-            sql(
-                "UPDATE log_leaves SET leaf_index = NULL, generation = NULL WHERE leaf_hash ="
-                f" (SELECT leaf_hash FROM {ANCHORS} AND seq = 9)"
-            ),
-            (9, "leaf_missing"),
-        ),
-        (sql(f"UPDATE {ENTRIES.replace('WHERE', SET_AT)} AND seq = 6"), (6, "misfiled")),
-        (
-            sql(
-                "INSERT INTO audit_entries"
-                f" SELECT tenant_id, -1, body, hash, action, at FROM {ENTRIES} AND seq = 1"
-            ),
-            (1, "out_of_order"),
+        *(
+            (sql(f"{change} WHERE leaf_hash = (SELECT leaf_hash FROM {ANCHORS} AND seq = 9)"),
+             (9, "leaf_missing"))
+            for change in (
+                "DELETE FROM log_leaves",
+                "UPDATE log_leaves SET leaf_index = 9999",
+                "UPDATE log_leaves SET leaf_index = NULL, generation = NULL",
+            )
         ),
     ],
 )  # fmt: skip
@@ -108,6 +136,9 @@ def test_a_forged_chain_behind_the_newest_anchor_is_counted_as_such_and_found_by
     report = place.verify()
     assert (report["anchored_through"], report["unanchored_entries"]) == (9, 3)
     assert place.broken(kept=kept) == (12, "other_head")
+    place.owner.cut(10)
+    assert place.verify()["entries"] == 10
+    assert place.broken(kept=kept) == (11, "missing")
     place.anchor()
     assert place.verify()["unanchored_entries"] == 0
 

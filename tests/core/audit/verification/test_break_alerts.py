@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
+from app import ids
 from app.core import tenants
 from app.core.audit import chain
 from app.core.callers import SYSTEM
@@ -14,7 +15,7 @@ from app.core.verification import alerts, anchored_heads
 from app.core.verification.verifier import Asked
 from app.errors import LogDamaged
 from app.ledger.hash_chain import Head
-from tests.support.evidence.chains import Place, daily_run, standing
+from tests.support.evidence.chains import FLIP_BUNDLES, Place, daily_run, standing
 from tests.support.secrets import MASTER_KEYS
 
 
@@ -23,8 +24,15 @@ def test_a_break_is_told_once_and_stands_until_the_chain_verifies_again(place: P
         "SELECT body FROM audit_entries WHERE tenant_id = :tenant AND seq = 3"
     )
     change = "UPDATE audit_entries SET body = :body WHERE tenant_id = :tenant AND seq = 3"
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
     place.owner(change, body=body + b" ")
-    assert [place.broken() for _ in range(3)] == [(3, "bad_hash")] * 3
+    with structlog.testing.capture_logs() as lines:
+        assert place.broken() == (3, "bad_hash")
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("audit_chain_broken", "critical")
+    assert (line["tenant_id"], line["seq"]) == (ids.text("ten", place.tenant_id), 3)
+    assert [place.broken() for _ in range(2)] == [(3, "bad_hash")] * 2
+    assert place.verifier.verify(other, Asked())["status"] == "intact"
     (told,) = map(json.loads, place.events())
     assert (told["data"]["seq"], told["data"]["reason"]) == (3, "bad_hash")
     assert standing(place) == "1 broken"
@@ -68,17 +76,15 @@ def test_a_break_is_answered_even_if_it_cannot_be_kept(place: Place) -> None:
 def test_a_head_that_a_caller_invented_is_refused_and_raises_no_alert(place: Place) -> None:
     with structlog.testing.capture_logs() as lines:
         assert place.broken(kept=Head(4, "0" * 64)) == (4, "other_head")
-    assert [(line["event"], line["log_level"]) for line in lines] == [
-        ("supplied_head_contradicted", "warning")
+    assert [(line["event"], line["log_level"], line["kept"]) for line in lines] == [
+        ("supplied_head_contradicted", "warning", {"seq": 4, "hash": "0" * 64})
     ]
     assert place.events() == []
     assert standing(place) is None
 
 
 def test_a_log_that_does_not_hold_is_the_operator_s_trouble_until_it_holds(place: Place) -> None:
-    place.owner(
-        "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
-    )
+    place.owner(FLIP_BUNDLES)
     with pytest.raises(LogDamaged), structlog.testing.capture_logs() as lines:
         place.verify()
     assert [line["event"] for line in lines] == ["log_not_verified"]
@@ -91,13 +97,12 @@ def test_an_alert_about_the_log_ends_with_any_verification_that_finds_it_good(pl
     other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
     with place.world.database.across_tenants() as session:
         alerts.report_unknown(session, bytes(32), 1, 0)
-    change = "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
-    place.owner(change)
+    place.owner(FLIP_BUNDLES)
     with pytest.raises(LogDamaged):
         place.verify()
     with pytest.raises(LogDamaged):
         place.verifier.verify(other, Asked())
-    place.owner(change)
+    place.owner(FLIP_BUNDLES)
     assert place.verify(since_anchor=True)
     assert "tile/entries/000" in (standing(place) or "")
     assert place.verifier.verify(other, Asked())
@@ -105,11 +110,10 @@ def test_an_alert_about_the_log_ends_with_any_verification_that_finds_it_good(pl
 
 
 def test_a_chain_that_is_broken_says_nothing_of_the_log(place: Place) -> None:
-    change = "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
-    place.owner(change)
+    place.owner(FLIP_BUNDLES)
     with pytest.raises(LogDamaged):
         place.verify()
-    place.owner(change)
+    place.owner(FLIP_BUNDLES)
     place.owner.rewrite(3, action="other")
     place.broken()
     assert "1 broken; not verified" in (standing(place) or "")

@@ -49,12 +49,3 @@ def test_a_tenant_that_cannot_be_verified_does_not_stop_the_others_verification(
     assert (report["failed"], report["broken"], report["tenants"]) == (1, 1, 2)
     assert [line["event"] for line in lines] == ["audit_chain_not_verified", "audit_chain_broken"]
     assert (lines[0]["log_level"], lines[0]["error"]) == ("critical", "AttributeError")
-
-
-def test_a_tenant_whose_break_is_mended_is_healed_by_a_daily_run(place: Place) -> None:
-    place.owner("UPDATE audit_entries SET action = 'other' WHERE tenant_id = :tenant AND seq = 3")
-    daily_run(place)
-    assert standing(place) == "1 broken"
-    place.owner("UPDATE audit_entries SET action = 'test.do' WHERE tenant_id = :tenant AND seq = 3")
-    daily_run(place)
-    assert standing(place) is None

@@ -11,7 +11,7 @@ from app.core.verification import jobs as verification
 from app.core.verification.verifier import Verifier
 from app.database import database_now
 from app.lib.crypto.sealing import MasterKeys
-from tests.support.evidence.chains import Place, daily_run
+from tests.support.evidence.chains import FLIP_BUNDLES, Place, daily_run
 from tests.support.secrets import MASTER_KEYS
 
 LONG_AGO = "2026-01-01T00:00:00.000000Z"
@@ -78,9 +78,7 @@ def test_a_note_that_this_service_did_not_seal_is_ignored(place: Place) -> None:
 
 def test_a_run_that_could_not_read_the_log_is_none(place: Place) -> None:
     before = since(place)
-    place.owner(
-        "UPDATE log_tiles SET data = set_byte(data, 9, get_byte(data, 9) # 1) WHERE level = -1"
-    )
+    place.owner(FLIP_BUNDLES)
     assert daily_run(place)["log"] == "log-damaged"
     assert since(place) == before
 

@@ -1,42 +1,15 @@
 """A verification that takes longer than a request waits is a job, a few of them at once."""
 
-import json
-
-import pytest
 from sqlalchemy import Engine
 
 from app.core import tenants
 from app.core.jobs import job_rows
 from app.core.verification import jobs as verification
-from app.core.verification.verifier import Asked
-from app.errors import Busy
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.support.database.databases import empty
 from tests.support.evidence.chains import Place, done
 from tests.support.secrets import MASTER_KEYS
-
-
-def test_a_verification_that_takes_long_is_left_to_a_job_whose_progress_is_the_report(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def is_long(asked: Asked) -> bool:
-        with place.world.database.transaction(place.tenant_id) as session:
-            return verification.is_long(session, place.tenant_id, asked)
-
-    assert not is_long(Asked())
-    monkeypatch.setattr(verification, "MOST_ENTRIES", 4)
-    assert is_long(Asked())
-    assert not is_long(Asked(since_anchor=True))
-    with place.world.database.transaction(place.tenant_id) as session:
-        job = verification.enqueue(session, place.tenant_id, {"full": "1"})
-        assert verification.enqueue(session, place.tenant_id, {"full": "1"}).id == job.id
-        with pytest.raises(Busy):
-            verification.enqueue(session, place.tenant_id, {})
-    ended = done(place, job)
-    assert ended.status == "succeeded"
-    found = json.loads(ended.progress or "")
-    assert found == place.verify() | {"verified_at": found["verified_at"]}
 
 
 def test_a_job_that_finds_a_break_ends_dead_and_names_the_place(place: Place) -> None:

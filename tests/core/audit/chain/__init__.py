@@ -1,1 +1,0 @@
-"""The audit chain alone, in no log; `verifying` is one, with its verifier and its attacker."""
