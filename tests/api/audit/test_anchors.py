@@ -72,7 +72,7 @@ def test_a_pending_anchor_has_no_proof_yet(api: ApiOf, database: Database) -> No
 
 
 def test_it_says_plainly_that_the_service_s_own_log_is_all_there_is(
-    api: ApiOf, anchor: Callable[[], None]
+    api: ApiOf, anchor: Callable[[], None], settings: Settings
 ) -> None:
     first = api().get("/v1/audit?order=asc&limit=1").json["data"][0]
     said = listed(api())["anchoring"]
@@ -86,13 +86,16 @@ def test_it_says_plainly_that_the_service_s_own_log_is_all_there_is(
     assert (said["unanchored_since"], said["troubles"]) == (None, [])
     assert "log alone" in said["detail"]
     assert "Set TSA_URL" in said["detail"]
-    switch(api(), on=False)
-    entry = api().get("/v1/audit?limit=1").json["data"][0]
+    with serving(settings) as fresh:
+        assert "log alone" in fresh().readyz().json["parts"]["anchored_by"]
+    for on in (False, True, False):
+        switch(api(), on=on)
+    entry, _, first = api().get("/v1/audit?limit=3").json["data"]
     api().patch("/v1/tenant/settings", {"bundle_retention_days": 30})
     said = listed(api())["anchoring"]
     assert (said["enabled"], said["disabled_since"]) == (False, entry["at"])
-    assert (said["anchored_through"], said["unanchored_since"]) == (2, entry["at"])
-    assert f"unanchored since {entry['at']}" in said["detail"]
+    assert (said["anchored_through"], said["unanchored_since"]) == (2, first["at"])
+    assert f"unanchored since {first['at']}" in said["detail"]
     assert said["detail"].startswith(f"Anchoring is switched off since {entry['at']}.")
     anchors = api().get("/v1/audit/verify?full=1").json["anchors"]
     assert (anchors["enabled"], anchors["disabled_since"]) == (False, entry["at"])

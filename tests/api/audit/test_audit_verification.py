@@ -16,11 +16,10 @@ from jobs.durable.run_job import work_on
 from tests.api.audit.chains import _execute, change_settings, entries
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import pointers, refused, uuid_of
+from tests.support.database.databases import waiting
 from tests.support.evidence.anchoring import anchor_heads
 from tests.support.evidence.packing import opened_runtime
 from tests.support.faults import until
-
-WAITS_FOR_LOCK = text("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
@@ -186,7 +185,7 @@ def test_a_key_that_is_revoked_during_a_verification_gets_no_report(
         with admin_engine.begin() as holder:
             holder.execute(text("LOCK TABLE audit_entries IN ACCESS EXCLUSIVE MODE"))
             asked = pool.submit(api(key).get, "/v1/audit/verify")
-            until(lambda: holder.execute(WAITS_FOR_LOCK).scalar_one())
+            until(lambda: waiting(admin_engine) > 0)
             digest = {"digest": api_keys.digest(key)}
             revoked = "UPDATE api_keys SET revoked_at = clock_timestamp() WHERE digest = :digest"
             holder.execute(text(revoked), digest)

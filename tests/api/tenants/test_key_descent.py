@@ -11,6 +11,7 @@ from app.clock import rfc3339
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import make_key, refused
+from tests.support.database.databases import waiting
 from tests.support.faults import until
 
 SOON = datetime(2060, 1, 1, tzinfo=UTC)
@@ -97,12 +98,12 @@ def test_what_is_minted_while_its_parent_is_revoked_is_revoked_too(
             )
         )
         minting.start()
-        until(lambda: waiting(database) == 1)
+        until(lambda: waiting(database.engine) == 1)
         revoking = threading.Thread(
             target=lambda: answers.append(api().delete(f"/v1/keys/{parent['id']}?descendants=true"))
         )
         revoking.start()
-        until(lambda: waiting(database) == 2)
+        until(lambda: waiting(database.engine) == 2)
     minting.join()
     revoking.join()
     statuses = sorted(answer.status_code for answer in answers)
@@ -113,12 +114,3 @@ def test_what_is_minted_while_its_parent_is_revoked_is_revoked_too(
 
 def alive(api: ApiOf, *keys: dict[str, Any]) -> list[bool]:
     return [api(key["key"]).get("/v1/keys/self").status_code == 200 for key in keys]
-
-
-def waiting(database: Database) -> int:
-    query = text(
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
-    with database.across_tenants() as session:
-        return int(session.execute(query).scalar_one())

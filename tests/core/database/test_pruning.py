@@ -13,6 +13,7 @@ from app.core.replay import replay
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
+from tests.support.database.databases import waiting
 from tests.support.faults import until
 from tests.support.workers.outbox import Outbox
 
@@ -32,7 +33,7 @@ def test_an_event_that_is_being_replayed_while_its_partition_goes_stays(
         )
         pruning.start()
         # It gives up after two seconds, which a slow machine may let pass unseen.
-        until(lambda: went or _a_statement_waits_for_a_lock(fresh_database))
+        until(lambda: went or waiting(fresh_database.engine))
     pruning.join()
     assert went == [False]
     assert len(outbox.rows("SELECT id FROM events")) == 1
@@ -72,15 +73,3 @@ def _drop(database: Database, partition: Partition) -> bool:
     except (Unavailable, partitions.PartitionKept):
         return False
     return True
-
-
-def _a_statement_waits_for_a_lock(database: Database) -> bool:
-    with database.across_tenants() as session:
-        return bool(
-            session.scalar(
-                text(
-                    "SELECT EXISTS (SELECT 1 FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND wait_event_type = 'Lock')"
-                )
-            )
-        )

@@ -137,3 +137,13 @@ def of_database(url: str, name: str) -> str:
 def sqlalchemy_url(url: str) -> str:
     """Return a URL with the driver's name in it."""
     return url.replace("postgresql://", "postgresql+psycopg://", 1)
+
+
+def waiting(engine: Engine, query: str = "") -> int:
+    """Return how many statements of the database wait for a lock, or of those that match."""
+    found = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND wait_event_type = 'Lock' AND query ~ :query"
+    )
+    with engine.connect() as connection:
+        return int(connection.execute(found, {"query": query}).scalar_one())

@@ -2,7 +2,6 @@
 
 import pytest
 
-from app.core.log import publication
 from app.core.log.recovery import succession
 from app.errors import LogDamaged
 from app.ledger import merkle
@@ -37,7 +36,7 @@ def test_until_a_successor_publishes_the_log_before_holds_the_chains(place: Plac
 
 
 def test_a_successor_that_the_database_s_owner_begins_is_never_signed(place: Place) -> None:
-    last = publication_text(place)
+    last = place.world.published().checkpoint.text
     place.owner(
         "INSERT INTO log_generations (generation, origin, key_id, predecessor)"
         " SELECT 2, origin || '/2', key_id, :last FROM log_generations",
@@ -59,11 +58,3 @@ def test_a_successor_cannot_be_given_another_past(place: Place) -> None:
     place.owner("UPDATE log_generations SET predecessor = replace(predecessor, '302', '7')")
     with pytest.raises(LogDamaged, match="no successor"):
         place.verify()
-
-
-def publication_text(place: Place) -> str:
-    """Return what the log published last, as its successor repeats it."""
-    with place.world.database.across_tenants() as session:
-        last = publication.current(session)
-    assert last is not None
-    return last.checkpoint.text

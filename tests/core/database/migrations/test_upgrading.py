@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import create_engine, text
 
 from app import migrations
 from app.core import tenants
 from app.core.health import database_state
 from app.database import Database
 from app.settings import Settings
+from tests.support.database.databases import waiting
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.secrets import MASTER_KEYS
 
@@ -64,7 +65,7 @@ def test_a_migration_upgrades_while_the_release_before_goes_on_writing(
                 fresh_settings.database_admin_url,
                 app_url=fresh_settings.database_url,
             )
-            until(lambda: _waits(owner))
+            until(lambda: waiting(owner, "INDEX") > 0)
             with owner.begin() as another:
                 another.execute(text("SET LOCAL lock_timeout = '1s'"))
                 another.execute(writing)
@@ -90,7 +91,7 @@ def test_a_release_that_fails_while_it_builds_an_index_is_run_again(
         with owner.begin() as writer:
             writer.execute(text("LOCK TABLE findings IN ROW EXCLUSIVE MODE"))
             killed = pool.submit(migrations.migrate, admin, app_url=url)
-            until(lambda: _waits(owner))
+            until(lambda: waiting(owner, "INDEX") > 0)
             writer.execute(
                 text("""
                 SELECT pg_cancel_backend(pid) FROM pg_stat_activity
@@ -118,13 +119,3 @@ def test_a_change_of_a_table_waits_two_seconds_at_most_for_its_lock() -> None:
 def test_the_revisions_that_this_release_goes_beyond_are_those_before_its_head() -> None:
     every = {script.revision for script in SCRIPTS.walk_revisions()}
     assert database_state.superseded() == every - {SCRIPTS.get_current_head()}
-
-
-def _waits(engine: Engine) -> bool:
-    """Say whether a statement about an index waits for a lock."""
-    query = text("""
-        SELECT count(*) FROM pg_stat_activity
-         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'INDEX'
-    """)
-    with engine.connect() as connection:
-        return bool(connection.scalar(query))
