@@ -83,12 +83,13 @@ def write(
     and those of its events, may be missing: none. Raises NotABundle when `read` could not take the
     result apart, TypeError and ValueError as `canonical_json.dumps` does.
     """
+    nonce = base64.urlsafe_b64encode(secrets.token_bytes(NONCE_BYTES))
     bundle = {
         "schema": SCHEMA,
         "record": record,
         "content": content,
         "steps": [_complete(step) for step in steps],
-        "nonce": _nonce_text(secrets.token_bytes(NONCE_BYTES)),
+        "nonce": nonce.rstrip(b"=").decode("ascii"),
         "key_id": key_id,
     }
     raw = canonical_json.dumps(bundle)
@@ -127,10 +128,6 @@ def signature_header(key_id: str, signature: bytes) -> str:
 def _complete(step: Mapping[str, Any]) -> dict[str, Any]:
     events = [{"attributes": {}, **event} for event in step.get("events", [])]
     return {"attributes": {}, **step, "events": events}
-
-
-def _nonce_text(nonce: bytes) -> str:
-    return base64.urlsafe_b64encode(nonce).rstrip(b"=").decode("ascii")
 
 
 def _check_record(value: object) -> None:

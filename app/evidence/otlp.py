@@ -79,9 +79,20 @@ def _document(signal: str, items: str, version: str, messages: Messages) -> Iter
 
 
 def _spans(bundle: Bundle, agent_name: str) -> Messages:
-    yield _root_span(bundle, agent_name)
     record = bundle["record"]
     trace, parent = trace_id(record["session_id"]), span_id(record["id"], ROOT)
+    start, end = _duration(bundle)
+    yield without_empty(
+        {
+            "traceId": trace,
+            "spanId": parent,
+            "name": f"{gen_ai.INVOKE_AGENT} {agent_name}",
+            "kind": gen_ai.INTERNAL,
+            "startTimeUnixNano": unix_nano(start),
+            "endTimeUnixNano": unix_nano(end),
+            "attributes": attributes(_of_record(record, agent_name)),
+        }
+    )
     for index, step in enumerate(bundle["steps"]):
         yield without_empty(
             {
@@ -97,22 +108,6 @@ def _spans(bundle: Bundle, agent_name: str) -> Messages:
                 "status": without_empty({"code": _STATUS_CODES[step["status"]]}),
             }
         )
-
-
-def _root_span(bundle: Bundle, agent_name: str) -> dict[str, object]:
-    record = bundle["record"]
-    start, end = _duration(bundle)
-    return without_empty(
-        {
-            "traceId": trace_id(record["session_id"]),
-            "spanId": span_id(record["id"], ROOT),
-            "name": f"{gen_ai.INVOKE_AGENT} {agent_name}",
-            "kind": gen_ai.INTERNAL,
-            "startTimeUnixNano": unix_nano(start),
-            "endTimeUnixNano": unix_nano(end),
-            "attributes": attributes(_of_record(record, agent_name)),
-        }
-    )
 
 
 def _of_record(record: Record, agent_name: str) -> dict[str, JSON]:

@@ -84,7 +84,10 @@ class _Document:
     def _entities(self) -> Iterator[tuple[str, Statement]]:
         yield "record:bundle", self._bundle_entity()
         for version in self._flow.versions:
-            yield _data(version), _entity(version)
+            entity: Statement = {"prov:label": version.name}
+            if not isinstance(version.value, Unknown):
+                entity["prov:value"] = literal(version.value)
+            yield _data(version), entity
 
     def _bundle_entity(self) -> Statement:
         record = self._record
@@ -126,8 +129,11 @@ class _Document:
     def _usages(self) -> Iterator[Statement]:
         for index, version in self._flow.uses:
             usage: Statement = {"prov:activity": _step(index), "prov:entity": _data(version)}
-            if self._was_there_at_start(index, version):
-                usage["prov:time"] = self._steps[index]["started_at"]
+            start, maker = self._steps[index]["started_at"], version.maker
+            made = None if maker is None else self._steps[maker]["ended_at"]
+            # Nothing is used before it is made, so a time of use may not be claimed of that.
+            if made is None or unix_nanoseconds(made) <= unix_nanoseconds(start):
+                usage["prov:time"] = start
             yield usage
 
     def _find_used_early(self) -> set[Version]:
@@ -138,13 +144,6 @@ class _Document:
             for index, version in self._flow.uses
             if version.maker is not None and ends[version.maker] > ends[index]
         }
-
-    def _was_there_at_start(self, index: int, version: Version) -> bool:
-        """Say whether a time of use may be claimed: nothing is used before it is made."""
-        if version.maker is None:
-            return True
-        made = unix_nanoseconds(self._steps[version.maker]["ended_at"])
-        return made <= unix_nanoseconds(self._steps[index]["started_at"])
 
     def _generations(self) -> Iterator[Statement]:
         yield {
@@ -190,13 +189,6 @@ def _activity(step: Step) -> Statement:
     for name, value in step["attributes"].items():
         activity[attribute_name("attribute", name)] = literal(value)
     return activity
-
-
-def _entity(version: Version) -> Statement:
-    entity: Statement = {"prov:label": version.name}
-    if not isinstance(version.value, Unknown):
-        entity["prov:value"] = literal(version.value)
-    return entity
 
 
 def namespaces(base_url: str, record: Record) -> dict[str, str]:

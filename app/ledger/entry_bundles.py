@@ -44,7 +44,10 @@ def cut(bundle: bytes, to: int) -> bytes:
         raise ValueError(f"An entry bundle has 1 to {WIDTH} entries, not {to}.")
     at = 0
     for _ in range(to):
-        at = _end_of_entry(bundle, at)
+        start = at + _PREFIX
+        at = start + int.from_bytes(bundle[at:start], "big")
+        if start > len(bundle) or at > len(bundle):
+            raise ValueError("An entry bundle ends within an entry, or has too few.")
     return bundle[:at]
 
 
@@ -64,10 +67,3 @@ def grow(old_size: int, last: bytes, entries: Sequence[bytes]) -> dict[int, byte
         grown[number] = last + encode(entries[start:end])
         number, held, last, start = number + 1, 0, b"", end
     return grown
-
-
-def _end_of_entry(bundle: bytes, at: int) -> int:
-    end = at + _PREFIX + int.from_bytes(bundle[at : at + _PREFIX], "big")
-    if at + _PREFIX > len(bundle) or end > len(bundle):
-        raise ValueError("An entry bundle ends within an entry, or has too few.")
-    return end

@@ -5,7 +5,7 @@ Tile (level, number) holds up to 256 joined hashes of complete subtrees of 256^l
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -158,10 +158,13 @@ def grow(old_size: int, read_tile: ReadTile, leaf_hashes: Sequence[bytes]) -> Gr
         if row:
             row = before + row
             first = _hashes(level, old_size) // WIDTH
-            grown.update(_tiles_of(level, first, row))
+            for number, start in enumerate(range(0, len(row), FULL_BYTES), first):
+                grown[TileId(level, number)] = row[start : start + FULL_BYTES]
             full = len(row) - len(row) % FULL_BYTES
             rests.append(row[full:])
-            row = _tile_roots(row[:full])
+            row = row[:full]
+            for _ in range(HEIGHT):
+                row = parents(row)
         else:
             rests.append(before)
         level += 1
@@ -186,18 +189,6 @@ def _exactly(tile: Tile, data: bytes) -> bytes:
         held = len(data) / HASH_BYTES
         raise ValueError(f"{tile.path.partition('.')[0]} holds {held:g} hashes, not {tile.width}.")
     return data
-
-
-def _tiles_of(level: int, first: int, row: bytes) -> Iterator[tuple[TileId, bytes]]:
-    for number, start in enumerate(range(0, len(row), FULL_BYTES), first):
-        yield TileId(level, number), row[start : start + FULL_BYTES]
-
-
-def _tile_roots(row: bytes) -> bytes:
-    """Return the roots of full tiles, joined, for full tiles joined in `row`."""
-    for _ in range(HEIGHT):
-        row = parents(row)
-    return row
 
 
 def _root_over(rests: Sequence[bytes]) -> bytes:

@@ -4,14 +4,14 @@ The sums are signed; the manifest follows from signed files.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from importlib import resources
 
 from app.evidence import bundle, prov
 from app.evidence.pack import archive, readme
-from app.evidence.pack.archive import Archive, Member, of_bytes
+from app.evidence.pack.archive import Archive, of_bytes
 from app.evidence.pack.evidence import Evidence
 from app.ledger import merkle
 from app.ledger.checkpoints import Checkpoint
@@ -55,7 +55,8 @@ def write(evidence: Evidence) -> Archive:
     if evidence.timestamp is not None:
         summed.append(of_bytes("checkpoint.tsr", evidence.timestamp.response))
         summed.append(of_bytes("tsa-chain.pem", evidence.timestamp.chain.encode()))
-    lines = _sums(summed)
+    ordered = sorted(summed, key=lambda each: each.name)
+    lines = "".join(f"{each.sha256}  {each.name}\n" for each in ordered).encode("ascii")
     signature = evidence.pack_key.sign(lines)
     members = [*summed, of_bytes("SHA256SUMS", lines), of_bytes("SHA256SUMS.sig", signature)]
     listed = {
@@ -104,9 +105,3 @@ def _anchor(evidence: Evidence, checkpoint: Checkpoint, agent: dict[str, str]) -
             "timestamp": None if stamp is None else {"gen_time": stamp.time, **files},
         }
     )
-
-
-def _sums(members: Iterable[Member]) -> bytes:
-    """Return the lines of `SHA256SUMS` over these files, for `sha256sum -c`."""
-    ordered = sorted(members, key=lambda each: each.name)
-    return "".join(f"{each.sha256}  {each.name}\n" for each in ordered).encode("ascii")

@@ -140,6 +140,10 @@ def write(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> bytes:
     title = f"Evidence pack of the record {record_id}"
     same = evidence.public_key == evidence.pack_key.public
     stamp = evidence.timestamp
+    files = commands = ""
+    if stamp is not None:
+        files = _TIMESTAMP_FILES.format(gen_time=stamp.time)
+        commands = _TIMESTAMP_COMMANDS.format(seconds=math.floor(stamp.gen_time.timestamp()))
     text = _TEXT.format(
         record_id=record_id,
         underline="=" * len(title),
@@ -153,12 +157,12 @@ def write(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> bytes:
         same_key=" (the same)" if same else "\n                    (not the bundle's)",
         size=checkpoint.size,
         origin=checkpoint.origin,
-        timestamp_files="" if stamp is None else _timestamp_files(stamp),
+        timestamp_files=files,
         authority_option="" if stamp is None else " --tsa-ca CA.pem",
         authority_line="" if stamp is None else _AUTHORITY_LINE,
         steps=_steps(evidence, checkpoint.size),
         vkey=evidence.log_key,
-        timestamp_commands="" if stamp is None else _timestamp_commands(stamp),
+        timestamp_commands=commands,
         when=_when(stamp, len(evidence.cosignatures)),
         who=_who(len(evidence.cosignatures)),
     )
@@ -179,14 +183,6 @@ def _steps(evidence: Evidence, size: int) -> str:
             lines.append(f'    h=$(node "$h" "{sibling}")\n')
         node, last = node // 2, last // 2
     return "".join(lines)
-
-
-def _timestamp_files(stamp: Stamp) -> str:
-    return _TIMESTAMP_FILES.format(gen_time=stamp.time)
-
-
-def _timestamp_commands(stamp: Stamp) -> str:
-    return _TIMESTAMP_COMMANDS.format(seconds=math.floor(stamp.gen_time.timestamp()))
 
 
 def _when(stamp: Stamp | None, cosignatures: int) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 _INTEGER = 0x02
 # In SignedData (RFC 5652 section 5.1): certificates and crls, both implicitly tagged sets.
 _UNSIGNED_SETS = (0xA0, 0xA1)
-_GRANTED, _GRANTED_WITH_MODS = b"\x00", b"\x01"
+_GRANTED, _WITH_MODS = b"\x00", b"\x01"
 # In UTC, with a fraction of any length that does not end with a zero (RFC 3161 section 2.4.2).
 _GENERALIZED_TIME = 0x18
 _TIME = re.compile(
@@ -42,7 +42,9 @@ def strict(response: bytes) -> bytes:
     try:
         (whole,) = _elements(response, 0, len(response))
         status, token = _inside(response, whole)
-        _grant(made, _inside(response, status)[0])
+        granted = _inside(response, status)[0]
+        if granted.tag == _INTEGER and response[granted.content : granted.end] == _WITH_MODS:
+            made[granted.content : granted.end] = _GRANTED
         _, explicit = _inside(response, token)
         (signed,) = _inside(response, explicit)
         for each in _inside(response, signed):
@@ -77,12 +79,6 @@ def gen_time(response: bytes) -> str:
         (part or b"").decode("ascii") for part in found.groups()
     )
     return f"{year}-{month}-{day}T{hour}:{minute}:{second}{fraction}Z"
-
-
-def _grant(made: bytearray, status: _Element) -> None:
-    place = slice(status.content, status.end)
-    if status.tag == _INTEGER and made[place] == _GRANTED_WITH_MODS:
-        made[place] = _GRANTED
 
 
 def _order(made: bytearray, members: list[_Element]) -> None:

@@ -93,7 +93,11 @@ def check(
         _builder(trusted).nonce(asked.nonce).build().verify_message(read, data)
     except (VerificationError, ValueError, TypeError) as error:
         raise NotStamped(_expired(read, trusted) or _plain(error)) from None
-    return Stamp(response, "".join(_pem(each) for each in chain), _time(response))
+    return Stamp(
+        response,
+        "".join(each.public_bytes(Encoding.PEM).decode("ascii") for each in chain),
+        _time(response),
+    )
 
 
 def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> str:
@@ -203,10 +207,6 @@ def _issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(Encoding.PEM).decode("ascii")
 
 
 def _unreadable(response: bytes, error: Exception) -> str:

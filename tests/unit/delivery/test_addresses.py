@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.lib.outbound.addresses import RefusedAddress, is_public, translated, vet
-from tests.support.servers.receivers import LOOPBACK
-from tests.unit.delivery.networks import NOT_PUBLIC, PRIVATE_LAN
+from tests.unit.delivery.networks import NOT_PUBLIC
 
 PUBLIC = [
     *("1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.1", "100.63.255.255", "100.128.0.1"),
@@ -29,14 +28,10 @@ def test_an_ordinary_address_is_public(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 
 
-@given(st.ip_addresses(v=4))
-def test_what_python_calls_private_is_never_public(address: ipaddress.IPv4Address) -> None:
-    if not address.is_global or address.is_multicast:
-        assert not is_public(address)
-
-
-@given(st.ip_addresses(v=6))
-def test_what_python_calls_private_is_never_public_in_ipv6(address: ipaddress.IPv6Address) -> None:
+@given(st.ip_addresses())
+def test_what_python_calls_private_is_never_public(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
     if not address.is_global or address.is_multicast:
         assert not is_public(address)
 
@@ -44,15 +39,6 @@ def test_what_python_calls_private_is_never_public_in_ipv6(address: ipaddress.IP
 @given(st.ip_addresses(v=4))
 def test_an_ipv4_address_inside_ipv6_is_judged_as_itself(address: ipaddress.IPv4Address) -> None:
     assert is_public(ipaddress.ip_address(f"::ffff:{address}")) == is_public(address)
-
-
-def test_one_private_answer_among_public_ones_refuses_them_all() -> None:
-    public, private = ipaddress.ip_address("8.8.8.8"), ipaddress.ip_address("10.0.0.1")
-    vet([public, public])
-    for mixed in ([public, private], [private, public]):
-        with pytest.raises(RefusedAddress):
-            vet(mixed)
-        vet(mixed, PRIVATE_LAN)
 
 
 PREFIXES = [
@@ -105,23 +91,6 @@ def test_plain_http_needs_the_ipv4_address_inside_to_be_allowed() -> None:
     prefix = ipaddress.IPv6Network("64:ff9b::/96")
     with pytest.raises(RefusedAddress, match="https"):
         vet([ipaddress.ip_address("64:ff9b::808:808")], [prefix], encrypted=False)
-
-
-def test_no_address_at_all_is_refused() -> None:
-    with pytest.raises(RefusedAddress):
-        vet([])
-
-
-def test_a_refusal_does_not_tell_the_address() -> None:
-    with pytest.raises(RefusedAddress) as refused:
-        vet([ipaddress.ip_address("10.1.2.3")])
-    assert "10.1" not in str(refused.value)
-
-
-def test_unencrypted_traffic_goes_to_allowed_networks_only() -> None:
-    vet([ipaddress.ip_address("127.0.0.1")], LOOPBACK, encrypted=False)
-    with pytest.raises(RefusedAddress, match="https"):
-        vet([ipaddress.ip_address("8.8.8.8")], LOOPBACK, encrypted=False)
 
 
 def test_an_allowed_network_lets_no_zone_through() -> None:

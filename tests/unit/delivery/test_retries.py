@@ -95,13 +95,20 @@ def test_retry_after_of_other_answers_is_not_asked_for() -> None:
         ("1.5", None),
         ("", None),
         ("٣", None),
+        # A date that no calendar holds.
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999999", None),
+        ("Mon, 99999999999999999999999 Jan 2024 01:01:01 GMT", None),
     ],
 )
 def test_retry_after_is_seconds_or_a_date(value: str, expected: timedelta | None) -> None:
     assert parse_retry_after(value, NOW) == expected
 
 
-@given(st.text(max_size=40))
+PARTS_OF_A_DATE = ["Mon,", "01", "Jan", "2024", "00:00:00", "GMT", "+99999999999999999", "9" * 30]
+DATES = st.lists(st.sampled_from([*PARTS_OF_A_DATE, ":", ",", "-1"]), max_size=7).map(" ".join)
+
+
+@given(DATES | st.text(max_size=64))
 def test_no_retry_after_header_breaks_the_reader(value: str) -> None:
     wait = parse_retry_after(value, NOW)
     assert wait is None or timedelta(0) <= wait <= LONGEST_RETRY_AFTER

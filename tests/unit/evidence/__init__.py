@@ -1,4 +1,1 @@
-"""A record as a bundle, PROV-JSON and OTLP.
-
-`records` has them as agents might send them, `json_documents` has arbitrary JSON.
-"""
+"""A record as a bundle, PROV-JSON and OTLP; `records` has them as agents might send them."""

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from app.lib.canonical_json import MAX_DEPTH, MAX_INTEGER, NotIJSON, NotJSON, parse
 from tests.support.callers.refusals import REFUSED
-from tests.unit.evidence.json_documents import FRAGMENTS
 
 MEBIBYTE = 1 << 20
+FRAGMENTS = [*'[]{}:,"01- \n\\é\x00', '"a"', '"b"', '"a":', ".5", "e9", "e999", "9" * 16]
+FRAGMENTS += ["\\u", "\\ud800", "\\udc00", "null", "true", "NaN"]
 
 
 def refusal_of(raw: bytes) -> NotJSON | NotIJSON | None:

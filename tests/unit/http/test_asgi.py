@@ -30,49 +30,37 @@ KEY, TENANT = api_keys.new(), UUID(int=7)
 KNOWN = {KEY: TENANT}
 
 
-@pytest.mark.parametrize(
-    ("peer", "headers", "expected"),
-    [
-        ("203.0.113.5", [], "203.0.113.5"),
-        ("203.0.113.5", [(b"x-forwarded-for", b"198.51.100.7")], "203.0.113.5"),
-        ("10.0.0.1", [(b"x-forwarded-for", b"198.51.100.7, 203.0.113.9")], "203.0.113.9"),
-        (
-            "10.0.0.1",
-            [(b"x-forwarded-for", b"203.0.113.9"), (b"x-forwarded-for", b"10.0.0.2")],
-            "203.0.113.9",
-        ),
-        ("10.0.0.1", [(b"x_forwarded_for", b"203.0.113.9")], "10.0.0.1"),
-        ("203.0.113.5", [(b"x-api-key", KEY.encode())], TENANT),
-        ("203.0.113.5", [(b"x-api-key", b" %s " % KEY.encode())], TENANT),
-        ("203.0.113.5", [(b"authorization", b"Bearer " + KEY.encode())], TENANT),
-        ("203.0.113.5", [(b"authorization", b"bEARER   " + KEY.encode())], TENANT),
-        ("203.0.113.5", [(b"x-api-key", KEY.encode()), (b"authorization", b"")], TENANT),
-        ("203.0.113.5", [(b"x-api-key", api_keys.new().encode())], "203.0.113.5"),
-        ("203.0.113.5", [(b"authorization", b"Zz17")], "203.0.113.5"),
-        ("203.0.113.5", [(b"authorization", b"Basic " + KEY.encode())], "203.0.113.5"),
-        ("203.0.113.5", [(b"x-api-key", KEY.encode()), (b"authorization", b"Zz")], "203.0.113.5"),
-        ("203.0.113.5", [(b"x-api-key", KEY.encode())] * 2, "203.0.113.5"),
-        ("203.0.113.5", [(b"x_api_key", KEY.encode())], "203.0.113.5"),
-    ],
-    ids=[
-        "the peer",
-        "not from a proxy",
-        "behind a proxy",
-        "a line of each of two proxies",
-        "an underscore",
-        "a known key",
-        "with spaces around it",
-        "as bearer",
-        "another spelling of bearer",
-        "an empty second header",
-        "an unknown key",
-        "no key",
-        "another scheme",
-        "two credentials",
-        "a header twice",
-        "a key with underscores",
-    ],
-)
+PEER, PROXY = "203.0.113.5", "10.0.0.1"
+OURS = (b"x-api-key", KEY.encode())
+CALLERS: dict[str, tuple[str, list[tuple[bytes, bytes]], object]] = {
+    "the peer": (PEER, [], PEER),
+    "not from a proxy": (PEER, [(b"x-forwarded-for", b"198.51.100.7")], PEER),
+    "behind a proxy": (
+        PROXY,
+        [(b"x-forwarded-for", b"198.51.100.7, 203.0.113.9")],
+        "203.0.113.9",
+    ),
+    "a line of each of two proxies": (
+        PROXY,
+        [(b"x-forwarded-for", b"203.0.113.9"), (b"x-forwarded-for", b"10.0.0.2")],
+        "203.0.113.9",
+    ),
+    "an underscore": (PROXY, [(b"x_forwarded_for", b"203.0.113.9")], PROXY),
+    "a known key": (PEER, [OURS], TENANT),
+    "with spaces around it": (PEER, [(b"x-api-key", b" %s " % KEY.encode())], TENANT),
+    "as bearer": (PEER, [(b"authorization", b"Bearer " + KEY.encode())], TENANT),
+    "another spelling of bearer": (PEER, [(b"authorization", b"bEARER   " + KEY.encode())], TENANT),
+    "an empty second header": (PEER, [OURS, (b"authorization", b"")], TENANT),
+    "an unknown key": (PEER, [(b"x-api-key", api_keys.new().encode())], PEER),
+    "no key": (PEER, [(b"authorization", b"Zz17")], PEER),
+    "another scheme": (PEER, [(b"authorization", b"Basic " + KEY.encode())], PEER),
+    "two credentials": (PEER, [OURS, (b"authorization", b"Zz")], PEER),
+    "a header twice": (PEER, [OURS] * 2, PEER),
+    "a key with underscores": (PEER, [(b"x_api_key", KEY.encode())], PEER),
+}
+
+
+@pytest.mark.parametrize(("peer", "headers", "expected"), CALLERS.values(), ids=CALLERS)
 def test_a_caller_is_the_tenant_of_a_known_key_or_an_address(
     peer: str, headers: list[tuple[bytes, bytes]], expected: object
 ) -> None:

@@ -1,4 +1,1 @@
-"""Merkle trees, tiles, notes and checkpoints.
-
-`trees`, `tile_entries` and `note_examples` have what they are made of.
-"""
+"""Merkle trees, tiles, notes and checkpoints; `tile_entries` has a log's entries."""

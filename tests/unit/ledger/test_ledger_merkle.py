@@ -2,10 +2,13 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tlog_scales.tlog import ConsistencyProof, InclusionProof
 
 from app.ledger import merkle
@@ -19,7 +22,38 @@ from app.ledger.merkle import (
     verify_consistency,
     verify_inclusion,
 )
-from tests.unit.ledger.trees import LEAVES, MOST, mth, read, root, split
+
+MOST = 300
+LEAVES = [leaf_hash(str(number).encode()) for number in range(MOST)]
+
+
+def split(count: int) -> int:
+    """The RFC's k: the largest power of two smaller than n."""
+    k = 1
+    while k * 2 < count:
+        k *= 2
+    return k
+
+
+@cache
+def mth(start: int, end: int) -> bytes:
+    """RFC 9162 section 2.1.1, over D[start:end]."""
+    if start == end:
+        return sha256(b"").digest()
+    if end - start == 1:
+        return LEAVES[start]
+    k = split(end - start)
+    return sha256(b"\x01" + mth(start, start + k) + mth(start + k, end)).digest()
+
+
+def read(level: int, number: int) -> bytes:
+    """The hash of a complete subtree, as `ReadHash`."""
+    return mth(number << level, (number + 1) << level)
+
+
+def root(size: int) -> bytes:
+    return mth(0, size)
+
 
 # Every shape of a tree of up to seven levels, and those about the next power of two.
 SMALL = [*range(1, 131), 255, 256, 257, MOST]
@@ -43,55 +77,6 @@ def subproof(m: int, start: int, end: int, *, known: bool) -> list[bytes]:
     if m <= k:
         return [*subproof(m, start, start + k, known=known), mth(start + k, end)]
     return [*subproof(m - k, start + k, end, known=False), mth(start, start + k)]
-
-
-def rfc_inclusion(index: int, size: int, proof: Sequence[bytes], leaf: bytes) -> bytes | None:
-    """RFC 9162 section 2.1.3.2, step by step; the root found, None where a step fails."""
-    if index >= size:
-        return None
-    fn, sn, r = index, size - 1, leaf
-    for p in proof:
-        if sn == 0:
-            return None
-        if fn & 1 or fn == sn:
-            r = sha256(b"\x01" + p + r).digest()
-            if not fn & 1:
-                while not (fn & 1 or fn == 0):
-                    fn >>= 1
-                    sn >>= 1
-        else:
-            r = sha256(b"\x01" + r + p).digest()
-        fn >>= 1
-        sn >>= 1
-    return r if sn == 0 else None
-
-
-def rfc_consistency(
-    first: int, second: int, proof: Sequence[bytes], first_hash: bytes
-) -> tuple[bytes, bytes] | None:
-    """RFC 9162 section 2.1.4.2, for 0 < first < second; both roots found."""
-    if not proof:
-        return None
-    consistency_path = [first_hash, *proof] if first & (first - 1) == 0 else list(proof)
-    fn, sn = first - 1, second - 1
-    while fn & 1:
-        fn >>= 1
-        sn >>= 1
-    fr = sr = consistency_path[0]
-    for c in consistency_path[1:]:
-        if sn == 0:
-            return None
-        if fn & 1 or fn == sn:
-            fr = sha256(b"\x01" + c + fr).digest()
-            sr = sha256(b"\x01" + c + sr).digest()
-            while not (fn & 1 or fn == 0):
-                fn >>= 1
-                sn >>= 1
-        else:
-            sr = sha256(b"\x01" + sr + c).digest()
-        fn >>= 1
-        sn >>= 1
-    return (fr, sr) if sn == 0 else None
 
 
 # The leaves and proofs of Certificate Transparency's own tests, which its implementations share.
@@ -172,7 +157,6 @@ def test_every_leaf_of_every_small_tree_is_proved() -> None:
             proof = inclusion_proof(index, size, read)
             assert proof == path(index, 0, size)
             verify_inclusion(LEAVES[index], index, size, proof, expected)
-            assert rfc_inclusion(index, size, proof, LEAVES[index]) == expected
             InclusionProof(index, size, proof).check(LEAVES[index], expected)
 
 
@@ -183,8 +167,6 @@ def test_every_small_tree_is_proved_to_begin_with_every_smaller() -> None:
             assert proof == subproof(old, 0, new, known=True)
             verify_consistency(old, new, proof, root(old), root(new))
             ConsistencyProof(old, new, proof).check(root(old), root(new))
-            if old < new:
-                assert rfc_consistency(old, new, proof, root(old)) == (root(old), root(new))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 256])
@@ -236,3 +218,100 @@ def test_what_the_documentation_shows_checks_an_inclusion() -> None:
             assert not included(data, index + size, size, proof, root(size))
             assert not included(b"other", index, size, proof, root(size))
             assert not included(data, index, size, proof[1:], root(size)) or not proof
+
+
+# Proofs that are changed, of another length, place or size.
+
+SIZES = st.integers(1, MOST).flatmap(
+    lambda size: st.tuples(st.integers(0, size - 1), st.just(size))
+)
+
+
+def flipped(hashes: Sequence[bytes], bit: int) -> list[bytes]:
+    """The same hashes but for one bit, counted through all of them."""
+    number, place = divmod(bit % (256 * len(hashes)), 256)
+    changed = (int.from_bytes(hashes[number], "big") ^ 1 << place).to_bytes(32, "big")
+    return [*hashes[:number], changed, *hashes[number + 1 :]]
+
+
+@given(SIZES, st.integers(0, 2**12))
+def test_an_inclusion_proof_with_one_bit_flipped_is_refused(at: tuple[int, int], bit: int) -> None:
+    index, size = at
+    leaf, *proof, expected = flipped(
+        [LEAVES[index], *inclusion_proof(index, size, read), root(size)], bit
+    )
+    with pytest.raises(ProofRefused):
+        verify_inclusion(leaf, index, size, proof, expected)
+
+
+@given(SIZES, st.integers(0, 2**12))
+def test_a_consistency_proof_with_one_bit_flipped_is_refused(at: tuple[int, int], bit: int) -> None:
+    old, new = at[0] + 1, at[1]
+    first, *proof, second = flipped([root(old), *consistency_proof(old, new, read), root(new)], bit)
+    with pytest.raises(ProofRefused):
+        verify_consistency(old, new, proof, first, second)
+
+
+@given(SIZES, st.data())
+def test_a_proof_of_another_length_is_refused(at: tuple[int, int], data: st.DataObject) -> None:
+    index, size = at
+    proof = inclusion_proof(index, size, read)
+    place = data.draw(st.integers(0, len(proof)))
+    longer = [*proof[:place], LEAVES[0], *proof[place:]]
+    for wrong in [longer, *([proof[:-1], proof[1:]] if proof else [])]:
+        with pytest.raises(ProofRefused):
+            verify_inclusion(LEAVES[index], index, size, wrong, root(size))
+    old = index + 1
+    proof = consistency_proof(old, size, read)
+    place = data.draw(st.integers(0, len(proof)))
+    longer = [*proof[:place], LEAVES[0], *proof[place:]]
+    for wrong in [longer, *([proof[:-1], proof[1:]] if proof else [])]:
+        with pytest.raises(ProofRefused):
+            verify_consistency(old, size, wrong, root(old), root(size))
+
+
+@given(SIZES, SIZES)
+def test_a_proof_for_another_place_or_size_is_refused(
+    one: tuple[int, int], other: tuple[int, int]
+) -> None:
+    proof = inclusion_proof(*one, read)
+    if one == other:
+        return
+    with pytest.raises(ProofRefused):
+        verify_inclusion(LEAVES[one[0]], other[0], other[1], proof, root(other[1]))
+
+
+@pytest.mark.parametrize("length", [0, 31, 33, 64])
+def test_what_has_not_the_size_of_a_hash_is_refused(length: int) -> None:
+    proof = inclusion_proof(0, 2, read)
+    odd = bytes(length)
+    for leaf, siblings, expected in (
+        (odd, proof, root(2)),
+        (LEAVES[0], [odd], root(2)),
+        (LEAVES[0], proof, odd),
+    ):
+        with pytest.raises(ProofRefused, match="32 bytes"):
+            verify_inclusion(leaf, 0, 2, siblings, expected)
+    with pytest.raises(ProofRefused, match="32 bytes"):
+        verify_consistency(1, 2, [odd], root(1), root(2))
+
+
+@pytest.mark.parametrize(("index", "size"), [(-1, 3), (3, 3), (0, 0), (5, -1)])
+def test_a_leaf_outside_the_tree_has_no_proof(index: int, size: int) -> None:
+    with pytest.raises(ValueError, match="has no leaf"):
+        inclusion_proof(index, size, read)
+    with pytest.raises(ProofRefused, match="has no leaf"):
+        verify_inclusion(LEAVES[0], index, size, [], LEAVES[0])
+
+
+@pytest.mark.parametrize(("old", "new"), [(-1, 3), (4, 3), (0, -1)])
+def test_a_tree_does_not_begin_with_a_larger_one(old: int, new: int) -> None:
+    with pytest.raises(ValueError, match="never had size"):
+        consistency_proof(old, new, read)
+    with pytest.raises(ProofRefused, match="never had size"):
+        verify_consistency(old, new, [], EMPTY_ROOT, EMPTY_ROOT)
+
+
+def test_two_trees_of_one_size_have_one_root() -> None:
+    with pytest.raises(ProofRefused, match="different roots"):
+        verify_consistency(5, 5, [], root(5), root(6))

@@ -43,21 +43,6 @@ class Served:
         return tiles.cut(self.stored[tile.id], tile.width)
 
 
-def stack_root(leaf_hashes: Sequence[bytes]) -> bytes:
-    """The root by RFC 9162 section 2.1.2, which knows nothing of tiles."""
-    stack: list[bytes] = []
-    for number, each in enumerate(leaf_hashes):
-        stack.append(each)
-        while number & 1:
-            right, left = stack.pop(), stack.pop()
-            stack.append(sha256(b"\x01" + left + right).digest())
-            number >>= 1  # noqa: PLW2901
-    while len(stack) > 1:
-        right, left = stack.pop(), stack.pop()
-        stack.append(sha256(b"\x01" + left + right).digest())
-    return stack[0]
-
-
 @pytest.fixture(scope="module")
 def seventy_thousand() -> tuple[Stored, Growth]:
     stored: Stored = {}
@@ -142,7 +127,7 @@ def test_a_stranger_reads_roots_and_proofs_of_any_size_from_the_tiles(
     seventy_thousand: tuple[Stored, Growth],
 ) -> None:
     stored, growth = seventy_thousand
-    assert growth.root == stack_root(LEAVES)
+    assert growth.root == merkle.root(LEAVES)
     check_by_a_stranger(stored, LEAVES, times=60)
 
 

@@ -21,6 +21,13 @@ def stamped(response: bytes, chain: bytes, time: str = TIME) -> bytes:
     return b"".join(pack.write(replace(EVIDENCE, timestamp=timestamp)))
 
 
+def with_stamp(evidence: pack.Evidence, by: Authority, moment: datetime = MOMENT) -> pack.Evidence:
+    """The same evidence with a timestamp of its checkpoint."""
+    response = by.stamp(evidence.checkpoint, moment)
+    timestamp = Stamp(response, by.chain.decode(), f"{moment:%Y-%m-%dT%H:%M:%SZ}")
+    return replace(evidence, timestamp=timestamp)
+
+
 def checked(folder: Path, data: bytes, *arguments: object) -> Answer:
     (folder / "pack.zip").write_bytes(data)
     return answer(folder / "pack.zip", *arguments)

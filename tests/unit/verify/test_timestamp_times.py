@@ -1,8 +1,11 @@
-"""The time of a timestamp: one reading by the service, by `verify.py` and by OpenSSL."""
+"""The time of a timestamp: one reading by the service, by `verify.py` and by OpenSSL.
+
+An authority's certificate is held to that moment.
+"""
 
 import re
 import subprocess
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import NotStamped
 from dev.tsa import TimestampAuthority
 from tests.support.evidence.verifying import answer
-from tests.unit.verify.authorities import Authority
+from tests.unit.verify.authorities import Authority, authority
 from tests.unit.verify.stamped_packs import EVIDENCE, MOMENT, checked, stamped
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -108,3 +111,29 @@ def test_packs_of_the_first_form_stay_valid(name: str) -> None:
     found = answer(GOLDEN / f"v1-{name}.zip")
     assert (found.code, found.verdicts["checkpoint.tsr"]) == (0, "VALID"), found.text
     assert found.last == "VALID AGAINST THE PACK'S OWN KEYS"
+
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+SIGNER_NAMED = r"the authority's certificate \(CN=signer\)"
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "why"),
+    [
+        (NOW - 9 * DAY, NOW - DAY, f"{SIGNER_NAMED} had expired: it was valid until 2026-01-31"),
+        (NOW + DAY, NOW + 9 * DAY, f"{SIGNER_NAMED} was not valid yet: it is from 2026-02-02T"),
+    ],
+)
+def test_a_certificate_that_had_ended_or_not_begun_is_named_in_words(
+    begin: datetime, end: datetime, why: str
+) -> None:
+    by = authority(begin=begin, end=end)
+    with pytest.raises(NotStamped, match=why):
+        timestamps.verify(by.stamp(b"checkpoint", NOW), b"checkpoint", by.above)
+
+
+def test_a_certificate_is_held_to_the_moment_of_the_timestamp() -> None:
+    by = authority(begin=NOW - DAY, end=NOW + DAY)
+    time = timestamps.verify(by.stamp(b"checkpoint", NOW), b"checkpoint", by.above)
+    assert timestamps.moment(time) == NOW

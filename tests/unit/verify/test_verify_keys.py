@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from app.evidence import pack
-from app.lib.crypto.timestamps import Stamp
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.servers.certificates import BEGIN, END
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import Authority, authority
+from tests.unit.verify.stamped_packs import with_stamp
 
 MADE = datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)  # as the bundle says
 STAMPED = datetime(2026, 2, 1, tzinfo=UTC)
@@ -50,13 +50,8 @@ def key_set(*keys: dict[str, Any]) -> bytes:
     return json.dumps({"keys": keys}).encode()
 
 
-@pytest.fixture(scope="module")
-def tsa() -> Authority:
-    return authority()
-
-
 @pytest.fixture
-def check(tmp_path: Path, tsa: Authority) -> Made:
+def check(tmp_path: Path, p256: Authority) -> Made:
     """Check a pack with these keys; `stamped` and `witnesses` vouch, `trusting` whom is asked."""
 
     def made(
@@ -69,14 +64,10 @@ def check(tmp_path: Path, tsa: Authority) -> Made:
     ) -> Answer:
         evidence = packs.evidence(witnesses=witnesses, **others)
         if stamped is not None:
-            response = tsa.stamp(evidence.checkpoint, stamped)
-            evidence = replace(
-                evidence,
-                timestamp=Stamp(response, tsa.chain.decode(), f"{stamped:%Y-%m-%dT%H:%M:%SZ}"),
-            )
+            evidence = with_stamp(evidence, p256, stamped)
         (tmp_path / "pack.zip").write_bytes(b"".join(pack.write(evidence)))
         (tmp_path / "keys.json").write_bytes(key_set(*keys))
-        (tmp_path / "ca.pem").write_bytes(tsa.chain)
+        (tmp_path / "ca.pem").write_bytes(p256.chain)
         quorum = QUORUM if "witnesses" in trusting else QUORUM.replace("quorum g", "quorum none")
         (tmp_path / "policy").write_text(quorum)
         asked: list[object] = [tmp_path / "pack.zip", "--key", tmp_path / "keys.json"]
@@ -226,11 +217,11 @@ def saved(text: bytes, encoding: str) -> bytes:
 @pytest.mark.parametrize("encoding", BEGINNINGS)
 @pytest.mark.parametrize("pem", [False, True])
 def test_files_are_read_as_windows_saves_them(
-    check: Made, tmp_path: Path, tsa: Authority, encoding: str, pem: bool
+    check: Made, tmp_path: Path, p256: Authority, encoding: str, pem: bool
 ) -> None:
     check(jwk(), stamped=STAMPED, witnesses=[9])
     files = {"k": packs.KEY.public.pem if pem else key_set(jwk()), "p": QUORUM.encode()}
-    for name, text in {**files, "ca": tsa.chain}.items():
+    for name, text in {**files, "ca": p256.chain}.items():
         (tmp_path / name).write_bytes(saved(text, encoding))
     named = {"--key": "k", "--policy": "p", "--tsa-ca": "ca"}
     options = [each for option, name in named.items() for each in (option, tmp_path / name)]
@@ -253,15 +244,11 @@ def test_utf_16_without_a_mark_is_named(check: Made, tmp_path: Path) -> None:
     ],
 )
 def test_an_authority_whose_certificate_had_expired_is_named_in_words(
-    check: Made, tmp_path: Path, begin: datetime, end: datetime, why: str
+    tmp_path: Path, begin: datetime, end: datetime, why: str
 ) -> None:
     expired = authority(begin=begin, end=end)
-    evidence = packs.evidence()
-    response = expired.stamp(evidence.checkpoint, STAMPED)
-    stamped = replace(
-        evidence, timestamp=Stamp(response, expired.chain.decode(), f"{STAMPED:%Y-%m-%dT%H:%M:%SZ}")
-    )
-    (tmp_path / "pack.zip").write_bytes(b"".join(pack.write(stamped)))
+    data = b"".join(pack.write(with_stamp(packs.evidence(), expired, STAMPED)))
+    (tmp_path / "pack.zip").write_bytes(data)
     found = answer(tmp_path / "pack.zip")
     assert found.verdicts["checkpoint.tsr"] == "INVALID"
     assert f"made (2026-02-01T00:00:00.000000Z), a certificate of its authority {why}" in found.text

@@ -1,6 +1,7 @@
 """Connections are kept alive, replaced once and bounded."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +13,10 @@ from app.lib.outbound.addresses import Address
 from app.lib.outbound.client import Outbound
 from app.lib.outbound.failures import Failure
 from tests.support.faults import until
-from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
 from tests.unit.delivery.outbound.posting import BODY, ENOUGH_TO_CONNECT, HEADERS, HERE, Names, post
 
 pytestmark = pytest.mark.usefixtures("without_rest")
-
-
-def test_connections_are_kept_alive(outbound: Outbound) -> None:
-    with Receiver() as receiver:
-        for _ in range(5):
-            assert post(outbound, receiver.url()).succeeded
-    assert receiver.connections == 1
 
 
 def test_an_old_connection_is_not_used_again(
@@ -62,27 +55,16 @@ def test_a_connection_that_was_closed_meanwhile_is_replaced_silently(outbound: O
     assert receiver.connections == 2
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_kept_connection_that_dies_without_a_byte_is_tried_once_anew(
-    authority: ServerAuthority, scheme: str
+    trusting: Outbound, tls: ssl.SSLContext | None
 ) -> None:
-    client = Outbound(LOOPBACK, authorities=authority.pem)
-    tls = authority.server("127.0.0.1") if scheme == "https" else None
     answers = iter([OK, OK, None, OK, None, None])
     with Receiver(lambda _: next(answers), tls=tls) as receiver:
-        sent = [post(client, receiver.url()) for _ in range(4)]
-    client.close()
+        sent = [post(trusting, receiver.url()) for _ in range(4)]
     assert [answer.succeeded for answer in sent] == [True, True, True, False]
     assert [answer.reconnected for answer in sent] == [False, False, True, True]
     assert sent[3].failure is Failure.RESET
     assert receiver.connections == 3
-
-
-def test_a_new_connection_that_dies_is_not_tried_again(outbound: Outbound) -> None:
-    with Receiver(lambda _: None) as receiver:
-        answer = post(outbound, receiver.url())
-    assert (answer.failure, answer.reconnected) == (Failure.RESET, False)
-    assert len(receiver.requests) == 1
 
 
 def test_a_kept_connection_that_dies_halfway_or_hangs_is_not_tried_again(
@@ -98,12 +80,6 @@ def test_a_kept_connection_that_dies_halfway_or_hangs_is_not_tried_again(
             broken = post(outbound, receiver.url(), seconds=ENOUGH_TO_CONNECT)
         assert broken.failure is Failure.TIMEOUT
         assert len(receiver.requests) == 2
-
-
-def test_unsolicited_bytes_are_not_taken_for_the_next_answer(outbound: Outbound) -> None:
-    with Receiver(OK + http_answer(500, b"planted")) as receiver:
-        for _ in range(3):
-            assert post(outbound, receiver.url()).status == 200
 
 
 def test_many_threads_each_get_their_own_answer(outbound: Outbound) -> None:

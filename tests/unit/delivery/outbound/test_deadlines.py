@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -82,31 +83,27 @@ def test_a_handshake_that_never_ends_ends_at_the_deadline(outbound: Outbound) ->
         assert "TLS" in (answer.error or "")
 
 
-def test_an_answer_dripped_under_tls_ends_at_the_deadline(authority: ServerAuthority) -> None:
-    client = Outbound(LOOPBACK, authorities=authority.pem)
+def test_an_answer_dripped_under_tls_ends_at_the_deadline(
+    trusting: Outbound, authority: ServerAuthority
+) -> None:
     tls = authority.server("127.0.0.1")
     with Listener(drip(b"HTTP/1.1 200 OK\r\nX: ", b"x"), tls=tls) as listener:
-        answer = post(client, listener.url(), seconds=0.4)
-    client.close()
+        answer = post(trusting, listener.url(), seconds=0.4)
     assert answer.failure is Failure.TIMEOUT
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_receiver_that_never_reads_is_left_at_the_deadline(
-    authority: ServerAuthority, scheme: str
+    trusting: Outbound, tls: ssl.SSLContext | None
 ) -> None:
-    client = Outbound(LOOPBACK, authorities=authority.pem)
     over = threading.Event()
-    tls = authority.server("127.0.0.1") if scheme == "https" else None
 
     def serve(connection: socket.socket) -> None:
         over.wait(LONG_ENOUGH)
 
     with Listener(serve, tls=tls) as listener:
         # With TLS the handshake comes first.
-        answer = client.send(listener.url(), b"x" * 50_000_000, HEADERS, deadline_seconds=3)
+        answer = trusting.send(listener.url(), b"x" * 50_000_000, HEADERS, deadline_seconds=3)
         over.set()
-    client.close()
     assert answer.failure is Failure.TIMEOUT
     assert "sending" in (answer.error or "")
 

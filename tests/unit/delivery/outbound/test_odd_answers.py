@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 
@@ -12,8 +13,7 @@ from hypothesis import strategies as st
 from app.lib.outbound.answers import AnswerReader, BrokenOff, NotHTTP
 from app.lib.outbound.client import BODY_SECONDS, Outbound
 from tests.support.faults import LONG_ENOUGH
-from tests.support.servers.certificates import ServerAuthority
-from tests.support.servers.receivers import LOOPBACK, Listener, http_answer
+from tests.support.servers.receivers import Listener, http_answer
 from tests.unit.delivery.outbound.posting import HEADERS, post
 
 END = b"Retry-After: 7\r\nContent-Length: 2\r\n\r\nok"
@@ -118,12 +118,10 @@ def test_a_body_without_an_end_is_read_for_a_second(outbound: Outbound) -> None:
     assert answer.error == f"the body of the answer had not ended after {BODY_SECONDS:g} s"
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("leaves", [True, False], ids=["closes", "stays"])
 def test_an_answer_before_the_request_is_read_is_taken(
-    authority: ServerAuthority, scheme: str, leaves: bool
+    trusting: Outbound, tls: ssl.SSLContext | None, leaves: bool
 ) -> None:
-    client = Outbound(LOOPBACK, authorities=authority.pem)
     over = threading.Event()
 
     def serve(connection: socket.socket) -> None:
@@ -136,15 +134,13 @@ def test_an_answer_before_the_request_is_read_is_taken(
         else:
             over.wait(LONG_ENOUGH)
 
-    tls = authority.server("127.0.0.1") if scheme == "https" else None
     with Listener(serve, tls=tls) as listener:
         for _ in range(20):
-            answer = client.send(
+            answer = trusting.send(
                 listener.url(), b"x" * 5_000_000, HEADERS, deadline_seconds=LONG_ENOUGH
             )
             assert (answer.status, answer.error) == (413, None)
         over.set()
-    client.close()
 
 
 @given(

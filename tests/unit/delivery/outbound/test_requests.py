@@ -6,8 +6,8 @@ import pytest
 
 from app.lib.outbound.client import Outbound
 from tests.support.servers.certificates import ServerAuthority
-from tests.support.servers.receivers import LOOPBACK, OK, Listener, Receiver, http_answer
-from tests.unit.delivery.outbound.posting import BODY, HEADERS, HERE, Names, post
+from tests.support.servers.receivers import OK, Listener, Receiver, http_answer
+from tests.unit.delivery.outbound.posting import BODY, HEADERS, post
 
 
 def test_a_post_arrives_as_it_was_given(outbound: Outbound) -> None:
@@ -69,12 +69,10 @@ def test_an_empty_and_a_large_body_arrive(outbound: Outbound) -> None:
 
 
 @pytest.mark.usefixtures("without_rest")
-def test_the_timings_say_what_happened(authority: ServerAuthority) -> None:
-    client = Outbound(LOOPBACK, authorities=authority.pem, lookup=Names([HERE]))
+def test_the_timings_say_what_happened(trusting: Outbound, authority: ServerAuthority) -> None:
     with Receiver(tls=authority.server("hooks.example.com")) as receiver:
-        first = post(client, receiver.url(host="hooks.example.com")).timings
-        second = post(client, receiver.url(host="hooks.example.com")).timings
-    client.close()
+        first = post(trusting, receiver.url(host="hooks.example.com")).timings
+        second = post(trusting, receiver.url(host="hooks.example.com")).timings
     parts = (first.dns, first.connect, first.tls, first.first_byte)
     assert all(part is not None and 0 <= part <= first.total for part in parts)
     assert (second.dns, second.connect, second.tls) == (None, None, None)

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import ssl
 import threading
 
 import pytest
@@ -9,9 +10,7 @@ import pytest
 from app.lib.outbound import pool
 from app.lib.outbound.client import Outbound
 from tests.support.faults import until
-from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.receivers import (
-    LOOPBACK,
     OK,
     Listener,
     Receiver,
@@ -52,16 +51,13 @@ def _send(connection: socket.socket, words: bytes) -> None:
 
 
 @pytest.mark.parametrize("webhooks", [1, 2])
-@pytest.mark.parametrize("scheme", ["http", "https"])
 def test_no_stray_answer_makes_a_success_of_a_refused_post(
-    authority: ServerAuthority, webhooks: int, scheme: str
+    trusting: Outbound, webhooks: int, tls: ssl.SSLContext | None
 ) -> None:
-    client = Outbound(LOOPBACK, authorities=authority.pem)
-    tls = authority.server("127.0.0.1") if scheme == "https" else None
     receiver = Straying()
     succeeded = []
     with Listener(receiver.serve, tls=tls) as listener:
-        bursts = [client.burst(number) for number in range(webhooks)]
+        bursts = [trusting.burst(number) for number in range(webhooks)]
         for number in range(60):
             body = str(number).encode()
             burst = bursts[number % webhooks]
@@ -70,7 +66,6 @@ def test_no_stray_answer_makes_a_success_of_a_refused_post(
                 succeeded.append(body)
         for burst in bursts:
             burst.close()
-    client.close()
     assert [receiver.answered.get(body) for body in succeeded] == [204] * len(succeeded)
 
 
@@ -156,18 +151,6 @@ def test_no_webhook_uses_the_connection_of_another(outbound: Outbound) -> None:
         for owner in ("one", "other", "one", "other"):
             assert post(outbound, receiver.url(), owner=owner).succeeded
     assert receiver.connections == 2
-
-
-@pytest.mark.usefixtures("without_rest")
-def test_a_line_break_behind_a_body_is_no_answer_and_nothing_is_sent_again(
-    outbound: Outbound,
-) -> None:
-    with Receiver(http_answer(200, b"ok") + b"\r\n") as receiver, outbound.burst(1) as burst:
-        for _ in range(3):
-            answer = burst.send(receiver.url(), BODY, HEADERS)
-            assert (answer.status, answer.body, answer.reconnected) == (200, b"ok", False)
-            assert burst.settle()
-    assert len(receiver.requests) == 3
 
 
 @pytest.mark.usefixtures("without_rest")

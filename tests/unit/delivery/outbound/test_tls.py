@@ -26,23 +26,21 @@ from tests.unit.delivery.outbound.posting import HERE, Names, post
 
 
 def test_a_certificate_for_the_name_is_accepted_and_the_name_is_asked_for(
-    authority: ServerAuthority,
+    trusting: Outbound, authority: ServerAuthority
 ) -> None:
-    client = Outbound(LOOPBACK, authorities=authority.pem, lookup=Names([HERE]))
     with Receiver(tls=authority.server("hooks.example.com")) as receiver:
-        assert post(client, receiver.url(host="hooks.example.com")).succeeded
-    client.close()
+        assert post(trusting, receiver.url(host="hooks.example.com")).succeeded
     assert authority.asked_for == ["hooks.example.com"]
     assert receiver.requests[0].headers["host"] == f"hooks.example.com:{receiver.port}"
 
 
-def test_an_address_needs_a_certificate_for_the_address(authority: ServerAuthority) -> None:
-    client = Outbound(LOOPBACK, authorities=authority.pem)
+def test_an_address_needs_a_certificate_for_the_address(
+    trusting: Outbound, authority: ServerAuthority
+) -> None:
     with Receiver(tls=authority.server("127.0.0.1")) as receiver:
-        assert post(client, receiver.url()).succeeded
+        assert post(trusting, receiver.url()).succeeded
     with Receiver(tls=authority.server("localhost")) as receiver:
-        assert post(client, receiver.url()).failure is Failure.TLS
-    client.close()
+        assert post(trusting, receiver.url()).failure is Failure.TLS
 
 
 @pytest.mark.parametrize(
@@ -54,13 +52,16 @@ def test_an_address_needs_a_certificate_for_the_address(authority: ServerAuthori
     ],
 )
 def test_a_bad_certificate_is_refused_before_a_byte_is_sent(
-    authority: ServerAuthority, name: str, expired: bool, trusted: bool, why: str
+    trusting: Outbound,
+    authority: ServerAuthority,
+    name: str,
+    expired: bool,
+    trusted: bool,
+    why: str,
 ) -> None:
-    client = Outbound(LOOPBACK, authorities=authority.pem, lookup=Names([HERE]))
     tls = authority.server(name, expired=expired, trusted=trusted)
     with Receiver(tls=tls) as receiver:
-        answer = post(client, receiver.url(host="hooks.example.com"))
-    client.close()
+        answer = post(trusting, receiver.url(host="hooks.example.com"))
     assert answer.failure is Failure.TLS
     assert why in (answer.error or "")
     assert receiver.requests == []

@@ -9,6 +9,7 @@ from app.lib.gateway.bodies import Pace
 from app.lib.gateway.gateway import Gateway, Limits
 
 Environ = dict[str, Any]
+Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 LONG = Pace(seconds=600, rate=1)
 # Over before anything can be sent or read.
 NO_TIME = Pace(seconds=0.001, rate=1e12)
@@ -70,7 +71,7 @@ class Exchange:
 
 def served(
     exchange: Exchange,
-    application: Callable[[Environ, Callable[..., Any]], Iterable[bytes]],
+    application: Application,
     *,
     body: Pace = LONG,
     answer: Pace = LONG,
@@ -79,9 +80,13 @@ def served(
 ) -> Exchange:
     """Serve one request."""
     limits = Limits(body, answer, memory or Shares(2**30, 2**30))
-    gateway = Gateway(application, 2, limits, most=lambda made: most)
-    asyncio.run(gateway(exchange.scope, exchange.receive, exchange.send))
+    asyncio.run(serve(Gateway(application, 2, limits, most=lambda made: most), exchange))
     return exchange
+
+
+def gateway(application: Application, threads: int = 1, **options: Any) -> Gateway:
+    """Return a gateway without limits of time."""
+    return Gateway(application, threads, Limits(LONG, LONG, Shares(1, 1)), **options)
 
 
 async def serve(gateway: Gateway, exchange: Exchange) -> None:

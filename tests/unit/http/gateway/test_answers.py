@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.lib.fair_shares import Shares
 from app.lib.gateway import gateway as gateway_module
 from app.lib.gateway.answers import PIECE
-from app.lib.gateway.gateway import REFUSED, Gateway, Limits
-from tests.unit.http.gateway.exchange import LONG, NO_TIME, Environ, Exchange, serve, served
+from app.lib.gateway.gateway import REFUSED
+from tests.unit.http.gateway.exchange import NO_TIME, Environ, Exchange, gateway, serve, served
 
 
 class Stream:
@@ -73,17 +72,13 @@ def test_readers_that_read_nothing_hold_no_thread() -> None:
         return iter([b"x" * PIECE] * 10)
 
     async def scene() -> None:
-        gateway = Gateway(
-            stream,
-            1,
-            Limits(LONG, LONG, Shares(1, 1)),
-        )
+        one = gateway(stream)
         slow = [Exchange() for _ in range(20)]
         for exchange in slow:
             exchange.reads = False
-        tasks = [asyncio.create_task(serve(gateway, exchange)) for exchange in slow]
+        tasks = [asyncio.create_task(serve(one, exchange)) for exchange in slow]
         quick = Exchange()
-        await serve(gateway, quick)
+        await serve(one, quick)
         assert len(quick.body) == 10 * PIECE
         assert not any(task.done() for task in tasks)
         for task in tasks:
@@ -105,10 +100,10 @@ def test_a_refusal_for_want_of_room_is_held_back_and_holds_no_thread(
         return [b"ok"]
 
     async def scene() -> None:
-        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
-        refused = asyncio.create_task(serve(gateway, Exchange(path="/refused")))
+        one = gateway(application)
+        refused = asyncio.create_task(serve(one, Exchange(path="/refused")))
         other = Exchange()
-        await serve(gateway, other)
+        await serve(one, other)
         assert other.body == b"ok"
         assert not refused.done()
         refused.cancel()

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.lib.fair_shares import Shares
 from app.lib.gateway import gateway as gateway_module
-from app.lib.gateway.gateway import READY, WAIT, WAITED, Gateway, Limits, Wait
-from tests.unit.http.gateway.exchange import LONG, Environ, Exchange, serve
+from app.lib.gateway.gateway import READY, WAIT, WAITED, Wait
+from tests.unit.http.gateway.exchange import Environ, Exchange, gateway, serve
 
 
 def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
@@ -24,12 +23,10 @@ def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
         return [b"ok"]
 
     async def scene() -> None:
-        gateway = Gateway(
-            application, 2, Limits(LONG, LONG, Shares(1, 1)), urgent={"/healthz": application}
-        )
-        others = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(5)]
+        one = gateway(application, 2, urgent={"/healthz": application})
+        others = [asyncio.create_task(serve(one, Exchange())) for _ in range(5)]
         urgent = Exchange(path="/healthz")
-        await serve(gateway, urgent)
+        await serve(one, urgent)
         assert urgent.body == b"ok"
         assert not any(task.done() for task in others)
         go_on.set()
@@ -52,8 +49,8 @@ def test_a_request_says_since_when_it_has_waited_for_a_thread() -> None:
 
     async def both() -> float:
         # One caller has one of two threads: its second request waits for the first.
-        gateway = Gateway(application, 2, Limits(LONG, LONG, Shares(1, 1)))
-        tasks = [asyncio.create_task(serve(gateway, Exchange())) for _ in range(2)]
+        one = gateway(application, 2)
+        tasks = [asyncio.create_task(serve(one, Exchange())) for _ in range(2)]
         await asyncio.to_thread(entered.wait, 60)
         released = perf_counter()
         leave.set()
@@ -77,13 +74,13 @@ def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
         return [b"ready" if ready.is_set() else b"other"]
 
     async def both() -> tuple[list[bytes], bytes]:
-        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
+        one = gateway(application)
         waiters = [Exchange(path="/wait") for _ in range(20)]
-        tasks = [asyncio.create_task(serve(gateway, each)) for each in waiters]
+        tasks = [asyncio.create_task(serve(one, each)) for each in waiters]
         for _ in waiters:
             await asyncio.to_thread(waiting.acquire)
         other = Exchange(path="/other")
-        await serve(gateway, other)
+        await serve(one, other)
         ready.set()
         await asyncio.gather(*tasks)
         return [each.body for each in waiters], other.body
@@ -101,8 +98,7 @@ def test_a_wait_ends_when_its_time_is_up_or_its_check_fails() -> None:
 
     async def answered(path: str) -> bytes:
         exchange = Exchange(path=path)
-        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
-        await serve(gateway, exchange)
+        await serve(gateway(application), exchange)
         return exchange.body
 
     assert asyncio.run(answered("/error")) == b"after all"
@@ -128,15 +124,14 @@ def test_probes_are_answered_while_their_thread_stalls_and_after_it(
         return [b"ok"]
 
     async def scene() -> tuple[list[bytes], bytes, bytes]:
-        paths = {"/readyz": late, "/healthz": late}
-        gateway = Gateway(application, 2, Limits(LONG, LONG, Shares(1, 1)), urgent=paths)
+        one = gateway(application, 2, urgent={"/readyz": late, "/healthz": late})
         probes = [Exchange(path="/readyz") for _ in range(10)]
-        await asyncio.gather(*(serve(gateway, each) for each in probes))
+        await asyncio.gather(*(serve(one, each) for each in probes))
         monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 600)
         alive, ready = Exchange(path="/healthz"), Exchange(path="/readyz")
-        await serve(gateway, alive)
+        await serve(one, alive)
         stalls.set()
-        await serve(gateway, ready)
+        await serve(one, ready)
         return [each.body for each in probes], alive.body, ready.body
 
     assert asyncio.run(scene()) == ([b"late"] * 10, b"ok", b"ok")
@@ -154,14 +149,12 @@ def test_a_flood_of_probes_of_one_address_delays_another_s_by_one() -> None:
         return [b"ok"]
 
     async def scene() -> None:
-        gateway = Gateway(
-            application, 1, Limits(LONG, LONG, Shares(1, 1)), urgent={"/readyz": late}
-        )
-        flood = [asyncio.create_task(serve(gateway, Exchange(path="/readyz"))) for _ in range(9)]
+        one = gateway(application, urgent={"/readyz": late})
+        flood = [asyncio.create_task(serve(one, Exchange(path="/readyz"))) for _ in range(9)]
         await asyncio.to_thread(entered.acquire)
         other = Exchange(path="/readyz")
         other.scope["client"] = ("127.0.0.2", "9")
-        balancer = asyncio.create_task(serve(gateway, other))
+        balancer = asyncio.create_task(serve(one, other))
         await asyncio.sleep(0)
         for _ in range(10):
             leave.release()
@@ -183,23 +176,18 @@ def test_requests_whose_clients_leave_while_they_wait_never_reach_the_applicatio
         return [b"ok"]
 
     async def scene() -> list[Exchange]:
-        gateway = Gateway(
-            application,
-            1,
-            Limits(LONG, LONG, Shares(1, 1)),
-            urgent={"/readyz": late},
-        )
-        first = asyncio.create_task(serve(gateway, Exchange(path="/first")))
+        one = gateway(application, urgent={"/readyz": late})
+        first = asyncio.create_task(serve(one, Exchange(path="/first")))
         await asyncio.to_thread(entered.wait, 60)
         body = (b"content-length", b"1")
         gone = [Exchange(path="/gone"), Exchange("POST", "/gone", body).with_body(b"x")]
         for each in gone:
             each.arrived.append({"type": "http.disconnect"})
-        await asyncio.gather(*(serve(gateway, each) for each in gone))
+        await asyncio.gather(*(serve(one, each) for each in gone))
         assert not first.done()
         leave.set()
         await first
-        await serve(gateway, Exchange(path="/next"))
+        await serve(one, Exchange(path="/next"))
         return gone
 
     gone = asyncio.run(scene())
@@ -220,10 +208,9 @@ def test_a_wait_for_an_answer_ends_when_the_client_leaves() -> None:
         return []
 
     async def scene() -> Exchange:
-        gateway = Gateway(application, 1, Limits(LONG, LONG, Shares(1, 1)))
         exchange = Exchange()
         exchange.arrived.append({"type": "http.disconnect"})
-        await serve(gateway, exchange)
+        await serve(gateway(application), exchange)
         return exchange
 
     exchange = asyncio.run(scene())

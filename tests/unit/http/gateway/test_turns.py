@@ -1,9 +1,8 @@
 """Turns at the threads, round robin: no request waits for another caller's backlog."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -56,10 +55,6 @@ class Scene:
             await leave.wait()
 
 
-def play(scene: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(scene)
-
-
 def test_one_request_is_next_behind_another_caller_s_backlog() -> None:
     async def story() -> None:
         scene = Scene(places=2, each=2)
@@ -71,7 +66,7 @@ def test_one_request_is_next_behind_another_caller_s_backlog() -> None:
         assert scene.inside == ["loud", "loud", "loud", "quiet"]
         await scene.ends()
 
-    play(story())
+    asyncio.run(story())
 
 
 def test_one_caller_leaves_places_free_for_others() -> None:
@@ -89,7 +84,7 @@ def test_one_caller_leaves_places_free_for_others() -> None:
         assert scene.inside[4:] == ["loud", "late"]
         await scene.ends()
 
-    play(story())
+    asyncio.run(story())
 
 
 def test_a_cancelled_wait_takes_no_place() -> None:
@@ -107,7 +102,7 @@ def test_a_cancelled_wait_takes_no_place() -> None:
         async with turn(scene.turns, "another"):
             pass
 
-    play(story())
+    asyncio.run(story())
 
 
 def test_a_caller_cancelled_as_it_is_let_in_gives_its_place_back() -> None:
@@ -128,7 +123,7 @@ def test_a_caller_cancelled_as_it_is_let_in_gives_its_place_back() -> None:
         async with turn(turns, "next"):
             pass
 
-    play(story())
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("caller", [None, False, 0, "", ()])
@@ -142,7 +137,7 @@ def test_no_value_of_a_caller_is_special(caller: object) -> None:
         assert scene.inside == ["first", caller, caller]
         await scene.ends()
 
-    play(story())
+    asyncio.run(story())
 
 
 def test_a_request_whose_client_leaves_is_no_longer_in_line() -> None:
@@ -160,4 +155,4 @@ def test_a_request_whose_client_leaves_is_no_longer_in_line() -> None:
         await stays
         assert not turns._waiting
 
-    play(story())
+    asyncio.run(story())

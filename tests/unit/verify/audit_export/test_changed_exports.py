@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.unit.verify import packs
 from tests.unit.verify.audit_export.exports import MADE, anchor, checked, entries, hashed, lines
 
 
@@ -73,14 +72,13 @@ def test_an_entry_of_another_tenant_with_right_hashes_is_refused(tmp_path: Path)
     assert checked(tmp_path, lines([first])).of("INVALID") == ["entries"]
 
 
-def test_one_flipped_bit_anywhere_in_an_export_is_refused(tmp_path: Path) -> None:
+def test_one_flipped_bit_anywhere_in_an_export_is_refused(
+    tmp_path: Path, policy: list[object]
+) -> None:
     data = lines(MADE[:3], [anchor(MADE[1], witnesses=[9])])
-    (tmp_path / "policy").write_text(
-        f"log {packs.LOG.verifier_key}\nwitness w {packs.witness_key(9)}\nquorum w\n"
-    )
-    assert checked(tmp_path, data, "--policy", tmp_path / "policy").code == 0
+    assert checked(tmp_path, data, *policy).code == 0
     for at in range(0, len(data), 17):
         spoiled = bytearray(data)
         spoiled[at] ^= 1 << at % 8
-        found = checked(tmp_path, bytes(spoiled), "--policy", tmp_path / "policy")
+        found = checked(tmp_path, bytes(spoiled), *policy)
         assert found.code == 1, (at, found.text)

@@ -35,6 +35,12 @@ def files_of(data: bytes) -> dict[str, bytes]:
         return {each: archive.read(each) for each in archive.namelist()}
 
 
+def unzipped(folder: Path, data: bytes = PACK) -> Path:
+    """Return the folder into which a pack was extracted."""
+    zipfile.ZipFile(io.BytesIO(data)).extractall(folder / "unzipped")
+    return folder / "unzipped"
+
+
 def zipped(files: dict[str, bytes]) -> bytes:
     """A ZIP as our writer makes it, of whatever files."""
     return b"".join(Archive(of_bytes(name, data) for name, data in files.items()))

@@ -4,7 +4,6 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ import pytest
 
 from app.evidence import pack, verify
 from app.ledger.notes import Signer
-from app.lib.crypto.timestamps import Stamp
 from tests.support.evidence.verifying import answer
 from tests.unit.verify import packs
-from tests.unit.verify.authorities import authority, gen_time
+from tests.unit.verify.authorities import authority
 from tests.unit.verify.pack.checking import (
     EVIDENCE,
     PACK,
@@ -27,6 +25,7 @@ from tests.unit.verify.pack.checking import (
     resealed,
     zipped,
 )
+from tests.unit.verify.stamped_packs import with_stamp
 
 
 def everywhere(data: bytes) -> Iterator[tuple[str, int]]:
@@ -190,12 +189,8 @@ def test_what_anchors_a_pack_is_held_to_what_is_there(tmp_path: Path, said: Any)
 def test_the_verifier_knows_every_sentence_on_what_anchors_a_pack(
     tmp_path: Path, count: int, stamped: bool
 ) -> None:
-    by = authority("p256")
     evidence = packs.evidence(witnesses=[9, 10][:count])
     if stamped:
-        response = by.stamp_by_openssl(evidence.checkpoint, tmp_path)
-        evidence = replace(
-            evidence, timestamp=Stamp(response, by.chain.decode(), gen_time(response))
-        )
+        evidence = with_stamp(evidence, authority())
     found = checked(tmp_path, b"".join(pack.write(evidence)))
     assert (found.code, found.verdicts["anchor.json"]) == (0, "VALID"), found.text

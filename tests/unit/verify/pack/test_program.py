@@ -1,13 +1,11 @@
 """verify.py as a program: exit codes, other Pythons, checks by hand and by other programs."""
 
 import hashlib
-import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from app.evidence import pack, verify
 from tests.support.evidence.verifying import answer
 from tests.unit.verify import packs
-from tests.unit.verify.pack.checking import PACK, checked, files_of, resealed
+from tests.unit.verify.pack.checking import PACK, checked, files_of, resealed, unzipped
 
 VERIFIER = Path(verify.__file__)
 
@@ -37,8 +35,7 @@ def test_as_a_program_it_says_the_same(tmp_path: Path, roots: list[object]) -> N
 
 
 def test_from_within_a_pack_it_cannot_vouch_for_itself(tmp_path: Path) -> None:
-    folder = tmp_path / "unzipped"
-    zipfile.ZipFile(io.BytesIO(PACK)).extractall(folder)
+    folder = unzipped(tmp_path)
     done = program(verifier=folder / "verify.py", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, b""), done.stdout
     assert b"NOT CHECKED  verify.py: this program came with the pack" in done.stdout
@@ -56,8 +53,7 @@ def test_another_verifier_in_a_pack_is_told_of(tmp_path: Path, roots: list[objec
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe", "name"])
 def test_a_folder_of_anything_but_plain_files_is_refused(tmp_path: Path, kind: str) -> None:
-    folder = tmp_path / "unzipped"
-    zipfile.ZipFile(io.BytesIO(PACK)).extractall(folder)
+    folder = unzipped(tmp_path)
     if kind == "link":
         (folder / "bundle.json").rename(tmp_path / "bundle.json")
         (folder / "bundle.json").symlink_to(tmp_path / "bundle.json")
@@ -78,8 +74,7 @@ def test_a_folder_of_anything_but_plain_files_is_refused(tmp_path: Path, kind: s
 def test_what_finder_and_explorer_leave_in_a_folder_is_named_and_all_else_checked(
     tmp_path: Path, roots: list[object]
 ) -> None:
-    folder = tmp_path / "unzipped"
-    zipfile.ZipFile(io.BytesIO(PACK)).extractall(folder)
+    folder = unzipped(tmp_path)
     plain = answer(folder, *roots, "--strict")
     left = [".DS_Store", "._bundle.json", "Thumbs.db", "__MACOSX", "desktop.ini"]
     for each in left:
@@ -159,8 +154,7 @@ def test_it_runs_on_other_pythons_that_are_here(
 
 
 def test_other_programs_check_an_unzipped_pack_as_its_readme_says(tmp_path: Path) -> None:
-    folder = tmp_path / "unzipped"
-    zipfile.ZipFile(io.BytesIO(PACK)).extractall(folder)
+    folder = unzipped(tmp_path)
     lines = (folder / "README.txt").read_text().splitlines()
     signed = "    openssl pkeyutl -verify -pubin -inkey"
     commands = [line.strip() for line in lines if line.startswith(signed)]
@@ -191,9 +185,8 @@ def by_hand(folder: Path) -> "subprocess.CompletedProcess[str]":
 def test_inclusion_is_checked_by_hand_as_the_readme_says(
     tmp_path: Path, others: int, index: int
 ) -> None:
-    folder = tmp_path / "unzipped"
     made = b"".join(pack.write(packs.evidence(others=others, index=index)))
-    zipfile.ZipFile(io.BytesIO(made)).extractall(folder)
+    folder = unzipped(tmp_path, made)
     done = by_hand(folder)
     assert (done.returncode, done.stderr) == (0, ""), done
     assert done.stdout.splitlines()[0] == "the log has the bundle"
