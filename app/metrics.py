@@ -141,7 +141,7 @@ DISABLED: Final = Counter(
     "record_service_webhooks_disabled_by_service",
     "Webhooks that the service disabled by itself.",
     labels=("reason",),
-    known=(("gone",), ("failing",)),
+    known=(("gone",), ("failing",), ("refusing",)),
 )
 
 # Digests

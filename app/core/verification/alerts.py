@@ -42,7 +42,7 @@ UPDATE audit_breaks SET healed_at = clock_timestamp()
 _HEAL_LOG = f"""
 UPDATE audit_breaks SET healed_at = clock_timestamp()
  WHERE tenant_id = '{NO_TENANT}' AND subject = 'log' AND healed_at IS NULL AND seen_at < %s
-   AND (seq = 0 OR %s)
+   AND CASE seq WHEN 0 THEN %s ELSE %s END
 """
 _OPEN_BREAKS = """
 SELECT count(DISTINCT tenant_id) FILTER (WHERE subject = ''),
@@ -92,7 +92,7 @@ def _emit_once(session: Session, tenant_id: UUID, error: AuditChainBroken) -> No
 def report_log(database: Database, error: LogHalted) -> None:
     """Log that the log does not verify, and store it as a break of the service's own."""
     _log.critical("log_not_verified", problem=error.slug, detail=error.detail)
-    # By the verification that closes it again: 0 is any that reads the log, 1 only one with `full`.
+    # By what closes it again: 0 a verification of the whole log, 1 one of all stamps (`full`).
     seq = int(isinstance(error, OlderStampDamaged))
     report = {"seq": seq, "reason": error.slug, "expected": "", "found": error.detail}
     try:
@@ -118,9 +118,9 @@ def heal(session: Session, tenant_id: UUID, before: datetime) -> None:
     cursor(session).execute(_HEAL, (tenant_id, before))
 
 
-def heal_log(session: Session, before: datetime, *, full: bool) -> None:
-    """Close the breaks of the log in the same way; with `full` also those of older stamps."""
-    cursor(session).execute(_HEAL_LOG.encode(), (before, full))
+def heal_log(session: Session, before: datetime, *, leaves: bool, stamps: bool) -> None:
+    """Close the log's own breaks if all `leaves` were read, and those of `stamps` likewise."""
+    cursor(session).execute(_HEAL_LOG.encode(), (before, leaves, stamps))
 
 
 def count_open(tx: Tx) -> int:

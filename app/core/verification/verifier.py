@@ -89,9 +89,8 @@ class Verifier:
             raise
         with self.database.transaction(NO_TENANT) as session:
             unknown = unknown_chains.still_open(session, self.master_keys)
-            # The whole log was read, so this is its verification for all tenants.
-            if is_whole:
-                alerts.heal_log(session, began, full=asked.full)
+            # What was read whole is verified for all tenants.
+            alerts.heal_log(session, began, leaves=is_whole, stamps=asked.full)
         # A chain that no tenant has may be this one's, from before its name was changed.
         if is_whole and not unknown.count:
             with self.database.transaction(tenant_id) as session:

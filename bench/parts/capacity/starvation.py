@@ -1,10 +1,8 @@
 """What another tenant feels of callers that take more than their share.
 
-Each siege (`bench.traffic.hostile`) goes on while another tenant asks for its settings twenty times
-a second, and a load balancer for `/healthz`. A thread that only sleeps tells how long the machine
-stood still. In the end the web processes' memory must be back where it began: where it was after
-each kind of request had come at a usual load, for what a process imports, keeps and compiles at
-first use is no loss.
+Each siege (`bench.traffic.hostile`) goes on while another tenant asks for its settings, and a load
+balancer for `/healthz`. A thread that only sleeps tells how long the machine stood still. In the
+end the web processes' memory must be back where it was once each kind of request had come.
 """
 
 import math

@@ -12,6 +12,7 @@ import pytest
 from app.core.anchoring.gate import QuorumGate
 from app.core.log import candidates
 from app.core.log.recovery import succession
+from app.core.verification import anchored_heads
 from app.core.verification.stamps import Trust
 from app.errors import LogDamaged
 from app.ledger.policy import Policy
@@ -214,8 +215,15 @@ def test_a_timestamp_that_is_put_right_is_healed_by_the_next_who_looks(vouched: 
     ],
 )
 def test_what_only_a_full_verification_looks_at_is_healed_by_one(
-    vouched: Place, authority: TimestampAuthority, witness: Witness, damage: str, repair: str
+    vouched: Place,
+    authority: TimestampAuthority,
+    witness: Witness,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: str,
+    repair: str,
 ) -> None:
+    # Also where a request does not read the whole log.
+    monkeypatch.setattr(anchored_heads, "LOOK_BACK", 256)
     newer = stamp_newest(vouched, authority, witness)
     newer.owner(damage)
     with pytest.raises(LogDamaged):
