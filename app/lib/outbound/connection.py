@@ -134,10 +134,20 @@ class Connection:
         rest = memoryview(request)
         while rest:
             ready.poll(self._attempt.left() * 1000)
-            if self.look() is Unread.ANSWER:
+            seen = self.look()
+            if seen is Unread.ANSWER:
                 return False
-            self._bind()
-            rest = rest[self._sock.send(rest[:_PIECE_BYTES]) :]
+            # Nothing more will be read before the answer, so it is no reason to wake up.
+            ready.modify(self._sock, select.POLLOUT | (seen is Unread.NOTHING) * select.POLLIN)
+            # A send that waits sees no answer come, and TLS sends a piece whole or not at all.
+            self._sock.settimeout(0)
+            self._timeout = 0.0
+            try:
+                rest = rest[self._sock.send(rest[:_PIECE_BYTES]) :]
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                continue
+            except ssl.SSLWantReadError:
+                ready.modify(self._sock, select.POLLIN)
         return True
 
     def _said_before(self, error: OSError) -> Head:
