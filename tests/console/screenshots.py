@@ -16,7 +16,7 @@ from tests.support.programs import chromium
 ROOT = Path(__file__).resolve().parents[2]
 ALL, SHOWN = ROOT / ".data" / "screenshots", ROOT / "docs" / "images"
 WIDTHS = {"desktop": (1280, 800), "phone": (390, 844)}
-README = ("failures-desktop-light", "delivery-desktop-light", "webhook-desktop-dark")
+README = ("failures-desktop-light", "webhook-desktop-dark")
 
 
 def main() -> int:
