@@ -27,7 +27,8 @@ class Receiver(BaseHTTPRequestHandler):
         """Read a delivery whole, and verify it before anything else."""
         body = self.rfile.read(int(self.headers["content-length"]))
         genuine = verify(os.environ["WEBHOOK_SECRET"], self.headers, body)
-        print("genuine" if genuine else "FORGED", self.headers["webhook-id"], body.decode())
+        verdict = "genuine" if genuine else "FORGED"
+        print(f"{verdict} {self.headers['webhook-id']} {body.decode()}")
         self.send_response(204 if genuine else 401)
         self.end_headers()
 
