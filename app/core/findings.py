@@ -41,6 +41,14 @@ class Severity(enum.StrEnum):
     CRITICAL = "critical"
 
 
+class Source(enum.StrEnum):
+    """Where a finding came from: an author's POST, the GenAI spans of an agent, or a rule."""
+
+    API = "api"
+    OTLP = "otlp"
+    RULE = "rule"
+
+
 class FindingSchema(AnswerSchema):
     """A finding, with agent and principal of its session.
 
@@ -60,6 +68,7 @@ class FindingSchema(AnswerSchema):
     rule = fields.Text(200, metadata=RULE)
     session_id = fields.Id("ses")
     severity = fields.Choice(Severity)
+    source = fields.Choice(Source)
     title = fields.Text(500, metadata=TITLE)
 
 
@@ -76,6 +85,7 @@ CREATED = event_types.Entry(
         "principal": "maria@example.com",
         "rule": "payment-above-limit",
         "severity": "high",
+        "source": "api",
         "title": "A payment of 12,400 EUR was approved without a second person",
         "detail": "The limit for a single approver is 10,000 EUR.",
         "data": {"amount": 12400, "currency": "EUR"},
@@ -100,11 +110,13 @@ class NewFinding(NamedTuple):
     record_id: UUID | None = None
 
 
-_ADD = "SELECT problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %s, %s, %s, %s)"
+_ADD = "SELECT problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %s, %s, %s, %s, %s)"
 
 
-def add(tx: Tx, caller: Caller, new: Sequence[NewFinding]) -> list[dict[str, Any]]:
-    """Store findings, emit `finding.created` for each, and return their JSON representations.
+def add(
+    tx: Tx, caller: Caller, new: Sequence[NewFinding], source: Source = Source.API
+) -> list[dict[str, Any]]:
+    """Store findings of one source, emit `finding.created` for each, and return them as JSON.
 
     All or nothing, in the order given. Raises `NotFound` when a finding's session or record does
     not exist or is outside the caller's pin, `EventTooLarge`, and `Unauthenticated` when the key of
@@ -113,7 +125,7 @@ def add(tx: Tx, caller: Caller, new: Sequence[NewFinding]) -> list[dict[str, Any
     key = None if caller.confirmed else caller.key_id
     pin = caller.pin and (caller.pin.agent_id, caller.pin.principal)
     limits = (tx.info["first_wait"], events.MAX_PAYLOAD)
-    values = (caller.tenant_id, key, *(pin or (None, None)), *limits, _fresh(new))
+    values = (caller.tenant_id, key, *(pin or (None, None)), *limits, source, _fresh(new))
     problem, place, size, lanes, body = cursor(tx).execute(_ADD, values).fetchall()[0]
     if problem == "key":
         raise Unauthenticated(BAD_KEY)

@@ -6,6 +6,7 @@
 -- pin_agent, pin_person   the caller's pin, or null: sessions and records outside it do not exist
 -- first_wait              how long each delivery waits before its first attempt
 -- largest                 the most bytes that an event's payload may have
+-- origin                  where they came from: `api`, `otlp` or `rule`
 -- fresh                   a JSON array; app/core/findings.py (`_fresh`) has its fields
 -- problem                 null, or why nothing was stored: `key`, `session`, `record` or `size`
 -- place, size             the first finding refused, from 1, and its payload's bytes
@@ -17,7 +18,7 @@
 -- the statements that may wait for a lock, so an address set meanwhile counts.
 CREATE OR REPLACE FUNCTION add_findings(
     tenant uuid, key_used uuid, pin_agent uuid, pin_person text, first_wait interval,
-    largest integer, fresh json,
+    largest integer, origin text, fresh json,
     OUT problem text, OUT place bigint, OUT size integer, OUT lanes uuid[], OUT body text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -59,6 +60,7 @@ BEGIN
                || ',"rule":' || to_json(rule)::text
                || ',"session_id":"ses_' || encode(uuid_send(found), 'hex')
                || '","severity":' || to_json(severity)::text
+               || ',"source":' || to_json(origin)::text
                || ',"title":' || to_json(new.title)::text || '}' ORDER BY n)
       INTO place, sessions_found, agents, principals, bodies
       FROM ROWS FROM (json_to_recordset(fresh) AS (
@@ -103,9 +105,9 @@ BEGIN
 
     SELECT digest_series INTO series FROM tenants WHERE id = tenant;
     INSERT INTO findings (tenant_id, id, session_id, record_id, agent_id, principal, rule, severity,
-                          title, detail, data_json, created_at, digest_id)
-    SELECT tenant, id, session, record_id::uuid, agent, person, rule, severity, title, detail, data,
-           moment, series
+                          source, title, detail, data_json, created_at, digest_id)
+    SELECT tenant, id, session, record_id::uuid, agent, person, rule, severity, origin, title, detail,
+           data, moment, series
       FROM ROWS FROM (json_to_recordset(fresh) AS (
                record_id text, rule text, severity text, title text, detail text, data text),
                unnest(finding_ids, sessions_found, agents, principals))

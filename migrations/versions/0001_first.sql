@@ -289,6 +289,7 @@ CREATE TABLE findings (
     principal  text NOT NULL,
     rule       text NOT NULL,
     severity   text NOT NULL CHECK (severity IN ('info', 'low', 'medium', 'high', 'critical')),
+    source     text NOT NULL DEFAULT 'api' CHECK (source IN ('api', 'otlp', 'rule')),
     title      text NOT NULL,
     detail     text,
     data_json  text,
@@ -306,6 +307,7 @@ CREATE INDEX findings_agent ON findings (tenant_id, agent_id, id);
 CREATE INDEX findings_principal ON findings (tenant_id, principal, id);
 CREATE INDEX findings_severity ON findings (tenant_id, severity, id);
 CREATE INDEX findings_rule ON findings (tenant_id, rule, id);
+CREATE INDEX findings_source ON findings (tenant_id, source, id) WHERE source <> 'api';
 CREATE INDEX findings_record ON findings (tenant_id, record_id, id) WHERE record_id IS NOT NULL;
 CREATE INDEX findings_digest ON findings (tenant_id, digest_id, id) WHERE digest_id IS NOT NULL;
 

@@ -79,6 +79,7 @@ class FindingArgs(FeedArgs):
     session_id = fields.Id("ses")
     record_id = fields.Id("rec")
     severity = fields.Choice(findings.Severity)
+    source = fields.Choice(findings.Source)
     rule = fields.Text(200)
     digest_id = fields.Id("dig", description="The findings of one digest.")
 
