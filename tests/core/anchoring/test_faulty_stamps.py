@@ -1,20 +1,169 @@
-"""Rows that the database's owner wrote are no stamps: passed over, replaced, no cover."""
+"""Answers and rows that are no stamp: stored nowhere, passed over, replaced, no cover."""
 
+import socket
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import structlog
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from app.core.anchoring import checkpoint_round, evidence, evidence_search
+from app.core.anchoring import checkpoint_round, evidence, evidence_search, external_post
 from app.core.anchoring.evidence import Rank
 from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
 from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place, put_stamp
-from tests.support.servers.receivers import Receiver, http_answer
+from tests.support.servers.receivers import Listener, Receiver, Request, http_answer, read_request
+
+_CLIENTS = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+Fault = Callable[[TimestampAuthority, bytes, bytes, Path], bytes]
+OTHER = "leads to CN=Development TSA root"
+NO_RESPONSE = "cannot be read as a response (RFC 3161)"
+
+
+@pytest.fixture
+def place(bare: Place) -> Place:
+    """Return a service that has published a checkpoint of three leaves."""
+    bare.grow(3)
+    return bare
+
+
+def _other_imprint(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    digest = sha256(note).digest()
+    assert digest in query
+    return tsa.reply(query.replace(digest, digest[:-1] + bytes([digest[-1] ^ 1])))
+
+
+def _other_purpose(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    """Put a certificate for clients, of the same key and serial number, in the place of its own."""
+    own = x509.load_pem_x509_certificate((tsa.folder / "tsa.pem").read_bytes())
+    signer = load_pem_private_key((tsa.folder / "root.key").read_bytes(), None)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(own.subject)
+        .issuer_name(own.issuer)
+        .public_key(own.public_key())
+        .serial_number(own.serial_number)
+        .not_valid_before(own.not_valid_before_utc)
+        .not_valid_after(own.not_valid_after_utc)
+    )
+    for each in own.extensions:
+        is_purpose = isinstance(each.value, x509.ExtendedKeyUsage)
+        builder = builder.add_extension(_CLIENTS if is_purpose else each.value, each.critical)
+    twin = builder.sign(signer, hashes.SHA256())  # type: ignore[arg-type]
+    before, after = (each.public_bytes(Encoding.DER) for each in (own, twin))
+    reply = tsa.reply(query)
+    assert before in reply
+    assert len(before) == len(after)
+    return reply.replace(before, after)
+
+
+def _without_its_signer(tsa: TimestampAuthority, query: bytes, note: bytes, _: Path) -> bytes:
+    """Put the certificate under another serial number: its own would name the signer."""
+    own = x509.load_pem_x509_certificate((tsa.folder / "tsa.pem").read_bytes())
+    before = own.public_bytes(Encoding.DER)
+    number = own.serial_number.to_bytes(20, "big").lstrip(b"\0")
+    assert before.count(number) == 1
+    other = number[:-1] + bytes([number[-1] ^ 1])
+    return tsa.reply(query).replace(before, before.replace(number, other))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        # certReq, the last in a request, takes three bytes; the nonce is before it.
+        (lambda tsa, q, *_: tsa.reply(q[:-4] + bytes([q[-4] ^ 1]) + q[-3:]), "nonce"),
+        (_other_imprint, "other bytes"),
+        (lambda _, q, __, folder: TimestampAuthority(folder / "x", KeyType.P256).reply(q), OTHER),
+        (lambda *_: bytes.fromhex("30053003020102"), "rejection"),
+        (_other_purpose, "holds"),
+        (lambda tsa, q, *_: tsa.reply(q)[:-1], NO_RESPONSE),
+        (lambda tsa, q, *_: tsa.reply(q) + b"\0", NO_RESPONSE),
+        (lambda *_: b"<html>Sign in</html>", "it is a page"),
+        (lambda *_: b"", "it is empty"),
+        (lambda tsa, q, *_: tsa.reply(q) + bytes(10 << 20), "longer than 65536"),
+    ],
+)
+def test_an_answer_that_is_not_what_was_asked_counts_for_nothing(
+    place: Place, authority: TimestampAuthority, tmp_path: Path, fault: Fault, said: str
+) -> None:
+    note = place.world.published().note
+
+    def answer(request: Request) -> bytes:
+        return http_answer(200, fault(authority, request.body, note, tmp_path))
+
+    place.age()
+    with Receiver(answer) as receiver:
+        place.stamped_by(receiver.url(), authority.ca_file)
+        place.stamp()
+    assert place.stamps() == []
+    (trouble,) = place.troubles()
+    assert trouble.part == "timestamps"
+    assert said in trouble.detail
+    (job,) = place.jobs()
+    assert (job.status, job.error) == ("retrying", trouble.detail)
+
+
+def test_an_answer_without_its_signer_s_certificate_counts_for_nothing(
+    place: Place, authority: TimestampAuthority, tmp_path: Path
+) -> None:
+    """Also if we know that certificate: those who read the answer later do not."""
+    known = tmp_path / "known.pem"
+    own = (authority.folder / "tsa.pem").read_bytes()
+    known.write_bytes(authority.ca_file.read_bytes() + own)
+
+    def answer(request: Request) -> bytes:
+        body = _without_its_signer(authority, request.body, b"", tmp_path)
+        return http_answer(200, body)
+
+    place.age()
+    with Receiver(answer) as receiver:
+        place.stamped_by(receiver.url(), known)
+        place.stamp()
+    (trouble,) = place.troubles()
+    assert "does not include its signer's certificate" in trouble.detail
+    assert place.jobs()[0].error == trouble.detail
+
+
+def _hang(connection: socket.socket) -> None:
+    connection.recv(1 << 16)
+    connection.recv(1 << 16)
+
+
+def _drip_slowly(connection: socket.socket) -> None:
+    with connection.makefile("rb") as stream:
+        read_request(stream)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+        connection.settimeout(0.05)
+        while True:
+            connection.sendall(b"0")
+            try:
+                if not connection.recv(1):
+                    return
+            except TimeoutError:
+                continue
+
+
+@pytest.mark.parametrize("serve", [_hang, _drip_slowly])
+def test_an_authority_that_takes_its_time_is_given_up(
+    place: Place,
+    authority: TimestampAuthority,
+    monkeypatch: pytest.MonkeyPatch,
+    serve: Callable[[socket.socket], None],
+) -> None:
+    monkeypatch.setattr(external_post, "DEADLINE_SECONDS", 0.3)
+    place.age()
+    with Listener(serve) as listener:
+        place.stamped_by(listener.url(), authority.ca_file)
+        place.stamp()
+    (trouble,) = place.troubles()
+    assert "time was up after 0.3 s" in trouble.detail
 
 
 def test_a_row_that_is_no_stamp_of_its_checkpoint_is_no_evidence(
