@@ -124,7 +124,7 @@ def rotate(session: Session, master_keys: MasterKeys) -> Rotation:
     """Retire the key that signs bundles and create the next.
 
     Needs a session that sees every tenant: each audit chain gets an entry. The log's key is not
-    rotated: it is the log's identity, and ends with it (`app/core/log/recovery/succession.py`).
+    rotated: it is the log's identity, and ends with it (`app/core/log/succession.py`).
     """
     old, new = replace(session, master_keys, Purpose.BUNDLE)
     target, details = ("signing_key", new.public.id), {"retired": old}

@@ -10,8 +10,7 @@ import pytest
 
 from app.core.anchoring import evidence
 from app.core.anchoring.evidence import Rank
-from app.core.log import publication
-from app.core.log.recovery import succession
+from app.core.log import publication, succession
 from app.errors import LogDamaged, LogHalted
 from app.ledger import checkpoints, leaves, merkle
 from app.ledger.leaves import AuditHead

@@ -12,8 +12,7 @@ import structlog
 
 from app.core.anchoring import evidence
 from app.core.health import gauges
-from app.core.log import candidates, proofs, publication, reading
-from app.core.log.recovery import checkpoint_rows, rebuild, succession
+from app.core.log import candidates, proofs, publication, reading, rebuild, succession
 from app.core.log.sequencer import Sequencer
 from app.errors import Conflict, LogPending, NotFound
 from app.lib.metric_registry import Tally
@@ -337,9 +336,7 @@ def test_a_candidate_that_a_rebuild_withdraws_takes_its_lines_along(gated: Gated
         found = candidates.current(session)
         assert found is not None
         right = replace(found.checkpoint, size=5, root=b"\1" * 32)
-        checkpoint_rows.restore(
-            session, MASTER_KEYS, found.generation, right, proven=0, has_ended=False
-        )
+        rebuild.restore_checkpoint(session, MASTER_KEYS, found.generation, right, None, proven=0)
     assert gated.stored() == []
 
 

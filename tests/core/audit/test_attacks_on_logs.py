@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from app.core.log import succession
 from app.core.log.head.head_store import HeadStore
-from app.core.log.recovery import succession
 from app.core.verification import anchored_heads
 from app.errors import LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger import merkle

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.core.anchoring.gate import QuorumGate
-from app.core.log import candidates
-from app.core.log.recovery import succession
+from app.core.log import candidates, succession
 from app.core.verification import anchored_heads
 from app.core.verification.stamps import Trust
 from app.errors import LogDamaged

@@ -13,8 +13,7 @@ import pytest
 from sqlalchemy import Engine, text
 from structlog.testing import capture_logs
 
-from app.core.log import generations
-from app.core.log.recovery import rebuild
+from app.core.log import generations, rebuild
 from app.database import cursor
 from app.ledger.merkle import EMPTY_ROOT
 from app.lib.metric_registry import Tally

@@ -7,8 +7,7 @@ from uuid import UUID
 
 from app import ids
 from app.clock import rfc3339
-from app.core.log import generations
-from app.core.log.recovery import succession
+from app.core.log import generations, succession
 from app.core.log.sequencer import Sequencer
 from app.core.verification import alerts, daily, sealed_notes, unknown_chains
 from app.database import database_now

@@ -15,10 +15,9 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import signing_keys
 from app.core.audit import chain
-from app.core.log import candidates, generations, publication, tile_rows
+from app.core.log import candidates, generations, publication, rebuild, tile_rows
 from app.core.log.generations import Generation
 from app.core.log.head import head_guard
-from app.core.log.recovery import rebuild
 from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
 from app.database import cursor, database_now
