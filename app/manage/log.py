@@ -3,8 +3,7 @@
 import argparse
 
 from app.core.anchoring import gate
-from app.core.log import rebuild, status, succession
-from app.core.log.head import head_guard, head_store
+from app.core.log import head_guard, head_store, rebuild, status, succession
 from app.core.log.sequencer import Sequencer
 from app.core.verification import alerts
 from app.core.verification import jobs as verification_jobs

@@ -13,9 +13,8 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import signing_keys
-from app.core.log import candidates, generations, publication, tile_rows
+from app.core.log import generations, head_guard, publication, tile_rows
 from app.core.log.generations import Generation
-from app.core.log.head import head_guard
 from app.core.log.publication import StoredCheckpoint
 from app.core.log.tree_walk import TreeWalk
 from app.database import cursor, database_now
@@ -143,7 +142,7 @@ def rebuild(
     if newest is not None:
         published = publication.row(session, generation, newest.checkpoint.size)
         rows += [] if published is None else [published]
-    candidate = candidates.of(session, generation)
+    candidate = publication.candidate(session, generation)
     told = [] if head is None else [head]
     told += [] if candidate is None else [candidate.checkpoint]
     sizes = {each.size for each in (*told, *(row.checkpoint for row in rows))}

@@ -11,7 +11,7 @@ import pytest
 import structlog
 from sqlalchemy import text
 
-from app.core.anchoring import external_post
+from app.core.anchoring import checkpoint_round
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Note
 from app.ledger.policy import Policy
@@ -74,7 +74,7 @@ def test_one_that_fails_keeps_the_other_from_nothing(
 ) -> None:
     """Refused, hanging, dripping or gone: the other has cosigned before that one has given up."""
     place = witnessed.place
-    monkeypatch.setattr(external_post, "DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr(checkpoint_round, "DEADLINE_SECONDS", 0.3)
 
     def hang(connection: socket.socket) -> None:
         connection.recv(1 << 16)

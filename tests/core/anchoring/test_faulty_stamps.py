@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from app.core.anchoring import checkpoint_round, evidence, evidence_search, external_post
+from app.core.anchoring import checkpoint_round, evidence
 from app.core.anchoring.evidence import Rank
 from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
@@ -157,7 +157,7 @@ def test_an_authority_that_takes_its_time_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
     serve: Callable[[socket.socket], None],
 ) -> None:
-    monkeypatch.setattr(external_post, "DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr(checkpoint_round, "DEADLINE_SECONDS", 0.3)
     place.age()
     with Listener(serve) as listener:
         place.stamped_by(listener.url(), authority.ca_file)
@@ -286,7 +286,7 @@ def test_a_stamp_without_a_root_to_trust_is_given_out_and_vouches_for_nothing(
 def test_nonsense_in_the_table_is_not_looked_at_without_an_end(
     place: Place, authority: TimestampAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evidence_search, "_MOST_REFUSED", 3)
+    monkeypatch.setattr(evidence, "_MOST_REFUSED", 3)
     place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
     for _ in range(4):
         put_stamp(place.owner, authority, data=b"other bytes")

@@ -12,7 +12,7 @@ import structlog
 
 from app.core.anchoring import evidence
 from app.core.health import gauges
-from app.core.log import candidates, proofs, publication, reading, rebuild, succession
+from app.core.log import proofs, publication, rebuild, succession
 from app.core.log.sequencer import Sequencer
 from app.errors import Conflict, LogPending, NotFound
 from app.lib.metric_registry import Tally
@@ -52,7 +52,7 @@ def test_of_a_candidate_nothing_is_served_and_nothing_proven(gated: Gated) -> No
             evidence.Chooser(session, last, None).best(3)
         assert proofs.indexes(session, [leaf]) == {}
         with pytest.raises(NotFound):
-            reading.tile(session, last, "tile/0/000.p/4")
+            proofs.tile(session, last, "tile/0/000.p/4")
         assert publication.at(session, last.generation, 4) is None
     gated.settle()
     with gated.place.database.across_tenants(snapshot=True) as session:
@@ -108,7 +108,7 @@ def test_lines_that_others_put_into_the_database_admit_nothing(gated: Gated) -> 
     gated.one.faults = gated.two.faults = [lambda _: AWAY] * 9
     gated.sign()
     with gated.place.database.across_tenants() as session:
-        found = candidates.current(session)
+        found = publication.current_candidate(session)
         assert found is not None
     for each in (gated.one, gated.two):
         line = Witness(each.name).cosign(found.checkpoint.text)
@@ -333,7 +333,7 @@ def test_a_candidate_that_a_rebuild_withdraws_takes_its_lines_along(gated: Gated
     gated.sign()
     gated.place.work()
     with gated.place.database.across_tenants() as session:
-        found = candidates.current(session)
+        found = publication.current_candidate(session)
         assert found is not None
         right = replace(found.checkpoint, size=5, root=b"\1" * 32)
         rebuild.restore_checkpoint(session, MASTER_KEYS, found.generation, right, None, proven=0)

@@ -12,7 +12,7 @@ from app.core import tenant_settings, tenants
 from app.core.anchoring.anchors import AnchorReader
 from app.core.audit import chain
 from app.core.callers import SYSTEM, Caller, Role
-from app.core.log.head.head_store import FileHead
+from app.core.log.head_store import FileHead
 from app.core.verification.verifier import Asked
 from app.errors import AuditChainBroken
 from app.ledger import leaves, merkle

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.core.log import succession
-from app.core.log.head.head_store import HeadStore
+from app.core.log.head_store import HeadStore
 from app.core.verification import anchored_heads
 from app.errors import LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger import merkle

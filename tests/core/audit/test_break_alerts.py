@@ -10,9 +10,9 @@ import structlog
 
 from app import ids
 from app.core import tenants
-from app.core.audit import chain, chain_identity
+from app.core.audit import chain
 from app.core.callers import SYSTEM
-from app.core.verification import alerts, anchored_heads, unknown_chains
+from app.core.verification import alerts, anchored_heads, sealed_notes
 from app.core.verification.verifier import Asked
 from app.errors import LogDamaged, NotFound
 from app.ledger.hash_chain import Head
@@ -208,7 +208,7 @@ def test_a_chain_that_no_tenant_has_is_missed_by_the_log_alone(
 
 def acknowledge(place: Place, chain: bytes) -> None:
     with place.world.database.across_tenants() as session:
-        unknown_chains.acknowledge(session, MASTER_KEYS, chain)
+        sealed_notes.acknowledge(session, MASTER_KEYS, chain)
 
 
 def test_a_chain_whose_tenant_was_removed_on_purpose_is_closed_by_its_name(place: Place) -> None:
@@ -234,7 +234,7 @@ def test_who_has_the_database_alone_acknowledges_nothing(place: Place) -> None:
     daily_run(place)
     other = MasterKeys.parse(MasterKeys.generate())
     with place.world.database.across_tenants() as session:
-        unknown_chains.acknowledge(session, other, name)
+        sealed_notes.acknowledge(session, other, name)
     assert daily_run(place)["unknown_chains"] == 1
     assert standing(place) == "1 in the log without a tenant"
 
@@ -244,7 +244,7 @@ def test_nothing_is_healed_while_a_chain_without_a_tenant_is_open(place: Place) 
     name = bytes.fromhex(place.verify()["chain"])
     place.owner.forge_tail(4, 12)
     place.broken()
-    salt, seal = chain_identity.new(MASTER_KEYS, place.tenant_id)
+    salt, seal = chain.new_salt(MASTER_KEYS, place.tenant_id)
     place.owner("DELETE FROM audit_anchors WHERE tenant_id = :tenant")
     place.owner(
         "UPDATE tenants SET chain_salt = :salt, chain_seal = :seal WHERE id = :tenant",

@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from app.core import tenants
-from app.core.log import generations, proofs, publication, succession
-from app.core.log.head import head_guard
+from app.core.log import generations, head_guard, proofs, publication, succession
 from app.errors import (
     Conflict,
     LogDamaged,

@@ -13,9 +13,8 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.log import generations, publication, rebuild
-from app.core.log.head import head_guard
-from app.core.log.head.head_store import FileHead, HeadStore
+from app.core.log import generations, head_guard, publication, rebuild
+from app.core.log.head_store import FileHead, HeadStore
 from app.core.log.rebuild import Report
 from app.core.log.sequencer import Sequencer
 from app.database import Database, cursor
