@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from app.core.anchoring import quorum
 from app.core.anchoring.gate import QuorumGate
-from app.core.log import candidates
+from app.core.log import publication
 from app.core.log.sequencer import Sequencer
 from tests.support.evidence.anchoring import Place
 from tests.support.evidence.logs import add_leaves
@@ -70,5 +70,5 @@ class Gated(Witnessed):
 
     def candidate(self) -> int | None:
         with self.place.database.across_tenants() as session:
-            found = candidates.current(session)
+            found = publication.current_candidate(session)
             return None if found is None else found.checkpoint.size

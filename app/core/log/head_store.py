@@ -38,7 +38,7 @@ def opened(url: str | None) -> HeadStore | None:
     parts = urlsplit(url)
     if parts.scheme == "s3":
         # Its library takes memory, and heads in files do without.
-        from app.core.log.head.s3_head import S3Head  # noqa: PLC0415
+        from app.core.log.s3_head import S3Head  # noqa: PLC0415
 
         return S3Head(parts.netloc, parts.path.strip("/"))
     return FileHead(Path(unquote(parts.path)))

@@ -15,10 +15,8 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import signing_keys
 from app.core.audit import chain
-from app.core.log import candidates, generations, publication, tile_rows
+from app.core.log import generations, head_guard, publication, rebuild, tile_rows
 from app.core.log.generations import Generation
-from app.core.log.head import head_guard
-from app.core.log.recovery import rebuild
 from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
 from app.database import cursor, database_now
@@ -131,7 +129,7 @@ def _last(
 def _is_at_work(session: Session, generation: Generation) -> bool:
     """Say whether the next checkpoint is about to be signed; a candidate may wait for ever."""
     work = publication.prepared(session, generation)
-    return work is not None and candidates.of(session, generation) is None
+    return work is not None and publication.candidate(session, generation) is None
 
 
 def _is_behind(outside: Checkpoint | None, published: Checkpoint) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.core.log import generations, publication, tile_rows
 from app.core.log.generations import Generation
-from app.core.log.head.head_store import HeadStore
+from app.core.log.head_store import HeadStore
 from app.core.log.publication import Prepared, Published
 from app.database import Database
 from app.errors import Conflict, LogDamaged, LogHeadLost, LogRolledBack

@@ -1,10 +1,22 @@
-"""Every change of what was anchored is found at its place, and what is pending breaks nothing."""
+"""What the database's owner does to a chain, its anchors, its switch and its name is found."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
 
 import pytest
+import structlog
 
-from app.core import tenants
+from app.core import tenant_settings, tenants
+from app.core.anchoring.anchors import AnchorReader
+from app.core.audit import chain
+from app.core.callers import SYSTEM, Caller, Role
+from app.core.log.head_store import FileHead
+from app.core.verification.verifier import Asked
+from app.errors import AuditChainBroken
 from app.ledger import leaves, merkle
-from tests.core.audit.attacks.forging import (
+from tests.core.audit.forging import (
     ANCHORS,
     ENTRIES,
     Attack,
@@ -12,7 +24,7 @@ from tests.core.audit.attacks.forging import (
     forge_with_anchors,
     sql,
 )
-from tests.support.evidence.chains import Owner, Place, anchor
+from tests.support.evidence.chains import Owner, Place, anchor, daily_run, standing
 from tests.support.secrets import MASTER_KEYS
 
 SALT = "UPDATE tenants SET chain_salt = sha256('') WHERE id = :tenant"
@@ -195,3 +207,131 @@ def test_a_pending_anchor_that_contradicts_the_chain_is_found(place: Place) -> N
     anchor(place.world)
     place.owner.forge_tail(10, 12)
     assert place.broken() == (12, "other_head")
+
+
+SWITCH = "UPDATE tenants SET anchoring_enabled = {} WHERE id = :tenant"
+
+
+def change_setting(place: Place, *, on: bool) -> int:
+    """Have the tenant's owner switch anchoring; return the number of the entry that says so."""
+    with place.world.database.transaction(place.tenant_id) as session:
+        caller = Caller(place.tenant_id, UUID(int=1), Role.ADMIN, None, "a request")
+        tenant_settings.change(session, caller, {"anchoring_enabled": on})
+    return int(place.owner.scalar("SELECT seq FROM audit_heads WHERE tenant_id = :tenant"))
+
+
+@pytest.mark.parametrize("asked", [{}, {"full": True}, {"since_anchor": True}])
+def test_anchoring_that_was_switched_off_in_the_database_is_found(
+    place: Place, asked: dict[str, bool]
+) -> None:
+    place.owner(SWITCH.format("false"))
+    assert place.broken(**asked) == (1, "other_setting")
+    (told,) = map(json.loads, place.events())
+    assert told["data"]["reason"] == "other_setting"
+    assert "anchoring_enabled" in told["data"]["expected"]
+    place.owner(SWITCH.format("true"))
+    assert place.verify()["anchors"]["enabled"] is True
+    assert standing(place) is None
+
+
+def test_the_daily_run_finds_it_unasked(place: Place) -> None:
+    place.owner(SWITCH.format("false"))
+    assert daily_run(place)["broken"] == 1
+    assert standing(place) == "1 broken"
+    assert len(place.events()) == 1
+    place.owner(SWITCH.format("true"))
+    assert daily_run(place)["broken"] == 0
+    assert standing(place) is None
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_the_chain_s_last_word_on_it_counts(place: Place, *, on: bool) -> None:
+    change_setting(place, on=False)
+    if on:
+        change_setting(place, on=True)
+    with place.world.database.transaction(place.tenant_id) as session:
+        caller = Caller(place.tenant_id, UUID(int=1), Role.ADMIN, None, "a request")
+        tenant_settings.change(session, caller, {"bundle_retention_days": 7})
+    anchors = place.verify()["anchors"]
+    assert (anchors["enabled"], anchors["disabled_since"] is None) == (on, on)
+    place.owner(SWITCH.format(not on))
+    assert place.broken() == (14 if on else 13, "other_setting")
+
+
+def test_a_setting_of_that_name_within_another_s_text_says_nothing(place: Place) -> None:
+    with place.world.database.transaction(place.tenant_id) as session:
+        chain.append(
+            session,
+            place.tenant_id,
+            SYSTEM,
+            "settings.update",
+            target=("tenant", '"anchoring_enabled":{"new":false'),
+            details={"note": {"new": '"anchoring_enabled":{"new":false'}},
+        )
+    assert place.verify()["anchors"]["enabled"] is True
+
+
+def rename(place: Place, owner: Owner) -> None:
+    """Write everything anew, forget the anchors, and give the chain a name the log never heard."""
+    owner.forge_tail(1, 12)
+    owner(
+        f"DELETE FROM {ANCHORS}",
+        "UPDATE tenants SET chain_salt = sha256(chain_salt) WHERE id = :tenant",
+    )
+
+
+@pytest.mark.parametrize("asked", [Asked(), Asked(full=True), Asked(since_anchor=True)])
+def test_a_chain_under_another_name_is_broken_and_never_anchored(
+    place: Place, asked: Asked
+) -> None:
+    rename(place, place.owner)
+    with pytest.raises(AuditChainBroken) as caught:
+        place.verifier.verify(place.tenant_id, asked)
+    assert (caught.value.report["seq"], caught.value.report["reason"]) == (1, "other_chain")
+    with structlog.testing.capture_logs() as lines:
+        place.anchor()
+    assert [(line["event"], line["log_level"]) for line in lines[:1]] == [
+        ("audit_chain_not_sealed", "critical")
+    ]
+    assert place.owner.scalar(f"SELECT count(*) FROM {ANCHORS}") == 0
+    assert place.broken() == (1, "other_chain")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "chain_seal = NULL",
+        "chain_salt = NULL",
+        "chain_salt = NULL, chain_seal = NULL",
+        "chain_seal = set_byte(chain_seal, 30, get_byte(chain_seal, 30) # 1)",
+        "chain_seal = ''",
+        "(chain_salt, chain_seal) = (SELECT chain_salt, chain_seal FROM tenants WHERE id = :other)",
+    ],
+)
+def test_a_name_counts_only_with_its_tenant_s_own_seal(place: Place, change: str) -> None:
+    other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
+    place.owner(f"UPDATE tenants SET {change} WHERE id = :tenant AND id <> :other", other=other)
+    assert place.broken() == (1, "other_chain")
+    with (
+        pytest.raises(AuditChainBroken, match="sealed"),
+        place.world.database.transaction(place.tenant_id, snapshot=True) as session,
+    ):
+        AnchorReader(session, place.tenant_id, None, MASTER_KEYS)
+
+
+def test_a_name_that_a_caller_kept_is_held_against_the_chain_s(place: Place) -> None:
+    name = place.verify()["chain"]
+    salt = place.owner.scalar("SELECT chain_salt FROM tenants WHERE id = :tenant")
+    assert name == leaves.chain_name(salt).hex()
+    assert place.verify(chain=name)["chain"] == name
+    assert place.broken(chain="0" * 64) == (1, "other_chain")
+    assert place.events() == []
+
+
+def test_a_head_outside_is_called_kept_only_where_one_was_compared(
+    place: Place, tmp_path: Path
+) -> None:
+    assert place.verify()["head_store"] == "kept"
+    place.owner("UPDATE log_generations SET head_kept = false")
+    nowhere = replace(place.verifier, head=FileHead(tmp_path / "nothing"))
+    assert nowhere.verify(place.tenant_id, Asked())["head_store"] == "empty"
