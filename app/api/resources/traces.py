@@ -49,7 +49,7 @@ TracePageSchema = page_schema(TraceSchema)
 @requires(Role.WRITE, confirmed_by_view=True)
 @blp.doc(
     requestBody={
-        "required": True,
+        "required": False,
         "description": "An `ExportTraceServiceRequest`, at most 8 MiB when unpacked.",
         "content": _EITHER,
     },
