@@ -23,7 +23,7 @@ from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
 from app.models.sharing import ShareLink, ShareLinkOpening
-from app.models.tenants import Tenant
+from app.models.tenants import Tenant, WordPosition
 from app.models.webhooks import Lane, LaneSlot, Webhook
 
 __all__ = [
@@ -72,4 +72,5 @@ __all__ = [
     "Tenant",
     "TenantHour",
     "Webhook",
+    "WordPosition",
 ]

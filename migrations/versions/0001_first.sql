@@ -38,7 +38,6 @@ CREATE TABLE tenants (
     patrolled_at          timestamptz,
     patrolled_id          uuid,
     sealed_search_key     bytea,
-    findings_indexed      uuid,
     -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
     -- It counts only with its seal, which only who holds MASTER_KEYS makes.
     chain_salt            bytea CHECK (length(chain_salt) = 32),
@@ -381,6 +380,16 @@ CREATE TABLE finding_words (
 ALTER TABLE finding_words ALTER COLUMN words SET STATISTICS 500;
 CREATE INDEX finding_words_words ON finding_words USING gin (words)
     WITH (gin_pending_list_limit = 256);
+
+-- Up to which id a table's rows are indexed, and when a tenant's next ones could not be.
+CREATE TABLE word_positions (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    source    text NOT NULL CHECK (source IN ('records', 'findings')),
+    through   uuid,
+    failed_at timestamptz,
+    PRIMARY KEY (tenant_id, source)
+);
+SELECT isolate('word_positions');
 
 
 -- Webhooks and their lanes -----------------------------------------------------------------------
