@@ -4,12 +4,13 @@ It is stored in the transaction of its effect, and sealed: it may contain a new 
 """
 
 import hmac
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from app.core.callers import Caller
@@ -42,6 +43,7 @@ _FORGET = """
 DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - interval '24 hours'
 """
 _TENANT_OF = attrgetter("tenant_id")
+_SHORT = (",", ":")
 _IN_USE = "The first request with this Idempotency-Key is still running; repeat it later."
 _REUSED = "This Idempotency-Key was used with another body; use a new one."
 
@@ -149,6 +151,54 @@ def keep_each(
         ]
         cursor(tx).execute(_TENANT, (str(tenant_id),))
         cursor(tx).execute(_KEEP, (tenant_id, *map(list, zip(*kept, strict=True))))
+
+
+class Answered(NamedTuple):
+    """The answer to one request: its status, its body as JSON, and whether it was kept before."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+
+
+def once_each(
+    tx: Tx,
+    master_keys: MasterKeys,
+    requests: Sequence[Request | None],
+    make: Callable[[Sequence[int]], Sequence[bytes | ServiceError]],
+) -> list[Answered | ServiceError]:
+    """Answer many requests with 201, each once; those without a key are None.
+
+    `make` is called once, with the places of those that were not answered before, and returns of
+    each its body as JSON, or its error; an error is not kept.
+    """
+    keyed = [request for request in requests if request is not None]
+    kept = iter(find_each(tx, master_keys, keyed))
+    found = [None if request is None else next(kept) for request in requests]
+    places = [place for place, each in enumerate(found) if each is None]
+    made = dict(zip(places, make(places) if places else (), strict=True))
+    answers: list[Answered | ServiceError] = []
+    for place, before in enumerate(found):
+        answer = made.get(place)
+        if isinstance(before, ServiceError):
+            answers.append(before)
+        elif before is not None:
+            body = json.dumps(json.loads(before[1])["body"], ensure_ascii=False, separators=_SHORT)
+            answers.append(Answered(before[0], body.encode(), replayed=True))
+        elif isinstance(answer, ServiceError):
+            answers.append(answer)
+        else:
+            answers.append(Answered(201, answer or b""))
+    keep_each(
+        tx,
+        master_keys,
+        [
+            (request, answer.status, b'{"body":%b,"headers":{}}' % answer.body)
+            for request, answer in zip(requests, answers, strict=True)
+            if request is not None and isinstance(answer, Answered) and not answer.replayed
+        ],
+    )
+    return answers
 
 
 def _by_tenant(requests: Iterable[Request]) -> list[Request]:
