@@ -38,6 +38,7 @@ from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, stats
 from app.api.resources.records import bundles, evidence_packs, records, share_links
 from app.console import site as console
+from app.core.findings import Intake
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -216,6 +217,7 @@ def _services(settings: Settings) -> Services:
     head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
+    intake = Intake(database, settings.master_keys)
     damage = Breaker(_DAMAGE_SECONDS)
     limits = settings.web
     return Services(
@@ -228,6 +230,7 @@ def _services(settings: Settings) -> Services:
         readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
+        intake,
         verifier,
         damage,
         LargeWork(limits.large_at_once, limits.large_waiting),
