@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app import ids
+from app.core.digests import content as digest_content
 from app.core.digests.content import Content, Group, Line, Part, Trouble
 from app.lib import text_sanitizer
 from app.lib.mail import mailbox
