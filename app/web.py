@@ -32,6 +32,7 @@ from app.api.resources import (
     sessions,
     signature_debugger,
     tenant,
+    traces,
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
@@ -44,6 +45,7 @@ from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log import head_store
 from app.core.master_keys import key_registry
+from app.core.traces.staging import Staging
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -56,6 +58,7 @@ from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
 from app.queue import Bell
+from app.setting_values import MIB
 from app.settings import Settings, load
 
 _log = structlog.get_logger(__name__)
@@ -78,6 +81,7 @@ RESOURCES = (
     evidence_packs,
     share_links,
     shared_page,
+    traces,
     log,
     findings,
     webhooks,
@@ -219,6 +223,7 @@ def _services(settings: Settings) -> Services:
     keyring = Keyring(database)
     intake = Intake(database, settings.master_keys)
     damage = Breaker(_DAMAGE_SECONDS)
+    staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
     limits = settings.web
     return Services(
         settings,
@@ -233,6 +238,7 @@ def _services(settings: Settings) -> Services:
         intake,
         verifier,
         damage,
+        staging,
         LargeWork(limits.large_at_once, limits.large_waiting),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
