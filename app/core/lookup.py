@@ -6,7 +6,7 @@ none that belong to the whole tenant.
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -56,12 +56,12 @@ class _Kind:
     history: str | None = None
 
     def select(self, *, pinned: bool) -> str:
-        """Return the statement that finds an object of this kind by `tenant` and `id`."""
+        """Return the statement that finds objects by `tenant` and the ids named by the prefix."""
         parent = self.within[1] if self.within else "NULL::uuid"
         return (
-            f"SELECT '{self.type}' AS type, {self.title} AS title, {parent} AS parent,"
+            f"SELECT '{self.type}' AS type, t.id, {self.title} AS title, {parent} AS parent,"
             f" {self.deleted} AS deleted FROM {self.table}"
-            " WHERE t.tenant_id = %(tenant)s AND t.id = %(id)s"
+            f" WHERE t.tenant_id = %(tenant)s AND t.id = ANY (%({self.prefix})s)"
             + (f" AND {self.pin}" if pinned else "")
         )
 
@@ -76,7 +76,7 @@ _KINDS = (
         Type.SESSION,
         "ses",
         "sessions AS t",
-        "coalesce(t.title, t.principal)",
+        "coalesce(t.title, 'Session for ' || t.principal)",
         "/v1/sessions/{id}",
         _PIN,
     ),
@@ -170,23 +170,40 @@ def represent(hit: Hit, base_url: str) -> dict[str, Any]:
     return {"type": hit.type, "id": text, "title": hit.title, "url": url}
 
 
+def titles(session: Session, caller: Caller, wanted: Iterable[str]) -> dict[str, str]:
+    """Return the titles of objects by their ids (`agt_…`), of those that the caller may see."""
+    by_prefix: dict[str, set[UUID]] = {}
+    for text in wanted:
+        match = _ID.fullmatch(text)
+        if match and match[1]:
+            by_prefix.setdefault(match[1], set()).add(UUID(match[2]))
+    found = _named(session, caller, by_prefix)
+    return {ids.text(_BY_TYPE[hit.type].prefix, hit.id): hit.title for hit in found}
+
+
 def _by_id(session: Session, caller: Caller, prefix: str | None, wanted: UUID) -> list[Hit]:
+    prefixes = [kind.prefix for kind in _KINDS] if prefix is None else [prefix]
+    return _named(session, caller, {each: {wanted} for each in prefixes})
+
+
+def _named(session: Session, caller: Caller, wanted: Mapping[str, Iterable[UUID]]) -> list[Hit]:
+    """Return the objects with these ids, which `wanted` has by prefix."""
     pinned = caller.pin is not None
     selects = [
         kind.select(pinned=pinned)
         for kind in _KINDS
-        if prefix in (None, kind.prefix) and (kind.pin or not pinned)
+        if kind.prefix in wanted and (kind.pin or not pinned)
     ]
     if not selects:
         return []
     values = {
         "tenant": caller.tenant_id,
-        "id": wanted,
         "agent": caller.pin and caller.pin.agent_id,
         "principal": caller.pin and caller.pin.principal,
+        **{prefix: list(each) for prefix, each in wanted.items()},
     }
     found = cursor(session).execute(" UNION ALL ".join(selects), values).fetchall()
-    return [Hit(Type(row[0]), wanted, *row[1:]) for row in found]
+    return [Hit(Type(row[0]), *row[1:]) for row in found]
 
 
 def _by_words(

@@ -16,15 +16,16 @@ from app.lib.crypto.sealing import MasterKeys
 _STORE = """
 INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes) VALUES (%s, %s, %s, %s, %b)
 """
-KEPT = f"""
+_KEPT_OF = f"""
   FROM bundles AS b
   JOIN records AS r ON r.tenant_id = b.tenant_id AND r.id = b.record_id
   JOIN tenants AS t ON t.id = b.tenant_id
- WHERE b.tenant_id = %s AND b.record_id = %s
+ WHERE b.tenant_id = %s AND b.record_id = {{}}
    AND coalesce(r.created_at > {retention.DUE_BEFORE}, true)
 """
+KEPT = _KEPT_OF.format("%s")
 _DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
-_READ = "SELECT b.bytes" + KEPT
+_READ = "SELECT b.record_id, b.bytes" + _KEPT_OF.format("ANY (%b)")
 _IS_KEPT = "SELECT true" + KEPT
 _HOLD = _IS_KEPT + "FOR KEY SHARE OF b"
 
@@ -55,12 +56,23 @@ def read(
 
     Raises `app.lib.crypto.sealing.CannotOpen` when the stored bytes were changed.
     """
+    return read_several(session, master_keys, tenant_id, [record_id]).get(record_id)
+
+
+def read_several(
+    session: Session, master_keys: MasterKeys, tenant_id: UUID, record_ids: Sequence[UUID]
+) -> dict[UUID, bytes]:
+    """Return the exact bytes of bundles by their records' ids, without those due or deleted.
+
+    Raises as `read` does.
+    """
     # As text, bytes come at twice their length.
-    row = cursor(session).execute(_READ, (tenant_id, record_id), binary=True).fetchone()
-    if row is None:
-        return None
-    carried(session, len(row[0]))
-    return master_keys.open(row[0], identity(tenant_id, record_id))
+    rows = cursor(session).execute(_READ, (tenant_id, list(record_ids)), binary=True).fetchall()
+    carried(session, sum(len(sealed) for _, sealed in rows))
+    return {
+        record_id: master_keys.open(sealed, identity(tenant_id, record_id))
+        for record_id, sealed in rows
+    }
 
 
 def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int:
