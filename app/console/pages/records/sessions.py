@@ -130,7 +130,7 @@ def _way(found: Sequence[Record]) -> list[dict[str, Any]]:
                 "name": record.title,
                 "kind": record.kind,
                 "occurred_at": record.occurred_at,
-                "status": "error" if any(step["status"] == "error" for _, step in tree) else "ok",
+                "status": "error" if (0, "error") in {(d, s["status"]) for d, s in tree} else "ok",
                 "depth": 0,
                 "begin": begin,
                 "length": length,
