@@ -68,6 +68,7 @@ class _Kind:
 
 
 _PIN = "t.agent_id = %(agent)s AND t.principal = %(principal)s"
+_SESSION = "coalesce(t.title, t.external_id, 'Session for ' || t.principal)"
 _HOST = "substring(t.url FROM '^https?://[^/?#]+')"
 
 _KINDS = (
@@ -77,7 +78,7 @@ _KINDS = (
         Type.SESSION,
         "ses",
         "sessions AS t",
-        "coalesce(t.title, 'Session for ' || t.principal)",
+        _SESSION,
         "/v1/sessions/{id}",
         _PIN,
     ),
@@ -127,13 +128,13 @@ _KINDS = (
     ),
 )
 # An agent's name has to contain every word. A tenant has few agents: all are read.
-_NAMED = """
+_NAMED = f"""
 SELECT 'agent', id, name FROM agents
  WHERE tenant_id = %(tenant)s AND (%(agent)s::uuid IS NULL OR id = %(agent)s)
    AND (external_id = %(typed)s OR (
         SELECT bool_and(strpos(lower(name), word) > 0) FROM unnest(%(words)s::text[]) AS word))
 UNION ALL
-SELECT 'session', id, coalesce(title, principal) FROM sessions
+SELECT 'session', id, {_SESSION} FROM sessions AS t
  WHERE tenant_id = %(tenant)s AND external_id = %(typed)s
    AND (%(agent)s::uuid IS NULL OR (agent_id = %(agent)s AND principal = %(principal)s))
  ORDER BY 2 DESC LIMIT %(limit)s
@@ -199,16 +200,16 @@ def titles(session: Session, caller: Caller, wanted: Iterable[str]) -> dict[str,
         match = _ID.fullmatch(text)
         if match and match[1]:
             by_prefix.setdefault(match[1], set()).add(UUID(match[2]))
-    found = _named(session, caller, by_prefix)
+    found = _by_ids(session, caller, by_prefix)
     return {ids.text(_BY_TYPE[hit.type].prefix, hit.id): hit.title for hit in found}
 
 
 def _by_id(session: Session, caller: Caller, prefix: str | None, wanted: UUID) -> list[Hit]:
     prefixes = [kind.prefix for kind in _KINDS] if prefix is None else [prefix]
-    return _named(session, caller, {each: {wanted} for each in prefixes})
+    return _by_ids(session, caller, {each: {wanted} for each in prefixes})
 
 
-def _named(session: Session, caller: Caller, wanted: Mapping[str, Iterable[UUID]]) -> list[Hit]:
+def _by_ids(session: Session, caller: Caller, wanted: Mapping[str, Iterable[UUID]]) -> list[Hit]:
     """Return the objects with these ids, which `wanted` has by prefix."""
     pinned = caller.pin is not None
     selects = [

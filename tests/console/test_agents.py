@@ -50,6 +50,14 @@ def test_agents_and_sessions_show_what_they_did(
         )
     )
     assert counts == {session["agent_id"]: "1", idle["id"]: "0"}
+    named = make_agent(api(), name="seven", external_id="desk-7")
+    of_own = make_session(api(), named["id"], external_id="chat/4711")
+    for query in ("name=seven", "external_id=desk-7"):
+        assert re.findall(r'data-row="(\w+)"', admin.get(f"{AGENTS}?{query}").text) == [named["id"]]
+    assert re.findall(r'data-row="(\w+)"', admin.get(f"{SESSIONS}?external_id=chat/4711").text) == [
+        of_own["id"]
+    ]
+    assert "<h1><bdi>chat/4711</bdi></h1>" in admin.get(f"{SESSIONS}/{of_own['id']}").text
     assert "1 record, the last" in admin.get(f"{AGENTS}/{session['agent_id']}").text
     for page in (f"{AGENTS}/{session['agent_id']}", f"{SESSIONS}/{session['id']}"):
         assert record["id"] in admin.get(page).text

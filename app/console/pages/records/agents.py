@@ -7,8 +7,9 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.access.auth import caller
-from app.api.http.paging import PageArgs, page_of
+from app.api.http.paging import filters, page_of
 from app.api.http.transactions import transaction
+from app.api.resources.agents import AgentArgs
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core import agents, feeds, sessions
@@ -30,10 +31,12 @@ def index() -> Response:
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     did: dict[str, activity.Activity] = {}
     try:
-        args = typed.load(PageArgs)
+        args = typed.load(AgentArgs)
         with transaction() as session:
             found = page_of(
-                args, lambda *where: agents.rows(session, caller(), *where), agents.represent
+                args,
+                lambda *where: agents.rows(session, caller(), filters(args), *where),
+                agents.represent,
             )
             did = activity.of(session, caller(), "agt", found["data"])
     except Invalid as wrong:
