@@ -38,10 +38,10 @@ from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, stats
 from app.api.resources.records import bundles, evidence_packs, records, share_links
 from app.console import site as console
-from app.core.health import process_report
+from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
-from app.core.log.head import head_store
+from app.core.log import head_store
 from app.core.master_keys import key_registry
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
@@ -225,7 +225,7 @@ def _services(settings: Settings) -> Services:
         tally,
         counters.writer(database, tally),
         key_registry.heartbeat(database, settings.master_keys),
-        process_report.of(database, bell, "web"),
+        readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
         verifier,

@@ -32,7 +32,7 @@ _MOST_CHARACTERS = 1_000_000
 _AT_ONCE = 200
 # Columns that are indexed beside the words: common words of one agent are found without reading
 # all others'.
-_FACETS = ("session_id", "record_id", "agent_id", "principal", "severity", "rule")
+_FACETS = ("session_id", "record_id", "agent_id", "principal", "severity", "source", "rule")
 
 # A finding's id comes from the database's clock, after its transaction began; the margin is ample.
 _FLOOR = """

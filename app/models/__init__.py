@@ -1,7 +1,7 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
 
 `base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `findings`; `webhooks`,
-`deliveries`, `delivery_hours`; `jobs`, `digests`; `proofs/`.
+`deliveries`, `delivery_hours`; `traces`; `jobs`, `digests`; `proofs/`.
 """
 
 from app.models.agents import Agent, AgentSession, FormerAgentName
@@ -24,6 +24,7 @@ from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
 from app.models.sharing import ShareLink, ShareLinkOpening
 from app.models.tenants import Tenant
+from app.models.traces import StagedSpan, Trace
 from app.models.webhooks import Lane, LaneSlot, Webhook
 
 __all__ = [
@@ -68,8 +69,10 @@ __all__ = [
     "ShareLink",
     "ShareLinkOpening",
     "SigningKey",
+    "StagedSpan",
     "StoredRecords",
     "Tenant",
     "TenantHour",
+    "Trace",
     "Webhook",
 ]

@@ -12,7 +12,7 @@ import psycopg
 
 from app import ids
 from app.api.http.responses.answers import encode
-from app.core.log.head.head_store import FileHead
+from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.replay import bulk_replay
 from app.core.replay.replay_plan import Pace, Plan

@@ -9,7 +9,7 @@ from app.core import finding_search
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.digests import schedule
 from app.core.jobs import stuck_jobs
-from app.core.master_keys import key_registry, resealing, status
+from app.core.master_keys import key_registry, resealing
 from app.core.records import expiry
 from app.core.verification import daily
 from app.core.verification import jobs as verification_jobs
@@ -74,7 +74,7 @@ def reseal(here: Runtime) -> None:
     with suppress(Conflict):
         resealing.reseal(here.database, keys)
         # It also notes which keys nothing is under any more.
-        status.read(here.database, keys)
+        resealing.report(here.database, keys)
 
 
 def free_stuck_jobs(here: Runtime) -> None:

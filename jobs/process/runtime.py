@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from app import counters
 from app.core.anchoring import gate
-from app.core.health import process_report
-from app.core.log.head import head_store
+from app.core.health import readiness
+from app.core.log import head_store
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
 from app.core.verification.stamps import Trust
@@ -69,7 +69,7 @@ class Runtime:
         writer.begin()
         heartbeat = key_registry.heartbeat(database, settings.master_keys)
         heartbeat.begin()
-        report = process_report.of(database, bell, "worker")
+        report = readiness.process_report(database, bell, "worker")
         report.begin()
         return cls(
             settings,
@@ -98,7 +98,7 @@ class Runtime:
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)
-        self.process_report.close(process_report.LAST_SECONDS)
+        self.process_report.close(readiness.LAST_SECONDS)
         self.outbound.close()
         self.authorities.close()
         self.database.close()

@@ -286,6 +286,60 @@ SELECT isolate('share_link_openings');
 CREATE INDEX share_link_openings_day ON share_link_openings (day);
 
 
+-- Spans of OpenTelemetry, from their arrival to the records made of them --------------------------
+
+-- `pin` is made of the pin of the key that sent a trace, zero without one: equal ids under another
+-- pin are other traces. What staging changes stands in no index: most updates are then heap-only.
+CREATE TABLE traces (
+    tenant_id     uuid NOT NULL REFERENCES tenants,
+    pin           uuid NOT NULL,
+    -- Empty: spans whose trace's id cannot be one, all of them together.
+    trace_id      bytea NOT NULL CHECK (length(trace_id) IN (0, 16)),
+    id            uuid NOT NULL,
+    pin_agent_id  uuid,
+    pin_principal text,
+    status        text NOT NULL CHECK (status IN
+                  ('staged', 'assembled', 'incomplete', 'dropped', 'rejected')),
+    reason        text,
+    service       text,
+    exporter      text,
+    spans         bigint NOT NULL DEFAULT 0,
+    bytes         bigint NOT NULL DEFAULT 0,
+    rejected      bigint NOT NULL DEFAULT 0,
+    staged_bytes  bigint NOT NULL DEFAULT 0,
+    -- Staged local roots that have ended.
+    roots         bigint NOT NULL DEFAULT 0,
+    -- The spans that were assembled or dropped: no repeat of them is staged again.
+    assembled     bytea[] NOT NULL DEFAULT '{}',
+    record_ids    uuid[] NOT NULL DEFAULT '{}',
+    attempts      bigint NOT NULL DEFAULT 0,
+    at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+    due_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, pin, trace_id),
+    CHECK ((pin_agent_id IS NULL) = (pin_principal IS NULL))
+) WITH (fillfactor = 70);
+SELECT isolate('traces');
+CREATE UNIQUE INDEX traces_id ON traces (tenant_id, id);
+CREATE INDEX traces_status ON traces (tenant_id, status, id);
+CREATE INDEX traces_staged ON traces (tenant_id, id) WHERE status = 'staged';
+
+-- As it came: protobuf's bytes, or JSON. Its trace's row is locked before one is written, so no
+-- foreign key has to look for it once more.
+CREATE TABLE staged_spans (
+    tenant_id uuid NOT NULL,
+    pin       uuid NOT NULL,
+    trace_id  bytea NOT NULL,
+    span_id   bytea NOT NULL CHECK (length(span_id) = 8),
+    is_root   boolean NOT NULL,
+    has_ended boolean NOT NULL,
+    started   bigint NOT NULL,
+    body      bytea NOT NULL,
+    resource  bytea NOT NULL,
+    PRIMARY KEY (tenant_id, pin, trace_id, span_id)
+);
+SELECT isolate('staged_spans');
+
+
 -- Findings and their digests ---------------------------------------------------------------------
 
 CREATE TABLE findings (
@@ -297,6 +351,7 @@ CREATE TABLE findings (
     principal  text NOT NULL,
     rule       text NOT NULL,
     severity   text NOT NULL CHECK (severity IN ('info', 'low', 'medium', 'high', 'critical')),
+    source     text NOT NULL DEFAULT 'api' CHECK (source IN ('api', 'otlp', 'rule')),
     title      text NOT NULL,
     detail     text,
     data_json  text,
@@ -314,6 +369,7 @@ CREATE INDEX findings_agent ON findings (tenant_id, agent_id, id);
 CREATE INDEX findings_principal ON findings (tenant_id, principal, id);
 CREATE INDEX findings_severity ON findings (tenant_id, severity, id);
 CREATE INDEX findings_rule ON findings (tenant_id, rule, id);
+CREATE INDEX findings_source ON findings (tenant_id, source, id) WHERE source <> 'api';
 CREATE INDEX findings_record ON findings (tenant_id, record_id, id) WHERE record_id IS NOT NULL;
 CREATE INDEX findings_digest ON findings (tenant_id, digest_id, id) WHERE digest_id IS NOT NULL;
 

@@ -40,6 +40,9 @@ with Python alone; the SHA-256 of this release's `verify.py` is `{verifier}`.
 **Errors** are problem details (RFC 9457); `type` is the URL of a page that explains the error.
 Bodies are strict JSON in UTF-8: unknown fields, duplicate names and wrong types are refused.
 
+**Compression.** Routes that take many things at once take `Content-Encoding: gzip`; the limit of a
+body holds for what it unpacks to.
+
 **Lists** are newest first and paginated: follow `next_cursor`, or the `Link` header.
 
 **Idempotency.** Every POST that changes something accepts `Idempotency-Key`: a repeat with the same
@@ -138,7 +141,7 @@ _REFUSALS = {
     410: ("GONE", "Older than the retention period."),
     412: ("PRECONDITION_FAILED", "If-Match names another version."),
     413: ("REQUEST_ENTITY_TOO_LARGE", "The body is larger than 1 MiB (for a record, 8 MiB)."),
-    415: ("UNSUPPORTED_MEDIA_TYPE", "The body is not declared as JSON."),
+    415: ("UNSUPPORTED_MEDIA_TYPE", "The body is not declared as JSON, or compressed."),
     416: ("REQUESTED_RANGE_NOT_SATISFIABLE", "The range begins beyond the end."),
     422: ("UNPROCESSABLE_ENTITY", "Fields were refused; `errors` lists each."),
     429: ("TOO_MANY_REQUESTS", "Too many requests; retry after `Retry-After` seconds."),

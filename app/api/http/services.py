@@ -7,7 +7,7 @@ from flask import current_app
 from app import counters
 from app.api.http.large_work import LargeWork
 from app.api.http.responses.answers import Renderings
-from app.core.health import process_report
+from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys import key_registry
@@ -50,7 +50,7 @@ class Services:
         self.keyring.close()
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)
-        self.process_report.close(process_report.LAST_SECONDS)
+        self.process_report.close(readiness.LAST_SECONDS)
         self.readiness.close()
         self.database.close()
         self.bell.close()

@@ -12,6 +12,7 @@ from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
+from app.api.http.requests.content_coding import takes_gzip
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.transactions import statement, transaction
@@ -78,6 +79,7 @@ class FindingArgs(FeedArgs):
     session_id = fields.Id("ses")
     record_id = fields.Id("rec")
     severity = fields.Choice(findings.Severity)
+    source = fields.Choice(findings.Source)
     rule = fields.Text(200)
     digest_id = fields.Id("dig", description="The findings of one digest.")
 
@@ -100,6 +102,7 @@ def create(body: dict[str, Any]) -> Response:
 
 @blp.route("/batch", methods=["POST"])
 @requires(Role.WRITE, confirmed_by_view=True)
+@takes_gzip
 @blp.arguments(NewFindingsSchema())
 @blp.response(201, FindingsSchema)
 @blp.alt_response(404, "NOT_FOUND")

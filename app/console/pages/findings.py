@@ -14,7 +14,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core import findings
 from app.core.callers import Role
-from app.core.findings import Severity
+from app.core.findings import Severity, Source
 from app.errors import Invalid
 
 blp = Blueprint("findings", __name__, url_prefix="/findings")
@@ -44,6 +44,7 @@ def index() -> Response:
         found=found,
         names=names,
         severities=[(each.value, each.value) for each in reversed(Severity)],
+        sources=[(each.value, each.value) for each in Source],
         does=("findings list", "GET /v1/findings"),
     )
 

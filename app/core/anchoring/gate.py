@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.core.anchoring import cosigning, incidents, quorum
 from app.core.anchoring.monitor import QUORUM
-from app.core.log import candidates
+from app.core.log import publication
 from app.core.log.publication import Published
 from app.database import database_now
 from app.ledger.policy import Policy
@@ -41,7 +41,7 @@ class QuorumGate:
 
     def _watch(self, session: Session, candidate: Published, missing: Sequence[str]) -> None:
         """Note that the quorum is away for longer than the grace time."""
-        since = candidates.signed_at(session, candidate)
+        since = publication.signed_at(session, candidate)
         if since is None or database_now(session) - since < self.grace:
             return
         incidents.begin(

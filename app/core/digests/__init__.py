@@ -2,5 +2,5 @@
 
 `subscriptions` handles address changes and the links that clear one, `schedule` finds due tenants,
 `sending` runs the job with `content`, `message` and `digest_rows` (the states). `history` lists
-digests and the next one, `troubles` what keeps them from going out.
+digests and the next one.
 """

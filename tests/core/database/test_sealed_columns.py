@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, text
 
-from app.core.master_keys.sealed_columns import SEALED_COLUMNS
+from app.core.master_keys.resealing import SEALED_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core import signing_keys
-from app.core.log.recovery import succession
+from app.core.log import succession
 from app.core.packs import pack_evidence
 from app.core.signing_keys import Purpose
 from app.settings import Settings

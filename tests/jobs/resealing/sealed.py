@@ -7,10 +7,9 @@ from uuid import UUID
 
 from app import ids
 from app.clock import rfc3339
-from app.core.log import generations
-from app.core.log.recovery import succession
+from app.core.log import generations, succession
 from app.core.log.sequencer import Sequencer
-from app.core.verification import alerts, daily, sealed_notes, unknown_chains
+from app.core.verification import alerts, daily, sealed_notes
 from app.database import database_now
 from jobs.delivery.lane_run import LaneRun
 from jobs.process.runtime import Runtime
@@ -60,7 +59,7 @@ def fill(site: Site, records: int = 5) -> Known:
         succession.succeed(log, keys, force=True)
         with worker.database.across_tenants() as opened:
             alerts.report_unknown(opened, CHAIN, 1, 0)
-            unknown_chains.acknowledge(opened, keys, CHAIN)
+            sealed_notes.acknowledge(opened, keys, CHAIN)
             since = {"since": rfc3339(database_now(opened))}
             sealed_notes.write(opened, keys, daily.KIND, since)
             verified = daily.unverified_since(opened, keys)
@@ -94,7 +93,7 @@ def check_all_works(site: Site, known: Known, *keys: str) -> None:
             assert newest is not None
             generations.require_appointed(master_keys, newest)
             assert newest.trouble is None
-            assert unknown_chains.acknowledged(session, master_keys) == {CHAIN}
+            assert sealed_notes.acknowledged(session, master_keys) == {CHAIN}
             assert daily.unverified_since(session, master_keys) == known.verified
         assert api.get("/v1/audit/verify").json["status"] == "intact"
         assert api.get("/readyz").json["parts"]["master_keys"] == "up"
