@@ -19,6 +19,7 @@ from jobs.process.runtime import Runtime
 _log = structlog.get_logger(__name__)
 
 INTEGRATE_SECONDS = 5.0
+ASSEMBLE_SECONDS = 5.0
 # Most pieces per tick; the rest waits for the next, and a search reads it unindexed meanwhile.
 MOST_PIECES = 80
 # Time budget; the next tick continues, as ticks share two threads with the sweep and the jobs.
@@ -37,6 +38,12 @@ def integrate(here: Runtime) -> None:
         return
     if more:
         here.bell.ring("integrate", ())
+
+
+def assemble(here: Runtime) -> None:
+    """Each second while traces are due: assemble their spans into records."""
+    if here.assembler.run(time.monotonic() + ASSEMBLE_SECONDS):
+        here.bell.ring("assemble", ())
 
 
 def index_findings(here: Runtime) -> None:

@@ -312,6 +312,8 @@ CREATE TABLE traces (
     -- The spans that were assembled or dropped: no repeat of them is staged again.
     assembled     bytea[] NOT NULL DEFAULT '{}',
     record_ids    uuid[] NOT NULL DEFAULT '{}',
+    -- The first record was made without its root, and what comes later supplements it.
+    is_incomplete boolean NOT NULL DEFAULT false,
     attempts      bigint NOT NULL DEFAULT 0,
     at            timestamptz NOT NULL DEFAULT clock_timestamp(),
     due_at        timestamptz NOT NULL DEFAULT clock_timestamp(),

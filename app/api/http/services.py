@@ -11,6 +11,7 @@ from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys import key_registry
+from app.core.traces.staging import Staging
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib.breaker import Breaker
@@ -41,6 +42,7 @@ class Services:
     keyring: Keyring
     verifier: Verifier
     damage: Breaker
+    staging: Staging
     large: LargeWork
     answers: Shares
     renderings: Renderings
