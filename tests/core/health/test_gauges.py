@@ -43,7 +43,7 @@ def test_events_that_no_worker_has_seen_are_due(outbox: Outbox) -> None:
     outbox.emit(2)
     assert read(outbox)["lanes_due"] == 2
     assert read(outbox)["lanes_overdue"] == 0
-    outbox.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() - interval '90 s'")
+    outbox.run("UPDATE open_deliveries SET next_attempt_at = clock_timestamp() - interval '90 s'")
     late = read(outbox)
     assert (late["lanes_due"], late["lanes_overdue"]) == (2, 2)
     assert 90 <= late["oldest_due_seconds"] < 120

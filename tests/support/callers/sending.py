@@ -148,7 +148,7 @@ class Worker:
     def make_due(self) -> None:
         """Let every open delivery be due."""
         due = "next_attempt_at = clock_timestamp()"
-        self.run(f"UPDATE deliveries SET {due} WHERE finished_at IS NULL")
+        self.run(f"UPDATE open_deliveries SET {due}")
 
     def copy(self, status: str, more: int) -> None:
         """Store so many more deliveries like the one of this status, each with its own number."""
