@@ -40,7 +40,7 @@ BEGIN
                    SELECT d.next_attempt_at FROM open_deliveries AS d
                     WHERE d.tenant_id = tenant AND d.webhook_id = webhook
                       AND d.priority = level.priority AND d.fresh = level.fresh
-                      AND d.next_attempt_at >= coalesce(begins[place], '-infinity')
+                      AND d.next_attempt_at >= coalesce(begins[place], 'epoch')
                     ORDER BY d.next_attempt_at LIMIT 1))) ORDER BY place) || now()
           INTO begins
           FROM open_levels() AS level;

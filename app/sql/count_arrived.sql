@@ -5,12 +5,12 @@
 --
 -- tenant                  whose deliveries
 -- ended                   their ids
--- before                  what they were: null for open, or `cancelled`
+-- they_were               what they were: null for open, or `cancelled`
 --
 -- Which of the two ends first does not matter, an event counts once however many replays of it
 -- arrive, and it counts no more if its own delivery succeeds after all. That delivery has the
 -- sequence and the millisecond of its event.
-CREATE OR REPLACE FUNCTION count_arrived(tenant uuid, ended uuid[], before text)
+CREATE OR REPLACE FUNCTION count_arrived(tenant uuid, ended uuid[], they_were text)
 RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
     UPDATE lanes AS l
@@ -22,7 +22,7 @@ BEGIN
                    count(*) FILTER (WHERE status = 'cancelled')
                    - count(*) FILTER (WHERE had_arrived AND was = 'cancelled') AS cancelled
               FROM (SELECT e.webhook_id, arrived.before AS had_arrived, own.status,
-                           CASE WHEN own.id = ANY (ended) THEN before ELSE own.status END AS was
+                           CASE WHEN own.id = ANY (ended) THEN they_were ELSE own.status END AS was
                       FROM (SELECT DISTINCT d.webhook_id, d.event_id, d.sequence
                               FROM ended_deliveries AS d
                              WHERE d.tenant_id = tenant AND d.id = ANY (ended)) AS e

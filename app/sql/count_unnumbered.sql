@@ -10,6 +10,6 @@ SET max_parallel_workers_per_gather = 0 AS $$
      CROSS JOIN open_levels() AS level
       JOIN open_deliveries AS d
         ON d.tenant_id = tenant AND d.webhook_id = webhook AND d.priority = level.priority
-       AND d.fresh AND d.next_attempt_at >= coalesce(open_from[level.place], '-infinity')
+       AND d.fresh AND d.next_attempt_at >= coalesce(open_from[level.place], 'epoch')
      WHERE level.fresh AND d.sequence IS NULL
 $$;

@@ -5,6 +5,6 @@
 --
 -- Of another role's session the start is not told: it counts as the earliest.
 CREATE OR REPLACE FUNCTION settled_before() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
-    SELECT least(now(), min(coalesce(xact_start, '-infinity'))) FROM pg_stat_activity
+    SELECT least(now(), min(coalesce(xact_start, 'epoch'))) FROM pg_stat_activity
      WHERE datname = current_database() AND backend_xid IS NOT NULL
 $$;

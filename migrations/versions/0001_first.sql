@@ -437,7 +437,8 @@ CREATE TABLE lanes (
     recovering_since        timestamptz,
     recovered_through       timestamptz,
     receiver_since          timestamptz,
-    -- Where searches for open deliveries begin (`claim_deliveries`).
+    -- Where searches for open deliveries begin (`claim_deliveries`). Whoever gives a delivery another
+    -- level of urgency lowers it, or lets the delivery be due no earlier than now.
     open_from               timestamptz[],
     -- The accounting: written by each statement that opens or ends deliveries.
     events_succeeded        bigint NOT NULL DEFAULT 0,
@@ -466,10 +467,10 @@ CREATE INDEX lanes_paused ON lanes (paused_until) WHERE paused_until IS NOT NULL
 -- One row: what is due on any lane before these moments was looked at, and has its number.
 CREATE TABLE sweeps (
     id               boolean PRIMARY KEY DEFAULT true CHECK (id),
-    through          timestamptz NOT NULL DEFAULT '-infinity',
-    numbered_through timestamptz NOT NULL DEFAULT '-infinity',
+    through          timestamptz NOT NULL DEFAULT 'epoch',
+    numbered_through timestamptz NOT NULL DEFAULT 'epoch',
     -- What `settled_before` said when they were written last.
-    settled          timestamptz NOT NULL DEFAULT '-infinity'
+    settled          timestamptz NOT NULL DEFAULT 'epoch'
 ) WITH (fillfactor = 10);
 INSERT INTO sweeps DEFAULT VALUES;
 

@@ -147,7 +147,7 @@ WITH {_OUTCOME}, gone AS (
            feed_sequence = CASE WHEN d.kind = 'event' THEN d.sequence END,
            priority = CASE WHEN d.priority = {PRIORITY_URGENT} THEN {PRIORITY_LIVE}
                            ELSE d.priority END,
-           next_attempt_at = greatest(o.ended_at + o.wait, d.next_attempt_at)
+           next_attempt_at = greatest(o.ended_at + o.wait, clock_timestamp())
       FROM outcome AS o
      WHERE {_MINE} AND d.lease_until IS NOT NULL AND o.wait IS NOT NULL
     RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status, d.next_attempt_at, o.total_ms
@@ -179,7 +179,7 @@ WITH {_OUTCOME}, done AS (
        SET attempts = o.number, attempted_at = o.started_at, status_code = o.status_code,
            failure = o.failure, outcome = CASE WHEN o.failure IS NOT NULL THEN o.outcome END
       FROM outcome AS o
-     WHERE {_MINE} AND d.status = 'cancelled' AND d.id = ANY (%(delivery_id)s::uuid[])
+     WHERE {_MINE} AND d.status = 'cancelled' AND d.id = ANY (%(delivery_id)b::uuid[])
     RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status,
               NULL::timestamptz AS next_attempt_at, o.total_ms
 ), hours AS (

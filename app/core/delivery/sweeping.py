@@ -26,7 +26,7 @@ _WAKE = """
 WITH arrived AS MATERIALIZED (
     SELECT tenant_id, webhook_id, min(next_attempt_at) AS oldest FROM open_deliveries
      WHERE next_attempt_at >= (SELECT through FROM sweeps)
-       AND next_attempt_at <= (SELECT clock_timestamp()) AND lease_until IS NULL
+       AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
      GROUP BY tenant_id, webhook_id
 ), asleep AS MATERIALIZED (
     SELECT w.tenant_id, w.webhook_id, a.oldest

@@ -75,7 +75,7 @@ _READ_TOTALS = """
 WITH unseen AS (
     SELECT tenant_id, webhook_id, min(next_attempt_at) AS next_attempt_at FROM open_deliveries
      WHERE next_attempt_at >= (SELECT through FROM sweeps)
-       AND next_attempt_at <= (SELECT clock_timestamp()) AND lease_until IS NULL
+       AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
      GROUP BY tenant_id, webhook_id
 ), present AS MATERIALIZED (
     SELECT clock_timestamp() AS now

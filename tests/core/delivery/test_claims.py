@@ -83,7 +83,8 @@ def test_a_test_delivery_has_no_number_and_a_row_claimed_again_keeps_its_own(
     assert claimed(outbox, webhook, 1) == [1]
     outbox.run("UPDATE open_deliveries SET lease_until = clock_timestamp() WHERE sequence = 1")
     outbox.run(
-        "UPDATE open_deliveries SET kind = 'test', priority = 0, fresh = false"
+        "UPDATE open_deliveries SET kind = 'test', priority = 0, fresh = false,"
+        " next_attempt_at = clock_timestamp()"
         " WHERE sequence IS NULL"
     )
     assert claimed(outbox, webhook, 10) == [None, 1]

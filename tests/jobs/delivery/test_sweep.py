@@ -25,7 +25,7 @@ class Swept(Outbox):
 
     def wake(self) -> set[UUID]:
         with self.database.across_tenants() as session:
-            return {webhook for _, webhook in sweeping.wake(session)}
+            return {webhook for _, webhook in sweeping.wake(session).lanes}
 
     def sweep_number(self, *webhooks: UUID) -> None:
         """Have the sweep number what these webhooks' workers have not reached."""
@@ -122,7 +122,8 @@ def test_rows_that_have_waited_long_without_a_number_are_told_of(place: Swept) -
     place.emit()
     assert place.wake() == set()
     place.run(
-        "UPDATE open_deliveries SET next_attempt_at = next_attempt_at - :long WHERE webhook_id = :first",
+        "UPDATE open_deliveries SET next_attempt_at = next_attempt_at - :long"
+        " WHERE webhook_id = :first",
         long=sweeping.UNNUMBERED_FOR,
         first=first,
     )

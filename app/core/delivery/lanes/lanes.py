@@ -98,7 +98,7 @@ def lock(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
 _OF_LEVEL = """
 d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
 AND d.priority = level.priority AND d.fresh = level.fresh
-AND d.next_attempt_at >= coalesce((SELECT open_from FROM began)[level.place], '-infinity')
+AND d.next_attempt_at >= coalesce((SELECT open_from FROM began)[level.place], 'epoch')
 """
 # `(SELECT …)` hides a value from the planner: for a tenant or webhook newer than the statistics it
 # would expect one row, and accept any index (docs/performance.md).
@@ -106,9 +106,9 @@ _NUMBER = f"""
 WITH began AS MATERIALIZED (
     SELECT open_from FROM lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
 ), unnumbered AS MATERIALIZED (
-    SELECT first.id, row_number() OVER (ORDER BY first.id) AS place
-      FROM (SELECT picked.id FROM open_levels() AS level CROSS JOIN LATERAL (
-                SELECT d.id FROM open_deliveries AS d
+    SELECT first.*, row_number() OVER (ORDER BY first.id) AS place
+      FROM (SELECT picked.* FROM open_levels() AS level CROSS JOIN LATERAL (
+                SELECT d.id, d.next_attempt_at, level.priority FROM open_deliveries AS d
                  WHERE {_OF_LEVEL} AND d.sequence IS NULL
                  ORDER BY d.next_attempt_at LIMIT %(limit)s) AS picked
              WHERE level.fresh LIMIT %(limit)s) AS first
@@ -128,8 +128,11 @@ WITH began AS MATERIALIZED (
 )
 UPDATE lanes SET next_sequence = next_sequence + found.count,
                  events_open = events_open + found.count,
+                 open_from[1] = least(open_from[1], found.urgent),
+                 open_from[3] = least(open_from[3], found.live),
                  due_at = least(due_at, greatest(clock_timestamp(), paused_until))
-  FROM (SELECT count(*) FROM unnumbered) AS found
+  FROM (SELECT count(*), min(next_attempt_at) FILTER (WHERE priority = 0) AS urgent,
+               min(next_attempt_at) FILTER (WHERE priority = 1) AS live FROM unnumbered) AS found
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND found.count > 0
 RETURNING found.count
 """
