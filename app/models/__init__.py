@@ -6,7 +6,7 @@
 
 from app.models.agents import Agent, AgentSession, FormerAgentName
 from app.models.base import Base
-from app.models.deliveries import Delivery, DeliveryAttempt, Event
+from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
 from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
@@ -44,10 +44,10 @@ __all__ = [
     "CheckpointTimestamp",
     "ConsoleSession",
     "CounterValue",
-    "Delivery",
     "DeliveryAttempt",
     "DeliveryHour",
     "Digest",
+    "EndedDelivery",
     "Event",
     "EvidenceExport",
     "EvidencePack",
@@ -64,6 +64,7 @@ __all__ = [
     "LogLeaf",
     "LogTile",
     "MasterKey",
+    "OpenDelivery",
     "Record",
     "RecordWords",
     "ShareLink",
