@@ -159,6 +159,15 @@ class SessionCompleted(Conflict, slug="session-completed"):
     """
 
 
+class ExternalIdInUse(Conflict, slug="external-id-in-use"):
+    """The external id is in use.
+
+    Another agent or session of the tenant has this external_id, or the session that has it is of
+    another agent or principal. Get that one with PUT …/by-external-id/:external_id, or send another
+    external_id.
+    """
+
+
 class WebhookDisabled(Conflict, slug="webhook-disabled"):
     """The webhook is disabled.
 

@@ -15,7 +15,7 @@ from app import counters, logs, metrics
 from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import auth, rate_limit
 from app.api.http.large_work import LargeWork
-from app.api.http.request_hooks import SegmentConverter
+from app.api.http.request_hooks import RestConverter, SegmentConverter
 from app.api.http.responses.answers import Renderings
 from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
@@ -174,7 +174,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     logs.configure(settings)
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
-    app.url_map.converters["default"] = SegmentConverter
+    app.url_map.converters |= {"default": SegmentConverter, "rest": RestConverter}
     app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
     app.extensions[EXTENSION] = services = _services(settings)
     app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)

@@ -1,4 +1,4 @@
-"""Lookup of any object by its id, and of records and findings by words.
+"""Lookup of any object by its id, and of records, findings and agents by words.
 
 One statement probes the primary key of each kind. A pinned key finds objects under its pin, and
 none that belong to the whole tenant.
@@ -18,6 +18,7 @@ from app.core import finding_search
 from app.core.callers import Caller
 from app.core.records import search as record_search
 from app.database import cursor
+from app.errors import Invalid
 from app.lib.crypto.sealing import MasterKeys
 
 
@@ -125,6 +126,18 @@ _KINDS = (
         ("rec", "t.record_id"),
     ),
 )
+# An agent's name has to contain every word. A tenant has few agents: all are read.
+_NAMED = """
+SELECT 'agent', id, name FROM agents
+ WHERE tenant_id = %(tenant)s AND (%(agent)s::uuid IS NULL OR id = %(agent)s)
+   AND (external_id = %(typed)s OR (
+        SELECT bool_and(strpos(lower(name), word) > 0) FROM unnest(%(words)s::text[]) AS word))
+UNION ALL
+SELECT 'session', id, coalesce(title, principal) FROM sessions
+ WHERE tenant_id = %(tenant)s AND external_id = %(typed)s
+   AND (%(agent)s::uuid IS NULL OR (agent_id = %(agent)s AND principal = %(principal)s))
+ ORDER BY 2 DESC LIMIT %(limit)s
+"""
 _BY_TYPE = {kind.type: kind for kind in _KINDS}
 
 _ID = re.compile(
@@ -150,14 +163,23 @@ class Hit:
 def find(
     session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
 ) -> Sequence[Hit]:
-    """Return up to `limit` objects by id, or else the newest records and findings with all words.
+    """Return up to `limit` objects by id, or else the newest of those with all words.
 
-    An id may lack its prefix and may have dashes. Raises `Invalid` when `typed` contains neither an
-    id nor a word.
+    An id may lack its prefix and may have dashes; the external id of an agent or session is one
+    too. Words are those of records, findings and names of agents. Raises `Invalid` when `typed`
+    contains neither an id nor a word.
     """
     match = _ID.fullmatch(typed.strip().lower())
-    named = _by_id(session, caller, match[1], UUID(match[2])) if match else []
-    return named[:limit] or _by_words(session, caller, master_keys, typed, limit)
+    by_id = _by_id(session, caller, match[1], UUID(match[2])) if match else []
+    if by_id:
+        return by_id[:limit]
+    named = _by_name(session, caller, typed, limit)
+    try:
+        return [*named, *_by_words(session, caller, master_keys, typed, limit)][:limit]
+    except Invalid:
+        if not named:
+            raise
+        return named
 
 
 def represent(hit: Hit, base_url: str) -> dict[str, Any]:
@@ -187,6 +209,20 @@ def _by_id(session: Session, caller: Caller, prefix: str | None, wanted: UUID) -
     }
     found = cursor(session).execute(" UNION ALL ".join(selects), values).fetchall()
     return [Hit(Type(row[0]), wanted, *row[1:]) for row in found]
+
+
+def _by_name(session: Session, caller: Caller, typed: str, limit: int) -> list[Hit]:
+    """Return the agents and sessions with this external id, and agents with these words."""
+    values = {
+        "tenant": caller.tenant_id,
+        "agent": caller.pin and caller.pin.agent_id,
+        "principal": caller.pin and caller.pin.principal,
+        "typed": typed.strip(),
+        "words": typed.lower().replace('"', " ").split(),
+        "limit": limit,
+    }
+    found = cursor(session).execute(_NAMED, values).fetchall()
+    return [Hit(Type(kind), *row) for kind, *row in found]
 
 
 def _by_words(

@@ -141,7 +141,9 @@ CREATE TABLE sealed_notes (
 CREATE TABLE agents (
     tenant_id     uuid NOT NULL REFERENCES tenants,
     id            uuid NOT NULL,
+    external_id   text,
     name          text NOT NULL,
+    version       text,
     description   text,
     metadata_json text,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -149,6 +151,9 @@ CREATE TABLE agents (
     PRIMARY KEY (tenant_id, id)
 );
 SELECT isolate('agents');
+CREATE UNIQUE INDEX agents_external_id ON agents (tenant_id, external_id)
+    WHERE external_id IS NOT NULL;
+CREATE INDEX agents_name ON agents (tenant_id, name, id);
 
 -- `until` is when an agent was given another name. Agents that were never renamed have no row.
 CREATE TABLE former_agent_names (
@@ -164,6 +169,7 @@ SELECT isolate('former_agent_names');
 CREATE TABLE sessions (
     tenant_id     uuid NOT NULL,
     id            uuid NOT NULL,
+    external_id   text,
     agent_id      uuid NOT NULL,
     principal     text NOT NULL,
     title         text,
@@ -178,6 +184,8 @@ CREATE TABLE sessions (
     CHECK ((status = 'completed') = (outcome IS NOT NULL AND completed_at IS NOT NULL))
 );
 SELECT isolate('sessions');
+CREATE UNIQUE INDEX sessions_external_id ON sessions (tenant_id, external_id)
+    WHERE external_id IS NOT NULL;
 CREATE INDEX sessions_agent ON sessions (tenant_id, agent_id, id);
 CREATE INDEX sessions_principal ON sessions (tenant_id, principal, id);
 CREATE INDEX sessions_status ON sessions (tenant_id, status, id);

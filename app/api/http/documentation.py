@@ -18,7 +18,7 @@ from marshmallow import fields as plain
 from app import ids
 from app.evidence import pack
 from app.lib.crypto import share_tokens
-from app.schemas.fields import Items, Strict
+from app.schemas.fields import ExternalId, Items, Strict
 from app.settings import VERSION, Settings
 
 MEDIA_TYPE = "application/problem+json"
@@ -68,6 +68,7 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
         "type": "string",
         "pattern": r"^(entries|[0-9]{1,2})/(x[0-9]{3}/){0,6}[0-9]{3}(\.p/[0-9]{1,3})?$",
     },
+    "external_id": dict(ExternalId().json_schema),
     "token": {"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"},
 }
 
