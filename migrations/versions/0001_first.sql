@@ -1004,4 +1004,130 @@ CREATE TABLE evidence_exports (
 SELECT isolate('evidence_exports');
 
 
+-- Rules -------------------------------------------------------------------------------------------
+
+-- One row a tenant, made before its first rule: what is to be judged is kept from then on. Whoever
+-- changes a rule and whoever commits verdicts locks it, so no verdict is of a version that had ended.
+CREATE TABLE rule_turns (
+    tenant_id    uuid PRIMARY KEY REFERENCES tenants,
+    changes      bigint NOT NULL DEFAULT 0,
+    claim_no     bigint NOT NULL DEFAULT 0,
+    locked_until timestamptz,
+    -- Its rules were slow: until then an evaluator of its own kind serves it.
+    slow_until   timestamptz,
+    -- Work is looked for from here on, and now and then from the beginning: entries of what was
+    -- judged stay in the index while any old snapshot stands.
+    work_from    timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
+SELECT isolate('rule_turns');
+
+CREATE TABLE rules (
+    tenant_id       uuid NOT NULL REFERENCES tenants,
+    id              uuid NOT NULL,
+    name            text NOT NULL,
+    version         bigint NOT NULL,
+    enabled         boolean NOT NULL,
+    -- Of this version: evaluations that failed, the newest of them, and those that were ended.
+    errors          bigint NOT NULL DEFAULT 0,
+    ended           bigint NOT NULL DEFAULT 0,
+    last_error_json text,
+    erred_at        timestamptz,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    deleted_at      timestamptz,
+    PRIMARY KEY (tenant_id, id)
+);
+SELECT isolate('rules');
+CREATE UNIQUE INDEX rules_name ON rules (tenant_id, name) WHERE deleted_at IS NULL;
+
+-- Never changed.
+CREATE TABLE rule_versions (
+    tenant_id    uuid NOT NULL,
+    rule_id      uuid NOT NULL,
+    version      bigint NOT NULL,
+    name         text NOT NULL,
+    subject      text NOT NULL CHECK (subject IN ('record', 'step', 'session')),
+    condition    text NOT NULL,
+    severity     text NOT NULL CHECK (severity IN ('info', 'low', 'medium', 'high', 'critical')),
+    title        text NOT NULL,
+    detail       text,
+    dedupe       text,
+    max_per_hour bigint NOT NULL,
+    created_by   text NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, rule_id, version),
+    FOREIGN KEY (tenant_id, rule_id) REFERENCES rules
+);
+SELECT isolate('rule_versions');
+
+-- When a version was on: what was created in a period is judged by its version, however late.
+CREATE TABLE rule_periods (
+    tenant_id uuid NOT NULL,
+    rule_id   uuid NOT NULL,
+    since     timestamptz NOT NULL,
+    until     timestamptz,
+    version   bigint NOT NULL,
+    PRIMARY KEY (tenant_id, rule_id, since),
+    FOREIGN KEY (tenant_id, rule_id, version) REFERENCES rule_versions
+);
+SELECT isolate('rule_periods');
+
+-- What is still to be judged. Written with the record or the session's end, deleted with the
+-- verdicts: nothing is behind a reader, whenever it commits.
+CREATE TABLE rule_work (
+    tenant_id  uuid NOT NULL,
+    at         timestamptz NOT NULL,
+    subject_id uuid NOT NULL,
+    is_session boolean NOT NULL,
+    PRIMARY KEY (tenant_id, at, subject_id)
+);
+SELECT isolate('rule_work');
+CREATE TRIGGER records_to_judge AFTER INSERT ON records
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION queue_for_rules();
+CREATE TRIGGER sessions_to_judge AFTER UPDATE OF status ON sessions
+    FOR EACH ROW WHEN (OLD.status = 'open' AND NEW.status = 'completed')
+    EXECUTE FUNCTION queue_for_rules();
+
+-- One row a match: a version matches a record or session once, whoever looks at it.
+CREATE TABLE rule_matches (
+    tenant_id  uuid NOT NULL,
+    rule_id    uuid NOT NULL,
+    version    bigint NOT NULL,
+    subject_id uuid NOT NULL,
+    matched    bigint NOT NULL,
+    PRIMARY KEY (tenant_id, rule_id, version, subject_id)
+);
+SELECT isolate('rule_matches');
+
+-- A rule's matches by the hour. Findings beyond its limit are counted, and told once the hour ends.
+CREATE TABLE rule_hours (
+    tenant_id  uuid NOT NULL,
+    rule_id    uuid NOT NULL,
+    hour       timestamptz NOT NULL,
+    matched    bigint NOT NULL,
+    found      bigint NOT NULL,
+    withheld   bigint NOT NULL,
+    -- The newest that was withheld: its session and record, and the version.
+    session_id uuid,
+    record_id  uuid,
+    version    bigint,
+    told       boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (tenant_id, rule_id, hour)
+);
+SELECT isolate('rule_hours');
+CREATE INDEX rule_hours_to_tell ON rule_hours (tenant_id, hour) WHERE withheld > 0 AND NOT told;
+
+-- Texts that made a finding lately, by their SHA-256.
+CREATE TABLE rule_dedupes (
+    tenant_id uuid NOT NULL,
+    rule_id   uuid NOT NULL,
+    text_hash bytea NOT NULL CHECK (length(text_hash) = 32),
+    until     timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, rule_id, text_hash)
+);
+SELECT isolate('rule_dedupes');
+CREATE INDEX rule_dedupes_until ON rule_dedupes (until);
+
+
 DROP FUNCTION isolate(text, text);
