@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, LiteralString
+from typing import Any
 from uuid import UUID
 
 from marshmallow import ValidationError
@@ -25,7 +25,7 @@ from app.clock import rfc3339
 from app.core import feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.records import bundles, retention, search, storage
+from app.core.records import bundles, retention, search, steps, storage
 from app.core.signing_keys import Purpose
 from app.core.words import search_keys
 from app.core.words.tokenizer import Lexemes, in_json, taken_apart
@@ -122,7 +122,11 @@ class RecordSchema(AnswerSchema):
 
 @dataclass(frozen=True)
 class NewRecord:
-    """A record as its author sends it: `content` is any JSON, `steps` are JSON-ready objects."""
+    """A record as its author sends it: `content` is any JSON, `steps` and `approvals` as signed.
+
+    A label `trace_id` that is the id of a trace makes the record one of that trace. `agent_version`
+    is what a span says of its agent; by default the agent's own.
+    """
 
     session_id: UUID
     kind: str
@@ -131,12 +135,18 @@ class NewRecord:
     occurred_at: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     steps: Sequence[bundle.Step] = ()
+    approvals: Sequence[bundle.Approval] = ()
+    agent_version: str | None = None
 
 
-# Locked where the record is stored, so no record follows its session's completion.
+_ACTORS = """
+SELECT s.agent_id, s.principal, clock_timestamp(), s.external_id, a.external_id, a.name, a.version
+  FROM sessions AS s JOIN agents AS a ON a.tenant_id = s.tenant_id AND a.id = s.agent_id
+ WHERE s.tenant_id = %s AND s.id = %s
+"""
+# Locked, so no record follows its session's completion.
 _SESSION = """
-SELECT agent_id, principal, status, clock_timestamp() FROM sessions
- WHERE tenant_id = %s AND id = %s
+SELECT agent_id, principal, status FROM sessions WHERE tenant_id = %s AND id = %s FOR SHARE
 """
 _NOW = "SELECT clock_timestamp()"
 _COLUMNS = tuple(column.key for column in Record.__table__.columns)
@@ -151,10 +161,12 @@ _LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
 
 @dataclass(frozen=True)
 class Draft:
-    """Inputs of a record's signature: its session's agent and principal, the time, and two keys."""
+    """Inputs of a record's signature: its session and agent, the time, and two keys."""
 
     agent_id: UUID
     principal: str
+    agent: bundle.Agent
+    session: bundle.Session
     now: datetime
     signing_key: SigningKey
     lexemes: Lexemes
@@ -172,16 +184,24 @@ class Signed:
 
 def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> Draft | None:
     """Return the inputs of a record's signature; None when there is no such session."""
-    found = _session(tx, caller, session_id, lock="")
-    if found is None:
+    found = cursor(tx).execute(_ACTORS, (caller.tenant_id, session_id)).fetchone()
+    if found is None or not caller.may_touch(found[0], found[1]):
         return None
-    agent_id, principal, _, now = found
+    agent_id, principal, now, run, agent_external_id, name, version = found
+    opened = bundle.Session(id=ids.text("ses", session_id))
+    if run is not None:
+        opened["external_id"] = run
+    agent = bundle.Agent(id=ids.text("agt", agent_id), name=name)
+    if agent_external_id is not None:
+        agent["external_id"] = agent_external_id
+    if version is not None:
+        agent["version"] = version
     signing_key, since = signing_keys.current_with_age(tx, master_keys, Purpose.BUNDLE)
     if now < since:
         # It was made after the time was read: no record may be older than its key.
         ((now,),) = cursor(tx).execute(_NOW).fetchall()
     lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
-    return Draft(agent_id, principal, now, signing_key, lexemes)
+    return Draft(agent_id, principal, agent, opened, now, signing_key, lexemes)
 
 
 def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
@@ -197,9 +217,11 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
         labels_json=fields.json_text(dict(new.labels)),
         occurred_at=new.occurred_at or drafted.now,
         created_at=drafted.now,
+        trace_id=_trace_id(new.labels),
     )
     key = drafted.signing_key
-    raw = bundle.write(_facts(row), new.content, new.steps, key_id=key.public.id)
+    facts = _facts(row, drafted, new)
+    raw = bundle.write(facts, new.content, new.steps, new.approvals, key_id=key.public.id)
     row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
     row.key_id, row.signature = key.public.id, key.sign(raw)
     metadata = (row.title, row.kind, *new.labels, *new.labels.values())
@@ -214,7 +236,7 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
 def _in_steps(steps: Iterable[bundle.Step]) -> Iterator[str]:
     """Yield the names of steps, of their kinds, inputs and outputs."""
     for step in steps:
-        yield from (step["name"], step["kind"], *step["inputs"], *step["outputs"])
+        yield from (step["name"], step["kind"], *step.get("inputs", ()), *step.get("outputs", ()))
 
 
 def add(
@@ -227,8 +249,8 @@ def add(
     and `StorageLimit` when the tenant's limits are reached.
     """
     stored = storage.use_of(tx, caller.tenant_id)
-    found = _session(tx, caller, session_id, lock="FOR SHARE")
-    if found is None or signed is None:
+    found = cursor(tx).execute(_SESSION, (caller.tenant_id, session_id)).fetchone()
+    if found is None or signed is None or not caller.may_touch(found[0], found[1]):
         raise NotFound("There is no session with this id.")
     if found[2] == "completed":
         raise SessionCompleted(
@@ -243,14 +265,6 @@ def add(
     leaf = leaves.Record(row.bundle_sha256).data
     cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))
     return _json(row, index=None, expired=False)
-
-
-def _session(
-    tx: Tx, caller: Caller, session_id: UUID, *, lock: LiteralString
-) -> tuple[UUID, str, str, datetime] | None:
-    """Return a session's agent, principal and status, and the time; None outside the pin."""
-    found = cursor(tx).execute(_SESSION + lock, (caller.tenant_id, session_id)).fetchone()
-    return found if found is not None and caller.may_touch(found[0], found[1]) else None
 
 
 def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
@@ -303,20 +317,33 @@ def _kept(session: Session, rows: Sequence[Record]) -> set[UUID]:
     )
 
 
-def _facts(row: Record) -> bundle.Record:
+def _trace_id(labels: Mapping[str, str]) -> str | None:
+    told = labels.get("trace_id", "")
+    return told if bundle.is_trace_id(told) else None
+
+
+def _facts(row: Record, drafted: Draft, new: NewRecord) -> bundle.Record:
     """Return the metadata in a record's bundle."""
-    return {
-        "id": ids.text("rec", row.id),
-        "tenant_id": ids.text("ten", row.tenant_id),
-        "session_id": ids.text("ses", row.session_id),
-        "agent_id": ids.text("agt", row.agent_id),
-        "principal": row.principal,
-        "kind": row.kind,
-        "title": row.title,
-        "labels": json.loads(row.labels_json),
-        "occurred_at": rfc3339(row.occurred_at),
-        "created_at": rfc3339(row.created_at),
-    }
+    agent = drafted.agent
+    if new.agent_version is not None:
+        agent = bundle.Agent(**{**agent, "version": new.agent_version})
+    facts = bundle.Record(
+        id=ids.text("rec", row.id),
+        tenant_id=ids.text("ten", row.tenant_id),
+        session=drafted.session,
+        agent=agent,
+        principal=row.principal,
+        kind=row.kind,
+        title=row.title,
+        labels=dict(new.labels),
+        occurred_at=rfc3339(row.occurred_at),
+        created_at=rfc3339(row.created_at),
+    )
+    if row.trace_id is not None:
+        facts["trace_id"] = row.trace_id
+    if models := steps.models(new.steps):
+        facts["models"] = models
+    return facts
 
 
 def _json(row: Record, *, index: int | None, expired: bool) -> dict[str, Any]:
