@@ -115,8 +115,6 @@ def test_a_pack_of_a_bundle_of_version_1_is_valid_with_its_agent_s_name_on_the_p
     data = b"".join(pack.write(packs.evidence(packs.bundle_v1())))
     found = checked(tmp_path, data)
     assert found.code == 0, found.text
-    (told,) = (line for line in found.text.splitlines() if "release" in line)
-    print(found.text)
     anchor = files_of(data)["anchor.json"]
     other = anchor.replace(f"agt_{3:032x}".encode(), f"agt_{4:032x}".encode())
     found = checked(tmp_path, resealed(files_of(data) | {"anchor.json": other}))
