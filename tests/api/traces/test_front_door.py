@@ -343,3 +343,19 @@ def test_a_tenant_with_too_much_staged_is_told_to_come_back(
     assert answer.status_code == 429
     assert answer.headers["Retry-After"] == "10"
     assert "bytes of spans" in Status.FromString(answer.data).error_message
+
+
+def test_a_supplement_to_an_ended_session_goes_into_the_next(
+    api: ApiOf, assemble: Assemble
+) -> None:
+    taken(send(api(), RUN))
+    assemble()
+    (first,) = records(api())
+    ended = api().post(f"/v1/sessions/{first['session_id']}/complete", {"outcome": "succeeded"})
+    assert ended.status_code == 200
+    taken(send(api(), request(span(4, 2, attributes=TOOL))))
+    assemble()
+    later, _ = records(api())
+    assert later["labels"]["supplement_of"] == first["id"]
+    (newest, _) = api().get("/v1/sessions").json["data"]
+    assert (newest["id"], newest["external_id"]) == (later["session_id"], "chat-7#2")
