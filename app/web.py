@@ -131,6 +131,7 @@ def create_gateway() -> Gateway:
         address=partial(address, settings),
         most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
+        fast=findings.fast_paths(application),
         connections=connections,
         on_slow_reader=note_slow_reader,
     )
