@@ -11,6 +11,7 @@ from app.core.health import readiness
 from app.core.log import head_store
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
+from app.core.traces.assembly import Assembler
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -41,6 +42,7 @@ class Runtime:
     flusher: Flusher
     bulkhead: Bulkhead
     log: Sequencer
+    assembler: Assembler
     mailer: Mailer
     tally: Tally
     counters: Repeater
@@ -80,6 +82,7 @@ class Runtime:
             flusher,
             Bulkhead(threads),
             log,
+            Assembler(database, settings, tally),
             mailer_of(settings),
             tally,
             writer,

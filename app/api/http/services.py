@@ -7,10 +7,12 @@ from flask import current_app
 from app import counters
 from app.api.http.large_work import LargeWork
 from app.api.http.responses.answers import Renderings
+from app.core import findings
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys import key_registry
+from app.core.traces.staging import Staging
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib.breaker import Breaker
@@ -39,8 +41,10 @@ class Services:
     process_report: Repeater
     readiness: Readiness
     keyring: Keyring
+    findings: findings.Intake
     verifier: Verifier
     damage: Breaker
+    staging: Staging
     large: LargeWork
     answers: Shares
     renderings: Renderings
