@@ -180,7 +180,8 @@ def change(
     others = {name: value for name, value in wanted.items() if name not in ("url", "headers")}
     changed = {name for name, value in others.items() if value != getattr(webhook, name)}
     if after != before:
-        changed |= _changed_parts(before, after)
+        parts = ("url", "headers")
+        changed |= {name for name in parts if getattr(after, name) != getattr(before, name)}
         others |= webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook.id, after)
     for name, value in others.items():
         setattr(webhook, name, value)
@@ -277,10 +278,6 @@ def _changed_target(before: Target, wanted: Mapping[str, Any]) -> Target:
     if "headers" not in wanted:
         return after
     return replace(after, headers=_headers(before.headers, wanted["headers"]))
-
-
-def _changed_parts(before: Target, after: Target) -> set[str]:
-    return {name for name in ("url", "headers") if getattr(after, name) != getattr(before, name)}
 
 
 def _headers(before: Mapping[str, str], wanted: Mapping[str, str] | None) -> dict[str, str]:
