@@ -107,9 +107,9 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     """
     _refuse_wider(caller, wanted)
     parent = _lock_parent(session, caller)
-    if wanted.pin is not None:
-        if session.get(Agent, (caller.tenant_id, wanted.pin.agent_id)) is None:
-            raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
+    pin = wanted.pin
+    if pin is not None and session.get(Agent, (caller.tenant_id, pin.agent_id)) is None:
+        raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
     expires_at = _within(parent, wanted, _end(session, wanted))
     key_text = api_keys.new()
     row = ApiKey(
