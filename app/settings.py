@@ -21,7 +21,7 @@ from app import setting_values as values
 from app.ledger.policy import NONE, Policy
 from app.lib import forwarded
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.mail.smtp_url import MailServer
+from app.lib.mail.mailer import MailServer
 from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
 

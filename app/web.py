@@ -39,6 +39,7 @@ from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, stats
 from app.api.resources.records import bundles, evidence_packs, records, share_links
 from app.console import site as console
+from app.core.findings import Intake
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -220,6 +221,7 @@ def _services(settings: Settings) -> Services:
     head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
+    intake = Intake(database, settings.master_keys)
     damage = Breaker(_DAMAGE_SECONDS)
     staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
     limits = settings.web
@@ -233,6 +235,7 @@ def _services(settings: Settings) -> Services:
         readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
+        intake,
         verifier,
         damage,
         staging,

@@ -15,11 +15,13 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import feeds
+from app.core import feeds, idempotency
 from app.core.callers import Caller
 from app.core.delivery import event_types, events
-from app.database import Tx, cursor
+from app.database import Database, Tx, cursor, undone
 from app.errors import BAD_KEY, NotFound, ServiceError, Unauthenticated
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.group_commit import GroupCommit
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -30,6 +32,10 @@ DATA: dict[str, Any] = {
     "description": "Any JSON but null. The event of a finding is at most 256 KiB in all.",
     "example": {"file": "app.log", "line": 17},
 }
+
+
+MOST_TOGETHER = 1000
+"""The most findings that one call of the database stores, unless one request has more."""
 
 
 class Severity(enum.StrEnum):
@@ -167,6 +173,60 @@ def add_each(tx: Tx, submissions: Sequence[Submission]) -> list[str | ServiceErr
             pointer = f"/findings/{place - before[asked - 1] - 1}" if len(new) > 1 else ""
             results[asked - 1] = _refusal(problem, pointer, size)
     return results
+
+
+class Posted(NamedTuple):
+    """A POST of findings: of one, or of a batch; `repeat` is its Idempotency-Key, if any."""
+
+    findings: Submission
+    is_batch: bool
+    repeat: idempotency.Request | None = None
+
+
+class Intake:
+    """Takes the findings of a process's requests: those that arrive together go together."""
+
+    def __init__(self, database: Database, master_keys: MasterKeys) -> None:
+        """Prepare; nothing runs until the first POST."""
+        self._database = database
+        self._master_keys = master_keys
+        self._group = GroupCommit(
+            self._run, most=MOST_TOGETHER, weigh=lambda post: len(post.findings.new), apart=undone
+        )
+
+    def submit(self, post: Posted) -> idempotency.Answered:
+        """Store one request's findings, once, and return its answer; raises as `add` does.
+
+        Also `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
+        """
+        return self._group.submit(post)
+
+    def _run(self, posts: Sequence[Posted]) -> list[idempotency.Answered | ServiceError]:
+        def store(tx: Tx, places: Sequence[int]) -> list[bytes | ServiceError]:
+            added = add_each(tx, [posts[place].findings for place in places])
+            return [
+                found if isinstance(found, ServiceError) else _body(found, posts[place].is_batch)
+                for place, found in zip(places, added, strict=True)
+            ]
+
+        if all(post.repeat is None for post in posts):
+            with self._database.statement() as tx:
+                stored = store(tx, range(len(posts)))
+            return [
+                each if isinstance(each, ServiceError) else idempotency.Answered(201, each)
+                for each in stored
+            ]
+        # An Idempotency-Key takes further statements: a transaction, for all of the group.
+        with self._database.raw_transaction(posts[0].findings.caller.tenant_id) as tx:
+            repeats = [post.repeat for post in posts]
+            return idempotency.once_each(
+                tx, self._master_keys, repeats, lambda places: store(tx, places)
+            )
+
+
+def _body(array: str, is_batch: bool) -> bytes:
+    """Return the answer to a POST from the JSON array of its findings."""
+    return b'{"data":%b}' % array.encode() if is_batch else array[1:-1].encode()
 
 
 def rows(

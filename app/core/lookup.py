@@ -248,8 +248,6 @@ def _by_words(
 ) -> list[Hit]:
     found = finding_search.first(session, caller, typed, limit)
     hits = [Hit(Type.FINDING, each.id, each.title) for each in found]
-    records = record_search.rows(
-        session, caller, master_keys, record_search.Search(typed, (), {}), None, limit
-    )
+    records = record_search.first(session, caller, master_keys, typed, limit)
     hits += [Hit(Type.RECORD, each.record.id, each.record.title) for each in records]
     return sorted(hits, key=lambda hit: hit.id, reverse=True)[:limit]

@@ -6,7 +6,7 @@ Opened after the fork and before the first message (`Lifetime` in `middleware.py
 from dataclasses import dataclass
 
 from app import counters
-from app.core.anchoring import gate
+from app.core.anchoring import monitor
 from app.core.health import readiness
 from app.core.log import head_store
 from app.core.log.sequencer import Sequencer
@@ -65,7 +65,7 @@ class Runtime:
         flusher.start()
         head = head_store.opened(settings.log_head_url)
         log = Sequencer(
-            database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
+            database, settings.master_keys, settings.log_origin, head, monitor.gate(settings)
         )
         writer = counters.writer(database, tally)
         writer.begin()

@@ -7,6 +7,7 @@ from flask import current_app
 from app import counters
 from app.api.http.large_work import LargeWork
 from app.api.http.responses.answers import Renderings
+from app.core import findings
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -40,6 +41,7 @@ class Services:
     process_report: Repeater
     readiness: Readiness
     keyring: Keyring
+    findings: findings.Intake
     verifier: Verifier
     damage: Breaker
     staging: Staging

@@ -15,7 +15,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.core.callers import Role
-from app.core.keys import keys, revocation
+from app.core.keys import keys
 from app.database import database_now
 from app.errors import Invalid
 
@@ -66,7 +66,7 @@ def show(key_id: str) -> Response:
     """Show a key, and the effects of its revocation."""
     with transaction(snapshot=True) as session:
         found = keys.find(session, caller(), ids.parse("key", key_id))
-        effects = revocation.effects(session, caller(), found.id)
+        effects = keys.effects(session, caller(), found.id)
         now = database_now(session)
         key = keys.represent(found)
         names = rendering.names_in(session, key["pin"] or {})
@@ -77,7 +77,7 @@ def show(key_id: str) -> Response:
         state=_state(found, now),
         own=found.id == caller().key_id,
         effects=effects,
-        most=revocation.MOST,
+        most=keys.MOST,
         does=(f"keys revoke {key_id}", f"DELETE /v1/keys/{key_id}"),
     )
 
@@ -87,9 +87,7 @@ def show(key_id: str) -> Response:
 def revoke(key_id: str) -> Response:
     """Revoke a key, alone or with all its descendants."""
     args = forms.sent().load(RevokeArgs)
-    forms.once(
-        lambda session: revocation.revoke(session, caller(), ids.parse("key", key_id), **args)
-    )
+    forms.once(lambda session: keys.revoke(session, caller(), ids.parse("key", key_id), **args))
     others = ", with all that descend from it" if args["descendants"] else ""
     return rendering.done(url_for(".show", key_id=key_id), f"The key was revoked{others}.")
 

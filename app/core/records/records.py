@@ -5,15 +5,14 @@ second stores metadata, the sealed bundle and a leaf that waits for the log. Raw
 hot path fast.
 """
 
-import itertools
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, LiteralString
+from typing import Any
 from uuid import UUID
 
 from marshmallow import ValidationError
@@ -25,10 +24,8 @@ from app.clock import rfc3339
 from app.core import feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.records import bundles, retention, search, storage
+from app.core.records import bundles, retention, steps, storage
 from app.core.signing_keys import Purpose
-from app.core.words import search_keys
-from app.core.words.tokenizer import Lexemes, in_json, taken_apart
 from app.database import Tx, cursor
 from app.errors import NotFound, SessionCompleted
 from app.evidence import bundle
@@ -122,7 +119,11 @@ class RecordSchema(AnswerSchema):
 
 @dataclass(frozen=True)
 class NewRecord:
-    """A record as its author sends it: `content` is any JSON, `steps` are JSON-ready objects."""
+    """A record as its author sends it: `content` is any JSON, steps are `bundle.Step`s.
+
+    A label `trace_id` that is the id of a trace makes the record one of that trace. `agent_version`
+    is what a span says of its agent; by default the agent's own.
+    """
 
     session_id: UUID
     kind: str
@@ -130,15 +131,21 @@ class NewRecord:
     content: Any
     occurred_at: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    steps: Sequence[bundle.Step] = ()
+    steps: Sequence[Mapping[str, Any]] = ()
+    approvals: Sequence[bundle.Approval] = ()
+    agent_version: str | None = None
 
 
-# Locked where the record is stored, so no record follows its session's completion.
-_SESSION = """
-SELECT agent_id, principal, status, clock_timestamp() FROM sessions
- WHERE tenant_id = %s AND id = %s
+_ACTORS = """
+SELECT s.id, s.agent_id, s.principal, clock_timestamp(),
+       s.external_id, a.external_id, a.name, a.version
+  FROM sessions AS s JOIN agents AS a ON a.tenant_id = s.tenant_id AND a.id = s.agent_id
+ WHERE s.tenant_id = %s AND s.id = ANY (%s)
 """
-_NOW = "SELECT clock_timestamp()"
+# Locked, so no record follows its session's completion.
+_SESSION = """
+SELECT agent_id, principal, status FROM sessions WHERE tenant_id = %s AND id = %s FOR SHARE
+"""
 _COLUMNS = tuple(column.key for column in Record.__table__.columns)
 _INSERT = (
     f"INSERT INTO records ({', '.join(_COLUMNS)})"
@@ -151,37 +158,51 @@ _LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
 
 @dataclass(frozen=True)
 class Draft:
-    """Inputs of a record's signature: its session's agent and principal, the time, and two keys."""
+    """Inputs of a record's signature: its session and agent, the time, and the key."""
 
     agent_id: UUID
     principal: str
+    agent: bundle.Agent
+    session: bundle.Session
     now: datetime
     signing_key: SigningKey
-    lexemes: Lexemes
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A record ready to be stored: its row, its bundle's exact bytes, and the words of both."""
+    """A record ready to be stored: its row, and its bundle's exact bytes."""
 
     row: Record
     raw: bytes
-    metadata_words: str
-    content_words: str
 
 
 def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> Draft | None:
     """Return the inputs of a record's signature; None when there is no such session."""
-    found = _session(tx, caller, session_id, lock="")
-    if found is None:
-        return None
-    agent_id, principal, _, now = found
+    found = drafts(tx, caller, master_keys, [session_id]).get(session_id)
+    known = found is not None and caller.may_touch(found.agent_id, found.principal)
+    return found if known else None
+
+
+def drafts(
+    tx: Tx, caller: Caller, master_keys: MasterKeys, session_ids: Iterable[UUID]
+) -> dict[UUID, Draft]:
+    """Return the inputs of signatures for records of the tenant's sessions that exist."""
+    found = cursor(tx).execute(_ACTORS, (caller.tenant_id, list(session_ids))).fetchall()
     signing_key, since = signing_keys.current_with_age(tx, master_keys, Purpose.BUNDLE)
-    if now < since:
-        # It was made after the time was read: no record may be older than its key.
-        ((now,),) = cursor(tx).execute(_NOW).fetchall()
-    lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
-    return Draft(agent_id, principal, now, signing_key, lexemes)
+    made = {}
+    for session_id, agent_id, principal, read_at, run, agent_external_id, name, version in found:
+        # If the key was made after the time was read: no record may be older than its key.
+        now = max(read_at, since)
+        session = bundle.Session(id=ids.text("ses", session_id))
+        if run is not None:
+            session["external_id"] = run
+        agent = bundle.Agent(id=ids.text("agt", agent_id), name=name)
+        if agent_external_id is not None:
+            agent["external_id"] = agent_external_id
+        if version is not None:
+            agent["version"] = version
+        made[session_id] = Draft(agent_id, principal, agent, session, now, signing_key)
+    return made
 
 
 def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
@@ -197,24 +218,14 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
         labels_json=fields.json_text(dict(new.labels)),
         occurred_at=new.occurred_at or drafted.now,
         created_at=drafted.now,
+        trace_id=_trace_id(new.labels),
     )
     key = drafted.signing_key
-    raw = bundle.write(_facts(row), new.content, new.steps, key_id=key.public.id)
+    facts = _facts(row, drafted, new)
+    raw = bundle.write(facts, new.content, new.steps, new.approvals, key_id=key.public.id)
     row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
     row.key_id, row.signature = key.public.id, key.sign(raw)
-    metadata = (row.title, row.kind, *new.labels, *new.labels.values())
-    everything = itertools.chain(metadata, _in_steps(new.steps), in_json(new.content))
-    pairs = {**new.labels, **search.facets({each: getattr(row, each) for each in search.FACETS})}
-    vector = drafted.lexemes.vector
-    return Signed(
-        row, raw, vector(taken_apart(metadata), pairs), vector(taken_apart(everything), pairs)
-    )
-
-
-def _in_steps(steps: Iterable[bundle.Step]) -> Iterator[str]:
-    """Yield the names of steps, of their kinds, inputs and outputs."""
-    for step in steps:
-        yield from (step["name"], step["kind"], *step["inputs"], *step["outputs"])
+    return Signed(row, raw)
 
 
 def add(
@@ -227,8 +238,8 @@ def add(
     and `StorageLimit` when the tenant's limits are reached.
     """
     stored = storage.use_of(tx, caller.tenant_id)
-    found = _session(tx, caller, session_id, lock="FOR SHARE")
-    if found is None or signed is None:
+    found = cursor(tx).execute(_SESSION, (caller.tenant_id, session_id)).fetchone()
+    if found is None or signed is None or not caller.may_touch(found[0], found[1]):
         raise NotFound("There is no session with this id.")
     if found[2] == "completed":
         raise SessionCompleted(
@@ -238,19 +249,9 @@ def add(
     row = signed.row
     cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
     bundles.store(tx, settings.master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
-    words = signed.metadata_words, signed.content_words
-    search.store(tx, row.tenant_id, row.id, *words)
     leaf = leaves.Record(row.bundle_sha256).data
     cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))
     return _json(row, index=None, expired=False)
-
-
-def _session(
-    tx: Tx, caller: Caller, session_id: UUID, *, lock: LiteralString
-) -> tuple[UUID, str, str, datetime] | None:
-    """Return a session's agent, principal and status, and the time; None outside the pin."""
-    found = cursor(tx).execute(_SESSION + lock, (caller.tenant_id, session_id)).fetchone()
-    return found if found is not None and caller.may_touch(found[0], found[1]) else None
 
 
 def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
@@ -303,20 +304,33 @@ def _kept(session: Session, rows: Sequence[Record]) -> set[UUID]:
     )
 
 
-def _facts(row: Record) -> bundle.Record:
+def _trace_id(labels: Mapping[str, str]) -> str | None:
+    told = labels.get("trace_id", "")
+    return told if bundle.is_trace_id(told) else None
+
+
+def _facts(row: Record, drafted: Draft, new: NewRecord) -> bundle.Record:
     """Return the metadata in a record's bundle."""
-    return {
-        "id": ids.text("rec", row.id),
-        "tenant_id": ids.text("ten", row.tenant_id),
-        "session_id": ids.text("ses", row.session_id),
-        "agent_id": ids.text("agt", row.agent_id),
-        "principal": row.principal,
-        "kind": row.kind,
-        "title": row.title,
-        "labels": json.loads(row.labels_json),
-        "occurred_at": rfc3339(row.occurred_at),
-        "created_at": rfc3339(row.created_at),
-    }
+    agent = drafted.agent
+    if new.agent_version is not None:
+        agent = bundle.Agent(**{**agent, "version": new.agent_version})
+    facts = bundle.Record(
+        id=ids.text("rec", row.id),
+        tenant_id=ids.text("ten", row.tenant_id),
+        session=drafted.session,
+        agent=agent,
+        principal=row.principal,
+        kind=row.kind,
+        title=row.title,
+        labels=dict(new.labels),
+        occurred_at=rfc3339(row.occurred_at),
+        created_at=rfc3339(row.created_at),
+    )
+    if row.trace_id is not None:
+        facts["trace_id"] = row.trace_id
+    if models := steps.models(new.steps):
+        facts["models"] = models
+    return facts
 
 
 def _json(row: Record, *, index: int | None, expired: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from flask import Response
-from marshmallow import ValidationError, validates_schema
+from marshmallow import ValidationError, post_load, validates_schema
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -16,11 +16,14 @@ from app.api.http.requests.parsing import MAX_RECORD, Blueprint, takes_a_record
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import raw_transaction, transaction
+from app.clock import rfc3339
+from app.core import feeds
 from app.core.callers import Role
-from app.core.records import records, search, steps
+from app.core.records import records, search
 from app.core.records.records import KIND, LABELS, TITLE, Labels, NewRecord, RecordSchema
 from app.core.records.search import Found, Search
 from app.core.records.steps import StepStatus
+from app.evidence.times import began, ended
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -34,6 +37,8 @@ blp = Blueprint(
 
 MAX_STEPS = 50_000
 MAX_STEP_EVENTS = 10_000
+MAX_STEP_LINKS = 1_000
+MAX_APPROVALS = 100
 
 _INPUTS: dict[str, Any] = {
     "description": "Inputs or outputs of the step: an array of names, or an object of names with "
@@ -61,29 +66,61 @@ class StepEventSchema(Schema):
     """An event during a step."""
 
     name = fields.Text(500, required=True)
-    at = fields.Time(required=True)
+    at = fields.PreciseTime(required=True)
+    attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
+
+
+class StepLinkSchema(Schema):
+    """A span, of any trace, that a step has to do with."""
+
+    trace_id = fields.HexId(32, required=True)
+    span_id = fields.HexId(16, required=True)
     attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
 
 
 class StepSchema(Schema):
-    """A step of the agent's work."""
+    """A step of the agent's work; times keep up to nine decimals."""
 
     name = fields.Text(500, required=True, example="look up the order")
     kind = fields.Text(200, required=True, example="tool")
-    started_at = fields.Time(required=True)
-    ended_at = fields.Time(required=True)
+    started_at = fields.PreciseTime(required=True)
+    ended_at = fields.PreciseTime(
+        required=True, allow_none=True, description="Null: nobody saw it end."
+    )
     status = fields.Choice(StepStatus, required=True)
     attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
-    inputs = Names(load_default=list, metadata=_INPUTS)
-    outputs = Names(load_default=list, metadata=_INPUTS)
+    inputs = Names(metadata=_INPUTS)
+    outputs = Names(metadata=_INPUTS)
     events = fields.Items(
         fields.Object(StepEventSchema), max_items=MAX_STEP_EVENTS, load_default=list
     )
+    span_id = fields.HexId(16, description="Its span in OpenTelemetry, once in a record.")
+    parent_span_id = fields.HexId(16)
+    links = fields.Items(fields.Object(StepLinkSchema), max_items=MAX_STEP_LINKS)
 
     @validates_schema
     def _check_order(self, step: dict[str, Any], **_: Any) -> None:
-        if step["ended_at"] < step["started_at"]:
+        if step["ended_at"] is not None and ended(step) < began(step):
             raise ValidationError("A step ends when it started, or later.", "ended_at")
+
+    @post_load
+    def _as_signed(self, step: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if step["ended_at"] is None:
+            del step["ended_at"]
+        return step
+
+
+class ApprovalSchema(Schema):
+    """A person's decision on what the agent did or wanted to do."""
+
+    approved_by = fields.Text(200, required=True, example="dana@example.com")
+    at = fields.Time(required=True)
+    decision = fields.Text(100, required=True, example="approved")
+    note = fields.Text(10_000)
+
+    @post_load
+    def _as_signed(self, approval: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {**approval, "at": rfc3339(approval["at"])}
 
 
 class NewRecordSchema(Schema):
@@ -102,6 +139,20 @@ class NewRecordSchema(Schema):
         example={"amount": "49.90 EUR"},
     )
     steps = fields.Items(fields.Object(StepSchema), max_items=MAX_STEPS, load_default=list)
+    approvals = fields.Items(
+        fields.Object(ApprovalSchema),
+        max_items=MAX_APPROVALS,
+        load_default=list,
+        description="Where a person decided: signed with the record.",
+    )
+
+    @validates_schema
+    def _check_spans(self, record: dict[str, Any], **_: Any) -> None:
+        known: set[str] = set()
+        for place, step in enumerate(record["steps"]):
+            if (span := step.get("span_id")) in known:
+                raise ValidationError({"steps": {place: {"span_id": ["Another step has it."]}}})
+            known |= {span} if span else set()
 
 
 RecordPageSchema = page_schema(RecordSchema)
@@ -147,7 +198,7 @@ def create(body: dict[str, Any]) -> Response:
     the transparency log follows (`log-proof`). A completed session takes no more records (409), nor
     does a tenant that has reached its storage limit (409 `storage-limit`).
     """
-    new = NewRecord(**{**body, "steps": steps.as_signed(body["steps"])})
+    new = NewRecord(**body)
     settings = services().settings
     with raw_transaction() as tx:
         draft = records.draft(tx, caller(), settings.master_keys, new.session_id)
@@ -161,7 +212,11 @@ def create(body: dict[str, Any]) -> Response:
 @blp.arguments(RecordArgs, location="query")
 @blp.response(200, RecordPageSchema)
 def list_records(args: dict[str, Any]) -> Response:
-    """Search records, or list them newest first."""
+    """Search records, or list them newest first.
+
+    A page of a search may hold fewer records than `limit`, even none, although more follow:
+    continue while there is a `next_cursor`.
+    """
     with transaction() as session:
         return page(
             args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
@@ -173,14 +228,14 @@ FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
 
 def fetch(
     session: Session, args: Mapping[str, Any], after: int | None, limit: int
-) -> list[FoundRecord]:
+) -> feeds.Page[FoundRecord]:
     """Return the records that `RecordArgs` selects, each as its GET answers it."""
     others = {name: value for name, value in filters(args).items() if name not in ("q", "label")}
     asked = Search(args.get("q"), args.get("label", ()), others)
     master_keys = services().settings.master_keys
     rows = search.rows(session, caller(), master_keys, asked, after, limit)
     shown = records.represent(session, [row.record for row in rows])
-    return list(zip(rows, shown, strict=True))
+    return feeds.Page(zip(rows, shown, strict=True), rows.read_to)
 
 
 def position(found: FoundRecord) -> int:

@@ -151,5 +151,5 @@ def _bundles(found: Iterable[Record]) -> dict[UUID, Bundle]:
     wanted = [record.id for record, size in zip(found, sizes, strict=True) if size <= _MOST_BYTES]
     with large_bodies.room_for(_MOST_BYTES, caller().tenant_id), transaction() as session:
         keys = services().settings.master_keys
-        raw = bundles.read_several(session, keys, caller().tenant_id, wanted)
+        raw = bundles.read_many(session, keys, caller().tenant_id, wanted).contents
         return {each: bundle.read(text) for each, text in raw.items()}
