@@ -25,7 +25,7 @@ from app.console.pages import (
     sign_in,
     webhooks,
 )
-from app.console.pages.records import agents, records, sessions
+from app.console.pages.records import agents, records, sessions, traces
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
 
@@ -40,6 +40,7 @@ PAGES = (
     findings,
     sessions,
     agents,
+    traces,
     audit,
     keys,
     jobs,

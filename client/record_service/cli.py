@@ -95,6 +95,7 @@ for command in (
     general.search,
     sessions.agents,
     sessions.sessions,
+    sessions.traces,
     records.records,
     findings.findings,
     exports.bundle,
