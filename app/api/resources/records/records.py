@@ -10,17 +10,19 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, requires
-from app.api.http.idempotency import once
+from app.api.http.idempotency import REPLAYED, sent_request
 from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.requests.parsing import MAX_RECORD, Blueprint, takes_a_record
-from app.api.http.responses.answers import answer
+from app.api.http.responses.answers import answer, answer_written
 from app.api.http.services import services
-from app.api.http.transactions import raw_transaction, transaction
+from app.api.http.transactions import transaction
 from app.core import feeds
 from app.core.callers import Role
 from app.core.records import records, search, steps
-from app.core.records.records import KIND, LABELS, TITLE, Labels, NewRecord, RecordSchema
+from app.core.records.intake import Asked, Stored
+from app.core.records.records import KIND, LABELS, TITLE, Labels, RecordSchema
 from app.core.records.search import Found, Search
+from app.core.records.signing import NewRecord
 from app.core.records.steps import StepStatus
 from app.schemas import fields
 from app.schemas.schema import Schema
@@ -136,7 +138,7 @@ class RecordArgs(FeedArgs):
 
 
 @blp.route("", methods=["POST"])
-@requires(Role.WRITE)
+@requires(Role.WRITE, confirmed_by_view=True)
 @takes_a_record
 @blp.arguments(NewRecordSchema())
 @blp.response(201, RecordSchema)
@@ -149,12 +151,10 @@ def create(body: dict[str, Any]) -> Response:
     does a tenant that has reached its storage limit (409 `storage-limit`).
     """
     new = NewRecord(**{**body, "steps": steps.as_signed(body["steps"])})
-    settings = services().settings
-    with raw_transaction() as tx:
-        draft = records.draft(tx, caller(), settings.master_keys, new.session_id)
-    signed = None if draft is None else records.sign(caller(), draft, new)
-    with raw_transaction() as tx:
-        return once(tx, 201, lambda: records.add(tx, caller(), settings, new.session_id, signed))
+    (found,) = services().records.add(Asked(caller(), [new], [sent_request()]))
+    if not isinstance(found, Stored):
+        raise found
+    return answer_written(found.body, 201, REPLAYED if found.replayed else None)
 
 
 @blp.route("", methods=["GET"], endpoint="list")
