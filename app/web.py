@@ -32,6 +32,7 @@ from app.api.resources import (
     sessions,
     signature_debugger,
     tenant,
+    traces,
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
@@ -45,6 +46,7 @@ from app.core.keys.keyring import Keyring
 from app.core.log import head_store
 from app.core.master_keys import key_registry
 from app.core.records import intake as records_intake
+from app.core.traces.staging import Staging
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -57,6 +59,7 @@ from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
 from app.queue import Bell
+from app.setting_values import MIB
 from app.settings import Settings, load
 
 _log = structlog.get_logger(__name__)
@@ -79,6 +82,7 @@ RESOURCES = (
     evidence_packs,
     share_links,
     shared_page,
+    traces,
     log,
     findings,
     webhooks,
@@ -219,6 +223,7 @@ def _services(settings: Settings) -> Services:
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
     damage = Breaker(_DAMAGE_SECONDS)
+    staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
     limits = settings.web
     return Services(
         settings,
@@ -234,6 +239,7 @@ def _services(settings: Settings) -> Services:
         records_intake.Intake(database, settings),
         verifier,
         damage,
+        staging,
         LargeWork(limits.large_at_once, limits.large_waiting),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),

@@ -11,7 +11,7 @@
 -- unconfirmed, atomic       whether that key is to be checked; whether all of the request or nothing
 --                           is stored
 -- agents_as_of              `updated_at` of the agent that is named in the bundle
--- ids … created             the row of the record; `digests` and `sizes` are those of its bundle
+-- ids … traces              the row of the record; `digests` and `sizes` are those of its bundle
 -- sealed, leaf_ids …        its bundle's bytes, sealed, and its leaf
 -- scopes, bodies, answers   its Idempotency-Key, as app/core/idempotency.py says, with the sealed
 --                           answer to keep; null without one
@@ -33,7 +33,7 @@ CREATE OR REPLACE FUNCTION add_records(
     agents_as_of timestamptz[], ids uuid[], sessions uuid[], agents uuid[], principals text[],
     kinds text[], titles text[], labels text[], occurred timestamptz[], digests bytea[],
     sizes bigint[], key_ids text[], signatures bytea[], created timestamptz[],
-    sealed bytea[], leaf_ids uuid[], leaf_hashes bytea[], leaves bytea[],
+    traces text[], sealed bytea[], leaf_ids uuid[], leaf_hashes bytea[], leaves bytea[],
     scopes bytea[], bodies bytea[], answers bytea[],
     OUT problems text[], OUT replayed bytea[], OUT moment timestamptz, OUT signing_key text)
 LANGUAGE plpgsql AS $$
@@ -94,7 +94,7 @@ BEGIN
                    WHEN is_unconfirmed AND key NOT IN (TABLE valid) THEN 'key'
                    WHEN problem IS NOT NULL THEN problem
                    WHEN scope IS NOT NULL AND EXISTS (
-                        SELECT FROM unnest(keys[:n - 1], scopes[:n - 1]) AS earlier (k, s)
+                        SELECT FROM unnest(keys[1 : n - 1], scopes[1 : n - 1]) AS earlier (k, s)
                          WHERE k = key AND s = scope) THEN 'in-use'
                    WHEN held.id IS NULL AND EXISTS (
                         SELECT FROM sessions AS s
@@ -168,13 +168,14 @@ BEGIN
         END IF;
 
         INSERT INTO records (tenant_id, id, session_id, agent_id, principal, kind, title, labels_json,
-                             occurred_at, bundle_sha256, bundle_size, key_id, signature, created_at)
+                             occurred_at, bundle_sha256, bundle_size, key_id, signature, created_at,
+                             trace_id)
         SELECT tenant, id, session, agent, person, kind, title, label, occurred_at, digest, size,
-               key_id, signature, at
+               key_id, signature, at, trace
           FROM unnest(tenants, ids, sessions, agents, principals, kinds, titles, labels, occurred,
-                      digests, sizes, key_ids, signatures, created, problems)
+                      digests, sizes, key_ids, signatures, created, traces, problems)
                AS new (tenant, id, session, agent, person, kind, title, label, occurred_at, digest,
-                       size, key_id, signature, at, problem)
+                       size, key_id, signature, at, trace, problem)
          WHERE tenant = of_tenant AND problem IS NULL;
         INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes)
         SELECT tenant, id, digest, size, content

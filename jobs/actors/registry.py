@@ -28,6 +28,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,
     "run_job": run_job,
     "integrate": ticks.integrate,
+    "assemble": ticks.assemble,
     "sweep": sweep.run,
     "expire_bundles": ticks.expire_bundles,
     "send_digests": ticks.send_digests,

@@ -22,6 +22,7 @@ from jobs.process.runtime import Runtime
 _log = structlog.get_logger(__name__)
 
 INTEGRATE_SECONDS = 5.0
+ASSEMBLE_SECONDS = 5.0
 # Time budget for one source of words, looked at after a piece of so many tenants; searches read the
 # rest meanwhile.
 INDEX_SECONDS = 4.0
@@ -42,6 +43,12 @@ def integrate(here: Runtime) -> None:
         return
     if more:
         here.bell.ring("integrate", ())
+
+
+def assemble(here: Runtime) -> None:
+    """Each second while traces are due: assemble their spans into records."""
+    if here.assembler.run(time.monotonic() + ASSEMBLE_SECONDS):
+        here.bell.ring("assemble", ())
 
 
 def index_words(here: Runtime) -> None:

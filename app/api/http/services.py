@@ -13,6 +13,7 @@ from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys import key_registry
 from app.core.records import intake as records_intake
+from app.core.traces.staging import Staging
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib.breaker import Breaker
@@ -45,6 +46,7 @@ class Services:
     records: records_intake.Intake
     verifier: Verifier
     damage: Breaker
+    staging: Staging
     large: LargeWork
     answers: Shares
     renderings: Renderings

@@ -40,7 +40,7 @@ _TRIES = 3
 # The types of the arrays of `add_records`, as `_row` fills them.
 _TYPES = (
     "integer uuid uuid boolean boolean timestamptz uuid uuid uuid text text text text timestamptz"
-    " bytea bigint text bytea timestamptz bytea uuid bytea bytea bytea bytea bytea"
+    " bytea bigint text bytea timestamptz text bytea uuid bytea bytea bytea bytea bytea"
 )
 _ADD = (
     "SELECT problems, replayed, moment, signing_key FROM add_records(%s, %s, %s, "
@@ -99,7 +99,7 @@ class Intake:
         """Prepare; nothing runs until the first record."""
         self._database = database
         self._settings = settings
-        self._signer = Signer(database, settings.master_keys)
+        self.signer = Signer(database, settings.master_keys)
         self._group = GroupCommit(
             self._run, most=_MOST_BYTES, weigh=lambda ready: ready.weight, apart=undone
         )
@@ -119,7 +119,7 @@ class Intake:
     def sign(self, asked: Asked, tx: Tx | None = None) -> Ready:
         """Sign records for `add_within`; within `tx` sessions are found that are not committed."""
         new = [each for each in asked.new if not isinstance(each, ServiceError)]
-        signed = iter(self._signer.sign(asked.caller, new, tx) if new else ())
+        signed = iter(self.signer.sign(asked.caller, new, tx) if new else ())
         return Ready(
             asked, [each if isinstance(each, ServiceError) else next(signed) for each in asked.new]
         )
@@ -128,13 +128,22 @@ class Intake:
         """Store signed records in a transaction; else as `add`."""
         return self._until_signed(ready, self._store(tx, [ready], waits=True)[0], tx)
 
+    def add_all(self, tx: Tx, caller: Caller, signed: Sequence[Signed]) -> None:
+        """Store signed records in a transaction, all of them; raises the first one's error."""
+        if not signed:
+            return
+        asked = Asked(caller, (), [None] * len(signed), atomic=True)
+        for result in self._store(tx, [Ready(asked, signed)], waits=True)[0]:
+            if isinstance(result, ServiceError):
+                raise result
+
     def _until_signed(self, ready: Ready, results: list[Result], tx: Tx | None) -> list[Result]:
         """Sign anew, and store, what was signed by what is no longer so or has to wait."""
         for _ in range(_TRIES - 1):
             again = [place for place, each in enumerate(results) if isinstance(each, _Again)]
             if not again:
                 break
-            self._signer.forget([each for each in ready.signed if isinstance(each, Signed)])
+            self.signer.forget([each for each in ready.signed if isinstance(each, Signed)])
             asked = ready.asked
             places = range(len(results)) if asked.atomic else again
             ready = self.sign(
@@ -173,7 +182,7 @@ class Intake:
             for repeat, signed in zip(ready.asked.repeats, ready.signed, strict=True)
             if isinstance(signed, Signed)
         ]
-        carried(tx, max(each.weight for each in group))
+        carried(tx, sum(each.weight for each in group))
         values = (
             self._settings.tenant_records or None,
             self._settings.tenant_stored_mib * storage.MIB or None,
@@ -181,7 +190,7 @@ class Intake:
             *map(list, zip(*(row.values for row in rows), strict=True)),
         )
         ((problems, replayed, moment, key_id),) = cursor(tx).execute(_ADD, values).fetchall()
-        self._signer.note(moment, key_id)
+        self.signer.note(moment, key_id)
         outcomes = iter(map(self._result, rows, problems, replayed))
         return [
             [next(outcomes) if isinstance(each, Signed) else each for each in ready.signed]
@@ -264,6 +273,7 @@ def _row(
         signed.key_id,
         signed.signature,
         signed.created_at,
+        signed.trace_id,
         bundles.sealed(master_keys, signed.tenant_id, signed.id, signed.raw),
         ids.new(signed.created_at),
         merkle.leaf_hash(leaf),

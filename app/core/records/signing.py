@@ -16,6 +16,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core import signing_keys
 from app.core.callers import Caller
+from app.core.records import steps
 from app.core.signing_keys import Purpose
 from app.database import Database, Tx, cursor
 from app.errors import NotFound
@@ -34,7 +35,7 @@ NO_SESSION = "There is no session with this id."
 
 _NOW = "SELECT clock_timestamp()"
 _ACTORS = """
-SELECT s.id, s.agent_id, s.principal, a.updated_at
+SELECT s.id, s.agent_id, s.principal, a.updated_at, s.external_id, a.external_id, a.name, a.version
   FROM sessions AS s JOIN agents AS a ON a.tenant_id = s.tenant_id AND a.id = s.agent_id
  WHERE s.tenant_id = %s AND s.id = ANY (%b)
 """
@@ -42,7 +43,11 @@ SELECT s.id, s.agent_id, s.principal, a.updated_at
 
 @dataclass(frozen=True)
 class NewRecord:
-    """A record as its author sends it: `content` is any JSON, `steps` are JSON-ready objects."""
+    """A record as its author sends it: `content` is any JSON, steps are `bundle.Step`s.
+
+    A label `trace_id` that is the id of a trace makes the record one of that trace. `agent_version`
+    is what a span says of its agent; by default the agent's own.
+    """
 
     session_id: UUID
     kind: str
@@ -50,15 +55,19 @@ class NewRecord:
     content: Any
     occurred_at: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    steps: Sequence[bundle.Step] = ()
+    steps: Sequence[Mapping[str, Any]] = ()
+    approvals: Sequence[bundle.Approval] = ()
+    agent_version: str | None = None
 
 
 class Actors(NamedTuple):
-    """Who acts in a session: its agent, as it was named at `as_of`, for its principal."""
+    """A session, its principal, and its agent as it was named at `as_of`."""
 
     agent_id: UUID
     principal: str
     as_of: datetime
+    agent: bundle.Agent
+    session: bundle.Session
 
 
 class _Known(NamedTuple):
@@ -96,6 +105,7 @@ class Signed:
     bundle_size: int
     key_id: str
     signature: bytes
+    trace_id: str | None
     raw: bytes
     agent_as_of: datetime
 
@@ -130,6 +140,21 @@ class Signer:
                 at = first + place * _MICROSECOND
                 signed.append(_signed(caller.tenant_id, new, found, known.key, at))
         return signed
+
+    def sign_all(
+        self, caller: Caller, records: Sequence[NewRecord], tx: Tx | None = None
+    ) -> list[Signed]:
+        """Write and sign records, as `sign` does; raises the first error."""
+        signed = []
+        for each in self.sign(caller, records, tx):
+            if isinstance(each, NotFound):
+                raise each
+            signed.append(each)
+        return signed
+
+    def actors(self, tx: Tx, tenant_id: UUID, sessions: set[UUID]) -> Mapping[UUID, Actors]:
+        """Return who acts in sessions of a tenant, those that are not committed yet too."""
+        return self._facts(tenant_id, sessions, tx)[1]
 
     def note(self, moment: datetime, key_id: str | None) -> None:
         """Note what time it was just now, and which key signs."""
@@ -178,27 +203,56 @@ class Signer:
         if now < since:
             # It was made after the time was read: no record may be older than its key.
             ((now,),) = cursor(tx).execute(_NOW).fetchall()
-        found = {session_id: Actors(*row) for session_id, *row in actors.fetchall()}
+        found = {row[0]: _actors(*row) for row in actors.fetchall()}
         return _Known(key, now, time.monotonic()), found
+
+
+def _actors(
+    session_id: UUID,
+    agent_id: UUID,
+    principal: str,
+    as_of: datetime,
+    external_id: str | None,
+    agent_external_id: str | None,
+    name: str,
+    version: str | None,
+) -> Actors:
+    session = bundle.Session(id=ids.text("ses", session_id))
+    if external_id is not None:
+        session["external_id"] = external_id
+    agent = bundle.Agent(id=ids.text("agt", agent_id), name=name)
+    if agent_external_id is not None:
+        agent["external_id"] = agent_external_id
+    if version is not None:
+        agent["version"] = version
+    return Actors(agent_id, principal, as_of, agent, session)
 
 
 def _signed(
     tenant_id: UUID, new: NewRecord, actors: Actors, key: SigningKey, now: datetime
 ) -> Signed:
     record_id, occurred_at = ids.new(now), new.occurred_at or now
-    facts: bundle.Record = {
-        "id": ids.text("rec", record_id),
-        "tenant_id": ids.text("ten", tenant_id),
-        "session_id": ids.text("ses", new.session_id),
-        "agent_id": ids.text("agt", actors.agent_id),
-        "principal": actors.principal,
-        "kind": new.kind,
-        "title": new.title,
-        "labels": dict(new.labels),
-        "occurred_at": rfc3339(occurred_at),
-        "created_at": rfc3339(now),
-    }
-    raw = bundle.write(facts, new.content, new.steps, key_id=key.public.id)
+    agent, labels = actors.agent, dict(new.labels)
+    if new.agent_version is not None:
+        agent = bundle.Agent(**{**agent, "version": new.agent_version})
+    facts = bundle.Record(
+        id=ids.text("rec", record_id),
+        tenant_id=ids.text("ten", tenant_id),
+        session=actors.session,
+        agent=agent,
+        principal=actors.principal,
+        kind=new.kind,
+        title=new.title,
+        labels=labels,
+        occurred_at=rfc3339(occurred_at),
+        created_at=rfc3339(now),
+    )
+    trace_id = labels.get("trace_id", "")
+    if bundle.is_trace_id(trace_id):
+        facts["trace_id"] = trace_id
+    if models := steps.models(new.steps):
+        facts["models"] = models
+    raw = bundle.write(facts, new.content, new.steps, new.approvals, key_id=key.public.id)
     return Signed(
         tenant_id=tenant_id,
         id=record_id,
@@ -207,13 +261,14 @@ def _signed(
         principal=actors.principal,
         kind=new.kind,
         title=new.title,
-        labels_json=fields.json_text(dict(new.labels)) or "{}",
+        labels_json=fields.json_text(labels) or "{}",
         occurred_at=occurred_at,
         created_at=now,
         bundle_sha256=sha256(raw).digest(),
         bundle_size=len(raw),
         key_id=key.public.id,
         signature=key.sign(raw),
+        trace_id=facts.get("trace_id"),
         raw=raw,
         agent_as_of=actors.as_of,
     )

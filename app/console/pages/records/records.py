@@ -1,6 +1,5 @@
 """Records: search, and the page of a record with its steps, proofs, files and share links."""
 
-from datetime import timedelta
 from typing import Any
 
 from flask import Blueprint, url_for
@@ -13,9 +12,10 @@ from app.api.http.paging import page_of
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.pages.shared_page import view_of
+from app.api.pages.bundle_view import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs
-from app.api.resources.records.records import RecordArgs, fetch, position
+from app.api.resources.records.record_schemas import RecordArgs
+from app.api.resources.records.records import fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
@@ -36,16 +36,22 @@ def index() -> Response:
     """Search records, or list them newest first, as the URL filters them."""
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
+    names: dict[str, str] = {}
     try:
         args = typed.load(RecordArgs)
         with transaction() as session:
             found = page_of(
                 args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
             )
+            names = rendering.names_in(session, *found["data"], typed.typed)
     except Invalid as wrong:
         typed = typed.refused(wrong)
     return rendering.page(
-        "records/list", typed=typed, found=found, does=("records list", "GET /v1/records")
+        "records/list",
+        typed=typed,
+        found=found,
+        names=names,
+        does=("records list", "GET /v1/records"),
     )
 
 
@@ -117,31 +123,16 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
             share_links.represent(row, now)
             for row in share_links.active_first(session, found, _MOST_LINKS)
         ]
+        names = rendering.names_in(session, record)
     with large_bodies.room_for(found.bundle_size, caller().tenant_id):
         inside = None if record["bundle"]["expired"] else view_of(found)
     return rendering.page(
         "records/one",
         record=record,
         inside=inside,
-        bars=_waterfall(inside.steps) if inside else [],
+        names=names,
         links=links,
         link=link,
         lifetimes=_LIFETIMES,
         does=(f"records show {record_id}", f"GET /v1/records/{record_id}"),
     )
-
-
-def _waterfall(steps: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float, float]]:
-    """Return each step with the start and length of its bar, in thousandths of the whole time."""
-    if not steps:
-        return []
-    first = min(step["started_at"] for step in steps)
-    whole = max(max(step["ended_at"] for step in steps) - first, timedelta(microseconds=1))
-    return [
-        (
-            step,
-            1000 * ((step["started_at"] - first) / whole),
-            1000 * ((step["ended_at"] - step["started_at"]) / whole),
-        )
-        for step in steps
-    ]
