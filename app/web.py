@@ -39,12 +39,13 @@ from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, stats
 from app.api.resources.records import bundles, evidence_packs, records, share_links
 from app.console import site as console
-from app.core.findings import Intake
+from app.core import findings as findings_core
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log import head_store
 from app.core.master_keys import key_registry
+from app.core.records import intake as records_intake
 from app.core.traces.staging import Staging
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
@@ -222,7 +223,6 @@ def _services(settings: Settings) -> Services:
     head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
-    intake = Intake(database, settings.master_keys)
     damage = Breaker(_DAMAGE_SECONDS)
     staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
     limits = settings.web
@@ -236,7 +236,8 @@ def _services(settings: Settings) -> Services:
         readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
-        intake,
+        findings_core.Intake(database, settings.master_keys),
+        records_intake.Intake(database, settings),
         verifier,
         damage,
         staging,
