@@ -64,10 +64,19 @@ class ServiceError(Exception):
 
 @dataclass(frozen=True)
 class FieldError:
-    """A refused field: where (RFC 6901 pointer into the body) and why."""
+    """A refused field: where (RFC 6901 pointer into the body) and why.
+
+    `line` and `column`, both from 1, are the place in the text of an expression.
+    """
 
     pointer: str
     detail: str
+    line: int | None = None
+    column: int | None = None
+
+    def members(self) -> dict[str, str | int]:
+        """Return its members in an answer."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 # One text for a key that is unknown, revoked or expired: the answer must not tell which.
@@ -150,6 +159,15 @@ class SessionCompleted(Conflict, slug="session-completed"):
     """
 
 
+class ExternalIdInUse(Conflict, slug="external-id-in-use"):
+    """The external id is in use.
+
+    Another agent or session of the tenant has this external_id, or the session that has it is of
+    another agent or principal. Get that one with PUT …/by-external-id/:external_id, or send another
+    external_id.
+    """
+
+
 class WebhookDisabled(Conflict, slug="webhook-disabled"):
     """The webhook is disabled.
 
@@ -161,6 +179,21 @@ class TooManyWebhooks(Conflict, slug="too-many-webhooks"):
     """Too many webhooks.
 
     A tenant has at most 100. Delete one that is no longer used.
+    """
+
+
+class TooManyRules(Conflict, slug="too-many-rules"):
+    """Too many rules.
+
+    A tenant has at most 100. Delete one that is no longer used.
+    """
+
+
+class RuleNameInUse(Conflict, slug="rule-name-in-use"):
+    """Another rule has this name.
+
+    Findings are found by the name of their rule, so no two rules of a tenant share one. Send
+    another name, or change the rule that has it.
     """
 
 
@@ -302,7 +335,7 @@ class Invalid(ServiceError, slug="validation-failed", status=422):
     def __init__(
         self, *fields: FieldError, detail: str = "One or more fields were refused."
     ) -> None:
-        named = [{"pointer": field.pointer, "detail": field.detail} for field in fields]
+        named = [field.members() for field in fields]
         super().__init__(detail, {"errors": named} if named else {})
         self.fields = fields
 
@@ -333,6 +366,15 @@ class RateLimited(ServiceError, slug="rate-limited", status=429):
     """
 
 
+class StagingFull(RateLimited, slug="staging-full", status=429, headers={"Retry-After": "10"}):
+    """Too many spans wait to be assembled.
+
+    A tenant's spans are kept until they are assembled into records, and their bytes are bounded
+    (TENANT_STAGED_MIB). Exporters send them again after the seconds that Retry-After names. If the
+    problem persists, no worker assembles them.
+    """
+
+
 class InternalError(ServiceError, slug="internal-error", status=500):
     """Internal error.
 
@@ -354,6 +396,13 @@ class Busy(ServiceError, slug="busy", status=503, headers={"Retry-After": "5"}):
     Few large records are read and written at a time, and each tenant and each reader has a share of
     the memory for that. Nothing was changed. Repeat the request after the seconds that Retry-After
     names.
+    """
+
+
+class EvaluatorLost(ServiceError, slug="evaluator-lost", status=503, headers={"Retry-After": "2"}):
+    """The process that evaluates rules ended.
+
+    Repeat the request. If the problem persists, look at the memory of the host and at the log.
     """
 
 

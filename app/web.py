@@ -15,7 +15,7 @@ from app import counters, logs, metrics
 from app.api.http import documentation, problems, request_hooks
 from app.api.http.access import auth, rate_limit
 from app.api.http.large_work import LargeWork
-from app.api.http.request_hooks import SegmentConverter
+from app.api.http.request_hooks import RestConverter, SegmentConverter
 from app.api.http.responses.answers import Renderings
 from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
@@ -32,17 +32,20 @@ from app.api.resources import (
     sessions,
     signature_debugger,
     tenant,
+    traces,
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, stats
 from app.api.resources.records import bundles, evidence_packs, records, share_links
 from app.console import site as console
-from app.core.health import process_report
+from app.core.findings import Intake
+from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
-from app.core.log.head import head_store
+from app.core.log import head_store
 from app.core.master_keys import key_registry
+from app.core.traces.staging import Staging
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -55,6 +58,7 @@ from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
 from app.queue import Bell
+from app.setting_values import MIB
 from app.settings import Settings, load
 
 _log = structlog.get_logger(__name__)
@@ -77,6 +81,7 @@ RESOURCES = (
     evidence_packs,
     share_links,
     shared_page,
+    traces,
     log,
     findings,
     webhooks,
@@ -174,7 +179,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     logs.configure(settings)
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
-    app.url_map.converters["default"] = SegmentConverter
+    app.url_map.converters |= {"default": SegmentConverter, "rest": RestConverter}
     app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
     app.extensions[EXTENSION] = services = _services(settings)
     app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
@@ -216,7 +221,9 @@ def _services(settings: Settings) -> Services:
     head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
+    intake = Intake(database, settings.master_keys)
     damage = Breaker(_DAMAGE_SECONDS)
+    staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
     limits = settings.web
     return Services(
         settings,
@@ -225,11 +232,13 @@ def _services(settings: Settings) -> Services:
         tally,
         counters.writer(database, tally),
         key_registry.heartbeat(database, settings.master_keys),
-        process_report.of(database, bell, "web"),
+        readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
+        intake,
         verifier,
         damage,
+        staging,
         LargeWork(limits.large_at_once, limits.large_waiting),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),

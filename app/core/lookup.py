@@ -1,4 +1,4 @@
-"""Lookup of any object by its id, and of records and findings by words.
+"""Lookup of any object by its id, and of records, findings and agents by words.
 
 One statement probes the primary key of each kind. A pinned key finds objects under its pin, and
 none that belong to the whole tenant.
@@ -6,7 +6,7 @@ none that belong to the whole tenant.
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from app.core import finding_search
 from app.core.callers import Caller
 from app.core.records import search as record_search
 from app.database import cursor
+from app.errors import Invalid
 from app.lib.crypto.sealing import MasterKeys
 
 
@@ -56,17 +57,18 @@ class _Kind:
     history: str | None = None
 
     def select(self, *, pinned: bool) -> str:
-        """Return the statement that finds an object of this kind by `tenant` and `id`."""
+        """Return the statement that finds objects by `tenant` and the ids named by the prefix."""
         parent = self.within[1] if self.within else "NULL::uuid"
         return (
-            f"SELECT '{self.type}' AS type, {self.title} AS title, {parent} AS parent,"
+            f"SELECT '{self.type}' AS type, t.id, {self.title} AS title, {parent} AS parent,"
             f" {self.deleted} AS deleted FROM {self.table}"
-            " WHERE t.tenant_id = %(tenant)s AND t.id = %(id)s"
+            f" WHERE t.tenant_id = %(tenant)s AND t.id = ANY (%({self.prefix})s)"
             + (f" AND {self.pin}" if pinned else "")
         )
 
 
 _PIN = "t.agent_id = %(agent)s AND t.principal = %(principal)s"
+_SESSION = "coalesce(t.title, t.external_id, 'Session for ' || t.principal)"
 _HOST = "substring(t.url FROM '^https?://[^/?#]+')"
 
 _KINDS = (
@@ -76,7 +78,7 @@ _KINDS = (
         Type.SESSION,
         "ses",
         "sessions AS t",
-        "coalesce(t.title, t.principal)",
+        _SESSION,
         "/v1/sessions/{id}",
         _PIN,
     ),
@@ -125,6 +127,18 @@ _KINDS = (
         ("rec", "t.record_id"),
     ),
 )
+# An agent's name has to contain every word. A tenant has few agents: all are read.
+_NAMED = f"""
+SELECT 'agent', id, name FROM agents
+ WHERE tenant_id = %(tenant)s AND (%(agent)s::uuid IS NULL OR id = %(agent)s)
+   AND (external_id = %(typed)s OR (
+        SELECT bool_and(strpos(lower(name), word) > 0) FROM unnest(%(words)s::text[]) AS word))
+UNION ALL
+SELECT 'session', id, {_SESSION} FROM sessions AS t
+ WHERE tenant_id = %(tenant)s AND external_id = %(typed)s
+   AND (%(agent)s::uuid IS NULL OR (agent_id = %(agent)s AND principal = %(principal)s))
+ ORDER BY 2 DESC LIMIT %(limit)s
+"""
 _BY_TYPE = {kind.type: kind for kind in _KINDS}
 
 _ID = re.compile(
@@ -150,14 +164,23 @@ class Hit:
 def find(
     session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
 ) -> Sequence[Hit]:
-    """Return up to `limit` objects by id, or else the newest records and findings with all words.
+    """Return up to `limit` objects by id, or else the newest of those with all words.
 
-    An id may lack its prefix and may have dashes. Raises `Invalid` when `typed` contains neither an
-    id nor a word.
+    An id may lack its prefix and may have dashes; the external id of an agent or session is one
+    too. Words are those of records, findings and names of agents. Raises `Invalid` when `typed`
+    contains neither an id nor a word.
     """
     match = _ID.fullmatch(typed.strip().lower())
-    named = _by_id(session, caller, match[1], UUID(match[2])) if match else []
-    return named[:limit] or _by_words(session, caller, master_keys, typed, limit)
+    by_id = _by_id(session, caller, match[1], UUID(match[2])) if match else []
+    if by_id:
+        return by_id[:limit]
+    named = _by_name(session, caller, typed, limit)
+    try:
+        return [*named, *_by_words(session, caller, master_keys, typed, limit)][:limit]
+    except Invalid:
+        if not named:
+            raise
+        return named
 
 
 def represent(hit: Hit, base_url: str) -> dict[str, Any]:
@@ -170,23 +193,54 @@ def represent(hit: Hit, base_url: str) -> dict[str, Any]:
     return {"type": hit.type, "id": text, "title": hit.title, "url": url}
 
 
+def titles(session: Session, caller: Caller, wanted: Iterable[str]) -> dict[str, str]:
+    """Return the titles of objects by their ids (`agt_…`), of those that the caller may see."""
+    by_prefix: dict[str, set[UUID]] = {}
+    for text in wanted:
+        match = _ID.fullmatch(text)
+        if match and match[1]:
+            by_prefix.setdefault(match[1], set()).add(UUID(match[2]))
+    found = _by_ids(session, caller, by_prefix)
+    return {ids.text(_BY_TYPE[hit.type].prefix, hit.id): hit.title for hit in found}
+
+
 def _by_id(session: Session, caller: Caller, prefix: str | None, wanted: UUID) -> list[Hit]:
+    prefixes = [kind.prefix for kind in _KINDS] if prefix is None else [prefix]
+    return _by_ids(session, caller, {each: {wanted} for each in prefixes})
+
+
+def _by_ids(session: Session, caller: Caller, wanted: Mapping[str, Iterable[UUID]]) -> list[Hit]:
+    """Return the objects with these ids, which `wanted` has by prefix."""
     pinned = caller.pin is not None
     selects = [
         kind.select(pinned=pinned)
         for kind in _KINDS
-        if prefix in (None, kind.prefix) and (kind.pin or not pinned)
+        if kind.prefix in wanted and (kind.pin or not pinned)
     ]
     if not selects:
         return []
     values = {
         "tenant": caller.tenant_id,
-        "id": wanted,
         "agent": caller.pin and caller.pin.agent_id,
         "principal": caller.pin and caller.pin.principal,
+        **{prefix: list(each) for prefix, each in wanted.items()},
     }
     found = cursor(session).execute(" UNION ALL ".join(selects), values).fetchall()
-    return [Hit(Type(row[0]), wanted, *row[1:]) for row in found]
+    return [Hit(Type(row[0]), *row[1:]) for row in found]
+
+
+def _by_name(session: Session, caller: Caller, typed: str, limit: int) -> list[Hit]:
+    """Return the agents and sessions with this external id, and agents with these words."""
+    values = {
+        "tenant": caller.tenant_id,
+        "agent": caller.pin and caller.pin.agent_id,
+        "principal": caller.pin and caller.pin.principal,
+        "typed": typed.strip(),
+        "words": typed.lower().replace('"', " ").split(),
+        "limit": limit,
+    }
+    found = cursor(session).execute(_NAMED, values).fetchall()
+    return [Hit(Type(kind), *row) for kind, *row in found]
 
 
 def _by_words(
@@ -194,8 +248,6 @@ def _by_words(
 ) -> list[Hit]:
     found = finding_search.first(session, caller, typed, limit)
     hits = [Hit(Type.FINDING, each.id, each.title) for each in found]
-    records = record_search.rows(
-        session, caller, master_keys, record_search.Search(typed, (), {}), None, limit
-    )
+    records = record_search.first(session, caller, master_keys, typed, limit)
     hits += [Hit(Type.RECORD, each.record.id, each.record.title) for each in records]
     return sorted(hits, key=lambda hit: hit.id, reverse=True)[:limit]

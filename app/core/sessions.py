@@ -1,18 +1,20 @@
 """Sessions: one run of an agent for a principal, opened once and completed once."""
 
 import enum
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import feeds
 from app.core.callers import Caller
 from app.core.delivery import event_types, events
-from app.errors import NotFound, SessionCompleted
+from app.database import Tx, cursor
+from app.errors import ExternalIdInUse, NotFound, SessionCompleted
 from app.models import Agent, AgentSession
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -23,6 +25,9 @@ PRINCIPAL: dict[str, Any] = {
     "description": "The person or organisation that the agent acts for, as you name them.",
     "example": "alice@example.com",
 }
+
+
+_NO_AGENT = "There is no agent with this id that the key used may act for here."
 
 
 class SessionStatus(enum.StrEnum):
@@ -44,6 +49,7 @@ class SessionSchema(AnswerSchema):
     """A session."""
 
     id = fields.Id("ses")
+    external_id = fields.ExternalId(allow_none=True)
     agent_id = fields.Id("agt")
     principal = fields.Text(200, metadata=PRINCIPAL)
     title = fields.Text(500, allow_none=True)
@@ -66,6 +72,7 @@ COMPLETED = event_types.Entry(
     ),
     {
         "id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "external_id": "run-2026-01-31-0007",
         "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
         "principal": "maria@example.com",
         "title": "Pay the open invoices of January",
@@ -80,19 +87,53 @@ COMPLETED = event_types.Entry(
 """What `session.completed` is, for the catalogue of event types."""
 
 
+# In one order, so that two transactions which open the same sessions do not deadlock.
+_OPEN = """
+INSERT INTO sessions (tenant_id, id, external_id, agent_id, principal, title, status, created_at)
+SELECT %s, id, external_id, agent_id, principal, title, 'open', %s
+  FROM unnest(%b::uuid[], %s::text[], %b::uuid[], %s::text[], %s::text[])
+       AS new (id, external_id, agent_id, principal, title)
+ ORDER BY external_id
+    ON CONFLICT (tenant_id, external_id) WHERE external_id IS NOT NULL DO NOTHING
+"""
+_KNOWN = """
+SELECT external_id, id, agent_id, principal, status FROM sessions
+ WHERE tenant_id = %s AND external_id = ANY (%s)
+"""
+
+
+class NewSession(NamedTuple):
+    """A session by its owner's id, with what it is opened with if it does not exist."""
+
+    external_id: str
+    agent_id: UUID
+    principal: str
+    title: str | None = None
+
+
+class KnownSession(NamedTuple):
+    """A session as `get_or_create` found or opened it."""
+
+    id: UUID
+    agent_id: UUID
+    principal: str
+    status: str
+
+
 def create(
     session: Session,
     caller: Caller,
     *,
     agent_id: UUID,
     principal: str,
+    external_id: str | None = None,
     title: str | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> AgentSession:
     """Open a session of an agent on behalf of a principal.
 
     Raises `NotFound`, with the same text, when the agent does not exist and when agent or principal
-    are outside the caller's pin.
+    are outside the caller's pin, and `ExternalIdInUse` when another session has the external id.
     """
     now = session.scalar(
         select(func.clock_timestamp()).where(
@@ -100,10 +141,11 @@ def create(
         )
     )
     if now is None or not caller.may_touch(agent_id, principal):
-        raise NotFound("There is no agent with this id that the key used may act for here.")
-    opened = AgentSession(
+        raise NotFound(_NO_AGENT)
+    opened = insert(AgentSession).values(
         tenant_id=caller.tenant_id,
         id=ids.new(now),
+        external_id=external_id,
         agent_id=agent_id,
         principal=principal,
         title=title,
@@ -111,9 +153,71 @@ def create(
         status=SessionStatus.OPEN,
         created_at=now,
     )
-    session.add(opened)
+    found = session.scalars(opened.on_conflict_do_nothing().returning(AgentSession)).one_or_none()
+    if found is None:
+        raise ExternalIdInUse("Another session has this external_id.")
+    return found
+
+
+def put(
+    session: Session,
+    caller: Caller,
+    external_id: str,
+    *,
+    principal: str,
+    agent_id: UUID | None = None,
+    agent_external_id: str | None = None,
+    **beside: Any,
+) -> tuple[AgentSession, bool]:
+    """Get or create the session with this external id, then set `title` and `metadata` if given.
+
+    The agent is named by one of its ids. Returns the session, and whether it was opened now. Raises
+    `NotFound` when the agent does not exist, or agent or principal are outside the caller's pin,
+    and `ExternalIdInUse` when the session is of another agent or principal.
+    """
+    named = Agent.id == agent_id if agent_id else Agent.external_id == agent_external_id
+    agent_id = session.scalar(select(Agent.id).where(Agent.tenant_id == caller.tenant_id, named))
+    if agent_id is None or not caller.may_touch(agent_id, principal):
+        raise NotFound(_NO_AGENT)
+    same = (
+        select(AgentSession)
+        .where(AgentSession.tenant_id == caller.tenant_id, AgentSession.external_id == external_id)
+        .with_for_update(key_share=True)
+    )
+    found = session.scalar(same)
+    if found is None:
+        whose: dict[str, Any] = {"agent_id": agent_id, "principal": principal}
+        try:
+            return create(session, caller, external_id=external_id, **whose, **beside), True
+        except ExternalIdInUse:
+            # It was opened meanwhile, and the next statement sees it.
+            found = session.scalars(same).one()
+    if (found.agent_id, found.principal) != (agent_id, principal):
+        raise ExternalIdInUse("The session with this external_id is of another agent or principal.")
+    if "title" in beside:
+        found.title = beside["title"]
+    if "metadata" in beside:
+        found.metadata_json = fields.json_text(beside["metadata"])
     session.flush()
-    return opened
+    return found, False
+
+
+def get_or_create(tx: Tx, tenant_id: UUID, wanted: Iterable[NewSession]) -> dict[str, KnownSession]:
+    """Return many sessions by external id, those opened that did not exist.
+
+    One that exists may be of another agent or principal, or completed: the caller looks. Agents
+    must exist. Concurrent calls agree on one session for each external id. Call it once in a
+    transaction, as `agents.get_or_create`.
+    """
+    new = {each.external_id: each for each in wanted}
+    if not new:
+        return {}
+    cur = cursor(tx)
+    ((now,),) = cur.execute("SELECT clock_timestamp()").fetchall()
+    rows = [(ids.new(now), *each) for each in new.values()]
+    cur.execute(_OPEN, (tenant_id, now, *map(list, zip(*rows, strict=True))))
+    found = cur.execute(_KNOWN, (tenant_id, list(new))).fetchall()
+    return {external_id: KnownSession(*row) for external_id, *row in found}
 
 
 def rows(

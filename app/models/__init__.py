@@ -1,7 +1,7 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
 
 `base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `findings`; `webhooks`,
-`deliveries`, `delivery_hours`; `jobs`, `digests`; `proofs/`.
+`deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
 """
 
 from app.models.agents import Agent, AgentSession, FormerAgentName
@@ -22,8 +22,19 @@ from app.models.proofs.anchors import (
 from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
+from app.models.rules import (
+    Rule,
+    RuleDedupe,
+    RuleHour,
+    RuleMatch,
+    RulePeriod,
+    RuleTurn,
+    RuleVersion,
+    RuleWork,
+)
 from app.models.sharing import ShareLink, ShareLinkOpening
-from app.models.tenants import Tenant
+from app.models.tenants import Tenant, WordPosition
+from app.models.traces import StagedSpan, Trace
 from app.models.webhooks import Lane, LaneSlot, Webhook
 
 __all__ = [
@@ -66,11 +77,22 @@ __all__ = [
     "OpenDelivery",
     "Record",
     "RecordWords",
+    "Rule",
+    "RuleDedupe",
+    "RuleHour",
+    "RuleMatch",
+    "RulePeriod",
+    "RuleTurn",
+    "RuleVersion",
+    "RuleWork",
     "ShareLink",
     "ShareLinkOpening",
     "SigningKey",
+    "StagedSpan",
     "StoredRecords",
     "Tenant",
     "TenantHour",
+    "Trace",
     "Webhook",
+    "WordPosition",
 ]

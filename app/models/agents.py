@@ -15,7 +15,9 @@ class Agent(Base):
 
     tenant_id: Mapped[TenantId]
     id: Mapped[Id]
+    external_id: Mapped[str | None]
     name: Mapped[str]
+    version: Mapped[str | None]
     description: Mapped[str | None]
     metadata_json: Mapped[Json | None]
     created_at: Mapped[CreatedAt]
@@ -40,6 +42,7 @@ class AgentSession(Base):
 
     tenant_id: Mapped[TenantId]
     id: Mapped[Id]
+    external_id: Mapped[str | None]
     agent_id: Mapped[UUID]
     principal: Mapped[str]
     title: Mapped[str | None]

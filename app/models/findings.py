@@ -24,6 +24,7 @@ class Finding(Base):
     principal: Mapped[str]
     rule: Mapped[str]
     severity: Mapped[str]
+    source: Mapped[str]
     title: Mapped[str]
     detail: Mapped[str | None]
     data_json: Mapped[Json | None]

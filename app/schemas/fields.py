@@ -91,6 +91,15 @@ class Text(Strict):
         return text
 
 
+class ExternalId(Text):
+    """An agent's or session's id in the words of its owner, unique in the tenant."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("description", "Your own id for it, unique in the tenant.")
+        options.setdefault("example", "invoice-assistant@finance")
+        super().__init__(500, **options)
+
+
 class AnyText(Strict):
     """Any string; its content is validated elsewhere."""
 

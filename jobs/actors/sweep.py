@@ -14,12 +14,13 @@ from app import metrics
 from app.core.delivery import sweeping
 from app.core.delivery.lanes import lanes
 from app.core.log import generations
+from app.core.traces import assembly
 from app.database import Database
 from app.queue import Bell
 from jobs.process.runtime import Runtime
 
-# Age limit of the message; the next sweep rings again.
-_INTEGRATE_MS = 5_000
+# Age limits of messages; the next sweep rings again.
+_INTEGRATE_MS = _ASSEMBLE_MS = 5_000
 # Time budget per sweep: the next tick must not wait, and PostgreSQL has other work.
 NUMBERING_SECONDS = 0.3
 
@@ -29,11 +30,14 @@ def run(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         unnumbered = sweeping.wake(session)
         due = sweeping.due(session)
+        traces_wait = bool(assembly.due_tenants(session))
     here.tally.add(metrics.SWEEPS)
     here.tally.add(metrics.SWEPT, "lane", count=len(due.lanes))
     here.tally.add(metrics.SWEPT, "job", count=len(due.jobs))
     here.bell.ring_lanes(due.lanes)
     here.bell.ring_many("run_job", due.jobs)
+    if traces_wait:
+        here.bell.ring("assemble", (), max_age_ms=_ASSEMBLE_MS)
     ring_log(here.database, here.bell)
     if unnumbered.lanes and number(here.database, unnumbered.lanes):
         with here.database.across_tenants() as session:

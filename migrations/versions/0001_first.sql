@@ -38,7 +38,6 @@ CREATE TABLE tenants (
     patrolled_at          timestamptz,
     patrolled_id          uuid,
     sealed_search_key     bytea,
-    findings_indexed      uuid,
     -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
     -- It counts only with its seal, which only who holds MASTER_KEYS makes.
     chain_salt            bytea CHECK (length(chain_salt) = 32),
@@ -141,7 +140,9 @@ CREATE TABLE sealed_notes (
 CREATE TABLE agents (
     tenant_id     uuid NOT NULL REFERENCES tenants,
     id            uuid NOT NULL,
+    external_id   text,
     name          text NOT NULL,
+    version       text,
     description   text,
     metadata_json text,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -149,6 +150,9 @@ CREATE TABLE agents (
     PRIMARY KEY (tenant_id, id)
 );
 SELECT isolate('agents');
+CREATE UNIQUE INDEX agents_external_id ON agents (tenant_id, external_id)
+    WHERE external_id IS NOT NULL;
+CREATE INDEX agents_name ON agents (tenant_id, name, id);
 
 -- `until` is when an agent was given another name. Agents that were never renamed have no row.
 CREATE TABLE former_agent_names (
@@ -164,6 +168,7 @@ SELECT isolate('former_agent_names');
 CREATE TABLE sessions (
     tenant_id     uuid NOT NULL,
     id            uuid NOT NULL,
+    external_id   text,
     agent_id      uuid NOT NULL,
     principal     text NOT NULL,
     title         text,
@@ -178,6 +183,8 @@ CREATE TABLE sessions (
     CHECK ((status = 'completed') = (outcome IS NOT NULL AND completed_at IS NOT NULL))
 );
 SELECT isolate('sessions');
+CREATE UNIQUE INDEX sessions_external_id ON sessions (tenant_id, external_id)
+    WHERE external_id IS NOT NULL;
 CREATE INDEX sessions_agent ON sessions (tenant_id, agent_id, id);
 CREATE INDEX sessions_principal ON sessions (tenant_id, principal, id);
 CREATE INDEX sessions_status ON sessions (tenant_id, status, id);
@@ -278,6 +285,62 @@ SELECT isolate('share_link_openings');
 CREATE INDEX share_link_openings_day ON share_link_openings (day);
 
 
+-- Spans of OpenTelemetry, from their arrival to the records made of them --------------------------
+
+-- `pin` is made of the pin of the key that sent a trace, zero without one: equal ids under another
+-- pin are other traces. What staging changes stands in no index: most updates are then heap-only.
+CREATE TABLE traces (
+    tenant_id     uuid NOT NULL REFERENCES tenants,
+    pin           uuid NOT NULL,
+    -- Empty: spans whose trace's id cannot be one, all of them together.
+    trace_id      bytea NOT NULL CHECK (length(trace_id) IN (0, 16)),
+    id            uuid NOT NULL,
+    pin_agent_id  uuid,
+    pin_principal text,
+    status        text NOT NULL CHECK (status IN
+                  ('staged', 'assembled', 'incomplete', 'dropped', 'rejected')),
+    reason        text,
+    service       text,
+    exporter      text,
+    spans         bigint NOT NULL DEFAULT 0,
+    bytes         bigint NOT NULL DEFAULT 0,
+    rejected      bigint NOT NULL DEFAULT 0,
+    staged_bytes  bigint NOT NULL DEFAULT 0,
+    -- Staged local roots that have ended.
+    roots         bigint NOT NULL DEFAULT 0,
+    -- The spans that were assembled or dropped: no repeat of them is staged again.
+    assembled     bytea[] NOT NULL DEFAULT '{}',
+    record_ids    uuid[] NOT NULL DEFAULT '{}',
+    -- The first record was made without its root, and what comes later supplements it.
+    is_incomplete boolean NOT NULL DEFAULT false,
+    attempts      bigint NOT NULL DEFAULT 0,
+    at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+    due_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, pin, trace_id),
+    CHECK ((pin_agent_id IS NULL) = (pin_principal IS NULL))
+) WITH (fillfactor = 70);
+SELECT isolate('traces');
+CREATE UNIQUE INDEX traces_id ON traces (tenant_id, id);
+CREATE INDEX traces_status ON traces (tenant_id, status, id);
+CREATE INDEX traces_staged ON traces (tenant_id, id) WHERE status = 'staged';
+
+-- As it came: protobuf's bytes, or JSON. Its trace's row is locked before one is written, so no
+-- foreign key has to look for it once more.
+CREATE TABLE staged_spans (
+    tenant_id uuid NOT NULL,
+    pin       uuid NOT NULL,
+    trace_id  bytea NOT NULL,
+    span_id   bytea NOT NULL CHECK (length(span_id) = 8),
+    is_root   boolean NOT NULL,
+    has_ended boolean NOT NULL,
+    started   bigint NOT NULL,
+    body      bytea NOT NULL,
+    resource  bytea NOT NULL,
+    PRIMARY KEY (tenant_id, pin, trace_id, span_id)
+);
+SELECT isolate('staged_spans');
+
+
 -- Findings and their digests ---------------------------------------------------------------------
 
 CREATE TABLE findings (
@@ -289,6 +352,7 @@ CREATE TABLE findings (
     principal  text NOT NULL,
     rule       text NOT NULL,
     severity   text NOT NULL CHECK (severity IN ('info', 'low', 'medium', 'high', 'critical')),
+    source     text NOT NULL DEFAULT 'api' CHECK (source IN ('api', 'otlp', 'rule')),
     title      text NOT NULL,
     detail     text,
     data_json  text,
@@ -306,6 +370,7 @@ CREATE INDEX findings_agent ON findings (tenant_id, agent_id, id);
 CREATE INDEX findings_principal ON findings (tenant_id, principal, id);
 CREATE INDEX findings_severity ON findings (tenant_id, severity, id);
 CREATE INDEX findings_rule ON findings (tenant_id, rule, id);
+CREATE INDEX findings_source ON findings (tenant_id, source, id) WHERE source <> 'api';
 CREATE INDEX findings_record ON findings (tenant_id, record_id, id) WHERE record_id IS NOT NULL;
 CREATE INDEX findings_digest ON findings (tenant_id, digest_id, id) WHERE digest_id IS NOT NULL;
 
@@ -379,6 +444,16 @@ CREATE TABLE finding_words (
 ALTER TABLE finding_words ALTER COLUMN words SET STATISTICS 500;
 CREATE INDEX finding_words_words ON finding_words USING gin (words)
     WITH (gin_pending_list_limit = 256);
+
+-- Up to which id a table's rows are indexed, and when a tenant's next ones could not be.
+CREATE TABLE word_positions (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    source    text NOT NULL CHECK (source IN ('records', 'findings')),
+    through   uuid,
+    failed_at timestamptz,
+    PRIMARY KEY (tenant_id, source)
+);
+SELECT isolate('word_positions');
 
 
 -- Webhooks and their lanes -----------------------------------------------------------------------
@@ -927,6 +1002,132 @@ CREATE TABLE evidence_exports (
     FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
 );
 SELECT isolate('evidence_exports');
+
+
+-- Rules -------------------------------------------------------------------------------------------
+
+-- One row a tenant, made before its first rule: what is to be judged is kept from then on. Whoever
+-- changes a rule and whoever commits verdicts locks it, so no verdict is of a version that had ended.
+CREATE TABLE rule_turns (
+    tenant_id    uuid PRIMARY KEY REFERENCES tenants,
+    changes      bigint NOT NULL DEFAULT 0,
+    claim_no     bigint NOT NULL DEFAULT 0,
+    locked_until timestamptz,
+    -- Its rules were slow: until then an evaluator of its own kind serves it.
+    slow_until   timestamptz,
+    -- Work is looked for from here on, and now and then from the beginning: entries of what was
+    -- judged stay in the index while any old snapshot stands.
+    work_from    timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
+SELECT isolate('rule_turns');
+
+CREATE TABLE rules (
+    tenant_id       uuid NOT NULL REFERENCES tenants,
+    id              uuid NOT NULL,
+    name            text NOT NULL,
+    version         bigint NOT NULL,
+    enabled         boolean NOT NULL,
+    -- Of this version: evaluations that failed, the newest of them, and those that were ended.
+    errors          bigint NOT NULL DEFAULT 0,
+    ended           bigint NOT NULL DEFAULT 0,
+    last_error_json text,
+    erred_at        timestamptz,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    deleted_at      timestamptz,
+    PRIMARY KEY (tenant_id, id)
+);
+SELECT isolate('rules');
+CREATE UNIQUE INDEX rules_name ON rules (tenant_id, name) WHERE deleted_at IS NULL;
+
+-- Never changed.
+CREATE TABLE rule_versions (
+    tenant_id    uuid NOT NULL,
+    rule_id      uuid NOT NULL,
+    version      bigint NOT NULL,
+    name         text NOT NULL,
+    subject      text NOT NULL CHECK (subject IN ('record', 'step', 'session')),
+    condition    text NOT NULL,
+    severity     text NOT NULL CHECK (severity IN ('info', 'low', 'medium', 'high', 'critical')),
+    title        text NOT NULL,
+    detail       text,
+    dedupe       text,
+    max_per_hour bigint NOT NULL,
+    created_by   text NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, rule_id, version),
+    FOREIGN KEY (tenant_id, rule_id) REFERENCES rules
+);
+SELECT isolate('rule_versions');
+
+-- When a version was on: what was created in a period is judged by its version, however late.
+CREATE TABLE rule_periods (
+    tenant_id uuid NOT NULL,
+    rule_id   uuid NOT NULL,
+    since     timestamptz NOT NULL,
+    until     timestamptz,
+    version   bigint NOT NULL,
+    PRIMARY KEY (tenant_id, rule_id, since),
+    FOREIGN KEY (tenant_id, rule_id, version) REFERENCES rule_versions
+);
+SELECT isolate('rule_periods');
+
+-- What is still to be judged. Written with the record or the session's end, deleted with the
+-- verdicts: nothing is behind a reader, whenever it commits.
+CREATE TABLE rule_work (
+    tenant_id  uuid NOT NULL,
+    at         timestamptz NOT NULL,
+    subject_id uuid NOT NULL,
+    is_session boolean NOT NULL,
+    PRIMARY KEY (tenant_id, at, subject_id)
+);
+SELECT isolate('rule_work');
+CREATE TRIGGER records_to_judge AFTER INSERT ON records
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION queue_for_rules();
+CREATE TRIGGER sessions_to_judge AFTER UPDATE OF status ON sessions
+    FOR EACH ROW WHEN (OLD.status = 'open' AND NEW.status = 'completed')
+    EXECUTE FUNCTION queue_for_rules();
+
+-- One row a match: a version matches a record or session once, whoever looks at it.
+CREATE TABLE rule_matches (
+    tenant_id  uuid NOT NULL,
+    rule_id    uuid NOT NULL,
+    version    bigint NOT NULL,
+    subject_id uuid NOT NULL,
+    matched    bigint NOT NULL,
+    PRIMARY KEY (tenant_id, rule_id, version, subject_id)
+);
+SELECT isolate('rule_matches');
+
+-- A rule's matches by the hour. Findings beyond its limit are counted, and told once the hour ends.
+CREATE TABLE rule_hours (
+    tenant_id  uuid NOT NULL,
+    rule_id    uuid NOT NULL,
+    hour       timestamptz NOT NULL,
+    matched    bigint NOT NULL,
+    found      bigint NOT NULL,
+    withheld   bigint NOT NULL,
+    -- The newest that was withheld: its session and record, and the version.
+    session_id uuid,
+    record_id  uuid,
+    version    bigint,
+    told       boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (tenant_id, rule_id, hour)
+);
+SELECT isolate('rule_hours');
+CREATE INDEX rule_hours_to_tell ON rule_hours (tenant_id, hour) WHERE withheld > 0 AND NOT told;
+
+-- Texts that made a finding lately, by their SHA-256.
+CREATE TABLE rule_dedupes (
+    tenant_id uuid NOT NULL,
+    rule_id   uuid NOT NULL,
+    text_hash bytea NOT NULL CHECK (length(text_hash) = 32),
+    until     timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, rule_id, text_hash)
+);
+SELECT isolate('rule_dedupes');
+CREATE INDEX rule_dedupes_until ON rule_dedupes (until);
 
 
 DROP FUNCTION isolate(text, text);

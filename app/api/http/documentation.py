@@ -18,7 +18,7 @@ from marshmallow import fields as plain
 from app import ids
 from app.evidence import pack
 from app.lib.crypto import share_tokens
-from app.schemas.fields import Items, Strict
+from app.schemas.fields import ExternalId, Items, Strict
 from app.settings import VERSION, Settings
 
 MEDIA_TYPE = "application/problem+json"
@@ -39,6 +39,9 @@ with Python alone; the SHA-256 of this release's `verify.py` is `{verifier}`.
 
 **Errors** are problem details (RFC 9457); `type` is the URL of a page that explains the error.
 Bodies are strict JSON in UTF-8: unknown fields, duplicate names and wrong types are refused.
+
+**Compression.** Routes that take many things at once take `Content-Encoding: gzip`; the limit of a
+body holds for what it unpacks to.
 
 **Lists** are newest first and paginated: follow `next_cursor`, or the `Link` header.
 
@@ -68,10 +71,12 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
         "type": "string",
         "pattern": r"^(entries|[0-9]{1,2})/(x[0-9]{3}/){0,6}[0-9]{3}(\.p/[0-9]{1,3})?$",
     },
+    "external_id": dict(ExternalId().json_schema),
     "token": {"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"},
 }
 
-_CHANGES_NOTHING = "/verify-signature"
+# The one changes nothing, and a span is stored once however often it is sent.
+_NEEDS_NO_KEY = ("/verify-signature", "/v1/traces")
 
 _IDEMPOTENCY_KEY = {
     "in": "header",
@@ -137,7 +142,7 @@ _REFUSALS = {
     410: ("GONE", "Older than the retention period."),
     412: ("PRECONDITION_FAILED", "If-Match names another version."),
     413: ("REQUEST_ENTITY_TOO_LARGE", "The body is larger than 1 MiB (for a record, 8 MiB)."),
-    415: ("UNSUPPORTED_MEDIA_TYPE", "The body is not declared as JSON."),
+    415: ("UNSUPPORTED_MEDIA_TYPE", "The body is not declared as JSON, or compressed."),
     416: ("REQUESTED_RANGE_NOT_SATISFIABLE", "The range begins beyond the end."),
     422: ("UNPROCESSABLE_ENTITY", "Fields were refused; `errors` lists each."),
     429: ("TOO_MANY_REQUESTS", "Too many requests; retry after `Retry-After` seconds."),
@@ -209,7 +214,7 @@ def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> di
 def _is_repeatable(path: str, operation: Mapping[str, Any]) -> bool:
     """Return whether a POST takes an Idempotency-Key; `test_idempotency` compares all with it."""
     public = operation.get("security") == []
-    return not public and not path.endswith(_CHANGES_NOTHING)
+    return not public and not path.endswith(_NEEDS_NO_KEY)
 
 
 def _refusals(path: str, method: str, operation: dict[str, Any]) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestURITooLarge
-from werkzeug.routing import UnicodeConverter
+from werkzeug.routing import BaseConverter, UnicodeConverter
 
 from app import ids, metrics
 from app.api.http.access import auth, rate_limit
@@ -68,8 +68,9 @@ def _enter() -> None:
     if not optional and _HOST.fullmatch(host) is None:
         raise BadRequest("Send one Host header: a name or an address, and a port if any.")
     # The router matches a path whatever number of slashes it begins with; and one that is escaped
-    # is no separator (RFC 3986 section 2.2), as what stands before the service may take it.
-    sent = request.environ.get("RAW_URI", "").partition("?")[0]
+    # is no separator (RFC 3986 section 2.2), as what stands before the service may take it. An id
+    # of its owner's is the rest of its path, and may contain any character.
+    sent = request.environ.get("RAW_URI", "").partition("?")[0].partition("/by-external-id/")[0]
     if request.environ.get("PATH_INFO", "").startswith("//") or "%2f" in sent.lower():
         raise NotFound
     headers = [each for each in request.environ.items() if each[0].startswith("HTTP_")]
@@ -115,3 +116,10 @@ class SegmentConverter(UnicodeConverter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.regex = rf"(?!(?:{'|'.join(_WORDS)})$){self.regex}"
+
+
+class RestConverter(BaseConverter):
+    """The rest of a path, slashes and line breaks included: an id of its owner's."""
+
+    regex = "(?s:.+)"
+    part_isolating = False

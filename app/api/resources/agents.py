@@ -7,12 +7,18 @@ from flask import Response
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests.parsing import Blueprint
+from app.api.http.paging import PageArgs, filters, page, page_schema
+from app.api.http.requests.parsing import Blueprint, load
 from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
 from app.core import agents
-from app.core.agents import MAX_METADATA, METADATA, NAME, AgentSchema
+from app.core.agents import (
+    MAX_METADATA,
+    METADATA,
+    NAME,
+    VERSION,
+    AgentSchema,
+)
 from app.core.callers import Role
 from app.schemas import fields
 from app.schemas.schema import Schema
@@ -22,12 +28,19 @@ blp = Blueprint(
 )
 
 
-class AgentChangeSchema(Schema):
-    """The fields to change; those not sent stay, and null clears."""
+class NamedAgentSchema(Schema):
+    """The fields to set on an agent; those not sent stay, and null clears."""
 
     name = fields.Text(200, metadata=NAME)
+    version = fields.Text(200, allow_none=True, metadata=VERSION)
     description = fields.Text(2000, allow_none=True)
     metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=METADATA)
+
+
+class AgentChangeSchema(NamedAgentSchema):
+    """The fields to change; those not sent stay, and null clears."""
+
+    external_id = fields.ExternalId(allow_none=True)
 
 
 class NewAgentSchema(AgentChangeSchema):
@@ -36,7 +49,20 @@ class NewAgentSchema(AgentChangeSchema):
     name = fields.Text(200, required=True, metadata=NAME)
 
 
+class ExternalIdSchema(Schema):
+    """An external id as a path names it."""
+
+    external_id = fields.ExternalId()
+
+
 AgentPageSchema = page_schema(AgentSchema)
+
+
+class AgentArgs(PageArgs):
+    """Filters of the agents."""
+
+    external_id = fields.ExternalId()
+    name = fields.Text(200)
 
 
 @blp.route("", methods=["POST"])
@@ -56,7 +82,7 @@ def create(body: dict[str, Any]) -> Response:
 
 @blp.route("", methods=["GET"], endpoint="list")
 @requires(Role.READ)
-@blp.arguments(PageArgs, location="query")
+@blp.arguments(AgentArgs, location="query")
 @blp.response(200, AgentPageSchema)
 def list_agents(args: dict[str, Any]) -> Response:
     """List agents, newest first.
@@ -65,7 +91,28 @@ def list_agents(args: dict[str, Any]) -> Response:
     continue while there is a `next_cursor`.
     """
     with transaction() as session:
-        return page(args, lambda *where: agents.rows(session, caller(), *where), agents.represent)
+        return page(
+            args,
+            lambda *where: agents.rows(session, caller(), filters(args), *where),
+            agents.represent,
+        )
+
+
+@blp.route("/by-external-id/<rest:external_id>", methods=["PUT"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.arguments(NamedAgentSchema)
+@blp.response(200, AgentSchema)
+@blp.alt_response(201, schema=AgentSchema, description="It did not exist and was created.")
+def put(body: dict[str, Any], external_id: str) -> Response:
+    """Get or create an agent by its external id.
+
+    Safe to repeat, and at once. Fields that are sent are set, as by PATCH; a body without fields
+    only gets. Without `name` a new agent is named by its external id.
+    """
+    load(ExternalIdSchema(), {"external_id": external_id})
+    with transaction() as session:
+        found, is_new = agents.put(session, caller(), external_id, body)
+        return answer(agents.represent(found), 201 if is_new else 200)
 
 
 @blp.route("/<agent_id>", methods=["GET"])

@@ -1,4 +1,4 @@
-"""Search over HTTP: any resource by id, records and findings by words."""
+"""Search over HTTP: any resource by id; records, findings and agents by words."""
 
 from typing import Any
 
@@ -65,11 +65,12 @@ class HitsSchema(AnswerSchema):
 @blp.arguments(SearchArgs, location="query")
 @blp.response(200, HitsSchema)
 def search(args: dict[str, Any]) -> Response:
-    """Find any resource by its id, or records and findings by words
+    """Find any resource by its id; records, findings and agents by words
 
-    An id finds the resource that it names. Words, and an id that names nothing, find the newest
-    records and findings that contain them (`GET /v1/records?q=` and `GET /v1/findings?q=` return
-    all, in pages). Another tenant's id finds nothing. A pinned key finds only what its pin covers.
+    An id finds the resource that it names. Anything else finds the agent and the session with that
+    `external_id`, agents whose name has all the words, then the newest records and findings that
+    have them (`GET /v1/records?q=` and `GET /v1/findings?q=` return all, in pages). Another
+    tenant's id finds nothing. A pinned key finds only what its pin covers.
     """
     settings = services().settings
     with transaction() as session:

@@ -1,16 +1,19 @@
 """Sessions over HTTP."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Response
+from marshmallow import ValidationError
 
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
-from app.api.http.requests.parsing import Blueprint
+from app.api.http.requests.parsing import Blueprint, load
 from app.api.http.responses.answers import answer
 from app.api.http.transactions import transaction
+from app.api.resources.agents import ExternalIdSchema
 from app.core import sessions
 from app.core.callers import Role
 from app.core.sessions import MAX_METADATA, PRINCIPAL, SessionSchema
@@ -25,13 +28,32 @@ blp = Blueprint(
 )
 
 
-class NewSessionSchema(Schema):
-    """A session to open."""
+class _SessionSchema(Schema):
+    """The fields of a session to open."""
 
-    agent_id = fields.Id("agt", required=True)
     principal = fields.Text(200, required=True, metadata=PRINCIPAL)
     title = fields.Text(500, allow_none=True)
     metadata = fields.JsonObject(MAX_METADATA, allow_none=True)
+
+
+class NewSessionSchema(_SessionSchema):
+    """A session to open."""
+
+    agent_id = fields.Id("agt", required=True)
+    external_id = fields.ExternalId(allow_none=True)
+
+
+class NamedSessionSchema(_SessionSchema):
+    """A session to get or to open."""
+
+    agent_id = fields.Id("agt", description="One of `agent_id` and `agent_external_id`.")
+    agent_external_id = fields.ExternalId()
+
+    def check(self, sent: Mapping[str, Any]) -> None:
+        """Require exactly one name of the agent."""
+        if len({"agent_id", "agent_external_id"} & sent.keys()) != 1:
+            text = "Send either agent_id or agent_external_id."
+            raise ValidationError(text, "agent_id")
 
 
 class CompletionSchema(Schema):
@@ -48,6 +70,7 @@ class SessionArgs(FeedArgs):
     """Filters of the sessions."""
 
     status = fields.Choice(sessions.SessionStatus)
+    external_id = fields.ExternalId()
 
 
 @blp.route("", methods=["POST"])
@@ -82,6 +105,25 @@ def list_sessions(args: dict[str, Any]) -> Response:
             lambda *where: sessions.rows(session, caller(), filters(args), *where),
             sessions.represent,
         )
+
+
+@blp.route("/by-external-id/<rest:external_id>", methods=["PUT"])
+@requires(Role.WRITE)
+@blp.arguments(NamedSessionSchema)
+@blp.response(200, SessionSchema)
+@blp.alt_response(201, schema=SessionSchema, description="It did not exist and was opened.")
+@blp.alt_response(404, "NOT_FOUND")
+def put(body: dict[str, Any], external_id: str) -> Response:
+    """Get or open a session by its external id.
+
+    Safe to repeat, and at once. `title` and `metadata` are set if sent. The session of another
+    agent or principal is answered 409 `external-id-in-use`; an unknown agent 404, and so are an
+    agent and a principal outside the key's pin.
+    """
+    load(ExternalIdSchema(), {"external_id": external_id})
+    with transaction() as session:
+        found, is_new = sessions.put(session, caller(), external_id, **body)
+        return answer(sessions.represent(found), 201 if is_new else 200)
 
 
 @blp.route("/<session_id>", methods=["GET"])

@@ -14,7 +14,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core import findings
 from app.core.callers import Role
-from app.core.findings import Severity
+from app.core.findings import Severity, Source
 from app.errors import Invalid
 
 blp = Blueprint("findings", __name__, url_prefix="/findings")
@@ -26,6 +26,7 @@ def index() -> Response:
     """List findings, newest first, as the URL filters them."""
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
+    names: dict[str, str] = {}
     try:
         args = typed.load(FindingArgs)
         with transaction() as session:
@@ -34,13 +35,16 @@ def index() -> Response:
                 lambda *where: fetch(session, args, *where),
                 findings.represent,
             )
+            names = rendering.names_in(session, *found["data"], typed.typed)
     except Invalid as wrong:
         typed = typed.refused(wrong)
     return rendering.page(
         "findings/list",
         typed=typed,
         found=found,
+        names=names,
         severities=[(each.value, each.value) for each in reversed(Severity)],
+        sources=[(each.value, each.value) for each in Source],
         does=("findings list", "GET /v1/findings"),
     )
 
@@ -50,9 +54,11 @@ def index() -> Response:
 def show(finding_id: str) -> Response:
     """Show one finding."""
     with transaction() as session:
-        found = findings.find(session, caller(), ids.parse("fnd", finding_id))
+        found = findings.represent(findings.find(session, caller(), ids.parse("fnd", finding_id)))
+        names = rendering.names_in(session, found)
     return rendering.page(
         "findings/one",
-        finding=findings.represent(found),
+        finding=found,
+        names=names,
         does=(f"findings show {finding_id}", f"GET /v1/findings/{finding_id}"),
     )

@@ -14,11 +14,11 @@ from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import monitor
-from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.evidence import Voucher
 from app.core.delivery.lanes.lane_health import REFUSES
-from app.core.digests import troubles
+from app.core.digests import digest_rows
 from app.core.master_keys import key_registry
 from app.core.verification import daily
 from app.database import cursor, database_now
@@ -298,7 +298,7 @@ def _log(session: Session, settings: Settings) -> Iterator[Gauge]:
         if now[name] is not None:
             yield Gauge(name, text, {(): now[name]})
     ages = {(str(Voucher.LOG),): _seconds_since(session, monitor.unanchored_since(session))}
-    for voucher in sorted(anchoring_status.asked(settings)):
+    for voucher in sorted(anchoring_status.others_asked(settings)):
         query = _READ_BEHIND.format(table=_TABLES[voucher]).encode()
         (age,) = cursor(session).execute(query).fetchone() or (0.0,)
         ages[str(voucher),] = max(age, 0.0)
@@ -307,7 +307,7 @@ def _log(session: Session, settings: Settings) -> Iterator[Gauge]:
 
 
 def _digests(session: Session, _: Settings) -> Iterator[Gauge]:
-    refused = troubles.counted(troubles.read(session))
+    refused = digest_rows.counted(digest_rows.standing_troubles(session))
     text = "Digests that the mail server refuses for good, by what of them."
     yield Gauge("digests_refused", text, {(what,): n for what, n in refused.items()}, ("what",))
 

@@ -14,6 +14,7 @@ from record_service.commands.base import Group, Run, at, how_many, pass_run, sin
 from record_service.output import plain
 
 SEVERITIES = click.Choice(["info", "low", "medium", "high", "critical"])
+SOURCES = click.Choice(["api", "otlp", "rule"])
 _FINDINGS = {
     "ID": "id",
     "SEVERITY": "severity",
@@ -33,6 +34,7 @@ def findings() -> None:
 @findings.command("list")
 @click.option("--q", "q", metavar="WORDS", help='Words that must be there; "a phrase".')
 @click.option("--severity", type=SEVERITIES)
+@click.option("--source", type=SOURCES)
 @click.option("--rule")
 @click.option("--session", "session_id", metavar="ID")
 @click.option("--record", "record_id", metavar="ID")

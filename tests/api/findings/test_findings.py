@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from app import ids
+from app.core import findings
+from app.core.keys import keyring
+from app.database import Database
 from tests.api.findings.feed import BATCH, events, listed
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
@@ -34,6 +38,26 @@ def test_a_finding_is_answered_alike_when_made_read_listed_and_emitted(
     assert api().get("/v1/findings").json["data"] == [made]
     (event,) = events(admin_engine, tenant)
     assert (event["data"], event["timestamp"]) == (made, made["created_at"])
+
+
+def test_a_finding_says_where_it_came_from(
+    api: ApiOf, database: Database, tenant: FreshTenant
+) -> None:
+    session = make_session(api())
+    posted = make_finding(api(), session["id"])["id"]
+    root = keyring.authenticate(database, tenant.root_key, "r")
+    new = [findings.NewFinding(ids.parse("ses", session["id"]), "a.rule", "low", "a title")]
+    with database.transaction(tenant.id) as tx:
+        made = {
+            str(source): findings.add(tx, root, new, source)[0]["id"]
+            for source in (findings.Source.OTLP, findings.Source.RULE)
+        }
+    for source, finding_id in {"api": posted, **made}.items():
+        (found,) = api().get(f"/v1/findings?source={source}").json["data"]
+        assert (found["id"], found["source"]) == (finding_id, source)
+    assert pointers(api().get("/v1/findings?source=me")) == ["/source"]
+    sent = finding_of(session["id"], source="rule")
+    assert pointers(api().post("/v1/findings", json=sent)) == ["/source"]
 
 
 @pytest.mark.parametrize("data", [{}, [], "", "text", 0, -0.0, 1.0, 1e300, False, [{"a": [1]}]])

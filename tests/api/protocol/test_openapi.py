@@ -52,7 +52,7 @@ def kept(app: Flask, database: Database) -> tuple[World, str]:
 
 
 def operation(document: BaseSchema, row: Row) -> Any:
-    path = row.rule.replace("<", "{").replace(">", "}")
+    path = row.rule.replace("<rest:", "<").replace("<", "{").replace(">", "}")
     return document[path][row.method]
 
 

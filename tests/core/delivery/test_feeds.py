@@ -67,6 +67,8 @@ def crowd(database: Database, tenant: FreshTenant, admin_engine: Engine) -> dict
         {"principal": IDLE},
         {"severity": "high"},
         {"severity": "critical"},
+        {"source": "api"},
+        {"source": "rule"},
         {"rule": "a-rule"},
         {"rule": "no-rule"},
         {"agent_id": "busy", "severity": "critical"},

@@ -36,10 +36,14 @@ GET    /v1/agents                           | 401 | 200 200 200 | 200 200 200 | 
 POST   /v1/agents                           | 401 | 403 201 201 | 403 403 403 | 403 403 403
 GET    /v1/agents/<agent_id>                | 401 | 200 200 200 | 200 200 200 | 404 404 404
 PATCH  /v1/agents/<agent_id>                | 401 | 403 200 200 | 403 403 403 | 403 403 403
+PUT    /v1/agents/by-external-id/<rest:external_id>
+                                            | 401 | 403 201 201 | 403 403 403 | 403 403 403
 
 GET    /v1/sessions                         | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/sessions                         | 401 | 403 201 201 | 403 201 201 | 403 404 404
 GET    /v1/sessions/<session_id>            | 401 | 200 200 200 | 200 200 200 | 404 404 404
+PUT    /v1/sessions/by-external-id/<rest:external_id>
+                                            | 401 | 403 201 201 | 403 201 201 | 403 404 404
 POST   /v1/sessions/<session_id>/complete   | 401 | 403 200 200 | 403 200 200 | 403 404 404
 
 GET    /v1/records                          | 401 | 200 200 200 | 200 200 200 | 200 200 200
@@ -223,7 +227,9 @@ class World:
             "PATCH /v1/tenant/settings": {"bundle_visibility": "public"},
             "POST /v1/agents": {"name": "n"},
             "PATCH /v1/agents/<agent_id>": {"name": "n"},
+            "PUT /v1/agents/by-external-id/<rest:external_id>": {},
             "POST /v1/sessions": self.pin,
+            "PUT /v1/sessions/by-external-id/<rest:external_id>": self.pin,
             "POST /v1/sessions/<session_id>/complete": {"outcome": "succeeded"},
             "POST /v1/records": record_of(self.session["id"]),
             "POST /v1/records/<record_id>/share-links": {"expires_in_seconds": 60},
@@ -270,7 +276,7 @@ def send(
 ) -> Answer:
     """Send the route's request about the world's things, some ids changed."""
     named = world.ids() | changed
-    path = row.rule
+    path = row.rule.replace("<rest:external_id>", "an/id of their own")
     for name in row.parameters:
         path = path.replace(f"<{name}>", named[name])
     if row.rule.endswith("/decisions"):

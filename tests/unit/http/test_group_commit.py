@@ -1,0 +1,203 @@
+"""Group commit: every submitter gets its own, no thread is kept, and no one waits alone."""
+
+import gc
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Barrier, Event, Lock, get_ident
+from typing import Any
+
+import pytest
+
+from app.lib.group_commit import GroupCommit
+from tests.support.faults import LONG_ENOUGH, until
+
+
+class Gate:
+    """A `run` that notes its groups and their threads, and waits where it is closed."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[int]] = []
+        self.carriers: list[int] = []
+        self.open = Event()
+        self.open.set()
+        self._lock = Lock()
+
+    def __call__(self, items: Sequence[int]) -> list[tuple[int, int]]:
+        with self._lock:
+            self.groups.append(list(items))
+            self.carriers.append(get_ident())
+        # Others come meanwhile.
+        os.sched_yield()
+        assert self.open.wait(LONG_ENOUGH)
+        return [(item, get_ident()) for item in items]
+
+
+@contextmanager
+def threads(count: int) -> Iterator[Callable[..., "Future[Any]"]]:
+    with ThreadPoolExecutor(count) as pool:
+        yield pool.submit
+
+
+@contextmanager
+def busy(group: GroupCommit[int, Any], gate: Gate, ways: int) -> Iterator[None]:
+    """Keep every way busy for the length of a `with`, each with an item of its own below 0."""
+    gate.open.clear()
+    with threads(ways) as submit:
+        try:
+            for way in range(ways):
+                submit(group.submit, -1 - way)
+            until(lambda: len(gate.groups) == ways)
+            yield
+        finally:
+            gate.open.set()
+
+
+def test_who_comes_alone_is_run_at_once_by_its_own_thread() -> None:
+    gate = Gate()
+    group = GroupCommit(gate)
+    assert [group.submit(number) for number in range(3)] == [(n, get_ident()) for n in range(3)]
+    assert gate.groups == [[0], [1], [2]]
+
+
+def test_what_comes_meanwhile_goes_together_in_order_and_each_gets_its_own() -> None:
+    gate = Gate()
+    group = GroupCommit(gate, ways=2)
+    with threads(8) as submit:
+        with busy(group, gate, 2):
+            futures = []
+            for number in range(8):
+                futures.append(submit(group.submit, number))
+                until(lambda: group.waiting == len(futures))
+        answers = [future.result(LONG_ENOUGH) for future in futures]
+    assert [answer[0] for answer in answers] == list(range(8))
+    assert gate.groups[2:] == [list(range(8))]
+    # A way is given up once nobody waits: the next one comes alone again.
+    assert group.submit(8) == (8, get_ident())
+
+
+def test_at_most_so_many_runs_are_under_way_and_so_much_in_one() -> None:
+    gate = Gate()
+    group = GroupCommit(gate, ways=1, most=10, weigh=lambda item: max(item, 0))
+    with threads(5) as submit:
+        with busy(group, gate, 1):
+            futures = []
+            for weight in (4, 6, 3, 20, 1):
+                futures.append(submit(group.submit, weight))
+                until(lambda: group.waiting == len(futures))
+            assert len(gate.groups) == 1
+        assert [future.result(LONG_ENOUGH)[0] for future in futures] == [4, 6, 3, 20, 1]
+    assert gate.groups[1:] == [[4, 6], [3], [20], [1]]
+
+
+def test_no_thread_carries_more_than_the_run_of_its_own_item() -> None:
+    gate = Gate()
+    group = GroupCommit(gate, ways=2, most=3)
+    each, count = 200, 12
+    together = Barrier(count)
+
+    def caller(mine: int) -> list[object]:
+        together.wait(LONG_ENOUGH)
+        answers: list[object] = []
+        for turn in range(each):
+            before = gate.carriers.count(get_ident())
+            answers.append(group.submit(mine * each + turn)[0])
+            assert gate.carriers.count(get_ident()) <= before + 1
+        return answers
+
+    with threads(count) as submit:
+        futures = [submit(caller, mine) for mine in range(count)]
+        for mine, future in enumerate(futures):
+            assert future.result(LONG_ENOUGH) == list(range(mine * each, (mine + 1) * each))
+    ran = sorted(item for items in gate.groups for item in items)
+    assert ran == list(range(count * each))
+    assert max(len(items) for items in gate.groups) <= 3
+
+
+def test_a_result_that_is_an_error_is_raised_at_its_submitter_alone() -> None:
+    gate = Gate()
+
+    def run(items: Sequence[int]) -> list[int | BaseException]:
+        gate(items)
+        return [ValueError(item) if item % 2 else item for item in items]
+
+    group = GroupCommit(run, ways=1)
+    with threads(6) as submit:
+        with busy(group, gate, 1):
+            futures = [submit(group.submit, number) for number in range(6)]
+            until(lambda: group.waiting == 6)
+        for number, future in enumerate(futures):
+            if number % 2:
+                with pytest.raises(ValueError, match=str(number)):
+                    future.result(LONG_ENOUGH)
+            else:
+                assert future.result(LONG_ENOUGH) == number
+
+
+class Refused(Exception):
+    """An error whose constructor takes other arguments than it keeps."""
+
+    def __init__(self, *, item: int) -> None:
+        super().__init__(f"Refused {item}.")
+        self.item = item
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_run_that_raises_is_the_error_of_each_or_each_is_run_alone(apart: bool) -> None:
+    gate = Gate()
+
+    def run(items: Sequence[int]) -> Sequence[object]:
+        results = gate(items)
+        if 2 in items:
+            raise Refused(item=2)
+        return results
+
+    group = GroupCommit[int, object](run, ways=1, apart=lambda error: apart)
+    with threads(4) as submit:
+        with busy(group, gate, 1):
+            futures = [submit(group.submit, number) for number in range(4)]
+            until(lambda: group.waiting == 4)
+        errors = [future.exception(LONG_ENOUGH) for future in futures]
+    raised = [error for error in errors if error is not None]
+    assert [type(error) for error in raised] == [Refused] * (1 if apart else 4)
+    assert {(str(error), error.item) for error in raised} == {("Refused 2.", 2)}  # type: ignore[attr-defined]
+    assert len({id(error) for error in raised}) == len(raised)
+    assert isinstance(errors[2], Refused)
+    assert len(gate.groups) == (6 if apart else 2)
+    assert group.submit(5) == (5, get_ident())
+
+
+def test_a_wrong_number_of_results_is_an_error_and_nobody_hangs() -> None:
+    gate = Gate()
+
+    def run(items: Sequence[int]) -> list[int]:
+        gate(items)
+        return [item for item in items if item != 1]
+
+    group = GroupCommit(run, ways=1)
+    with threads(3) as submit:
+        with busy(group, gate, 1):
+            futures = [submit(group.submit, number) for number in range(3)]
+            until(lambda: group.waiting == 3)
+        for future in futures:
+            with pytest.raises(RuntimeError, match="3 items were run, with 2 results"):
+                future.result(LONG_ENOUGH)
+
+
+def test_an_error_is_freed_with_its_submitter() -> None:
+    def run(items: Sequence[int]) -> list[int]:
+        raise Refused(item=items[0])
+
+    group = GroupCommit(run)
+    seen: list[weakref.ref[Refused]] = []
+    gc.disable()
+    try:
+        try:
+            group.submit(1)
+        except Refused as error:
+            seen.append(weakref.ref(error))
+        assert [each() for each in seen] == [None]
+    finally:
+        gc.enable()
