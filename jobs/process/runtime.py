@@ -11,6 +11,7 @@ from app.core.health import process_report
 from app.core.log.head import head_store
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
+from app.core.rules.evaluators import Evaluators
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -41,6 +42,7 @@ class Runtime:
     flusher: Flusher
     bulkhead: Bulkhead
     log: Sequencer
+    evaluators: Evaluators
     mailer: Mailer
     tally: Tally
     counters: Repeater
@@ -80,6 +82,7 @@ class Runtime:
             flusher,
             Bulkhead(threads),
             log,
+            Evaluators(),
             mailer_of(settings),
             tally,
             writer,
@@ -95,6 +98,7 @@ class Runtime:
 
     def close(self) -> None:
         """Write the remaining outcomes and close all services."""
+        self.evaluators.close()
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)
