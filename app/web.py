@@ -28,6 +28,7 @@ from app.api.resources import (
     jobs,
     keys,
     log,
+    rules,
     search,
     sessions,
     signature_debugger,
@@ -43,6 +44,7 @@ from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log.head import head_store
 from app.core.master_keys import key_registry
+from app.core.rules.evaluators import Evaluators
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -79,6 +81,7 @@ RESOURCES = (
     shared_page,
     log,
     findings,
+    rules,
     webhooks,
     signature_debugger,
     deliveries,
@@ -231,6 +234,7 @@ def _services(settings: Settings) -> Services:
         verifier,
         damage,
         LargeWork(limits.large_at_once, limits.large_waiting),
+        Evaluators(),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
     )

@@ -11,6 +11,7 @@ from app.core.health import process_report
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys import key_registry
+from app.core.rules.evaluators import Evaluators
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib.breaker import Breaker
@@ -42,11 +43,13 @@ class Services:
     verifier: Verifier
     damage: Breaker
     large: LargeWork
+    evaluators: Evaluators
     answers: Shares
     renderings: Renderings
 
     def close(self) -> None:
         """Write the last counters and key uses, and close every connection."""
+        self.evaluators.close()
         self.keyring.close()
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)

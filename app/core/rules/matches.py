@@ -128,11 +128,14 @@ def commit(
     tenant_id: UUID,
     judges: Sequence[Judge],
     judged: Sequence[tuple[Work, Mapping[int, Verdict]]],
+    *,
+    live: bool = True,
 ) -> int:
     """Write what came of verdicts, by the judges' places; return the number of findings made.
 
     In the order given. A rule that was ended for the third time is switched off there: what it
-    would have judged later is left to a backfill.
+    would have judged later is left to a backfill. Not `live`, for a backfill, the hour's limit does
+    not hold, and errors are the job's own.
     """
     now = database_now(session)
     books = [_Books() for _ in judges]
@@ -142,13 +145,15 @@ def commit(
             judge, book = judges[place], books[place]
             if book.off is not None:
                 continue
-            if verdict.errors:
+            if verdict.errors and live:
                 _note_error(book, judge, work, verdict)
             if verdict.matched:
                 matched[judge.id, judge.version, work.id] = work, judge, verdict
     by_judge = dict(zip(judges, books, strict=True))
     drafts = _fresh(session, tenant_id, _drafts(session, tenant_id, matched, by_judge), now)
-    new = _within_limits(session, tenant_id, drafts, by_judge, now)
+    new = [each.new for each in drafts]
+    if live:
+        new = _within_limits(session, tenant_id, drafts, by_judge, now)
     for start in range(0, len(new), MOST_AT_ONCE):
         part = new[start : start + MOST_AT_ONCE]
         findings.add(session, caller(tenant_id), part, Source.RULE)

@@ -139,14 +139,25 @@ def find(session: Session, tenant_id: UUID, rule_id: UUID | None) -> Watched:
     return _watched(session, tenant_id, [(row[0], row[1])])[0]
 
 
-def versions(session: Session, tenant_id: UUID, rule_id: UUID | None) -> Sequence[RuleVersion]:
+def versions(
+    session: Session, tenant_id: UUID, rule_id: UUID | None, before: int | None, limit: int
+) -> Sequence[RuleVersion]:
     """Return a rule's versions, newest first, also of one that was deleted; raises `NotFound`."""
-    found = session.scalars(
-        select(RuleVersion)
-        .where(RuleVersion.tenant_id == tenant_id, RuleVersion.rule_id == rule_id)
-        .order_by(RuleVersion.version.desc())
-    ).all()
-    if not found:
+    query = select(RuleVersion).where(
+        RuleVersion.tenant_id == tenant_id, RuleVersion.rule_id == rule_id
+    )
+    if before is not None:
+        query = query.where(RuleVersion.version < before)
+    found = session.scalars(query.order_by(RuleVersion.version.desc()).limit(limit)).all()
+    if not found and before is None:
+        raise _not_found()
+    return found
+
+
+def version(session: Session, tenant_id: UUID, rule_id: UUID, number: int) -> RuleVersion:
+    """Return one version, also of a rule that was deleted; raises `NotFound`."""
+    found = session.get(RuleVersion, (tenant_id, rule_id, number))
+    if found is None:
         raise _not_found()
     return found
 
