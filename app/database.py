@@ -270,6 +270,19 @@ def database_now(session: Session) -> datetime:
     return moment
 
 
+def undone(error: Exception) -> bool:
+    """Say whether the server itself has refused the statement, so that nothing of it was done.
+
+    Not after a connection that was lost, which tells nothing; and not where others hold a lock, for
+    it may be the next statement's too.
+    """
+    cause = getattr(error, "orig", error.__cause__ if isinstance(error, Unavailable) else error)
+    if not isinstance(cause, psycopg.Error) or isinstance(cause, psycopg.errors.LockNotAvailable):
+        return False
+    # Classes of SQLSTATE: connection exceptions, and what the operator does.
+    return cause.sqlstate is not None and cause.sqlstate[:2] not in ("08", "57")
+
+
 @contextmanager
 def _translated() -> Iterator[None]:
     try:

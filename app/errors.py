@@ -366,6 +366,15 @@ class RateLimited(ServiceError, slug="rate-limited", status=429):
     """
 
 
+class StagingFull(RateLimited, slug="staging-full", status=429, headers={"Retry-After": "10"}):
+    """Too many spans wait to be assembled.
+
+    A tenant's spans are kept until they are assembled into records, and their bytes are bounded
+    (TENANT_STAGED_MIB). Exporters send them again after the seconds that Retry-After names. If the
+    problem persists, no worker assembles them.
+    """
+
+
 class InternalError(ServiceError, slug="internal-error", status=500):
     """Internal error.
 

@@ -19,13 +19,13 @@ from app.console.pages import (
     keys,
     overview,
     receivers,
-    records,
     replays,
     search,
     settings,
     sign_in,
     webhooks,
 )
+from app.console.pages.records import agents, records, sessions
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
 
@@ -38,6 +38,8 @@ PAGES = (
     receivers,
     records,
     findings,
+    sessions,
+    agents,
     audit,
     keys,
     jobs,

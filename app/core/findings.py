@@ -1,24 +1,27 @@
 """Findings: conclusions about an agent's acts that people must know of.
 
 The hot path: one call of the database function `add_findings` resolves the sessions of any number
-of findings, stores them, and emits their events. A completed session still accepts findings:
-analysis often ends after the session.
+of findings, of many requests and tenants, stores them, and emits their events. A completed session
+still accepts findings: analysis often ends after the session.
 """
 
 import enum
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from itertools import accumulate
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import feeds
+from app.core import feeds, idempotency
 from app.core.callers import Caller
 from app.core.delivery import event_types, events
-from app.database import Tx, cursor
-from app.errors import BAD_KEY, NotFound, Unauthenticated
+from app.database import Database, Tx, cursor, undone
+from app.errors import BAD_KEY, NotFound, ServiceError, Unauthenticated
+from app.lib.crypto.sealing import MasterKeys
+from app.lib.group_commit import GroupCommit
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -29,6 +32,10 @@ DATA: dict[str, Any] = {
     "description": "Any JSON but null. The event of a finding is at most 256 KiB in all.",
     "example": {"file": "app.log", "line": 17},
 }
+
+
+MOST_TOGETHER = 1000
+"""The most findings that one call of the database stores, unless one request has more."""
 
 
 class Severity(enum.StrEnum):
@@ -110,7 +117,15 @@ class NewFinding(NamedTuple):
     record_id: UUID | None = None
 
 
-_ADD = "SELECT problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %s, %s, %s, %s, %s)"
+class Submission(NamedTuple):
+    """The findings of one request: of one caller and source, stored all or none."""
+
+    caller: Caller
+    new: Sequence[NewFinding]
+    source: Source = Source.API
+
+
+_ADD = "SELECT asked, problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %s)"
 
 
 def add(
@@ -122,18 +137,96 @@ def add(
     not exist or is outside the caller's pin, `EventTooLarge`, and `Unauthenticated` when the key of
     a caller that is not `confirmed` is no longer valid.
     """
-    key = None if caller.confirmed else caller.key_id
-    pin = caller.pin and (caller.pin.agent_id, caller.pin.principal)
+    (added,) = add_each(tx, [Submission(caller, new, source)])
+    if isinstance(added, ServiceError):
+        raise added
+    found: list[dict[str, Any]] = json.loads(added)
+    return found
+
+
+def add_each(tx: Tx, submissions: Sequence[Submission]) -> list[str | ServiceError]:
+    """Store what many requests submit, of any tenants, in one call of the database.
+
+    Returns of each its findings as a JSON array, canonical (RFC 8785), or the error that `add`
+    raises: then nothing of that request is stored, and all of the others.
+    """
+    heads = [
+        {
+            "tenant": caller.tenant_id.hex,
+            "key": None if caller.confirmed else caller.key_id.hex,
+            "pin_agent": caller.pin and caller.pin.agent_id.hex,
+            "pin_person": caller.pin and caller.pin.principal,
+            "source": source,
+        }
+        for caller, _, source in submissions
+    ]
     limits = (tx.info["first_wait"], events.MAX_PAYLOAD)
-    values = (caller.tenant_id, key, *(pin or (None, None)), *limits, source, _fresh(new))
-    problem, place, size, lanes, body = cursor(tx).execute(_ADD, values).fetchall()[0]
-    if problem == "key":
-        raise Unauthenticated(BAD_KEY)
-    if problem is not None:
-        _refuse(problem, f"/findings/{place - 1}" if len(new) > 1 else "", size)
-    events.ring_webhooks(tx, caller.tenant_id, lanes)
-    added: list[dict[str, Any]] = json.loads(body)
-    return added
+    values = (*limits, json.dumps(heads), _fresh(submissions))
+    results: list[str | ServiceError] = [""] * len(submissions)
+    before = list(accumulate((len(each.new) for each in submissions), initial=0))
+    for asked, problem, place, size, lanes, body in cursor(tx).execute(_ADD, values).fetchall():
+        caller, new, _ = submissions[asked - 1]
+        if problem is None:
+            events.ring_webhooks(tx, caller.tenant_id, lanes)
+            results[asked - 1] = body
+        else:
+            pointer = f"/findings/{place - before[asked - 1] - 1}" if len(new) > 1 else ""
+            results[asked - 1] = _refusal(problem, pointer, size)
+    return results
+
+
+class Posted(NamedTuple):
+    """A POST of findings: of one, or of a batch; `repeat` is its Idempotency-Key, if any."""
+
+    findings: Submission
+    is_batch: bool
+    repeat: idempotency.Request | None = None
+
+
+class Intake:
+    """Takes the findings of a process's requests: those that arrive together go together."""
+
+    def __init__(self, database: Database, master_keys: MasterKeys) -> None:
+        """Prepare; nothing runs until the first POST."""
+        self._database = database
+        self._master_keys = master_keys
+        self._group = GroupCommit(
+            self._run, most=MOST_TOGETHER, weigh=lambda post: len(post.findings.new), apart=undone
+        )
+
+    def submit(self, post: Posted) -> idempotency.Answered:
+        """Store one request's findings, once, and return its answer; raises as `add` does.
+
+        Also `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
+        """
+        return self._group.submit(post)
+
+    def _run(self, posts: Sequence[Posted]) -> list[idempotency.Answered | ServiceError]:
+        def store(tx: Tx, places: Sequence[int]) -> list[bytes | ServiceError]:
+            added = add_each(tx, [posts[place].findings for place in places])
+            return [
+                found if isinstance(found, ServiceError) else _body(found, posts[place].is_batch)
+                for place, found in zip(places, added, strict=True)
+            ]
+
+        if all(post.repeat is None for post in posts):
+            with self._database.statement() as tx:
+                stored = store(tx, range(len(posts)))
+            return [
+                each if isinstance(each, ServiceError) else idempotency.Answered(201, each)
+                for each in stored
+            ]
+        # An Idempotency-Key takes further statements: a transaction, for all of the group.
+        with self._database.raw_transaction(posts[0].findings.caller.tenant_id) as tx:
+            repeats = [post.repeat for post in posts]
+            return idempotency.once_each(
+                tx, self._master_keys, repeats, lambda places: store(tx, places)
+            )
+
+
+def _body(array: str, is_batch: bool) -> bytes:
+    """Return the answer to a POST from the JSON array of its findings."""
+    return b'{"data":%b}' % array.encode() if is_batch else array[1:-1].encode()
 
 
 def rows(
@@ -149,12 +242,14 @@ def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
     return feeds.find(session, Finding, caller, finding_id, missing)
 
 
-def _fresh(new: Sequence[NewFinding]) -> str:
+def _fresh(submissions: Sequence[Submission]) -> str:
     """Return new findings as the JSON argument of `add_findings`."""
-    tails = zip(ids.tails(len(new)), ids.tails(len(new)), strict=True)
+    count = sum(len(each.new) for each in submissions)
+    tails = zip(ids.tails(count), ids.tails(count), strict=True)
     return json.dumps(
         [
             {
+                "asked": asked,
                 "session_id": finding.session_id and finding.session_id.hex,
                 "record_id": finding.record_id and finding.record_id.hex,
                 "rule": finding.rule,
@@ -165,13 +260,16 @@ def _fresh(new: Sequence[NewFinding]) -> str:
                 "finding_tail": finding_tail,
                 "event_tail": event_tail,
             }
-            for finding, (finding_tail, event_tail) in zip(new, tails, strict=True)
+            for asked, submission in enumerate(submissions, 1)
+            for finding, (finding_tail, event_tail) in zip(submission.new, tails, strict=False)
         ]
     )
 
 
-def _refuse(problem: str, pointer: str, size: int) -> NoReturn:
+def _refusal(problem: str, pointer: str, size: int) -> ServiceError:
+    if problem == "key":
+        return Unauthenticated(BAD_KEY)
     if problem == "size":
-        raise events.too_large(size, pointer)
+        return events.too_large(size, pointer)
     where = f" ({pointer}/{problem}_id)" if pointer else ""
-    raise NotFound(f"There is no {problem} with this id{where}.")
+    return NotFound(f"There is no {problem} with this id{where}.")

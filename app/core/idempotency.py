@@ -4,26 +4,37 @@ It is stored in the transaction of its effect, and sealed: it may contain a new 
 """
 
 import hmac
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from app.core.callers import Caller
 from app.database import Tx, cursor
-from app.errors import IdempotencyKeyInUse, IdempotencyKeyReused
+from app.errors import IdempotencyKeyInUse, IdempotencyKeyReused, ServiceError
 from app.lib.crypto.sealing import MasterKeys
 
-_LOCK = "SELECT pg_try_advisory_xact_lock(%s)"
-_WAIT = "SELECT pg_advisory_xact_lock(%s)"
-_FIND = """
-SELECT body_sha256, status, sealed_answer FROM idempotency_keys
- WHERE tenant_id = %s AND api_key_id = %s AND scope = %s
-   AND created_at > clock_timestamp() - interval '24 hours'
+_LOCK = """
+SELECT pg_try_advisory_xact_lock(lock), set_config('app.tenant_id', %s, true)
+  FROM unnest(%s::bigint[]) AS lock
 """
+_WAIT = "SELECT pg_advisory_xact_lock(%s)"
+# Materialised: to the planner a young tenant seems to have no rows, and any index good enough.
+_FIND = """
+SELECT asked.key, asked.scope, body_sha256, status, sealed_answer
+  FROM unnest(%s::uuid[], %b::bytea[]) AS asked (key, scope) CROSS JOIN LATERAL (
+       SELECT body_sha256, status, sealed_answer FROM idempotency_keys AS kept
+        WHERE tenant_id = %s AND api_key_id = asked.key AND kept.scope = asked.scope
+          AND created_at > clock_timestamp() - interval '24 hours' OFFSET 0) AS kept
+"""
+_TENANT = "SELECT set_config('app.tenant_id', %s, true)"
 _KEEP = """
 INSERT INTO idempotency_keys (tenant_id, api_key_id, scope, body_sha256, status, sealed_answer)
-VALUES (%(tenant)s, %(key)s, %(scope)s, %(body)s, %(status)s, %(answer)s)
+SELECT %s, * FROM unnest(%s::uuid[], %b::bytea[], %b::bytea[], %s::smallint[], %b::bytea[])
 ON CONFLICT (tenant_id, api_key_id, scope) DO UPDATE
    SET body_sha256 = excluded.body_sha256, status = excluded.status,
        sealed_answer = excluded.sealed_answer, created_at = clock_timestamp()
@@ -31,6 +42,13 @@ ON CONFLICT (tenant_id, api_key_id, scope) DO UPDATE
 _FORGET = """
 DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - interval '24 hours'
 """
+_TENANT_OF = attrgetter("tenant_id")
+_SHORT = (",", ":")
+_IN_USE = "The first request with this Idempotency-Key is still running; repeat it later."
+_REUSED = "This Idempotency-Key was used with another body; use a new one."
+
+Kept: TypeAlias = tuple[int, bytes]
+"""The status and the body of a stored response."""
 
 
 @dataclass(frozen=True)
@@ -51,51 +69,141 @@ class Request:
         return cls(caller.tenant_id, caller.key_id, scope, keyed)
 
     @property
-    def _lock(self) -> int:
+    def lock(self) -> int:
+        """The number of the advisory lock that one request at a time holds."""
         name = self.tenant_id.bytes + self.api_key_id.bytes + self.scope
         return int.from_bytes(sha256(name).digest()[:8], "big", signed=True)
 
     @property
-    def _identity(self) -> str:
+    def identity(self) -> str:
+        """The identity (associated data) under which its response is sealed."""
         return identity(self.tenant_id, self.api_key_id, self.scope)
 
-    def find(
-        self, session: Tx, master_keys: MasterKeys, *, wait: bool = False
-    ) -> tuple[int, bytes] | None:
-        """Return the stored (status, response body) of this request, or None if there is none.
+    def find(self, session: Tx, master_keys: MasterKeys, *, wait: bool = False) -> Kept | None:
+        """Return the stored response of this request, or None if there is none.
 
         Locks the key until the transaction ends, so no other process handles the request
         meanwhile. Raises `IdempotencyKeyInUse` when another transaction holds the lock, unless
         `wait`, and `IdempotencyKeyReused` when the first request had another body.
         """
-        cur = cursor(session)
         if wait:
-            cur.execute(_WAIT, (self._lock,))
-        elif cur.execute(_LOCK, (self._lock,)).fetchone() == (False,):
-            raise IdempotencyKeyInUse(
-                "The first request with this Idempotency-Key is still running; repeat it later."
-            )
-        kept = cur.execute(_FIND, (self.tenant_id, self.api_key_id, self.scope)).fetchone()
-        if kept is None:
-            return None
-        body_sha256, status, sealed = kept
-        if body_sha256 != self.body_sha256:
-            raise IdempotencyKeyReused(
-                detail="This Idempotency-Key was used with another body; use a new one."
-            )
-        return status, master_keys.open(sealed, self._identity)
+            cursor(session).execute(_WAIT, (self.lock,))
+        (found,) = find_each(session, master_keys, [self])
+        if isinstance(found, ServiceError):
+            raise found
+        return found
 
     def keep(self, session: Tx, master_keys: MasterKeys, status: int, answer: bytes) -> None:
         """Store the response to this request for 24 hours."""
-        values: dict[str, Any] = {
-            "tenant": self.tenant_id,
-            "key": self.api_key_id,
-            "scope": self.scope,
-            "body": self.body_sha256,
-            "status": status,
-            "answer": master_keys.seal(answer, self._identity),
-        }
-        cursor(session).execute(_KEEP, values)
+        keep_each(session, master_keys, [(self, status, answer)])
+
+
+def find_each(
+    tx: Tx, master_keys: MasterKeys, requests: Sequence[Request]
+) -> list[Kept | ServiceError | None]:
+    """Return for each request what its `find` returns, or the error that it raises.
+
+    The requests may be of several tenants; of those that have one key, the first goes on alone.
+    Afterwards the transaction sees the rows of one of the tenants.
+    """
+    firsts: dict[int, Request] = {}
+    for request in requests:
+        firsts.setdefault(request.lock, request)
+    found: dict[int, Kept | ServiceError] = {}
+    for tenant_id, group in groupby(_by_tenant(firsts.values()), _TENANT_OF):
+        asked = {(each.api_key_id, each.scope): each for each in group}
+        locks = [each.lock for each in asked.values()]
+        taken = cursor(tx).execute(_LOCK, (str(tenant_id), locks)).fetchall()
+        for request, (is_free, _) in zip(asked.values(), taken, strict=True):
+            if not is_free:
+                found[id(request)] = IdempotencyKeyInUse(_IN_USE)
+        values = (*map(list, zip(*asked, strict=True)), tenant_id)
+        for *key, body_sha256, status, sealed in cursor(tx).execute(_FIND, values).fetchall():
+            request = asked[key[0], key[1]]
+            if body_sha256 != request.body_sha256:
+                found.setdefault(id(request), IdempotencyKeyReused(detail=_REUSED))
+            elif id(request) not in found:
+                found[id(request)] = status, master_keys.open(sealed, request.identity)
+    return [
+        found.get(id(each)) if firsts[each.lock] is each else IdempotencyKeyInUse(_IN_USE)
+        for each in requests
+    ]
+
+
+def keep_each(
+    tx: Tx, master_keys: MasterKeys, answers: Sequence[tuple[Request, int, bytes]]
+) -> None:
+    """Store the responses (status, body) to requests, of any tenants, for 24 hours.
+
+    Afterwards the transaction sees the rows of one of the tenants.
+    """
+    responses = {id(request): (status, answer) for request, status, answer in answers}
+    for tenant_id, group in groupby(_by_tenant(each for each, _, _ in answers), _TENANT_OF):
+        kept = [
+            (
+                each.api_key_id,
+                each.scope,
+                each.body_sha256,
+                responses[id(each)][0],
+                master_keys.seal(responses[id(each)][1], each.identity),
+            )
+            for each in group
+        ]
+        cursor(tx).execute(_TENANT, (str(tenant_id),))
+        cursor(tx).execute(_KEEP, (tenant_id, *map(list, zip(*kept, strict=True))))
+
+
+class Answered(NamedTuple):
+    """The answer to one request: its status, its body as JSON, and whether it was kept before."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+
+
+def once_each(
+    tx: Tx,
+    master_keys: MasterKeys,
+    requests: Sequence[Request | None],
+    make: Callable[[Sequence[int]], Sequence[bytes | ServiceError]],
+) -> list[Answered | ServiceError]:
+    """Answer many requests with 201, each once; those without a key are None.
+
+    `make` is called once, with the places of those that were not answered before, and returns of
+    each its body as JSON, or its error; an error is not kept.
+    """
+    keyed = [request for request in requests if request is not None]
+    kept = iter(find_each(tx, master_keys, keyed))
+    found = [None if request is None else next(kept) for request in requests]
+    places = [place for place, each in enumerate(found) if each is None]
+    made = dict(zip(places, make(places) if places else (), strict=True))
+    answers: list[Answered | ServiceError] = []
+    for place, before in enumerate(found):
+        answer = made.get(place)
+        if isinstance(before, ServiceError):
+            answers.append(before)
+        elif before is not None:
+            body = json.dumps(json.loads(before[1])["body"], ensure_ascii=False, separators=_SHORT)
+            answers.append(Answered(before[0], body.encode(), replayed=True))
+        elif isinstance(answer, ServiceError):
+            answers.append(answer)
+        else:
+            answers.append(Answered(201, answer or b""))
+    keep_each(
+        tx,
+        master_keys,
+        [
+            (request, answer.status, b'{"body":%b,"headers":{}}' % answer.body)
+            for request, answer in zip(requests, answers, strict=True)
+            if request is not None and isinstance(answer, Answered) and not answer.replayed
+        ],
+    )
+    return answers
+
+
+def _by_tenant(requests: Iterable[Request]) -> list[Request]:
+    """Sort requests by tenant, so that all transactions lock in one order."""
+    return sorted(requests, key=_TENANT_OF)
 
 
 def forget_old(session: Tx) -> int:

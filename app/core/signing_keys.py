@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
 from psycopg.rows import scalar_row
@@ -20,8 +21,10 @@ from app.clock import rfc3339
 from app.core.audit import chain
 from app.database import Tx, cursor, database_now
 from app.errors import AuditChainBroken, Conflict, NotFound
+from app.ledger.notes import VerifierKey
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import PublicKey, SigningKey
+from app.models import LogGeneration
 from app.models import SigningKey as SigningKeyRow
 
 # Advisory lock number; unique in this database.
@@ -124,7 +127,7 @@ def rotate(session: Session, master_keys: MasterKeys) -> Rotation:
     """Retire the key that signs bundles and create the next.
 
     Needs a session that sees every tenant: each audit chain gets an entry. The log's key is not
-    rotated: it is the log's identity, and ends with it (`app/core/log/recovery/succession.py`).
+    rotated: it is the log's identity, and ends with it (`app/core/log/succession.py`).
     """
     old, new = replace(session, master_keys, Purpose.BUNDLE)
     target, details = ("signing_key", new.public.id), {"retired": old}
@@ -222,3 +225,29 @@ def _opened(master_keys: MasterKeys, key_id: str, sealed: bytes) -> SigningKey:
 def identity(key_id: str) -> str:
     """Return the identity (associated data) under which a private key is sealed."""
     return f"signing_keys/{key_id}/private"
+
+
+def jwks(session: Session) -> dict[str, Any]:
+    """Return every public key with its dates as a JSON Web Key Set; retired ones stay."""
+
+    def when(moment: datetime | None) -> str | None:
+        return None if moment is None else rfc3339(moment)
+
+    logs = {row.key_id: row for row in session.scalars(select(LogGeneration))}
+    keys = []
+    for row in rows(session):
+        raw = bytes(row.public_key)
+        key: dict[str, Any] = {
+            **PublicKey(raw).jwk,
+            "purpose": row.purpose,
+            "created_at": rfc3339(row.created_at),
+            "retired_at": when(row.retired_at),
+            "revoked_at": when(row.revoked_at),
+            "revocation_reason": row.revocation_reason,
+        }
+        if row.key_id in logs:
+            log = logs[row.key_id]
+            key["vkey"] = str(VerifierKey.ed25519(log.origin, raw))
+            key["prefix"] = f"/v1/log/{log.generation}"
+        keys.append(key)
+    return {"keys": keys}

@@ -6,7 +6,7 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.audit import chain, chain_identity
+from app.core.audit import chain
 from app.core.callers import OPERATOR, Role
 from app.database import Database
 from app.lib.crypto import api_keys
@@ -28,7 +28,7 @@ def create(
     """
     tenant_id, key_id = ids.new(), ids.new()
     key_text = root_key or api_keys.new()
-    salt, seal = chain_identity.new(master_keys, tenant_id)
+    salt, seal = chain.new_salt(master_keys, tenant_id)
     with database.transaction(tenant_id) as session:
         session.add(Tenant(id=tenant_id, name=name, chain_salt=salt, chain_seal=seal))
         session.flush()

@@ -1,7 +1,7 @@
 """RFC 3339 texts as exact numbers: a float of seconds cannot hold today's nanoseconds."""
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime
 
 _TEXT = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
@@ -36,3 +36,12 @@ def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int:
         raise ValueError("This offset from UTC does not exist.")
     seconds = (int(hours) * 60 + int(minutes)) * 60
     return seconds if sign == "+" else -seconds
+
+
+def text(nanoseconds: int) -> str:
+    """Write a moment of 1970 or later as RFC 3339 in UTC, with nine decimals.
+
+    `nanoseconds` since 1970, up to the end of the year 9999.
+    """
+    seconds, rest = divmod(nanoseconds, _SECOND)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from app import logs, migrations
 from app.core import tenants as core_tenants
 from app.core.master_keys import key_registry
-from app.core.verification import unknown_chains
+from app.core.verification import sealed_notes
 from app.errors import ServiceError
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
@@ -119,4 +119,4 @@ def _acknowledge_chain(arguments: argparse.Namespace) -> None:
     with service() as (settings, database):
         logs.configure(settings)
         with database.across_tenants() as session:
-            unknown_chains.acknowledge(session, settings.master_keys, arguments.chain)
+            sealed_notes.acknowledge(session, settings.master_keys, arguments.chain)

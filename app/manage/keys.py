@@ -7,7 +7,6 @@ from datetime import datetime
 
 from app.core import signing_keys
 from app.core.master_keys import resealing
-from app.core.master_keys import status as master_key_status
 from app.manage.service import require_yes, service, tell_untold
 
 
@@ -51,7 +50,7 @@ def add_master_keys(parser: argparse.ArgumentParser) -> None:
 
 def _master_key_status(_: argparse.Namespace) -> int:
     with service() as (settings, database):
-        status = master_key_status.read(database, settings.master_keys)
+        status = resealing.report(database, settings.master_keys)
         for line in status.lines():
             print(line)
     return 1 if status.missing else 0

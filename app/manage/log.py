@@ -2,10 +2,8 @@
 
 import argparse
 
-from app.core.anchoring import gate
-from app.core.log import generations, status
-from app.core.log.head import head_guard, head_store
-from app.core.log.recovery import rebuild, succession
+from app.core.anchoring import monitor
+from app.core.log import head_guard, head_store, rebuild, status, succession
 from app.core.log.sequencer import Sequencer
 from app.core.verification import alerts
 from app.core.verification import jobs as verification_jobs
@@ -53,23 +51,15 @@ def _rebuild(arguments: argparse.Namespace) -> int:
         keys = settings.master_keys if repair else None
         head = head_store.opened(settings.log_head_url)
         kept = None if head is None else head.read()
-        with database.across_tenants() as session:
-            ended = generations.numbers(session)[1:]
-        reports = []
-        for number in (None, *ended):
-            with database.across_tenants(snapshot=not repair) as session:
-                if number is None:
-                    checkpoint = None if kept is None else head_guard.read(kept)
-                    found = rebuild.rebuild(session, checkpoint, repair_with=keys)
-                else:
-                    found = rebuild.rebuild_ended(session, number, repair_with=keys)
-                if repair:
-                    # Whether all is well again is for a verification to say.
-                    verification_jobs.enqueue_daily(session)
-            reports.append(found)
-            for line in found.lines(repair=repair):
-                print(line if number is None else f"log {number}: {line}")
-    return 0 if repair or all(each.is_identical for each in reports) else 1
+        with database.across_tenants(snapshot=not repair) as session:
+            checkpoint = None if kept is None else head_guard.read(kept)
+            found = rebuild.rebuild(session, checkpoint, repair_with=keys)
+            if repair:
+                # Whether all is well again is for a verification to say.
+                verification_jobs.enqueue_daily(session)
+    for line in found.lines(repair=repair):
+        print(line)
+    return 0 if repair or found.is_identical else 1
 
 
 def _adopt(arguments: argparse.Namespace) -> None:
@@ -96,5 +86,5 @@ def _succeed(arguments: argparse.Namespace) -> None:
 def _sequencer(settings: Settings, database: Database) -> Sequencer:
     head = head_store.opened(settings.log_head_url)
     return Sequencer(
-        database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
+        database, settings.master_keys, settings.log_origin, head, monitor.gate(settings)
     )

@@ -1,12 +1,12 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
 
 `base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `findings`; `webhooks`,
-`deliveries`, `delivery_hours`; `jobs`, `digests`, `rules`; `proofs/`.
+`deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
 """
 
 from app.models.agents import Agent, AgentSession, FormerAgentName
 from app.models.base import Base
-from app.models.deliveries import Delivery, DeliveryAttempt, Event
+from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
 from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
@@ -33,7 +33,8 @@ from app.models.rules import (
     RuleWork,
 )
 from app.models.sharing import ShareLink, ShareLinkOpening
-from app.models.tenants import Tenant
+from app.models.tenants import Tenant, WordPosition
+from app.models.traces import StagedSpan, Trace
 from app.models.webhooks import Lane, LaneSlot, Webhook
 
 __all__ = [
@@ -53,10 +54,10 @@ __all__ = [
     "CheckpointTimestamp",
     "ConsoleSession",
     "CounterValue",
-    "Delivery",
     "DeliveryAttempt",
     "DeliveryHour",
     "Digest",
+    "EndedDelivery",
     "Event",
     "EvidenceExport",
     "EvidencePack",
@@ -73,6 +74,7 @@ __all__ = [
     "LogLeaf",
     "LogTile",
     "MasterKey",
+    "OpenDelivery",
     "Record",
     "RecordWords",
     "Rule",
@@ -86,8 +88,11 @@ __all__ = [
     "ShareLink",
     "ShareLinkOpening",
     "SigningKey",
+    "StagedSpan",
     "StoredRecords",
     "Tenant",
     "TenantHour",
+    "Trace",
     "Webhook",
+    "WordPosition",
 ]

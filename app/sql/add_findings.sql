@@ -1,118 +1,159 @@
--- Stores findings and emits `finding.created` for each, all or none, in one round trip.
--- Called by app/core/findings.py (`add`).
+-- Stores the findings of several requests, of one tenant or of many, and emits `finding.created` for
+-- each: those of a request all or none, whatever becomes of the others, in one round trip.
+-- Called by app/core/findings.py (`add_each`).
 --
--- tenant                  becomes `app.tenant_id`, so row-level security binds what follows
--- key_used                the API key to check again, or null for a caller who is confirmed
--- pin_agent, pin_person   the caller's pin, or null: sessions and records outside it do not exist
 -- first_wait              how long each delivery waits before its first attempt
 -- largest                 the most bytes that an event's payload may have
--- origin                  where they came from: `api`, `otlp` or `rule`
--- fresh                   a JSON array; app/core/findings.py (`_fresh`) has its fields
--- problem                 null, or why nothing was stored: `key`, `session`, `record` or `size`
--- place, size             the first finding refused, from 1, and its payload's bytes
--- lanes                   the webhooks to wake, or null
--- body                    the findings stored, as a JSON array
+-- requests                a JSON array, one object for each request: `tenant`; `key`, the API key to
+--                         check again, or null for a caller who is confirmed; `pin_agent` and
+--                         `pin_person`, the caller's pin, or null: sessions and records outside it do
+--                         not exist; `source`, where its findings came from
+-- fresh                   a JSON array of all findings; `asked` is the place of its request, from 1,
+--                         and app/core/findings.py (`_fresh`) has the other fields
 --
+-- A row for each request, in no order:
+-- asked                   its place
+-- problem                 null, or why nothing of it was stored: `key`, `session`, `record`, `size`
+-- place, size             the first finding refused, from 1 among all, and its payload's bytes
+-- lanes                   the webhooks of its tenant to wake, or null
+-- body                    its findings as they were stored, as a JSON array
+--
+-- Row-level security binds every row to the tenant of its request: `app.tenant_id` is set for each
+-- tenant before its rows are read or written, in an order that is the same for all callers.
 -- `body`, and `data` of each event, are what `findings.represent` answers, as canonical JSON (RFC
--- 8785); tests/core/delivery/test_add_findings.py compares them. The tenant's digest series is read after
--- the statements that may wait for a lock, so an address set meanwhile counts.
+-- 8785); tests/core/delivery/test_add_findings.py compares them. The tenant's digest series is read
+-- after the statements that may wait for a lock, so an address set meanwhile counts.
 CREATE OR REPLACE FUNCTION add_findings(
-    tenant uuid, key_used uuid, pin_agent uuid, pin_person text, first_wait interval,
-    largest integer, origin text, fresh json,
-    OUT problem text, OUT place bigint, OUT size integer, OUT lanes uuid[], OUT body text)
+    first_wait interval, largest integer, requests json, fresh json)
+RETURNS TABLE (asked integer, problem text, place integer, size integer, lanes uuid[], body text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    moment timestamptz := clock_timestamp();
-    written text := to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
-    micros bigint := extract(epoch FROM moment) * 1000000;
-    first_half bigint := (micros / 1000 << 16) | (7 << 12);
-    head text := lpad(to_hex(first_half | (micros % 1000 << 12) / 1000), 16, '0');
-    sessions_found uuid[];
-    agents uuid[];
-    principals text[];
-    bodies text[];
-    finding_ids uuid[];
-    event_ids uuid[];
-    payloads bytea[];
+    tenant uuid;
+    moment timestamptz;
+    written text;
+    micros bigint;
+    first_half bigint;
+    head text;
+    found record;
+    refused integer[];
     series uuid;
+    woken uuid[];
 BEGIN
     -- A plan made while a table was small must not read all of it when it has grown.
-    PERFORM set_config('app.tenant_id', tenant::text, true),
-            set_config('lock_timeout', '2s', true), set_config('enable_seqscan', 'off', true);
-    IF key_used IS NOT NULL AND NOT EXISTS (
-           SELECT FROM api_keys
-            WHERE tenant_id = tenant AND id = key_used AND revoked_at IS NULL
-              AND (expires_at IS NULL OR expires_at > moment)) THEN
-        problem := 'key';
-        RETURN;
-    END IF;
+    PERFORM set_config('lock_timeout', '2s', true), set_config('enable_seqscan', 'off', true);
+    FOR tenant IN
+        SELECT DISTINCT (request ->> 'tenant')::uuid AS each FROM json_array_elements(requests)
+               AS request ORDER BY each
+    LOOP
+        PERFORM set_config('app.tenant_id', tenant::text, true);
+        moment := clock_timestamp();
+        written := to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+        micros := extract(epoch FROM moment) * 1000000;
+        first_half := (micros / 1000 << 16) | (7 << 12);
+        head := lpad(to_hex(first_half | (micros % 1000 << 12) / 1000), 16, '0');
 
-    SELECT min(n) FILTER (WHERE agent_id IS NULL), array_agg(found ORDER BY n),
-           array_agg(agent_id ORDER BY n), array_agg(principal ORDER BY n),
-           array_agg('{"agent_id":"agt_' || encode(uuid_send(agent_id), 'hex')
-               || '","created_at":"' || written
-               || '","data":' || coalesce(data, 'null')
-               || ',"detail":' || coalesce(to_json(detail)::text, 'null')
-               || ',"id":"fnd_' || head || finding_tail
-               || '","principal":' || to_json(principal)::text
-               || ',"record_id":' || coalesce('"rec_' || record_id || '"', 'null')
-               || ',"rule":' || to_json(rule)::text
-               || ',"session_id":"ses_' || encode(uuid_send(found), 'hex')
-               || '","severity":' || to_json(severity)::text
-               || ',"source":' || to_json(origin)::text
-               || ',"title":' || to_json(new.title)::text || '}' ORDER BY n)
-      INTO place, sessions_found, agents, principals, bodies
-      FROM ROWS FROM (json_to_recordset(fresh) AS (
-               session_id text, record_id text, rule text, severity text, title text, detail text,
-               data text, finding_tail text)) WITH ORDINALITY
-           AS new (session_id, record_id, rule, severity, title, detail, data, finding_tail, n)
-      LEFT JOIN LATERAL (
-               SELECT id AS found, agent_id, principal FROM sessions
-                WHERE new.record_id IS NULL AND tenant_id = tenant AND id = new.session_id::uuid
-                  AND (pin_agent IS NULL OR (agent_id = pin_agent AND principal = pin_person))
-               UNION ALL
-               SELECT session_id, agent_id, principal FROM records
-                WHERE new.record_id IS NOT NULL AND tenant_id = tenant
-                  AND id = new.record_id::uuid
-                  AND (new.session_id IS NULL OR session_id = new.session_id::uuid)
-                  AND (pin_agent IS NULL OR (agent_id = pin_agent AND principal = pin_person))
-               OFFSET 0) AS session ON true;
-    IF place IS NOT NULL THEN
-        problem := CASE WHEN fresh -> (place - 1)::integer ->> 'record_id' IS NULL
-                        THEN 'session' ELSE 'record' END;
-        RETURN;
-    END IF;
+        SELECT array_agg(asked) AS asked, array_agg(n) AS places, array_agg(problem) AS problems,
+               array_agg(sessions_id) AS sessions, array_agg(record_id) AS records,
+               array_agg(agent_id) AS agents, array_agg(principal) AS principals,
+               array_agg(rule) AS rules, array_agg(severity) AS severities,
+               array_agg(source) AS sources, array_agg(title) AS titles,
+               array_agg(detail) AS details, array_agg(data) AS datas, array_agg(body) AS bodies,
+               array_agg(finding_id::uuid) AS ids, array_agg(event_id::uuid) AS events,
+               array_agg(CASE WHEN problem IS NULL THEN convert_to('{"data":' || body
+                   || ',"id":"evt_' || event_id || '","timestamp":"' || written
+                   || '","type":"finding.created"}', 'UTF8') END) AS payloads
+          INTO found
+          FROM (SELECT new.*, sessions_id, agent_id, principal, finding_id, event_id,
+                       CASE WHEN NOT asking.is_valid THEN 'key' WHEN agent_id IS NOT NULL THEN NULL
+                            WHEN record_id IS NULL THEN 'session' ELSE 'record' END AS problem,
+                       source,
+                       '{"agent_id":"agt_' || encode(uuid_send(agent_id), 'hex')
+                       || '","created_at":"' || written
+                       || '","data":' || coalesce(data, 'null')
+                       || ',"detail":' || coalesce(to_json(detail)::text, 'null')
+                       || ',"id":"fnd_' || finding_id
+                       || '","principal":' || to_json(principal)::text
+                       || ',"record_id":'
+                       || coalesce('"rec_' || encode(uuid_send(record_id), 'hex') || '"', 'null')
+                       || ',"rule":' || to_json(rule)::text
+                       || ',"session_id":"ses_' || encode(uuid_send(sessions_id), 'hex')
+                       || '","severity":' || to_json(severity)::text
+                       || ',"source":' || to_json(source)::text
+                       || ',"title":' || to_json(new.title)::text || '}' AS body
+                  FROM ROWS FROM (json_to_recordset(fresh) AS (
+                           asked integer, session_id uuid, record_id uuid, rule text, severity text,
+                           title text, detail text, data text, finding_tail text, event_tail text))
+                           WITH ORDINALITY
+                       AS new (asked, session_id, record_id, rule, severity, title, detail, data,
+                               finding_tail, event_tail, n)
+                  JOIN (SELECT n::integer AS asked, pin_agent, pin_person, source,
+                               key IS NULL OR EXISTS (
+                                   SELECT FROM api_keys
+                                    WHERE tenant_id = tenant AND id = key AND revoked_at IS NULL
+                                      AND (expires_at IS NULL OR expires_at > moment)) AS is_valid
+                          FROM ROWS FROM (json_to_recordset(requests) AS (
+                                   tenant uuid, key uuid, pin_agent uuid, pin_person text,
+                                   source text)) WITH ORDINALITY
+                               AS request (of_tenant, key, pin_agent, pin_person, source, n)
+                         WHERE of_tenant = tenant
+                        OFFSET 0) AS asking USING (asked)
+                  LEFT JOIN LATERAL (
+                           SELECT id AS sessions_id, agent_id, principal FROM sessions
+                            WHERE is_valid AND new.record_id IS NULL AND tenant_id = tenant
+                              AND id = new.session_id
+                              AND (pin_agent IS NULL
+                                   OR (agent_id = pin_agent AND principal = pin_person))
+                           UNION ALL
+                           SELECT session_id, agent_id, principal FROM records
+                            WHERE is_valid AND new.record_id IS NOT NULL AND tenant_id = tenant
+                              AND id = new.record_id
+                              AND (new.session_id IS NULL OR session_id = new.session_id)
+                              AND (pin_agent IS NULL
+                                   OR (agent_id = pin_agent AND principal = pin_person))
+                           OFFSET 0) AS session ON true
+                 -- Their place stands where the millisecond's fraction would: deliveries sort by it.
+                 CROSS JOIN LATERAL (
+                           SELECT head || finding_tail AS finding_id,
+                                  lpad(to_hex(first_half | n), 16, '0') || event_tail AS event_id
+                       ) AS named
+                 ORDER BY n) AS new;
+        SELECT coalesce(array_agg(DISTINCT asked), '{}') INTO refused
+          FROM unnest(found.asked, found.problems, found.payloads) AS new (asked, problem, payload)
+         WHERE problem IS NOT NULL OR length(payload) > largest;
 
-    SELECT array_agg((head || finding_tail)::uuid ORDER BY n),
-           array_agg(event_id::uuid ORDER BY n),
-           array_agg(convert_to('{"data":' || written_body || ',"id":"evt_' || event_id
-               || '","timestamp":"' || written || '","type":"finding.created"}', 'UTF8') ORDER BY n)
-      INTO finding_ids, event_ids, payloads
-      FROM ROWS FROM (json_to_recordset(fresh) AS (finding_tail text, event_tail text),
-                      unnest(bodies))
-           WITH ORDINALITY AS new (finding_tail, event_tail, written_body, n)
-           -- Their place stands where the millisecond's fraction would: deliveries sort by it.
-     CROSS JOIN LATERAL (
-               SELECT lpad(to_hex(first_half | n), 16, '0') || event_tail AS event_id) AS named;
-    SELECT n, length(payload) INTO place, size
-      FROM unnest(payloads) WITH ORDINALITY AS event (payload, n)
-     WHERE length(payload) > largest ORDER BY n LIMIT 1;
-    IF place IS NOT NULL THEN
-        problem := 'size';
-        RETURN;
-    END IF;
+        SELECT digest_series INTO series FROM tenants WHERE id = tenant;
+        INSERT INTO findings (tenant_id, id, session_id, record_id, agent_id, principal, rule,
+                              severity, source, title, detail, data_json, created_at, digest_id)
+        SELECT tenant, id, session, record, agent, person, rule, severity, source, title, detail,
+               data, moment, series
+          FROM unnest(found.asked, found.ids, found.sessions, found.records, found.agents,
+                      found.principals, found.rules, found.severities, found.sources, found.titles,
+                      found.details, found.datas)
+               AS new (asked, id, session, record, agent, person, rule, severity, source, title,
+                       detail, data)
+         WHERE asked <> ALL (refused);
+        IF refused = '{}' THEN
+            woken := emit_events(tenant, 'finding.created', found.events, found.payloads, found.ids,
+                                 moment, first_wait, NULL);
+        ELSE
+            SELECT emit_events(tenant, 'finding.created', array_agg(event), array_agg(payload),
+                               array_agg(id), moment, first_wait, NULL) INTO woken
+              FROM unnest(found.asked, found.events, found.payloads, found.ids)
+                   AS new (asked, event, payload, id)
+             WHERE asked <> ALL (refused) HAVING count(*) > 0;
+        END IF;
 
-    SELECT digest_series INTO series FROM tenants WHERE id = tenant;
-    INSERT INTO findings (tenant_id, id, session_id, record_id, agent_id, principal, rule, severity,
-                          source, title, detail, data_json, created_at, digest_id)
-    SELECT tenant, id, session, record_id::uuid, agent, person, rule, severity, origin, title, detail,
-           data, moment, series
-      FROM ROWS FROM (json_to_recordset(fresh) AS (
-               record_id text, rule text, severity text, title text, detail text, data text),
-               unnest(finding_ids, sessions_found, agents, principals))
-           AS new (record_id, rule, severity, title, detail, data, id, session, agent, person);
-    lanes := emit_events(
-        tenant, 'finding.created', event_ids, payloads, finding_ids, moment, first_wait, NULL);
-    body := '[' || array_to_string(bodies, ',') || ']';
+        RETURN QUERY
+        (SELECT DISTINCT ON (asked) asked, coalesce(problem, 'size'), n::integer, length(payload),
+                NULL::uuid[], NULL
+           FROM unnest(found.asked, found.problems, found.places, found.payloads)
+                AS new (asked, problem, n, payload)
+          WHERE problem IS NOT NULL OR length(payload) > largest
+          ORDER BY asked, problem IS NULL, n)
+         UNION ALL
+        SELECT new.asked, NULL, NULL, NULL, woken, '[' || string_agg(body, ',' ORDER BY n) || ']'
+          FROM unnest(found.asked, found.places, found.bodies) AS new (asked, n, body)
+         WHERE new.asked <> ALL (refused) GROUP BY new.asked;
+    END LOOP;
 END $$;

@@ -29,7 +29,7 @@ def run(here: Runtime) -> None:
     """Create the partitions ahead, drop old ones, and delete other expired rows in batches."""
     now = clock.now()
     with here.database.across_tenants() as session:
-        made = partitions.make_partitions(session.connection(), now)
+        made = partitions.make_partitions(session.connection(), now, here.settings.history_days)
         outlived = partitions.outlived(session, now, here.settings.history_days)
     dropped: list[str] = []
     kept: list[str] = []

@@ -29,6 +29,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "run_job": run_job,
     "integrate": ticks.integrate,
     "judge": judge.run,
+    "assemble": ticks.assemble,
     "sweep": sweep.run,
     "expire_bundles": ticks.expire_bundles,
     "send_digests": ticks.send_digests,
@@ -39,7 +40,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "check_master_keys": ticks.check_master_keys,
     "reseal": ticks.reseal,
     "free_stuck_jobs": ticks.free_stuck_jobs,
-    "index_findings": ticks.index_findings,
+    "index_words": ticks.index_words,
 }
 
 # Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.

@@ -6,12 +6,13 @@ Opened after the fork and before the first message (`Lifetime` in `middleware.py
 from dataclasses import dataclass
 
 from app import counters
-from app.core.anchoring import gate
-from app.core.health import process_report
-from app.core.log.head import head_store
+from app.core.anchoring import monitor
+from app.core.health import readiness
+from app.core.log import head_store
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
 from app.core.rules.evaluators import Evaluators
+from app.core.traces.assembly import Assembler
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -43,6 +44,7 @@ class Runtime:
     bulkhead: Bulkhead
     log: Sequencer
     evaluators: Evaluators
+    assembler: Assembler
     mailer: Mailer
     tally: Tally
     counters: Repeater
@@ -65,13 +67,13 @@ class Runtime:
         flusher.start()
         head = head_store.opened(settings.log_head_url)
         log = Sequencer(
-            database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
+            database, settings.master_keys, settings.log_origin, head, monitor.gate(settings)
         )
         writer = counters.writer(database, tally)
         writer.begin()
         heartbeat = key_registry.heartbeat(database, settings.master_keys)
         heartbeat.begin()
-        report = process_report.of(database, bell, "worker")
+        report = readiness.process_report(database, bell, "worker")
         report.begin()
         return cls(
             settings,
@@ -83,6 +85,7 @@ class Runtime:
             Bulkhead(threads),
             log,
             Evaluators(),
+            Assembler(database, settings, tally),
             mailer_of(settings),
             tally,
             writer,
@@ -102,7 +105,7 @@ class Runtime:
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)
-        self.process_report.close(process_report.LAST_SECONDS)
+        self.process_report.close(readiness.LAST_SECONDS)
         self.outbound.close()
         self.authorities.close()
         self.database.close()

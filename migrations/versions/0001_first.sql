@@ -38,7 +38,6 @@ CREATE TABLE tenants (
     patrolled_at          timestamptz,
     patrolled_id          uuid,
     sealed_search_key     bytea,
-    findings_indexed      uuid,
     -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
     -- It counts only with its seal, which only who holds MASTER_KEYS makes.
     chain_salt            bytea CHECK (length(chain_salt) = 32),
@@ -286,6 +285,62 @@ SELECT isolate('share_link_openings');
 CREATE INDEX share_link_openings_day ON share_link_openings (day);
 
 
+-- Spans of OpenTelemetry, from their arrival to the records made of them --------------------------
+
+-- `pin` is made of the pin of the key that sent a trace, zero without one: equal ids under another
+-- pin are other traces. What staging changes stands in no index: most updates are then heap-only.
+CREATE TABLE traces (
+    tenant_id     uuid NOT NULL REFERENCES tenants,
+    pin           uuid NOT NULL,
+    -- Empty: spans whose trace's id cannot be one, all of them together.
+    trace_id      bytea NOT NULL CHECK (length(trace_id) IN (0, 16)),
+    id            uuid NOT NULL,
+    pin_agent_id  uuid,
+    pin_principal text,
+    status        text NOT NULL CHECK (status IN
+                  ('staged', 'assembled', 'incomplete', 'dropped', 'rejected')),
+    reason        text,
+    service       text,
+    exporter      text,
+    spans         bigint NOT NULL DEFAULT 0,
+    bytes         bigint NOT NULL DEFAULT 0,
+    rejected      bigint NOT NULL DEFAULT 0,
+    staged_bytes  bigint NOT NULL DEFAULT 0,
+    -- Staged local roots that have ended.
+    roots         bigint NOT NULL DEFAULT 0,
+    -- The spans that were assembled or dropped: no repeat of them is staged again.
+    assembled     bytea[] NOT NULL DEFAULT '{}',
+    record_ids    uuid[] NOT NULL DEFAULT '{}',
+    -- The first record was made without its root, and what comes later supplements it.
+    is_incomplete boolean NOT NULL DEFAULT false,
+    attempts      bigint NOT NULL DEFAULT 0,
+    at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+    due_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, pin, trace_id),
+    CHECK ((pin_agent_id IS NULL) = (pin_principal IS NULL))
+) WITH (fillfactor = 70);
+SELECT isolate('traces');
+CREATE UNIQUE INDEX traces_id ON traces (tenant_id, id);
+CREATE INDEX traces_status ON traces (tenant_id, status, id);
+CREATE INDEX traces_staged ON traces (tenant_id, id) WHERE status = 'staged';
+
+-- As it came: protobuf's bytes, or JSON. Its trace's row is locked before one is written, so no
+-- foreign key has to look for it once more.
+CREATE TABLE staged_spans (
+    tenant_id uuid NOT NULL,
+    pin       uuid NOT NULL,
+    trace_id  bytea NOT NULL,
+    span_id   bytea NOT NULL CHECK (length(span_id) = 8),
+    is_root   boolean NOT NULL,
+    has_ended boolean NOT NULL,
+    started   bigint NOT NULL,
+    body      bytea NOT NULL,
+    resource  bytea NOT NULL,
+    PRIMARY KEY (tenant_id, pin, trace_id, span_id)
+);
+SELECT isolate('staged_spans');
+
+
 -- Findings and their digests ---------------------------------------------------------------------
 
 CREATE TABLE findings (
@@ -390,6 +445,16 @@ ALTER TABLE finding_words ALTER COLUMN words SET STATISTICS 500;
 CREATE INDEX finding_words_words ON finding_words USING gin (words)
     WITH (gin_pending_list_limit = 256);
 
+-- Up to which id a table's rows are indexed, and when a tenant's next ones could not be.
+CREATE TABLE word_positions (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    source    text NOT NULL CHECK (source IN ('records', 'findings')),
+    through   uuid,
+    failed_at timestamptz,
+    PRIMARY KEY (tenant_id, source)
+);
+SELECT isolate('word_positions');
+
 
 -- Webhooks and their lanes -----------------------------------------------------------------------
 
@@ -447,8 +512,10 @@ CREATE TABLE lanes (
     recovering_since        timestamptz,
     recovered_through       timestamptz,
     receiver_since          timestamptz,
-    -- The accounting: what ended is added by whoever records it, what is open by the triggers of
-    -- `deliveries`, and so is what a replay has delivered of the failed and the cancelled.
+    -- Where searches for open deliveries begin (`claim_deliveries`). Whoever gives a delivery another
+    -- level of urgency lowers it, or lets the delivery be due no earlier than now.
+    open_from               timestamptz[],
+    -- The accounting: written by each statement that opens or ends deliveries.
     events_succeeded        bigint NOT NULL DEFAULT 0,
     events_failed           bigint NOT NULL DEFAULT 0,
     events_cancelled        bigint NOT NULL DEFAULT 0,
@@ -471,6 +538,16 @@ CREATE TABLE lanes (
 SELECT isolate('lanes');
 CREATE INDEX lanes_due_at ON lanes (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX lanes_paused ON lanes (paused_until) WHERE paused_until IS NOT NULL;
+
+-- One row: what is due on any lane before these moments was looked at, and has its number.
+CREATE TABLE sweeps (
+    id               boolean PRIMARY KEY DEFAULT true CHECK (id),
+    through          timestamptz NOT NULL DEFAULT 'epoch',
+    numbered_through timestamptz NOT NULL DEFAULT 'epoch',
+    -- What `settled_before` said when they were written last.
+    settled          timestamptz NOT NULL DEFAULT 'epoch'
+) WITH (fillfactor = 10);
+INSERT INTO sweeps DEFAULT VALUES;
 
 CREATE TABLE lane_slots (
     tenant_id   uuid NOT NULL,
@@ -513,87 +590,128 @@ CREATE TABLE events (
 SELECT isolate('events');
 CREATE INDEX events_disabled ON events (tenant_id, id) WHERE any_disabled;
 
-CREATE TABLE deliveries (
+-- What waits or is being sent. A row that is over is deleted here and inserted once into
+-- `ended_deliveries`. No index holds what a claim changes (`lease_until`, `status`, `sequence` and
+-- the like), and pages have room, so a claim leaves no entry in any index (HOT).
+CREATE TABLE open_deliveries (
     tenant_id       uuid NOT NULL,
     id              uuid NOT NULL,
     webhook_id      uuid NOT NULL,
     event_id        uuid NOT NULL,
-    event_type      text NOT NULL,
-    kind            text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
-    priority        smallint NOT NULL,
+    next_attempt_at timestamptz NOT NULL,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- While a worker holds it: until when.
+    lease_until     timestamptz,
     sequence        bigint,
+    -- The same, of an event that is not fresh: for its index.
+    feed_sequence   bigint,
+    claim_no        bigint NOT NULL DEFAULT 0,
+    priority        smallint NOT NULL,
+    attempts        smallint NOT NULL DEFAULT 0,
+    claims_lost     smallint NOT NULL DEFAULT 0,
+    unscheduled     smallint NOT NULL DEFAULT 0,
+    status_code     smallint,
+    -- An event that had no attempt, nor a number but by a claim: all without a number are such.
+    fresh           boolean NOT NULL DEFAULT false,
+    kind            text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
+    status          text NOT NULL DEFAULT 'pending' CHECK (status IN
+                    ('pending', 'sending', 'retrying')),
+    event_type      text NOT NULL,
     replay_of       uuid,
     job_id          uuid,
-    status          text NOT NULL DEFAULT 'pending' CHECK (status IN
-                    ('pending', 'sending', 'retrying', 'succeeded', 'failed', 'cancelled')),
-    attempts        smallint NOT NULL DEFAULT 0,
-    claim_no        bigint NOT NULL DEFAULT 0,
-    claims_lost     smallint NOT NULL DEFAULT 0,
-    next_attempt_at timestamptz,
-    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    finished_at     timestamptz,
-    -- No index holds any of these, and most have no value in a row that was delivered at once.
-    unscheduled     smallint NOT NULL DEFAULT 0,
     attempted_at    timestamptz,
     asked_until     timestamptz,
-    outcome         text,
-    status_code     smallint,
     failure         bigint,
+    outcome         text,
     PRIMARY KEY (tenant_id, id),
-    CHECK ((finished_at IS NULL) = (status IN ('pending', 'sending', 'retrying'))),
-    CHECK ((finished_at IS NULL) = (next_attempt_at IS NOT NULL))
-) PARTITION BY RANGE (id);
-SELECT isolate('deliveries');
-CREATE INDEX deliveries_history ON deliveries (tenant_id, webhook_id, id);
-CREATE INDEX deliveries_sequence ON deliveries (tenant_id, webhook_id, sequence)
-    WHERE kind = 'event' AND sequence IS NOT NULL;
-CREATE INDEX deliveries_open ON deliveries (tenant_id, webhook_id, priority, next_attempt_at)
-    WHERE finished_at IS NULL;
-CREATE INDEX deliveries_unnumbered ON deliveries (tenant_id, webhook_id, id)
-    WHERE sequence IS NULL AND kind = 'event';
--- Small, because few rows are like these: what history and bulk replay look for among the many. A
--- delivery that succeeds at its first attempt has an entry in none.
-CREATE INDEX deliveries_unsuccessful ON deliveries (tenant_id, webhook_id, id)
-    WHERE status IN ('failed', 'cancelled');
-CREATE INDEX deliveries_unhappy ON deliveries (tenant_id, status, id)
-    WHERE status IN ('failed', 'cancelled', 'retrying');
-CREATE INDEX deliveries_other_types ON deliveries (tenant_id, webhook_id, event_type, id)
-    WHERE event_type <> 'finding.created';
-CREATE INDEX deliveries_replays ON deliveries (tenant_id, webhook_id, event_id)
+    CHECK ((lease_until IS NULL) = (status <> 'sending')),
+    CHECK (fresh OR kind <> 'event' OR (sequence IS NOT NULL AND feed_sequence = sequence))
+) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
+SELECT isolate('open_deliveries');
+CREATE INDEX open_deliveries_due
+    ON open_deliveries (tenant_id, webhook_id, priority, fresh, next_attempt_at);
+-- The sweep's: what has become due on any lane since it looked last.
+CREATE INDEX open_deliveries_time ON open_deliveries (next_attempt_at);
+CREATE INDEX open_deliveries_feed ON open_deliveries (tenant_id, webhook_id, feed_sequence)
+    WHERE feed_sequence IS NOT NULL;
+CREATE INDEX open_deliveries_replays ON open_deliveries (tenant_id, webhook_id, event_id)
     WHERE kind = 'replay';
-CREATE INDEX deliveries_of_job ON deliveries (tenant_id, job_id, id) WHERE job_id IS NOT NULL;
--- The rows count themselves, whatever statement changes them. Once for each statement: a change of
--- the lane for each of its rows would cost more than the rows.
-CREATE TRIGGER count_open_after_insert AFTER INSERT ON deliveries
-    REFERENCING NEW TABLE AS fresh
-    FOR EACH STATEMENT EXECUTE FUNCTION count_open_after_insert();
-CREATE TRIGGER count_open_after_update AFTER UPDATE ON deliveries
-    REFERENCING NEW TABLE AS fresh OLD TABLE AS stale
-    FOR EACH STATEMENT EXECUTE FUNCTION count_open_after_update();
-CREATE TRIGGER count_open_after_delete AFTER DELETE ON deliveries
-    REFERENCING OLD TABLE AS stale
-    FOR EACH STATEMENT EXECUTE FUNCTION count_open_after_delete();
+CREATE INDEX open_deliveries_of_job ON open_deliveries (tenant_id, job_id, id)
+    WHERE job_id IS NOT NULL;
+
+-- History: each row is written once, unless an attempt is answered after it was cancelled.
+CREATE TABLE ended_deliveries (
+    tenant_id    uuid NOT NULL,
+    id           uuid NOT NULL,
+    webhook_id   uuid NOT NULL,
+    event_id     uuid NOT NULL,
+    created_at   timestamptz NOT NULL,
+    finished_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    attempted_at timestamptz,
+    sequence     bigint,
+    -- Of one that was cancelled: whose answer may still come.
+    claim_no     bigint,
+    priority     smallint NOT NULL,
+    attempts     smallint NOT NULL,
+    status_code  smallint,
+    kind         text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
+    status       text NOT NULL CHECK (status IN ('succeeded', 'failed', 'cancelled')),
+    event_type   text NOT NULL,
+    replay_of    uuid,
+    job_id       uuid,
+    failure      bigint,
+    outcome      text,
+    PRIMARY KEY (tenant_id, id)
+) PARTITION BY RANGE (id);
+SELECT isolate('ended_deliveries');
+CREATE INDEX ended_deliveries_webhook ON ended_deliveries (tenant_id, webhook_id, id);
+CREATE INDEX ended_deliveries_sequence ON ended_deliveries (tenant_id, webhook_id, sequence)
+    WHERE kind = 'event';
+-- Small, because few rows are like these: what history and bulk replay look for among the many. A
+-- delivery that succeeds has an entry in none.
+CREATE INDEX ended_deliveries_unsuccessful ON ended_deliveries (tenant_id, webhook_id, id)
+    WHERE status IN ('failed', 'cancelled');
+CREATE INDEX ended_deliveries_unhappy ON ended_deliveries (tenant_id, status, id)
+    WHERE status IN ('failed', 'cancelled');
+CREATE INDEX ended_deliveries_other_types ON ended_deliveries (tenant_id, webhook_id, event_type, id)
+    WHERE event_type <> 'finding.created';
+CREATE INDEX ended_deliveries_replays ON ended_deliveries (tenant_id, webhook_id, event_id)
+    WHERE kind = 'replay';
+CREATE INDEX ended_deliveries_of_job ON ended_deliveries (tenant_id, job_id, id)
+    WHERE job_id IS NOT NULL;
+
+-- Both as one, for whoever reads. A row's lease shows as its next attempt.
+CREATE VIEW deliveries WITH (security_invoker = true) AS
+SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, replay_of, job_id,
+       status, attempts, coalesce(lease_until, next_attempt_at) AS next_attempt_at, created_at,
+       NULL::timestamptz AS finished_at, unscheduled, attempted_at, asked_until, outcome,
+       status_code, failure, claim_no
+  FROM open_deliveries
+ UNION ALL
+SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, replay_of, job_id,
+       status, attempts, NULL, created_at, finished_at, 0::smallint, attempted_at, NULL, outcome,
+       status_code, failure, claim_no
+  FROM ended_deliveries;
 
 CREATE TABLE delivery_attempts (
     tenant_id        uuid NOT NULL,
     id               uuid NOT NULL,
     delivery_id      uuid NOT NULL,
-    number           smallint NOT NULL,
-    outcome          text NOT NULL,
     started_at       timestamptz NOT NULL,
     dns_ms           real,
     connect_ms       real,
     tls_ms           real,
     first_byte_ms    real,
     total_ms         real,
+    number           smallint NOT NULL,
     status_code      smallint,
+    outcome          text NOT NULL,
     response_headers text,
     response_body    bytea,
     error            text,
-    PRIMARY KEY (tenant_id, id)
+    PRIMARY KEY (tenant_id, delivery_id, id)
 ) PARTITION BY RANGE (id);
 SELECT isolate('delivery_attempts');
-CREATE INDEX delivery_attempts_delivery ON delivery_attempts (tenant_id, delivery_id);
 
 -- Sums over webhooks, of hours that are over.
 CREATE TABLE tenant_hours (

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from app.core import signing_keys
 from app.core.health.parts import State
-from app.core.log.head.head_store import FileHead
+from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
 from app.database import Database

@@ -118,7 +118,7 @@ def leave_delivery(here: Installation, database: Database, tenant_id: UUID) -> N
     with database.transaction(tenant_id) as session:
         webhooks.create(session, caller, here.settings, {"url": "http://127.0.0.1:9/"})
         events.emit(session, tenant_id, [NewEvent("finding.created", {}, clock.now())])
-    here.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() - interval '90 s'")
+    here.run("UPDATE open_deliveries SET next_attempt_at = clock_timestamp() - interval '90 s'")
 
 
 def leave_job(here: Installation, database: Database, tenant_id: UUID) -> None:

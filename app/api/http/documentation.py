@@ -40,6 +40,9 @@ with Python alone; the SHA-256 of this release's `verify.py` is `{verifier}`.
 **Errors** are problem details (RFC 9457); `type` is the URL of a page that explains the error.
 Bodies are strict JSON in UTF-8: unknown fields, duplicate names and wrong types are refused.
 
+**Compression.** Routes that take many things at once take `Content-Encoding: gzip`; the limit of a
+body holds for what it unpacks to.
+
 **Lists** are newest first and paginated: follow `next_cursor`, or the `Link` header.
 
 **Idempotency.** Every POST that changes something accepts `Idempotency-Key`: a repeat with the same
@@ -72,7 +75,8 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "token": {"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"},
 }
 
-_CHANGES_NOTHING = "/verify-signature"
+# The one changes nothing, and a span is stored once however often it is sent.
+_NEEDS_NO_KEY = ("/verify-signature", "/v1/traces")
 
 _IDEMPOTENCY_KEY = {
     "in": "header",
@@ -138,7 +142,7 @@ _REFUSALS = {
     410: ("GONE", "Older than the retention period."),
     412: ("PRECONDITION_FAILED", "If-Match names another version."),
     413: ("REQUEST_ENTITY_TOO_LARGE", "The body is larger than 1 MiB (for a record, 8 MiB)."),
-    415: ("UNSUPPORTED_MEDIA_TYPE", "The body is not declared as JSON."),
+    415: ("UNSUPPORTED_MEDIA_TYPE", "The body is not declared as JSON, or compressed."),
     416: ("REQUESTED_RANGE_NOT_SATISFIABLE", "The range begins beyond the end."),
     422: ("UNPROCESSABLE_ENTITY", "Fields were refused; `errors` lists each."),
     429: ("TOO_MANY_REQUESTS", "Too many requests; retry after `Retry-After` seconds."),
@@ -210,7 +214,7 @@ def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> di
 def _is_repeatable(path: str, operation: Mapping[str, Any]) -> bool:
     """Return whether a POST takes an Idempotency-Key; `test_idempotency` compares all with it."""
     public = operation.get("security") == []
-    return not public and not path.endswith(_CHANGES_NOTHING)
+    return not public and not path.endswith(_NEEDS_NO_KEY)
 
 
 def _refusals(path: str, method: str, operation: dict[str, Any]) -> list[int]:

@@ -20,11 +20,6 @@ HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
-def may_be_repeated() -> bool:
-    """Say whether this request carries an Idempotency-Key."""
-    return HEADER in request.headers
-
-
 def sent_key() -> str | None:
     """Return the request's Idempotency-Key, or None; raises `Invalid` for a malformed one.
 
@@ -40,6 +35,18 @@ def sent_key() -> str | None:
     return key
 
 
+def sent_request() -> idempotency.Request | None:
+    """Return this request as one that may be repeated, or None without an Idempotency-Key.
+
+    Raises `Invalid` for a malformed one.
+    """
+    key = sent_key()
+    if key is None:
+        return None
+    body = parsing.canonical_body()
+    return idempotency.Request.of(caller(), key, request.method, request.path, body)
+
+
 def once(
     session: Tx,
     status: int,
@@ -51,13 +58,10 @@ def once(
     Runs in the route's own transaction; `make` returns the JSON-ready body. If it raises, nothing
     is stored. Raises `Invalid`, `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
     """
-    key = sent_key()
-    if key is None:
+    repeat = sent_request()
+    if repeat is None:
         return answer(make(), status, headers)
     master_keys = services().settings.master_keys
-    repeat = idempotency.Request.of(
-        caller(), key, request.method, request.path, parsing.canonical_body()
-    )
     kept = repeat.find(session, master_keys)
     if kept is not None:
         first = json.loads(kept[1])

@@ -7,11 +7,13 @@ from flask import current_app
 from app import counters
 from app.api.http.large_work import LargeWork
 from app.api.http.responses.answers import Renderings
-from app.core.health import process_report
+from app.core import findings
+from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys import key_registry
 from app.core.rules.evaluators import Evaluators
+from app.core.traces.staging import Staging
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib.breaker import Breaker
@@ -40,8 +42,10 @@ class Services:
     process_report: Repeater
     readiness: Readiness
     keyring: Keyring
+    findings: findings.Intake
     verifier: Verifier
     damage: Breaker
+    staging: Staging
     large: LargeWork
     evaluators: Evaluators
     answers: Shares
@@ -53,7 +57,7 @@ class Services:
         self.keyring.close()
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)
-        self.process_report.close(process_report.LAST_SECONDS)
+        self.process_report.close(readiness.LAST_SECONDS)
         self.readiness.close()
         self.database.close()
         self.bell.close()

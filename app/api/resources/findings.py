@@ -9,12 +9,14 @@ from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.access.auth import caller, requires
-from app.api.http.idempotency import once
+from app.api.http.access.auth import caller, confirmed_caller, requires
+from app.api.http.idempotency import sent_request
 from app.api.http.paging import FeedArgs, filters, page, page_schema
+from app.api.http.requests.content_coding import takes_gzip
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.transactions import statement, transaction
+from app.api.http.responses.answers import answer, answer_written
+from app.api.http.services import services
+from app.api.http.transactions import transaction
 from app.core import feeds, finding_search, findings
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
@@ -94,13 +96,12 @@ def create(body: dict[str, Any]) -> Response:
 
     Emits `finding.created`. The session may be open or completed.
     """
-    new = [NewFinding(**{"session_id": None, **body})]
-    with statement() as tx:
-        return once(tx, 201, lambda: findings.add(tx, caller(), new)[0])
+    return added([body], is_batch=False)
 
 
 @blp.route("/batch", methods=["POST"])
 @requires(Role.WRITE, confirmed_by_view=True)
+@takes_gzip
 @blp.arguments(NewFindingsSchema())
 @blp.response(201, FindingsSchema)
 @blp.alt_response(404, "NOT_FOUND")
@@ -109,9 +110,19 @@ def create_batch(body: dict[str, Any]) -> Response:
 
     Emits one `finding.created` each. They may belong to several sessions.
     """
-    new = [NewFinding(**{"session_id": None, **finding}) for finding in body["findings"]]
-    with statement() as tx:
-        return once(tx, 201, lambda: {"data": findings.add(tx, caller(), new)})
+    return added(body["findings"], is_batch=True)
+
+
+def added(sent: Sequence[Mapping[str, Any]], *, is_batch: bool) -> Response:
+    """Answer a POST of findings, which are stored with those that arrive meanwhile."""
+    new = [NewFinding(**{"session_id": None, **finding}) for finding in sent]
+    submission = findings.Submission(caller(), new)
+    found = services().findings.submit(findings.Posted(submission, is_batch, sent_request()))
+    if not found.replayed:
+        return answer_written(found.body, found.status)
+    # No statement has confirmed the caller of what was stored before.
+    confirmed_caller()
+    return answer_written(found.body, found.status, {"Idempotent-Replayed": "true"})
 
 
 @blp.route("", methods=["GET"], endpoint="list")

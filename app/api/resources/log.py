@@ -19,8 +19,9 @@ from app.api.http.access.auth import public
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
+from app.core import signing_keys
 from app.core.anchoring import quorum
-from app.core.log import generations, proofs, reading
+from app.core.log import generations, proofs
 from app.ledger.merkle import MAX_SIZE
 from app.models import NO_TENANT
 from app.schemas import fields
@@ -171,7 +172,7 @@ def tile(tile: str, generation: int | None = None) -> AnyResponse:
     """
     with _log() as session:
         last = proofs.published(session, generation)
-        data = reading.tile(session, last, f"tile/{tile}")
+        data = proofs.tile(session, last, f"tile/{tile}")
     if generation is None and last.generation.number != generations.FIRST:
         # An earlier generation had other bytes at this path, and caches may still have those.
         return _fresh(data, _BYTES)
@@ -223,7 +224,7 @@ def jwks() -> AnyResponse:
     prefix in `prefix`.
     """
     with _log() as session:
-        return _fresh(encode(reading.jwks(session)), "application/json")
+        return _fresh(encode(signing_keys.jwks(session)), "application/json")
 
 
 def _log() -> AbstractContextManager[Session]:

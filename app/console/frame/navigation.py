@@ -27,6 +27,8 @@ ENTRIES = (
     Entry("Webhooks", "console.webhooks.index"),
     Entry("Records", "console.records.index", whole_tenant=False),
     Entry("Findings", "console.findings.index", whole_tenant=False),
+    Entry("Sessions", "console.sessions.index", whole_tenant=False),
+    Entry("Agents", "console.agents.index", whole_tenant=False),
     Entry("Audit", "console.audit.index"),
     Entry("Keys", "console.keys.index", whole_tenant=False),
     Entry("Jobs", "console.jobs.index"),

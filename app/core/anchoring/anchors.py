@@ -1,7 +1,7 @@
 """The anchors of a tenant's chain, each with the best evidence for it."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,15 +12,18 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core.anchoring.evidence import Chooser, Evidence, Voucher
-from app.core.audit import chain_identity
+from app.core.anchoring import cosigning, monitor
+from app.core.anchoring.evidence import Chooser, Evidence, Reach, Voucher
+from app.core.anchoring.timestamping import PART as TIMESTAMPS
+from app.core.audit import chain
 from app.core.log import proofs, publication
 from app.database import cursor
 from app.errors import LogDamaged
 from app.ledger.hash_chain import START
 from app.ledger.policy import Policy
 from app.lib.crypto.sealing import MasterKeys
-from app.models import AuditAnchor, Tenant
+from app.models import AnchoringTrouble, AuditAnchor, Tenant
+from app.settings import Settings
 
 
 def count(session: Session, tenant_id: UUID, through: int) -> int:
@@ -74,7 +77,7 @@ class AnchorReader:
         """
         self._session = session
         self._tenant_id = tenant_id
-        self._chain = chain_identity.chain_name(session, master_keys, tenant_id).hex()
+        self._chain = chain.chain_name(session, master_keys, tenant_id).hex()
         last = publication.current(session)
         self._chooser = None if last is None else Chooser(session, last, policy, trusted)
         self._proofs: dict[bytes, dict[str, Any]] = {}
@@ -187,3 +190,84 @@ def state_of(session: Session, tenant_id: UUID) -> AnchoringState:
     row = cursor(session).execute(_LAST_CHANGE, (tenant_id,)).fetchone()
     seq, in_chain, at = row or (START.seq + 1, True, None)
     return AnchoringState(enabled, None if enabled or in_chain else at, in_chain, seq)
+
+
+_OTHERS = {
+    Voucher.TIMESTAMPS: "stamped by a timestamp authority",
+    Voucher.WITNESSES: "cosigned by a quorum of witnesses",
+}
+_MISSING = {
+    Voucher.TIMESTAMPS: "No timestamp covers it.",
+    Voucher.WITNESSES: "No quorum of witnesses covers it.",
+}
+_NONE_CONFIGURED = "Set TSA_URL or WITNESS_POLICY, or keep checkpoints yourself."
+
+
+def others_asked(settings: Settings) -> frozenset[Voucher]:
+    """Return who outside is others_asked to vouch, as this installation is set up."""
+    wanted = {
+        Voucher.TIMESTAMPS: settings.tsa_url is not None,
+        Voucher.WITNESSES: bool(cosigning.asked(settings.witness_policy)),
+    }
+    return frozenset(each for each, is_asked in wanted.items() if is_asked)
+
+
+def of_chain(standing: AnchoringState, covered: Covered, others: frozenset[Voucher]) -> str:
+    """Say how far a chain is anchored, and who vouches for that; `others` are those asked."""
+    sentences = [] if standing.enabled else [_switched_off(standing)]
+    since = covered.unanchored_since
+    unanchored = "" if since is None else f"unanchored since {rfc3339(since)}."
+    if covered.through is None:
+        return " ".join([*sentences, f"No entry is anchored: {unanchored}"])
+    by = {each: words for each, words in _OTHERS.items() if each in covered.vouchers}
+    sentences.append(f"Anchored up to entry {covered.through}, in {_log_with(by)}.")
+    sentences += _missing(set(by), others)
+    if unanchored:
+        sentences.append(f"What came after is {unanchored}")
+    return " ".join(sentences)
+
+
+def of_log(reach: Reach | None, others: frozenset[Voucher]) -> str:
+    """Say who vouches for the log, and for how many of its leaves."""
+    if reach is None:
+        return "Not anchored yet: the log has published nothing."
+    sizes = {Voucher.TIMESTAMPS: reach.stamped, Voucher.WITNESSES: reach.witnessed}
+    by = {
+        each: f"{words} (the first {sizes[each]} leaves)"
+        for each, words in _OTHERS.items()
+        if sizes[each]
+    }
+    log = _log_with(by)
+    return " ".join([f"{log[0].upper()}{log[1:]}.", *_missing(set(by), others)])
+
+
+def trouble_text(found: AnchoringTrouble) -> str:
+    """Say what fails to those whom it concerns; why is for the operator."""
+    since = rfc3339(found.since)
+    if found.alarm:
+        return f"ALARM: this witness has cosigned another log of this name; since {since}"
+    if found.part == TIMESTAMPS:
+        return f"unstamped since {since}"
+    if found.part == monitor.QUORUM:
+        return f"without a quorum of witnesses since {since}"
+    if found.part in monitor.PARTS:
+        return f"unanchored since {since}"
+    return f"not cosigned by this witness since {since}"
+
+
+def _log_with(others: Mapping[Voucher, str]) -> str:
+    if not others:
+        return "the service's own log alone: no external evidence covers it"
+    return f"the service's own log, {' and '.join(others.values())}"
+
+
+def _switched_off(standing: AnchoringState) -> str:
+    if standing.disabled_since is None:
+        return "Anchoring is switched off, and no entry of the chain says since when."
+    return f"Anchoring is switched off since {rfc3339(standing.disabled_since)}."
+
+
+def _missing(there: set[Voucher], others: frozenset[Voucher]) -> list[str]:
+    if not there and not others:
+        return [_NONE_CONFIGURED]
+    return [words for each, words in _MISSING.items() if each in others - there]

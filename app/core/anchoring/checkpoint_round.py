@@ -4,7 +4,8 @@ The log publishes each second. If each job took the newest checkpoint when it ru
 cosign different ones, and a quorum would rarely meet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,11 +14,12 @@ from sqlalchemy.orm import Session
 from app.clock import rfc3339
 from app.core.anchoring import incidents
 from app.core.jobs import job_queue, job_rows
-from app.core.log import candidates, generations, publication
+from app.core.log import generations, publication
 from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import cursor, database_now
 from app.lib import canonical_json
+from app.lib.outbound.client import Outbound
 from app.models import Job
 
 EVERY = timedelta(minutes=10)
@@ -56,7 +58,7 @@ def chosen(session: Session) -> Published | None:
 
 def shown(session: Session) -> Published | None:
     """Return what a tick that comes now asks witnesses for: a candidate, or as `chosen` does."""
-    return candidates.current(session) or chosen(session)
+    return publication.current_candidate(session) or chosen(session)
 
 
 def order(
@@ -106,7 +108,7 @@ def checkpoint(session: Session, job: Job) -> Published | None:
 
 def checkpoint_shown(session: Session, job: Job) -> Published | None:
     """Return what a job shows to a witness: as `checkpoint` does, or the candidate."""
-    return _checkpoint(session, job, shown, candidates.at)
+    return _checkpoint(session, job, shown, publication.shown_at)
 
 
 def unvouched_since(
@@ -191,3 +193,50 @@ def _why(job: Job) -> str:
 
 def _is_late(session: Session, generation: int, size: int) -> bool:
     return cursor(session).execute(_IS_LATE, (generation, size, EVERY)).fetchone() is not None
+
+
+DEADLINE_SECONDS = 15.0
+MAX_BODY_BYTES = 64 * 1024
+
+# Some minutes of tries (5 s, 30 s and 120 s apart); the clock begins again after ten.
+_MOST_RETRIES = 3
+
+
+class NoAnswer(Exception):
+    """No answer that could be read; the text explains."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole answer: its status and body."""
+
+    status: int
+    body: bytes
+
+    def ok(self) -> bytes:
+        """Return the body of a 200. Raises `NoAnswer` for any other status."""
+        if self.status != 200:
+            raise NoAnswer(f"It answered with the status {self.status}.")
+        return self.body
+
+
+def post(outbound: Outbound, url: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+    """POST to a URL that the operator chose. Raises `NoAnswer` unless a whole answer came."""
+    answer = outbound.send(
+        url,
+        body,
+        headers,
+        deadline_seconds=DEADLINE_SECONDS,
+        kept_bytes=MAX_BODY_BYTES,
+        body_seconds=DEADLINE_SECONDS,
+    )
+    if answer.status is None or answer.error is not None:
+        raise NoAnswer(f"No answer: {answer.error or answer.failure}.")
+    if len(answer.body) >= MAX_BODY_BYTES:
+        raise NoAnswer(f"The answer is longer than {MAX_BODY_BYTES} bytes.")
+    return Reply(answer.status, answer.body)
+
+
+def was_last(job: Job) -> bool:
+    """Whether a job that fails now is to rest until the clock asks again."""
+    return job.attempts >= _MOST_RETRIES

@@ -14,11 +14,11 @@ from uuid import UUID
 import structlog
 from sqlalchemy.orm import Session
 
-from app.core.anchoring import checkpoint_round, external_post, incidents, tlog_witness
+from app.core.anchoring import checkpoint_round, incidents, tlog_witness
 from app.core.anchoring.tlog_witness import Answer, Cosigned, Elsewhere, Inconsistent
 from app.core.jobs import job_rows
 from app.core.jobs.steps import Errand, Failed, Step
-from app.core.log import candidates, proofs
+from app.core.log import proofs, publication
 from app.core.log.publication import Published
 from app.database import after_commit, cursor
 from app.ledger.notes import Signature, VerifierKey
@@ -136,7 +136,7 @@ class Cosigner:
             if _is_cosigned(session, last, witness):
                 return Step(None, {})
         keys = [each.key for each in self.policy.witnesses] if self.policy else []
-        visit = _Visit(last, witness, old_size, conflicts, external_post.was_last(job), keys)
+        visit = _Visit(last, witness, old_size, conflicts, checkpoint_round.was_last(job), keys)
         proof = proofs.consistency(session, last, old_size, last.checkpoint.size)
         return Errand(
             lambda: self._ask(visit, proof), lambda then, answer: _record(then, visit, answer)
@@ -230,7 +230,7 @@ def _since(session: Session, last: Published, witness: Witness) -> datetime:
 
 def _newest_shown(session: Session) -> Published:
     """Return the newest that any witness was shown."""
-    return candidates.current(session) or proofs.newest(session)
+    return publication.current_candidate(session) or proofs.newest(session)
 
 
 def _begin(

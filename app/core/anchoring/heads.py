@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.audit import chain_identity
+from app.core.audit import chain
 from app.core.jobs import job_queue
 from app.core.jobs.steps import Step
 from app.database import cursor
@@ -95,9 +95,7 @@ def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) 
     progress = json.loads(job.progress or '{"anchored": 0}')
     due = _due(session, _FIRST if job.cursor is None else UUID(hex=job.cursor), MOST_TENANTS)
     sealed = [
-        each
-        for each in due
-        if chain_identity.is_sealed(master_keys, each.tenant_id, each.salt, each.seal)
+        each for each in due if chain.is_sealed(master_keys, each.tenant_id, each.salt, each.seal)
     ]
     progress["anchored"] += _add(session, sealed)
     return Step(due[-1].tenant_id.hex if len(due) == MOST_TENANTS else None, progress)

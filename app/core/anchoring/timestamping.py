@@ -15,7 +15,7 @@ import structlog
 from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
-from app.core.anchoring import checkpoint_round, external_post, incidents
+from app.core.anchoring import checkpoint_round, incidents
 from app.core.anchoring.checkpoint_cache import CheckpointCache
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log.publication import Published
@@ -82,14 +82,14 @@ def ask(outbound: Outbound, authority: Authority, data: bytes) -> Stamp | NotSta
     if authority.authorization is not None:
         headers["Authorization"] = authority.authorization
     try:
-        reply = external_post.post(outbound, authority.url, asked.as_bytes(), headers)
+        reply = checkpoint_round.post(outbound, authority.url, asked.as_bytes(), headers)
         if reply.status in _LOGIN_NEEDED:
-            raise external_post.NoAnswer(
+            raise checkpoint_round.NoAnswer(
                 f"It answered with the status {reply.status}: TSA_AUTHORIZATION is not what it asks"
                 " for, or not set."
             )
         return timestamps.check(reply.ok(), asked, data, authority.trusted)
-    except external_post.NoAnswer as error:
+    except checkpoint_round.NoAnswer as error:
         return NotStamped(str(error))
     except NotStamped as error:
         return error
@@ -109,7 +109,7 @@ class Stamper:
         authority, last = self.authority, checkpoint_round.checkpoint(session, job)
         if authority is None or last is None or self._cache(session, last).is_stamped(_size(last)):
             return Step(None, {})
-        last_try = external_post.was_last(job)
+        last_try = checkpoint_round.was_last(job)
         return Errand(
             lambda: ask(self.outbound, authority, last.note),
             lambda then, outcome: self._record(then, last, outcome, last_try=last_try),

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.anchoring import external_post
-from app.core.anchoring.external_post import NoAnswer, Reply
+from app.core.anchoring import checkpoint_round
+from app.core.anchoring.checkpoint_round import NoAnswer, Reply
 from app.ledger.merkle import MAX_SIZE
 from app.ledger.notes import (
     MAX_SIGNATURES,
@@ -70,7 +70,7 @@ def add_checkpoint(
     body = "".join(f"{line}\n" for line in lines).encode() + note
     headers = {"Content-Type": "text/plain; charset=utf-8"}
     try:
-        reply = external_post.post(outbound, f"{url.rstrip('/')}/add-checkpoint", body, headers)
+        reply = checkpoint_round.post(outbound, f"{url.rstrip('/')}/add-checkpoint", body, headers)
         return _read(reply, Note.parse(note).text, keys)
     except NoAnswer as error:
         return Refused(str(error))

@@ -1,4 +1,4 @@
-"""The tenant's audit chain: `chain` appends to it, `view` answers pages of it.
+"""The tenant's audit chain: `chain` appends to it and names it in the log, `view` answers pages.
 
-`chain_identity` names the chain in the log. `app/core/verification/` verifies and exports it.
+`app/core/verification/` verifies and exports it.
 """

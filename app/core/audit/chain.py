@@ -5,10 +5,12 @@ Everything but time, link and number is written before the lock; the database's 
 `append_audit_entry` does the rest in one round trip.
 """
 
+import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+import structlog
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -17,8 +19,10 @@ from app.core.audit import view
 from app.core.callers import OPERATOR, Actor, Caller
 from app.database import cursor
 from app.errors import AuditChainBroken
-from app.ledger import hash_chain
+from app.ledger import hash_chain, leaves
 from app.ledger.hash_chain import Head, Reason
+from app.ledger.leaves import SALT_BYTES
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import Tenant
 
 MAX_SEQ = 2**53 - 1
@@ -142,3 +146,61 @@ def _unappendable(seq: int | None) -> AuditChainBroken:
 def _actor_json(actor: Actor) -> dict[str, str]:
     named = {"type": actor.type, "id": actor.id}
     return named if actor.role is None else {**named, "role": actor.role}
+
+
+_log = structlog.get_logger(__name__)
+
+
+class Salt(NamedTuple):
+    """A salt (32 random bytes), sealed for its tenant."""
+
+    salt: bytes
+    seal: bytes
+
+
+def new_salt(master_keys: MasterKeys, tenant_id: UUID) -> Salt:
+    """Return a fresh salt with its seal."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    return Salt(salt, master_keys.seal(salt, salt_identity(tenant_id)))
+
+
+def salt_fault(
+    master_keys: MasterKeys, tenant_id: UUID, salt: bytes | None, seal: bytes | None
+) -> str | None:
+    """Say what is wrong with a salt and its seal; None if this salt was sealed for this tenant."""
+    if salt is None or seal is None:
+        return "a salt without its seal" if seal is None else "a seal without its salt"
+    try:
+        opened = master_keys.open(seal, salt_identity(tenant_id))
+    except CannotOpen as error:
+        return f"a seal that does not open: {error}"
+    return None if opened == salt else "the seal of another salt"
+
+
+def is_sealed(
+    master_keys: MasterKeys, tenant_id: UUID, salt: bytes | None, seal: bytes | None
+) -> bool:
+    """Say whether a salt was sealed for this tenant; log it as critical if not."""
+    found = salt_fault(master_keys, tenant_id, salt, seal)
+    if found is not None:
+        _log.critical("audit_chain_not_sealed", tenant_id=ids.text("ten", tenant_id), found=found)
+    return found is None
+
+
+def chain_name(session: Session, master_keys: MasterKeys, tenant_id: UUID) -> bytes:
+    """Return what a tenant's chain is called in the log.
+
+    Raises `AuditChainBroken` at entry 1 where the salt is not the one that was sealed.
+    """
+    wanted = select(Tenant.chain_salt, Tenant.chain_seal).where(Tenant.id == tenant_id)
+    salt, seal = session.execute(wanted).one()
+    found = salt_fault(master_keys, tenant_id, salt, seal)
+    if found is not None or salt is None:
+        expected = "the chain's salt as it was sealed under MASTER_KEYS"
+        raise view.broken(1, "other_chain", expected, found or "none")
+    return leaves.chain_name(salt)
+
+
+def salt_identity(tenant_id: UUID) -> str:
+    """Name the place of a chain's salt, for which it is sealed."""
+    return f"tenants/{tenant_id}/chain_salt"

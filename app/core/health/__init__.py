@@ -1,5 +1,4 @@
 """Health of the service: `parts`, their `probes`, and `readiness`, which keeps what they found.
 
-`database_state` proves that the database takes writes. `gauges` are the figures of `/metrics`, and
-`process_report` is what each process says of itself.
+`database_state` proves that the database takes writes. `gauges` are the figures of `/metrics`.
 """

@@ -14,11 +14,11 @@ from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import monitor
-from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.evidence import Voucher
 from app.core.delivery.lanes.lane_health import REFUSES
-from app.core.digests import troubles
+from app.core.digests import digest_rows
 from app.core.master_keys import key_registry
 from app.core.verification import daily
 from app.database import cursor, database_now
@@ -69,21 +69,14 @@ _TOTALS: Final = {
     "logs_unverified": "1 while the stored log does not match the published log.",
 }
 # Lanes and digests of suspended tenants wait on purpose and are not counted, as in `sweeping`.
-# Unnumbered events do not make their lane due, so without the sweep no due lane would show them.
-# One index probe per lane finds its first such row (as in `sweeping`).
+# New deliveries do not make their lane due, so without the sweep no due lane would show them: those
+# that it has not looked at are read (as in `sweeping`).
 _READ_TOTALS = """
-WITH RECURSIVE unseen AS (
-    (SELECT tenant_id, webhook_id, next_attempt_at FROM deliveries
-      WHERE sequence IS NULL AND kind = 'event'
-      ORDER BY tenant_id, webhook_id, id LIMIT 1)
-    UNION ALL
-    SELECT beyond.tenant_id, beyond.webhook_id, beyond.next_attempt_at
-      FROM unseen AS u
-     CROSS JOIN LATERAL (
-        SELECT d.tenant_id, d.webhook_id, d.next_attempt_at FROM deliveries AS d
-         WHERE d.sequence IS NULL AND d.kind = 'event'
-           AND (d.tenant_id, d.webhook_id) > (u.tenant_id, u.webhook_id)
-         ORDER BY d.tenant_id, d.webhook_id, d.id LIMIT 1) AS beyond
+WITH unseen AS (
+    SELECT tenant_id, webhook_id, min(next_attempt_at) AS next_attempt_at FROM open_deliveries
+     WHERE next_attempt_at >= (SELECT through FROM sweeps)
+       AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
+     GROUP BY tenant_id, webhook_id
 ), present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), suspended AS MATERIALIZED (
@@ -305,7 +298,7 @@ def _log(session: Session, settings: Settings) -> Iterator[Gauge]:
         if now[name] is not None:
             yield Gauge(name, text, {(): now[name]})
     ages = {(str(Voucher.LOG),): _seconds_since(session, monitor.unanchored_since(session))}
-    for voucher in sorted(anchoring_status.asked(settings)):
+    for voucher in sorted(anchoring_status.others_asked(settings)):
         query = _READ_BEHIND.format(table=_TABLES[voucher]).encode()
         (age,) = cursor(session).execute(query).fetchone() or (0.0,)
         ages[str(voucher),] = max(age, 0.0)
@@ -314,7 +307,7 @@ def _log(session: Session, settings: Settings) -> Iterator[Gauge]:
 
 
 def _digests(session: Session, _: Settings) -> Iterator[Gauge]:
-    refused = troubles.counted(troubles.read(session))
+    refused = digest_rows.counted(digest_rows.standing_troubles(session))
     text = "Digests that the mail server refuses for good, by what of them."
     yield Gauge("digests_refused", text, {(what,): n for what, n in refused.items()}, ("what",))
 

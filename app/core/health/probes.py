@@ -10,10 +10,10 @@ from typing import Final
 from sqlalchemy.orm import Session
 
 from app import heartbeats
+from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import incidents
-from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.evidence import Chooser
-from app.core.digests import digest_rows, troubles
+from app.core.digests import digest_rows
 from app.core.health.parts import Part, State, failed, ok
 from app.core.log import generations, publication
 from app.core.log import status as log_status
@@ -124,7 +124,7 @@ def _anchored_by(session: Session, settings: Settings) -> Iterator[Part]:
     except Malformed:
         yield ok("Unknown: the stored log data is damaged.")
         return
-    yield ok(anchoring_status.of_log(reach, anchoring_status.asked(settings)))
+    yield ok(anchoring_status.of_log(reach, anchoring_status.others_asked(settings)))
 
 
 def _anchoring(session: Session, _: Settings) -> Iterator[Part]:
@@ -179,7 +179,7 @@ def _master_keys(session: Session, settings: Settings) -> Iterator[Part]:
 def _mail(session: Session, settings: Settings) -> Iterator[Part]:
     """Yield why digests do not go out; a refused recipient is its tenant's to mend."""
     if settings.takes_mail:
-        found = troubles.read(session)
+        found = digest_rows.standing_troubles(session)
     else:
         found = ()
         waiting = digest_rows.open_ones(session)

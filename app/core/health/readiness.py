@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from app import heartbeats
 from app.core.health import database_state, gauges, probes
 from app.core.health.parts import Part, State, named
 from app.database import Database
 from app.lib.repeater import Repeater
-from app.settings import Settings
+from app.queue import Bell
+from app.settings import Process, Settings
 
 EVERY_SECONDS = 5.0
 # Seconds that a request waits for a computation in progress.
@@ -97,3 +99,23 @@ class Readiness:
                 self.compute()
         finally:
             self._computing.release()
+
+
+# At the process's end, for a report in progress.
+LAST_SECONDS = 1.0
+
+
+def process_report(database: Database, bell: Bell, role: Process) -> Repeater:
+    """Return the report of a process, which has one; begin it again after a fork.
+
+    Each five seconds; it does nothing while Redis is unavailable.
+    """
+
+    def report() -> None:
+        pool = database.pool_use()
+        bell.report(
+            heartbeats.this_process(role, pool_size=pool.size, pool_in_use=pool.most_in_use)
+        )
+
+    name, failed = "process-report", "process_not_reported"
+    return Repeater(name, report, heartbeats.EVERY_SECONDS, failed=failed)

@@ -1,7 +1,7 @@
 """The generations of the log, and the lock of its writers.
 
 A database restored to an earlier moment cannot continue its log: it begins a successor, with
-another origin and key (`app/core/log/recovery/succession.py`). The newest generation is the log. A
+another origin and key (`app/core/log/succession.py`). The newest generation is the log. A
 successor needs an appointment, a seal under MASTER_KEYS, so the database's owner alone cannot begin
 one.
 """

@@ -1,4 +1,4 @@
-"""Proofs of inclusion and consistency at a published size, from stored tiles.
+"""The public part of the log: tiles, and proofs of inclusion and consistency, from stored tiles.
 
 Each proof is verified against the checkpoint before it is returned, so damaged tiles give an error
 and never a wrong proof.
@@ -14,8 +14,10 @@ from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import Tx, cursor
 from app.errors import FieldError, Invalid, LogDamaged, LogPending, NotFound
-from app.ledger import merkle, tiles
+from app.ledger import entry_bundles, merkle, tile_verification, tiles
 from app.ledger.merkle import ProofRefused, Subtree
+from app.ledger.tile_verification import Unproven
+from app.ledger.tiles import ENTRIES
 
 _T = TypeVar("_T")
 
@@ -64,6 +66,33 @@ def published(tx: Tx, number: int | None = None) -> Published:
     if last is None:
         raise NotFound("There is no such log, or it has published nothing yet.")
     return publication.intact(last)
+
+
+def tile(tx: Tx, last: Published, path: str) -> bytes:
+    """Return a tile or entry bundle by its path (`tile/…`), proven by the published root.
+
+    Raises `NotFound` beyond the published size, `LogDamaged` for what the root does not prove.
+    """
+    try:
+        asked = tiles.parse_path(path)
+    except ValueError as error:
+        raise NotFound(str(error)) from None
+    if asked.width > tiles.width(asked.level, asked.number, last.checkpoint.size):
+        raise NotFound("The published log has no such tile, or a narrower one.")
+    size = last.checkpoint.size
+    stored = tile_rows.read(tx, last.generation, tile_verification.needed(asked.id, size))
+    try:
+        data = tile_verification.proven(asked.id, size, last.checkpoint.root, stored.__getitem__)
+    except Unproven as refused:
+        raise LogDamaged(
+            f"The stored {refused.tile.path} is not of the tree that was published at {size}, "
+            f"and nothing is served that it would prove. {publication.MENDED_BY}"
+        ) from None
+    return (
+        entry_bundles.cut(data, asked.width)
+        if asked.level == ENTRIES
+        else tiles.cut(data, asked.width)
+    )
 
 
 def indexes(tx: Tx, leaf_hashes: Sequence[bytes]) -> dict[bytes, int]:

@@ -1,11 +1,12 @@
 """Checkpoints: prepared, signed and published, in this order.
 
 A prepared checkpoint is (size, root) without a note. It is signed once the head outside says the
-same, so nothing that could still be withdrawn is signed. With a gate, the signed note is a
-candidate first (`candidates.py`), in a column of its own.
+same, so nothing that could still be withdrawn is signed. With LOG_REQUIRE_QUORUM the signed note is
+a *candidate* first, in a column of its own: witnesses alone see it. There is one at a time.
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Protocol
 
@@ -237,3 +238,41 @@ def _signer(session: Session, master_keys: MasterKeys, generation: Generation) -
     if key.public.id != generation.key_id:
         raise LogDamaged(f"The log's key is {key.public.id}, and {generation.key_id} began it.")
     return Signer(generation.origin, Ed25519PrivateKey.from_private_bytes(key.seed))
+
+
+_CANDIDATE = """
+SELECT size, root, unpublished_note FROM checkpoints
+ WHERE generation = %s AND note IS NULL AND unpublished_note IS NOT NULL
+"""
+_SIGNED_AT = "SELECT signed_at FROM checkpoints WHERE generation = %s AND size = %s"
+
+
+def candidate(tx: Tx, generation: Generation) -> Published | None:
+    """Return a log's candidate; None without one, or for one that the log did not sign."""
+    row = cursor(tx).execute(_CANDIDATE, (generation.number,)).fetchone()
+    if row is None:
+        return None
+    checkpoint = Checkpoint(generation.origin, row[0], bytes(row[1]))
+    found = Published(generation, checkpoint, bytes(row[2]))
+    return found if is_intact(found) else None
+
+
+def current_candidate(tx: Tx) -> Published | None:
+    """Return the candidate candidate the newest generation."""
+    generation = generations.newest(tx)
+    return None if generation is None else candidate(tx, generation)
+
+
+def shown_at(tx: Tx, generation: Generation, size: int) -> Published | None:
+    """Return what witnesses are shown candidate a size: what was published, or is about to be."""
+    found = candidate(tx, generation)
+    if found is not None and found.checkpoint.size == size:
+        return found
+    return at(tx, generation, size)
+
+
+def signed_at(tx: Tx, candidate: Published) -> datetime | None:
+    """Return when a candidate was signed; None if it is none any more."""
+    place = (candidate.generation.number, candidate.checkpoint.size)
+    row = cursor(tx).execute(_SIGNED_AT, place).fetchone()
+    return None if row is None else row[0]

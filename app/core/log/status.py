@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.clock import rfc3339
-from app.core.log import candidates, generations, publication
+from app.core.log import generations, head_guard, publication
 from app.core.log.generations import Generation
-from app.core.log.head import head_guard
-from app.core.log.head.head_store import HeadStore
+from app.core.log.head_store import HeadStore
 from app.core.log.publication import Published
 from app.database import Database, cursor
 from app.errors import LogHalted
@@ -62,8 +61,8 @@ def read(database: Database, store: HeadStore | None) -> LogStatus:
         if generation is None:
             return LogStatus(store is not None, head)
         last = publication.newest(session, generation)
-        candidate = candidates.of(session, generation)
-        since = None if candidate is None else candidates.signed_at(session, candidate)
+        candidate = publication.candidate(session, generation)
+        since = None if candidate is None else publication.signed_at(session, candidate)
         (waiting,) = cursor(session).execute(_WAITING, (generation.number,)).fetchone() or (0,)
         try:
             if store is not None and head is None:

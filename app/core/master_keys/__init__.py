@@ -1,5 +1,1 @@
-"""Master keys: which columns are sealed, under which keys, and how keys are rotated.
-
-`sealed_columns` lists columns; `key_registry` knows the keys in use; `resealing` seals anew;
-`status` reports.
-"""
+"""Master keys: `key_registry` knows those in use; `resealing` lists columns and seals anew."""

@@ -2,7 +2,7 @@
 
 A key is registered when it is a process's active key (the first of MASTER_KEYS), which each process
 says at its start and twice a minute, or when a seal under it is found. It is missed until
-`status.py` has scanned everything and found no seal under it.
+`master-key status` has scanned everything and found no seal under it.
 """
 
 from collections.abc import Collection

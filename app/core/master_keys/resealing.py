@@ -5,8 +5,11 @@ it did not change meanwhile. So it may be killed, or run twice at once. Seals th
 are counted and logged.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -14,14 +17,90 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
+from app.core import idempotency, signing_keys
 from app.core.audit import chain
 from app.core.callers import OPERATOR
+from app.core.log import generations
 from app.core.master_keys import key_registry
-from app.core.master_keys.sealed_columns import SEALED_COLUMNS, SealedColumn
-from app.core.verification import alerts
-from app.database import Database, cursor
+from app.core.packs import store
+from app.core.records import bundles
+from app.core.verification import alerts, sealed_notes
+from app.core.webhooks import webhook_secrets, webhook_targets
+from app.core.words import search_keys
+from app.database import Database, cursor, database_now
 from app.errors import AuditChainBroken, Conflict
-from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys
+from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys, key_of
+
+
+@dataclass(frozen=True)
+class SealedColumn:
+    """A column of sealed bytes, with its table's primary key.
+
+    `identity` makes of a row what its bytes are sealed for, from the SQL expressions `sealed_for`
+    over the table as `t`; by default from the key, which begins with the tenant if it has one.
+    """
+
+    table: str
+    column: str
+    key: tuple[str, ...]
+    identity: Callable[..., str]
+    sealed_for: tuple[str, ...] = ()
+    has_tenant: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.column}"
+
+    @cached_property
+    def keys(self) -> str:
+        """The primary key's columns, as a list in SQL."""
+        return ", ".join(f"t.{name}" for name in self.key)
+
+    @cached_property
+    def named_by(self) -> str:
+        """The arguments of `identity`, as a list in SQL."""
+        return ", ".join(self.sealed_for) or self.keys
+
+
+_RECORD_OF_A_PART = """
+(SELECT p.record_id FROM evidence_packs AS p WHERE p.tenant_id = t.tenant_id AND p.id = t.pack_id)
+"""
+
+SEALED_COLUMNS = (
+    # Those of no tenant come first, in the order in which `log succeed` locks them.
+    SealedColumn(
+        "log_generations", "appointment", ("generation",), generations.identity, has_tenant=False
+    ),
+    SealedColumn(
+        "signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity, has_tenant=False
+    ),
+    SealedColumn(
+        "acknowledged_chains",
+        "seal",
+        ("chain",),
+        sealed_notes.acknowledgement_identity,
+        has_tenant=False,
+    ),
+    SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity, has_tenant=False),
+    SealedColumn("tenants", "chain_seal", ("id",), chain.salt_identity),
+    SealedColumn("tenants", "sealed_search_key", ("id",), search_keys.identity),
+    SealedColumn("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
+    SealedColumn("webhooks", "sealed_target", ("tenant_id", "id"), webhook_targets.identity),
+    SealedColumn(
+        "idempotency_keys",
+        "sealed_answer",
+        ("tenant_id", "api_key_id", "scope"),
+        idempotency.identity,
+    ),
+    SealedColumn("bundles", "bytes", ("tenant_id", "record_id"), bundles.identity),
+    SealedColumn(
+        "evidence_pack_parts",
+        "bytes",
+        ("tenant_id", "pack_id", "number"),
+        store.identity,
+        sealed_for=("t.tenant_id", _RECORD_OF_A_PART, "t.pack_id", "t.number"),
+    ),
+)
+
 
 _log = structlog.get_logger(__name__)
 
@@ -143,3 +222,74 @@ def _audit(session: Session, newest: str, tenants: Iterable[UUID]) -> None:
         except AuditChainBroken as error:
             # A broken chain must not keep an old key in use: resealing goes on.
             alerts.report_break_in(session, tenant, error)
+
+
+@dataclass(frozen=True)
+class KeyReport:
+    """The number of seals in each column, by key id (None: bytes that are no seal).
+
+    `in_front` has the keys, besides the newest, that were recently active in a process, and when.
+    """
+
+    master_keys: MasterKeys
+    seals: Mapping[str | None, Counter[SealedColumn]]
+    in_front: Mapping[str, datetime]
+
+    @property
+    def missing(self) -> list[str]:
+        """The keys of existing seals that MASTER_KEYS lacks."""
+        return sorted(key for key in self.seals if key and key not in self.master_keys.ids)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the report."""
+        for key_id in (*self.master_keys.ids, *self.missing):
+            yield f"{key_id}: {self._verdict(key_id)}"
+            yield from self._counts(key_id)
+        if None in self.seals:
+            yield "not sealed at all: changed in the database"
+            yield from self._counts(None)
+
+    def _verdict(self, key_id: str) -> str:
+        seals = self.seals.get(key_id, Counter()).total()
+        if key_id in self.missing:
+            return f"MISSING from MASTER_KEYS: {seals} seals do not open without it. Put it back."
+        if key_id == self.master_keys.ids[0]:
+            return f"keep it: it is in front and seals; {seals} seals are under it"
+        if seals:
+            return f"keep it: {seals} seals are under it. `master-key reseal` seals them anew."
+        if key_id in self.in_front:
+            return (
+                f"keep it: nothing is under it, but it was in front of some process's MASTER_KEYS "
+                f"at {rfc3339(self.in_front[key_id])}. Restart that, and ask again later."
+            )
+        return (
+            "nothing in the database is under it: it can be dropped from MASTER_KEYS, or put in "
+            "front if it is new"
+        )
+
+    def _counts(self, key_id: str | None) -> Iterator[str]:
+        for place, count in self.seals.get(key_id, Counter()).items():
+            yield f"  {count:>9}  {place}"
+
+
+def report(database: Database, master_keys: MasterKeys) -> KeyReport:
+    """Count all seals by key, and record the keys without seals.
+
+    Reads the beginning of each seal, so it costs as much as reading each row.
+    """
+    seals: dict[str | None, Counter[SealedColumn]] = {}
+    with database.across_tenants() as session:
+        began = database_now(session)
+    for place in SEALED_COLUMNS:
+        # The distinct beginnings of a column's seals: these name the key (see `key_of`).
+        query = (
+            f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*)"
+            f" FROM {place.table} WHERE {place.column} IS NOT NULL GROUP BY begins"
+        )
+        with database.across_tenants() as session:
+            for begins, count in cursor(session).execute(query.encode()):
+                seals.setdefault(key_of(begins), Counter())[place] += count
+    with database.across_tenants() as session:
+        key_registry.settle(session, master_keys, {key for key in seals if key}, began=began)
+        in_front = dict(key_registry.in_front(session, besides=master_keys.ids[0], since=began))
+        return KeyReport(master_keys, seals, in_front)

@@ -5,10 +5,9 @@ second stores metadata, the sealed bundle and a leaf that waits for the log. Raw
 hot path fast.
 """
 
-import itertools
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -25,10 +24,8 @@ from app.clock import rfc3339
 from app.core import feeds, signing_keys
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.records import bundles, retention, search, storage
+from app.core.records import bundles, retention, storage
 from app.core.signing_keys import Purpose
-from app.core.words import search_keys
-from app.core.words.tokenizer import Lexemes, in_json, taken_apart
 from app.database import Tx, cursor
 from app.errors import NotFound, SessionCompleted
 from app.evidence import bundle
@@ -151,23 +148,20 @@ _LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
 
 @dataclass(frozen=True)
 class Draft:
-    """Inputs of a record's signature: its session's agent and principal, the time, and two keys."""
+    """Inputs of a record's signature: its session's agent and principal, the time, and the key."""
 
     agent_id: UUID
     principal: str
     now: datetime
     signing_key: SigningKey
-    lexemes: Lexemes
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A record ready to be stored: its row, its bundle's exact bytes, and the words of both."""
+    """A record ready to be stored: its row, and its bundle's exact bytes."""
 
     row: Record
     raw: bytes
-    metadata_words: str
-    content_words: str
 
 
 def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> Draft | None:
@@ -180,8 +174,7 @@ def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> 
     if now < since:
         # It was made after the time was read: no record may be older than its key.
         ((now,),) = cursor(tx).execute(_NOW).fetchall()
-    lexemes = search_keys.lexemes(tx, master_keys, caller.tenant_id)
-    return Draft(agent_id, principal, now, signing_key, lexemes)
+    return Draft(agent_id, principal, now, signing_key)
 
 
 def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
@@ -202,19 +195,7 @@ def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
     raw = bundle.write(_facts(row), new.content, new.steps, key_id=key.public.id)
     row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
     row.key_id, row.signature = key.public.id, key.sign(raw)
-    metadata = (row.title, row.kind, *new.labels, *new.labels.values())
-    everything = itertools.chain(metadata, _in_steps(new.steps), in_json(new.content))
-    pairs = {**new.labels, **search.facets({each: getattr(row, each) for each in search.FACETS})}
-    vector = drafted.lexemes.vector
-    return Signed(
-        row, raw, vector(taken_apart(metadata), pairs), vector(taken_apart(everything), pairs)
-    )
-
-
-def _in_steps(steps: Iterable[bundle.Step]) -> Iterator[str]:
-    """Yield the names of steps, of their kinds, inputs and outputs."""
-    for step in steps:
-        yield from (step["name"], step["kind"], *step["inputs"], *step["outputs"])
+    return Signed(row, raw)
 
 
 def add(
@@ -238,8 +219,6 @@ def add(
     row = signed.row
     cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
     bundles.store(tx, settings.master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
-    words = signed.metadata_words, signed.content_words
-    search.store(tx, row.tenant_id, row.id, *words)
     leaf = leaves.Record(row.bundle_sha256).data
     cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))
     return _json(row, index=None, expired=False)

@@ -129,7 +129,11 @@ class Subject:
 
     def judge(self, rule: Rule | str) -> dict[str, Any] | None:
         """Return what came of a rule, or of one that does not compile; None for nothing."""
-        failed = rule if isinstance(rule, str) else "Its content has expired." * self.expired
+        failed = (
+            rule
+            if isinstance(rule, str)
+            else "Its content has expired or cannot be read." * self.expired
+        )
         if failed or isinstance(rule, str):
             return {"matched": 0, "matches": [], "errors": 1, "error": failed, "step": None}
         matched = 0

@@ -61,7 +61,7 @@ def read(
 ) -> tuple[dict[UUID, Seen], set[UUID]]:
     """Return what rules see of these, and which are left out: beyond `MOST_BYTES` of bundles.
 
-    Raises `app.lib.crypto.sealing.CannotOpen` for a bundle that was changed.
+    A bundle that was damaged is like one that has expired. Raises `KeyMissing`.
     """
     seen: dict[UUID, Seen] = {}
     left: set[UUID] = set()
@@ -72,15 +72,16 @@ def read(
     records = [each.id for each in work if not each.is_session]
     if records:
         rows = {row.id: row for row in _rows(session, _RECORDS, tenant_id, records)}
-        size = 0
+        taken, size = [], 0
         for record_id in (each for each in records if each in rows):
-            row = rows[record_id]
-            size += row.bundle_size
-            if size > MOST_BYTES and size > row.bundle_size:
+            size += rows[record_id].bundle_size
+            if size > MOST_BYTES and taken:
                 left.add(record_id)
-                continue
-            raw = bundles.read(session, master_keys, tenant_id, record_id)
-            seen[record_id] = Seen(_record_facts(row), raw or b"")
+            else:
+                taken.append(record_id)
+        kept = bundles.read_many(session, master_keys, tenant_id, taken).contents
+        for record_id in taken:
+            seen[record_id] = Seen(_record_facts(rows[record_id]), kept.get(record_id, b""))
     return seen, left
 
 

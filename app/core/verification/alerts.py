@@ -15,7 +15,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
-from app.core.verification import unknown_chains
+from app.core.verification import sealed_notes
 from app.database import Database, Tx, cursor
 from app.errors import AuditChainBroken, LogDamaged, LogHalted, OlderStampDamaged, Unavailable
 from app.models import NO_TENANT
@@ -106,7 +106,12 @@ def report_unknown(session: Session, chain: bytes, seq: int, index: int) -> None
     """Report a chain in the log that no tenant has: the tenant is gone, or its salt."""
     expected, name = f"a tenant with this chain (leaf {index})", chain.hex()
     _log.critical("audit_chain_without_tenant", chain=name, seq=seq, leaf=index)
-    report = {"seq": seq, "reason": unknown_chains.REASON, "expected": expected, "found": "none"}
+    report = {
+        "seq": seq,
+        "reason": sealed_notes.UNKNOWN_CHAIN,
+        "expected": expected,
+        "found": "none",
+    }
     _store(session, NO_TENANT, name, report)
 
 

@@ -21,7 +21,7 @@ from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import tree_walk
 from app.core.log.publication import Published
 from app.core.log.tree_walk import TreeWalk
-from app.core.verification import alerts, published_log, sealed_notes, unknown_chains
+from app.core.verification import alerts, published_log, sealed_notes
 from app.core.verification.anchored_heads import HeadComparison
 from app.core.verification.published_log import Ended, Outside
 from app.core.verification.stamps import Stamps
@@ -105,7 +105,7 @@ def _walk_log(
             ended = [] if last is None else [*published_log.older(session, keys, last.generation)]
             logs = [each for each in (last, *(old.last for old in ended)) if each is not None]
             Stamps(verifier.trust).check(session, keys, logs, full=False)
-            return last, ended, unknown_chains.acknowledged(session, keys)
+            return last, ended, sealed_notes.acknowledged(session, keys)
 
     last, ended, acknowledged = verifier.behind_head(begin)
     heads = []
@@ -126,7 +126,7 @@ def _walk_log(
         for chain, (index, head) in unknown.items():
             alerts.report_unknown(session, chain, head.seq, index)
         alerts.heal(session, NO_TENANT, began)
-        unknown_chains.keep_found(session, keys, unknown, began)
+        sealed_notes.keep_found(session, keys, unknown, began)
     if heads and heads[0].unexpected is not None:
         _log.critical("log_leaf_unexpected", leaf=heads[0].unexpected)
     counts = {

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from app.core import signing_keys
-from app.core.log import generations, proofs, publication
+from app.core.log import generations, head_guard, proofs, publication
 from app.core.log.generations import Generation
-from app.core.log.head import head_guard
-from app.core.log.head.head_store import HeadStore
+from app.core.log.head_store import HeadStore
 from app.core.log.publication import Published
 from app.errors import LogDamaged, LogRolledBack
 from app.ledger import checkpoints

@@ -12,17 +12,11 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.anchoring import anchors
-from app.core.audit import chain_identity, view
+from app.core.audit import chain, view
 from app.core.log import status
-from app.core.log.head.head_store import HeadStore
+from app.core.log.head_store import HeadStore
 from app.core.log.publication import Published
-from app.core.verification import (
-    alerts,
-    anchored_heads,
-    published_log,
-    stored_chain,
-    unknown_chains,
-)
+from app.core.verification import alerts, anchored_heads, published_log, sealed_notes, stored_chain
 from app.core.verification.anchored_heads import Found
 from app.core.verification.published_log import Ended, Outside
 from app.core.verification.stamps import NOT_VERIFIED, Stamps, Trust
@@ -88,7 +82,7 @@ class Verifier:
             alerts.report_log(self.database, error)
             raise
         with self.database.transaction(NO_TENANT) as session:
-            unknown = unknown_chains.still_open(session, self.master_keys)
+            unknown = sealed_notes.still_open(session, self.master_keys)
             # What was read whole is verified for all tenants.
             alerts.heal_log(session, began, leaves=is_whole, stamps=asked.full)
         # A chain that no tenant has may be this one's, from before its name was changed.
@@ -125,7 +119,7 @@ class Verifier:
         found = Found(broken=in_log)
         try:
             with self.database.transaction(tenant_id, snapshot=True) as session:
-                name = chain_identity.chain_name(session, self.master_keys, tenant_id)
+                name = chain.chain_name(session, self.master_keys, tenant_id)
                 end = stored_chain.end(session, tenant_id)
                 try:
                     stored_chain.check(session, tenant_id, end)
@@ -147,7 +141,7 @@ class Verifier:
         """Return the moment, the report, what contradicts it, and if all of the log was read."""
         with self.database.transaction(tenant_id, snapshot=True) as session:
             began = database_now(session)
-            name = chain_identity.chain_name(session, self.master_keys, tenant_id)
+            name = chain.chain_name(session, self.master_keys, tenant_id)
             last = published_log.newest(session, self.master_keys, outside)
             ended = list(self._ended(session, last))
             end = stored_chain.end(session, tenant_id)

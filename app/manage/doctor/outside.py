@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from app.core.anchoring import cosigning, timestamping
 from app.core.anchoring.timestamping import Authority
-from app.core.digests import troubles
+from app.core.digests import digest_rows
 from app.core.health import probes
 from app.core.health.parts import Part, failed, not_checked, ok, warning
+from app.core.log import head_store
 from app.core.log import status as log_status
-from app.core.log.head import head_store
 from app.database import cursor
 from app.errors import LogHalted
 from app.ledger.policy import Policy, Witness
@@ -153,7 +153,7 @@ def mail(context: Context) -> Iterator[Part]:
     if settings.takes_mail:
         with context.reading() as session:
             found = list(probes.OF_DATABASE["mail"](session, settings))
-            refused = troubles.counted(troubles.read(session))[Refusal.RECIPIENT]
+            refused = digest_rows.counted(digest_rows.standing_troubles(session))[Refusal.RECIPIENT]
         yield from found
         if refused:
             yield warning(

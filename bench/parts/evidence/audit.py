@@ -19,7 +19,7 @@ import psycopg
 from app.core import tenants
 from app.core.audit import chain
 from app.core.callers import SYSTEM
-from app.core.log.head.head_store import FileHead
+from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.verification import anchored_heads
 from app.core.verification.stamps import Trust

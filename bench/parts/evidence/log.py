@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from random import Random
 
-from app.core.log import integration, proofs, reading, tile_rows
-from app.core.log.head.head_store import FileHead
-from app.core.log.sequencer import Sequencer
+from app.core.log import proofs, tile_rows
+from app.core.log.head_store import FileHead
+from app.core.log.sequencer import BATCH, Sequencer
 from app.database import Database, cursor
 from app.ledger.tiles import ENTRIES, WIDTH, Tile
 from bench.datasets import chains
@@ -42,7 +42,7 @@ def _integrate(database: Database, sequencer: Sequencer, scale: Scale) -> Iterat
     ours: list[float] = []
     cost: list[float] = []
     bound: list[float] = []
-    batch = integration.BATCH
+    batch = BATCH
     total = scale.backlogs[-1]
     for _ in range(-(-total // batch)):
         rows = chains.rows(batch)
@@ -118,7 +118,7 @@ def _read(database: Database, scale: Scale) -> Iterator[Figure]:
             asked = Tile(level, rng.randrange(size // WIDTH))
             began = time.perf_counter()
             with database.across_tenants() as session:
-                reading.tile(session, proofs.published(session), asked.path)
+                proofs.tile(session, proofs.published(session), asked.path)
             proven.append((time.perf_counter() - began) * 1000)
             began = time.perf_counter()
             with database.across_tenants() as session:

@@ -8,7 +8,7 @@ from tlog_scales.reader import TilesReader
 from tlog_scales.signing import Vkey
 from tlog_scales.tlog import Checkpoint
 
-from app.core.log.recovery import succession
+from app.core.log import succession
 from app.ledger import leaves, merkle
 from app.ledger.notes import Note, VerifierKey
 from app.ledger.policy import Policy

@@ -74,7 +74,7 @@ def test_the_totals_outlive_the_history(api: ApiOf, worker: Worker) -> None:
     worker.send(webhook, 200)
     before = books(api(), webhook)
 
-    worker.run("DELETE FROM deliveries")
+    worker.run("DELETE FROM ended_deliveries")
 
     assert books(api(), webhook) == before
 
@@ -87,7 +87,7 @@ def test_a_row_that_is_lost_or_counted_twice_unbalances_the_books(
     worker.claim(webhook)
     assert books(api(), webhook)["balanced"]
 
-    worker.run("DELETE FROM deliveries WHERE sequence = 1")
+    worker.run("DELETE FROM open_deliveries WHERE sequence = 1")
     assert not books(api(), webhook)["balanced"]
     worker.run("UPDATE lanes SET events_failed = events_failed + 1")
     assert books(api(), webhook)["balanced"]
@@ -179,7 +179,7 @@ def test_a_row_that_is_lost_unbalances_long_books_without_a_scan(
     worker.claim(webhook)
     assert books(api(), webhook)["balanced"]
 
-    worker.run("DELETE FROM deliveries WHERE sequence = 1")
+    worker.run("DELETE FROM open_deliveries WHERE sequence = 1")
 
     kept = books(api(), webhook)
     assert (kept["counted"], kept["balanced"], kept["pending"]) == (False, False, 1)

@@ -3,12 +3,14 @@
 import gzip
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.support.callers.api import ApiOf
+from tests.support.callers.making import finding_of, make_session
 from tests.support.callers.refusals import REFUSED
 
 JSON = "application/json"
@@ -83,6 +85,72 @@ def test_a_compressed_body_is_refused_for_its_coding(api: ApiOf, coding: str) ->
 def test_a_body_whose_coding_is_said_to_be_none_is_read(api: ApiOf) -> None:
     headers = {"Content-Encoding": "Identity"}
     assert api().post("/v1/agents", {"name": "n"}, headers=headers).status_code == 201
+
+
+BATCH = "/v1/findings/batch"
+
+
+def packed(body: bytes, coding: str = "gzip") -> dict[str, Any]:
+    return {"data": body, "content_type": JSON, "headers": {"Content-Encoding": coding}}
+
+
+@pytest.fixture
+def session_id(api: ApiOf) -> str:
+    made: str = make_session(api())["id"]
+    return made
+
+
+def findings_of(session_id: str, size: int = 0) -> bytes:
+    return json.dumps({"findings": [finding_of(session_id)]}).encode().ljust(size)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "GZip", "x-gzip"])
+@pytest.mark.parametrize("size", [0, 64 * 1024 + 1, MIB])
+def test_a_batch_may_come_as_gzip_of_up_to_its_limit(
+    api: ApiOf, session_id: str, coding: str, size: int
+) -> None:
+    body = gzip.compress(findings_of(session_id, size))
+
+    made = api().post(BATCH, **packed(body, coding))
+
+    assert made.status_code == 201
+    assert made.json["data"][0]["session_id"] == session_id
+
+
+@pytest.mark.parametrize("size", [MIB + 1, 100 * MIB])
+def test_what_unpacks_to_more_than_the_limit_is_413_and_costs_no_more_than_it(
+    api: ApiOf, session_id: str, size: int
+) -> None:
+    bomb = packed(gzip.compress(findings_of(session_id, size)))
+    tracemalloc.start()
+    try:
+        refused = api().post(BATCH, **bomb)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert refused.status_code == 413
+    assert refused.json["type"].endswith("/problems/body-too-large")
+    assert most < 4 * MIB
+
+
+def test_what_is_no_whole_gzip_is_400(api: ApiOf, session_id: str) -> None:
+    whole = gzip.compress(findings_of(session_id))
+    damaged = whole[:-8] + bytes([whole[-8] ^ 1]) + whole[-7:]
+    for body in (b"no gzip", whole[:-1], damaged, whole + whole, whole + b"\0"):
+        refused = api().post(BATCH, **packed(body))
+        assert refused.status_code == 400, body
+        assert refused.json["type"].endswith("/problems/malformed-body")
+
+
+@pytest.mark.parametrize("coding", ["br", "deflate", "zstd", "gzip, gzip", "identity, gzip"])
+def test_a_batch_in_another_coding_is_415_and_told_which_are_taken(
+    api: ApiOf, session_id: str, coding: str
+) -> None:
+    refused = api().post(BATCH, **packed(gzip.compress(findings_of(session_id)), coding))
+
+    assert refused.status_code == 415
+    assert refused.headers["Accept-Encoding"] == "gzip, identity"
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,11 @@ CHANGING = [row for row in POSTS if not row.rule.endswith(CHANGES_NOTHING)]
 
 
 WAITING = """
-UPDATE deliveries SET status = 'retrying', attempts = 1, finished_at = NULL,
-       next_attempt_at = clock_timestamp() + interval '1 hour'
- WHERE tenant_id = :tenant
+WITH gone AS (DELETE FROM ended_deliveries WHERE tenant_id = :tenant RETURNING *)
+INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                             sequence, feed_sequence, status, attempts, next_attempt_at)
+SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, sequence,
+       'retrying', 1, clock_timestamp() + interval '1 hour' FROM gone
 """
 ENDED = """
 UPDATE jobs SET status = '{}', finished_at = clock_timestamp() WHERE tenant_id = :tenant

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from dev.tsa import TimestampAuthority
 from jobs.process.runtime import Runtime
-from tests.core.anchoring.quorum.gated import Gated
+from tests.core.anchoring.gated import Gated
 from tests.support.evidence.anchoring import Place, new_place
 from tests.support.evidence.witnessed import Witnessed
 

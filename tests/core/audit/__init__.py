@@ -1,1 +1,1 @@
-"""The audit chain and its verification."""
+"""The audit chain and its verification; `forging` is what an owner could do."""

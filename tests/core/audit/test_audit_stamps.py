@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.core.anchoring.gate import QuorumGate
-from app.core.log import candidates
-from app.core.log.recovery import succession
+from app.core.anchoring.monitor import QuorumGate
+from app.core.log import publication, succession
 from app.core.verification import anchored_heads
 from app.core.verification.stamps import Trust
 from app.errors import LogDamaged
@@ -88,7 +87,7 @@ def test_what_a_witness_said_of_a_candidate_is_no_damage(
     anchor(stamped.world)
     stamped.world.sequencer(gate=QuorumGate(policy_of(witness), timedelta(hours=1))).run()
     with stamped.world.database.across_tenants() as session:
-        candidate = candidates.current(session)
+        candidate = publication.current_candidate(session)
     assert candidate is not None
     stamped.owner(
         "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"

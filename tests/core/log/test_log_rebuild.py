@@ -1,11 +1,10 @@
-"""`log rebuild` finds damage of the log and repairs it from what is left of each leaf."""
+"""A damaged log is recomputed from its leaves: tiles, rows and checkpoints."""
 
 from dataclasses import replace
 
 import pytest
 
-from app.core.log import candidates
-from app.core.log.recovery import succession
+from app.core.log import publication, succession
 from app.errors import Conflict, LogDamaged
 from tests.support.evidence.logs import FLIP, Closed, Owner, World, add_leaves
 
@@ -171,7 +170,7 @@ def test_behind_a_candidate_the_published_checkpoint_is_put_right(
     assert here.rebuild().is_identical
     assert world.published().note == before
     with world.database.across_tenants() as session:
-        waits = candidates.current(session)
+        waits = publication.current_candidate(session)
     assert waits is not None
     assert waits.checkpoint.size == 305
     here.sequencer().tick(float("inf"))

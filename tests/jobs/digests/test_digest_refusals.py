@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.core.digests import history, troubles
+from app.core.digests import digest_rows, history
 from app.core.health import probes
 from app.core.health.readiness import Readiness
-from app.lib.mail.smtp_url import MailServer, Tls
+from app.lib.mail.mailer import MailServer, Tls
 from tests.jobs.digesting import Desk, Tenant, listed
 from tests.support.servers.mail import Mail, Mood
 
@@ -37,7 +37,7 @@ def mail_state(desk: Desk) -> str:
 def standing(desk: Desk) -> dict[str, int]:
     """Return how many digests stand refused, by what is refused."""
     with desk.runtime.database.across_tenants() as session:
-        return troubles.counted(troubles.read(session))
+        return digest_rows.counted(digest_rows.standing_troubles(session))
 
 
 def find_poison(desk: Desk, tenant: Tenant) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from app.core import signing_keys
-from app.core.log.recovery import succession
+from app.core.log import succession
 from dev.tsa import TimestampAuthority
 from tests.support.callers.making import refused
 from tests.support.evidence.anchoring import put_line, put_stamp

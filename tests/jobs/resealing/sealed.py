@@ -7,16 +7,16 @@ from uuid import UUID
 
 from app import ids
 from app.clock import rfc3339
-from app.core.log import generations
-from app.core.log.recovery import succession
+from app.core.log import generations, succession
 from app.core.log.sequencer import Sequencer
-from app.core.verification import alerts, daily, sealed_notes, unknown_chains
+from app.core.verification import alerts, daily, sealed_notes
 from app.database import database_now
 from jobs.delivery.lane_run import LaneRun
 from jobs.process.runtime import Runtime
 from tests.jobs.resealing.sites import A, Site
 from tests.support.callers.api import Api
 from tests.support.callers.making import make_finding, make_record, make_session
+from tests.support.database.storing import index_words
 from tests.support.evidence.packing import Packer
 
 CHAIN = bytes(range(32))
@@ -52,6 +52,8 @@ def fill(site: Site, records: int = 5) -> Known:
         packer = Packer(lambda key=None: api, site.tenant, worker, log)
         written = [make_record(api, session) for _ in range(records)]
         log.run()
+        # It makes the tenant's search key.
+        assert index_words(worker.database, worker.settings, site.tenant.id) == (0, records)
         packs = {record["id"]: packer.built(record) for record in written[:2]}
         bundles = {
             record["id"]: api.get(f"/v1/records/{record['id']}/bundle").data for record in written
@@ -60,7 +62,7 @@ def fill(site: Site, records: int = 5) -> Known:
         succession.succeed(log, keys, force=True)
         with worker.database.across_tenants() as opened:
             alerts.report_unknown(opened, CHAIN, 1, 0)
-            unknown_chains.acknowledge(opened, keys, CHAIN)
+            sealed_notes.acknowledge(opened, keys, CHAIN)
             since = {"since": rfc3339(database_now(opened))}
             sealed_notes.write(opened, keys, daily.KIND, since)
             verified = daily.unverified_since(opened, keys)
@@ -94,7 +96,7 @@ def check_all_works(site: Site, known: Known, *keys: str) -> None:
             assert newest is not None
             generations.require_appointed(master_keys, newest)
             assert newest.trouble is None
-            assert unknown_chains.acknowledged(session, master_keys) == {CHAIN}
+            assert sealed_notes.acknowledged(session, master_keys) == {CHAIN}
             assert daily.unverified_since(session, master_keys) == known.verified
         assert api.get("/v1/audit/verify").json["status"] == "intact"
         assert api.get("/readyz").json["parts"]["master_keys"] == "up"

@@ -9,9 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from app.core.master_keys import resealing
-from app.core.master_keys import status as master_key_status
-from app.core.master_keys.resealing import Resealed
-from app.core.master_keys.status import KeyReport
+from app.core.master_keys.resealing import KeyReport, Resealed
 from app.database import Database
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
@@ -75,7 +73,7 @@ class Site:
     def status(self, *keys: str) -> KeyReport:
         """Look through everything."""
         with self.database() as database:
-            return master_key_status.read(database, MasterKeys.parse(",".join(keys)))
+            return resealing.report(database, MasterKeys.parse(",".join(keys)))
 
     def execute(self, statement: str, **values: Any) -> int:
         """Do something behind the service's back."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from app.core.master_keys import key_registry
-from app.core.master_keys.sealed_columns import SEALED_COLUMNS
+from app.core.master_keys.resealing import SEALED_COLUMNS
 from app.manage import commands
 from tests.jobs.resealing.sealed import fill
 from tests.jobs.resealing.sites import A_ID, B_ID, DROPPABLE, A, B, Site

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from app import ids
 from app.core.master_keys import resealing
-from app.core.master_keys.sealed_columns import SEALED_COLUMNS
+from app.core.master_keys.resealing import SEALED_COLUMNS
 from app.core.verification import alerts
 from app.core.webhooks import webhook_secrets
 from app.core.webhooks.webhook_secrets import Secret

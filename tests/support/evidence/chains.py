@@ -18,7 +18,7 @@ from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.jobs import job_rows, leases, steps
 from app.core.jobs.steps import Failed
-from app.core.log.head.head_store import FileHead
+from app.core.log.head_store import FileHead
 from app.core.verification import alerts
 from app.core.verification import jobs as verification
 from app.core.verification.stamps import Trust

@@ -13,11 +13,9 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.log import generations, publication
-from app.core.log.head import head_guard
-from app.core.log.head.head_store import FileHead, HeadStore
-from app.core.log.recovery import rebuild
-from app.core.log.recovery.rebuild import Report
+from app.core.log import generations, head_guard, publication, rebuild
+from app.core.log.head_store import FileHead, HeadStore
+from app.core.log.rebuild import Report
 from app.core.log.sequencer import Sequencer
 from app.database import Database, cursor
 from app.errors import LogHalted, LogHeadUnavailable
@@ -186,15 +184,13 @@ class World:
             )
             return int((row.fetchone() or (0,))[0])
 
-    def rebuild(self, *, repair: bool = False, ended: int | None = None) -> Report:
-        """Have the log, or one that has ended, computed anew, as `log rebuild` does."""
+    def rebuild(self, *, repair: bool = False) -> Report:
+        """Have the log computed anew, as `log rebuild` does."""
         kept = None if self.store is None else self.store.read()
         head = None if kept is None else head_guard.read(kept)
         keys = self.master_keys if repair else None
         with self.database.across_tenants(snapshot=not repair) as session:
-            if ended is None:
-                return rebuild.rebuild(session, head, repair_with=keys)
-            return rebuild.rebuild_ended(session, ended, repair_with=keys)
+            return rebuild.rebuild(session, head, repair_with=keys)
 
     def halted(self, kind: type[LogHalted]) -> str:
         """Hold the log to sign nothing, for this reason; return what is said."""

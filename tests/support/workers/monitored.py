@@ -17,7 +17,7 @@ from sqlalchemy import Engine, create_engine, text
 from app import heartbeats
 from app.api.http.services import EXTENSION, Services
 from app.core import tenants
-from app.core.health.process_report import LAST_SECONDS
+from app.core.health.readiness import LAST_SECONDS
 from app.database import Database
 from app.lib.metric_registry import Tally
 from app.lib.repeater import Repeater

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.core.log.head import head_store
-from app.core.log.head.head_store import FileHead, HeadStore
-from app.core.log.head.s3_head import S3Head
+from app.core.log import head_store
+from app.core.log.head_store import FileHead, HeadStore
+from app.core.log.s3_head import S3Head
 from app.errors import LogHeadUnavailable
 from tests.support.servers import s3
 

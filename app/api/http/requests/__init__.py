@@ -1,1 +1,1 @@
-"""Reading requests: `headers` and `parsing`; `large_bodies` bounds the work on large bodies."""
+"""Reading requests: `headers`, `parsing`, `content_coding`; `large_bodies` bounds large work."""

@@ -20,7 +20,8 @@ from flask import current_app, g, request
 from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
-from app.api.http.requests import large_bodies
+from app.api.http.requests import content_coding, large_bodies
+from app.api.http.requests.content_coding import NotGzip, TooLong
 from app.api.http.requests.headers import client_network
 from app.errors import FieldError, Invalid, ServiceError
 from app.lib import canonical_json
@@ -37,9 +38,10 @@ _Schema: TypeAlias = type[marshmallow.Schema] | marshmallow.Schema | dict[str, A
 
 
 class UnsupportedMediaType(ServiceError, slug="unsupported-media-type", status=415):
-    """The body is not declared as JSON.
+    """The body is not declared as JSON, or is compressed in a way that this route does not take.
 
-    Send Content-Type: application/json, and no Content-Encoding: bodies are not compressed.
+    Send Content-Type: application/json, and a Content-Encoding that Accept-Encoding in the answer
+    names: the routes that take many things at once take gzip, all others none.
     """
 
 
@@ -161,15 +163,67 @@ def takes_a_record(view: _View) -> _View:
 
     @wraps(view)
     def with_room(*args: Any, **kwargs: Any) -> Any:
-        with large_bodies.room_for(len(body()), whose()):
+        with large_bodies.room_for(_weight(), whose()):
             return view(*args, **kwargs)
 
     with_room.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body()
     return cast(_View, with_room)
 
 
+def takes_bytes(view: _View) -> _View:
+    """Let the view read a body of its own form, of up to 8 MiB, by `body`."""
+    view.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body_limit
+    view.reads_body = True  # type: ignore[attr-defined]  # read back by undeclared_input
+    return view
+
+
 def body() -> bytes:
-    """Return the raw body; raises werkzeug's 413 when it is larger than the view takes."""
+    """Return the body, unpacked; raises werkzeug's 413 when it is larger than the view takes.
+
+    Raises the media type's error for a coding that the view does not take.
+    """
+    if "body" not in g:
+        try:
+            g.body = _decoded(body_limit())
+        except TooLong:
+            raise RequestEntityTooLarge from None
+    return cast(bytes, g.body)
+
+
+def _weight() -> int:
+    """Return the size of the body; of a compressed one that is large, only that it is.
+
+    Such a body is unpacked later, in its place in the bulkhead, which so bounds the memory too.
+    """
+    if "body" not in g:
+        try:
+            g.body = _decoded(large_bodies.LARGE)
+        except TooLong:
+            return large_bodies.LARGE + 1
+    return len(g.body)
+
+
+def _decoded(most: int) -> bytes:
+    """Return the body without its coding; raises `TooLong` if it unpacks to more than `most`."""
+    raw = _raw_body()
+    coding = request.headers.get("Content-Encoding", "identity").strip()
+    if not raw or coding.lower() == "identity":
+        return raw
+    taken = getattr(_view(), "takes_gzip", False)
+    if not taken or coding.lower() not in content_coding.GZIP:
+        accepted = "gzip, identity" if taken else "identity"
+        raise UnsupportedMediaType(
+            f"This route takes a body with Content-Encoding {accepted}; it came with {coding}.",
+            headers={"Accept-Encoding": accepted},
+        )
+    try:
+        return content_coding.gunzip(raw, most)
+    except NotGzip as error:
+        raise MalformedBody(f"The body cannot be unpacked as gzip. {error}") from None
+
+
+def _raw_body() -> bytes:
+    """Return the body as it came; raises werkzeug's 413 when it is larger than the view takes."""
     limit = body_limit()
     # werkzeug truncates a body without a length (chunked) at the limit and raises nothing: one
     # byte more is let in, so that the excess is seen.
@@ -189,9 +243,12 @@ def body() -> bytes:
 
 def body_limit() -> int:
     """Return how many bytes a body of this request may have, as its view declares."""
-    view = current_app.view_functions.get(request.endpoint or "")
-    limit: int = getattr(view, "max_body", MAX_BODY)
+    limit: int = getattr(_view(), "max_body", MAX_BODY)
     return limit
+
+
+def _view() -> Callable[..., Any] | None:
+    return current_app.view_functions.get(request.endpoint or "")
 
 
 def whose() -> UUID | str:
@@ -201,7 +258,7 @@ def whose() -> UUID | str:
 
 def room_to_read() -> AbstractContextManager[None]:
     """Hold a place in the bulkhead while a large body is parsed and checked."""
-    return large_bodies.room_for(len(body()), whose(), unqueued=True)
+    return large_bodies.room_for(_weight(), whose(), unqueued=True)
 
 
 def json_object() -> dict[str, Any]:
@@ -244,7 +301,8 @@ def undeclared_input(view: Callable[..., object]) -> Callable[[], None]:
         if "query" not in locations and request.args:
             unknown = sorted(request.args)
             raise Invalid(*(_in_query(pointer(name), "Unknown field.") for name in unknown))
-        if "json" not in locations and request.method not in ("GET", "HEAD") and body():
+        declared = "json" in locations or hasattr(view, "reads_body")
+        if not declared and request.method not in ("GET", "HEAD") and body():
             text, sent = "This request takes no fields.", islice(json_object(), MOST_ERRORS)
             if wrong := [FieldError(pointer(name), text) for name in sent]:
                 raise Invalid(*wrong)
@@ -258,12 +316,6 @@ def pointer(*steps: object) -> str:
 
 
 def _check_media_type() -> None:
-    coding = request.headers.get("Content-Encoding", "identity").strip()
-    if coding.lower() != "identity":
-        raise UnsupportedMediaType(
-            f"Send the body as it is, without Content-Encoding; it came with {coding}.",
-            headers={"Accept-Encoding": "identity"},
-        )
     charset = request.mimetype_params.get("charset", "utf-8").lower()
     if request.mimetype != MEDIA_TYPE or charset not in ("utf-8", "utf8"):
         raise UnsupportedMediaType(

@@ -29,7 +29,14 @@ _PIECE = 64 * 1024
 
 def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Write a JSON-ready value as the answer to this request."""
-    return Response(encode(body), status, dict(headers or {}), content_type="application/json")
+    return answer_written(encode(body), status, headers)
+
+
+def answer_written(
+    body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Answer with JSON that is written already."""
+    return Response(body, status, dict(headers or {}), content_type="application/json")
 
 
 def no_content() -> Response:

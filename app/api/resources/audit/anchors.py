@@ -14,7 +14,6 @@ from app.api.http.transactions import transaction
 from app.api.resources.log import Hash, LogProofSchema
 from app.clock import rfc3339
 from app.core.anchoring import anchors, incidents
-from app.core.anchoring import status as anchoring_status
 from app.core.anchoring.anchors import AnchorReader
 from app.core.anchoring.evidence import Voucher
 from app.core.callers import Role
@@ -133,7 +132,7 @@ def anchor_reader(session: Session) -> AnchorReader:
 def anchoring(session: Session, reader: AnchorReader) -> dict[str, Any]:
     """Return `AnchoringSchema`: how far the caller's chain is anchored, and what fails."""
     state, covered = anchors.state_of(session, caller().tenant_id), reader.covered()
-    others = anchoring_status.asked(services().settings)
+    others = anchors.others_asked(services().settings)
     return {
         "enabled": state.enabled,
         "disabled_since": _time(state.disabled_since),
@@ -145,11 +144,11 @@ def anchoring(session: Session, reader: AnchorReader) -> dict[str, Any]:
                 "part": each.part,
                 "since": rfc3339(each.since),
                 "alarm": each.alarm,
-                "detail": anchoring_status.trouble(each),
+                "detail": anchors.trouble_text(each),
             }
             for each in incidents.rows(session)
         ],
-        "detail": anchoring_status.of_chain(state, covered, others),
+        "detail": anchors.of_chain(state, covered, others),
     }
 
 

@@ -16,6 +16,7 @@ from app.api.http.requests.parsing import MAX_RECORD, Blueprint, takes_a_record
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import raw_transaction, transaction
+from app.core import feeds
 from app.core.callers import Role
 from app.core.records import records, search, steps
 from app.core.records.records import KIND, LABELS, TITLE, Labels, NewRecord, RecordSchema
@@ -161,7 +162,11 @@ def create(body: dict[str, Any]) -> Response:
 @blp.arguments(RecordArgs, location="query")
 @blp.response(200, RecordPageSchema)
 def list_records(args: dict[str, Any]) -> Response:
-    """Search records, or list them newest first."""
+    """Search records, or list them newest first.
+
+    A page of a search may hold fewer records than `limit`, even none, although more follow:
+    continue while there is a `next_cursor`.
+    """
     with transaction() as session:
         return page(
             args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
@@ -173,14 +178,14 @@ FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
 
 def fetch(
     session: Session, args: Mapping[str, Any], after: int | None, limit: int
-) -> list[FoundRecord]:
+) -> feeds.Page[FoundRecord]:
     """Return the records that `RecordArgs` selects, each as its GET answers it."""
     others = {name: value for name, value in filters(args).items() if name not in ("q", "label")}
     asked = Search(args.get("q"), args.get("label", ()), others)
     master_keys = services().settings.master_keys
     rows = search.rows(session, caller(), master_keys, asked, after, limit)
     shown = records.represent(session, [row.record for row in rows])
-    return list(zip(rows, shown, strict=True))
+    return feeds.Page(zip(rows, shown, strict=True), rows.read_to)
 
 
 def position(found: FoundRecord) -> int:

@@ -73,7 +73,7 @@ def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(owned: st
         assert other_id not in session.scalars(text("SELECT tenant_id FROM api_keys")).all()
     old = clock.now() - timedelta(days=200)
     with database.across_tenants() as session:
-        assert partitions.make_partitions(session.connection(), old) > 0
+        assert partitions.make_partitions(session.connection(), old, 90) > 0
         outlived = partitions.outlived(session, clock.now(), 90)
         assert len(outlived) > 0
         for each in outlived:

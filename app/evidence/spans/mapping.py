@@ -1,0 +1,238 @@
+"""Spans of a run as a record: who acted for whom, in which conversation, and its steps.
+
+Names are those of OpenTelemetry's conventions for generative AI, OpenInference, Langfuse and MCP.
+The first that is there counts; every attribute stays on its step.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from app.evidence import times
+from app.evidence.spans.runs import Run, Staged
+from app.evidence.spans.span import Span, clean, number
+from app.lib.canonical_json import JSON
+
+CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id", "mcp.session.id")
+AGENT_ID = "gen_ai.agent.id"
+AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
+PRINCIPAL = ("enduser.id", "user.id")
+PRINCIPAL_OF_RESOURCE = "service.principal"
+UNKNOWN = "unknown"
+
+_INPUTS = ("gen_ai.tool.call.arguments", "tool_arguments", "input.value", "gen_ai.input.messages")
+_OUTPUTS = ("gen_ai.tool.call.result", "tool_response", "output.value", "gen_ai.output.messages")
+_MIME_TYPES = {"input.value": "input.mime_type", "output.value": "output.mime_type"}
+_PLAIN = "text/plain"
+
+GUARDRAIL = "apply_guardrail"
+_OPERATION = "gen_ai.operation.name"
+_OPENINFERENCE = "openinference.span.kind"
+_OF_OPENINFERENCE = {
+    "AGENT": "invoke_agent",
+    "TOOL": "execute_tool",
+    "LLM": "chat",
+    "RETRIEVER": "retrieval",
+    "GUARDRAIL": GUARDRAIL,
+    "EMBEDDING": "embeddings",
+}
+_NO_KIND = "trace"
+# Attributes that only agents, models and tools have, whoever instrumented them.
+_OF_AGENTS = ("gen_ai.", "openinference.", "llm.", "mcp.method.", "traceloop.")
+
+# Far below the 128 levels of a bundle: there it stands in a step's values.
+_MOST_LEVELS = 100
+_MOST = {"external_id": 200, "name": 200, "kind": 200, "title": 500, "principal": 200}
+
+
+class Agent(NamedTuple):
+    """An agent as its spans name it."""
+
+    external_id: str
+    name: str
+    version: str | None
+
+
+class Mapped(NamedTuple):
+    """A record to be: JSON-ready, but for `occurred_at`. Steps are of `records/bundle/v2`."""
+
+    conversation: str
+    agent: Agent
+    principal: str
+    trace_id: str
+    kind: str
+    title: str
+    occurred_at: datetime
+    labels: dict[str, str]
+    content: dict[str, JSON]
+    steps: list[dict[str, Any]]
+
+
+def is_of_agents(spans: Iterable[Span]) -> bool:
+    """Say whether a span is of an agent, a tool or a model."""
+    return any(name.startswith(_OF_AGENTS) for each in spans for name in each.attributes)
+
+
+def record_of(run: Run) -> Mapped:
+    """Map a run to a record; its first span stands for the whole."""
+    root, resource = run.spans[0].span, run.spans[0].resource
+    attributes = [each.span.attributes for each in run.spans]
+    labels = {"trace_id": root.trace_id}
+    if run.incomplete:
+        labels["incomplete"] = "true"
+    return Mapped(
+        conversation=external_id(_first(attributes, CONVERSATION) or root.trace_id),
+        agent=_agent(attributes, resource),
+        principal=_fit(
+            _first(attributes, PRINCIPAL)
+            or _first([resource], (PRINCIPAL_OF_RESOURCE,))
+            or UNKNOWN,
+            "principal",
+        ),
+        trace_id=root.trace_id,
+        kind=kind_of(root),
+        title=_fit(root.name, "title") or kind_of(root),
+        occurred_at=_moment(root.started or root.ended),
+        labels=labels,
+        content={"resource": resource},
+        steps=[_step(each) for each in run.spans],
+    )
+
+
+def kind_of(span: Span) -> str:
+    """Return a span's operation, in the terms of the conventions for generative AI."""
+    of = span.attributes
+    if operation := said(of, _OPERATION):
+        return _fit(operation, "kind")
+    if of.get("mcp.method.name") == "tools/call":
+        return "execute_tool"
+    return _OF_OPENINFERENCE.get(said(of, _OPENINFERENCE).upper(), _NO_KIND)
+
+
+def said(attributes: Mapping[str, JSON], name: str) -> str:
+    """Return an attribute's text, that of a number too; empty where it says nothing."""
+    value = attributes.get(name)
+    if isinstance(value, str):
+        return value.strip()
+    return "" if value is None or isinstance(value, bool | list | dict) else str(value)
+
+
+def external_id(text: str) -> str:
+    """Return a name as an external id: one that is too long is cut, and ends in its digest."""
+    most = _MOST["external_id"]
+    if len(text) > most:
+        digest = sha256(text.encode()).hexdigest()[:16]
+        text = f"{text[: most - 17]}~{digest}"
+    return _fit(text, "external_id")
+
+
+def _first(found: Iterable[Mapping[str, JSON]], names: Sequence[str]) -> str:
+    """Return what the first of these says under the first of the names; the root comes first."""
+    return next((text for of in found for name in names if (text := said(of, name))), "")
+
+
+def _agent(found: Sequence[Mapping[str, JSON]], resource: Mapping[str, JSON]) -> Agent:
+    for of in found:
+        identifier, name = said(of, AGENT_ID), _first([of], AGENT_NAMES)
+        if identifier or name:
+            version = said(of, "gen_ai.agent.version") or None
+            xid = external_id(identifier or name)
+            return Agent(xid, _fit(name or identifier, "name"), version and version[:200])
+    name = said(resource, "service.name") or UNKNOWN
+    return Agent(external_id(name), _fit(name, "name"), None)
+
+
+def _fit(text: str, what: str) -> str:
+    return text.replace("\0", "\ufffd")[: _MOST[what]]
+
+
+def _moment(nanoseconds: int) -> datetime:
+    # A float of seconds would lose microseconds.
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
+
+
+def _step(staged: Staged) -> dict[str, Any]:
+    span = staged.span
+    attributes = dict(span.attributes)
+    if span.message:
+        attributes.setdefault("otel.status_description", span.message)
+    started = span.started or span.ended
+    step: dict[str, Any] = {
+        "name": span.name,
+        "kind": kind_of(span),
+        "span_id": span.span_id,
+        "started_at": times.text(started),
+        "status": span.status,
+        "attributes": attributes,
+        "events": [
+            {"name": each.name, "at": times.text(each.at or started), "attributes": each.attributes}
+            for each in span.events
+        ],
+    }
+    if span.parent_id:
+        step["parent_span_id"] = span.parent_id
+    if span.ended:
+        # Clocks are set back: nothing ends before it began.
+        step["ended_at"] = times.text(max(started, span.ended))
+    for side, names in (("inputs", _INPUTS), ("outputs", _OUTPUTS)):
+        found = next((name for name in names if span.attributes.get(name) is not None), None)
+        if found is not None:
+            plain = span.attributes.get(_MIME_TYPES.get(found, "")) == _PLAIN
+            step[side] = _values(span.attributes[found], plain=plain)
+    links = [each for each in span.links if len(each.trace_id) == 32 and len(each.span_id) == 16]
+    if links:
+        step["links"] = [
+            {"trace_id": each.trace_id, "span_id": each.span_id, "attributes": each.attributes}
+            for each in links
+        ]
+    return step
+
+
+def _values(value: JSON, *, plain: bool) -> dict[str, JSON]:
+    """Return inputs or outputs as an object: JSON text is parsed, no object stands in one."""
+    found = parsed(value) if isinstance(value, str) and not plain else value
+    return found if isinstance(found, dict) else {"value": found}
+
+
+def parsed(text: str) -> JSON:
+    """Return the value of JSON text, as canonical JSON can hold it; other text as it is."""
+    try:
+        value = json.loads(
+            text,
+            parse_int=lambda digits: number(int(digits)) if len(digits) < 20 else digits,
+            parse_float=lambda digits: number(float(digits)),
+            parse_constant=str,
+        )
+        if text.count("[") + text.count("{") > _MOST_LEVELS and _is_deep(value):
+            return text
+    except (ValueError, RecursionError):
+        return text
+    # Only an escape brings half of a surrogate pair into text that has none.
+    return _cleaned(value) if "\\u" in text else value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(each) for each in value]
+    if isinstance(value, dict):
+        return {clean(name): _cleaned(each) for name, each in value.items()}
+    return value

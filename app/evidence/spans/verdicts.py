@@ -1,0 +1,91 @@
+"""What guardrails and evaluations said of a run, as findings.
+
+A failed `gen_ai.evaluation.result` (an event), and a guardrail's refusal. Guardrails say it by
+attributes of many makers, and most say nothing when they let pass: no sign, no finding.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from app.evidence.spans.mapping import GUARDRAIL, said
+from app.lib import canonical_json
+from app.lib.canonical_json import JSON
+
+_FAILED = frozenset({"fail", "failed", "unsafe"})
+_REFUSED = frozenset({"deny", "block"})
+_SEVERITIES = ("critical", "high", "medium", "low", "info")
+_ALSO_CALLED = {"none": "info", "warning": "medium", "error": "high"}
+_NAMES = ("gen_ai.guardian.name", "gen_ai.guardrail.name", "guardrail.name")
+_REASONS = ("gen_ai.security.decision.reason", "guardrail.reason", "guardrail.message")
+# A finding's event has 256 KiB in all.
+_MOST_DATA = 64 * 1024
+
+
+class Verdict(NamedTuple):
+    """A finding to be."""
+
+    rule: str
+    severity: str
+    title: str
+    detail: str | None
+    data: dict[str, JSON]
+
+
+def of_steps(steps: Iterable[Mapping[str, Any]]) -> Iterator[Verdict]:
+    """Yield what guardrails and evaluations found wrong, step by step."""
+    for step in steps:
+        for event in step["events"]:
+            if event["name"] == "gen_ai.evaluation.result":
+                yield from _evaluation(step, event["attributes"])
+        if step["kind"] == GUARDRAIL and _refused(step):
+            yield _refusal(step)
+
+
+def _evaluation(step: Mapping[str, Any], of: Mapping[str, JSON]) -> Iterator[Verdict]:
+    label = said(of, "gen_ai.evaluation.score.label")
+    if label.lower() in _FAILED:
+        name = said(of, "gen_ai.evaluation.name") or "unnamed"
+        detail = said(of, "gen_ai.evaluation.explanation")
+        yield _verdict(f"evaluation.{name}", "medium", f"{name}: {label}", detail, step, of)
+
+
+def _refused(step: Mapping[str, Any]) -> bool:
+    of: Mapping[str, JSON] = step["attributes"]
+    return (
+        said(of, "gen_ai.security.decision.type").lower() in _REFUSED
+        or any(name.endswith("guardrail.status") and said(of, name) == "FAILED" for name in of)
+        or any(name.endswith("triggered") and value is True for name, value in of.items())
+        or _is_triggered(step.get("outputs"))
+    )
+
+
+def _is_triggered(value: JSON) -> bool:
+    if isinstance(value, dict):
+        return value.get("tripwire_triggered") is True or any(map(_is_triggered, value.values()))
+    return isinstance(value, list) and any(map(_is_triggered, value))
+
+
+def _refusal(step: Mapping[str, Any]) -> Verdict:
+    of: Mapping[str, JSON] = step["attributes"]
+    name = next((text for each in _NAMES if (text := said(of, each))), "") or step["name"]
+    words = [said(of, each).lower() for each in of if each.endswith("severity")]
+    told = [_ALSO_CALLED.get(word, word) for word in words]
+    severity = next((each for each in _SEVERITIES if each in told), "high")
+    detail = next((text for each in _REASONS if (text := said(of, each))), "")
+    name = name or "unnamed"
+    return _verdict(f"guardrail.{name}", severity, f"Refused by {name}", detail, step, of)
+
+
+def _verdict(
+    rule: str,
+    severity: str,
+    title: str,
+    detail: str,
+    step: Mapping[str, Any],
+    of: Mapping[str, JSON],
+) -> Verdict:
+    data: dict[str, JSON] = {"span_id": step["span_id"], "attributes": dict(of)}
+    if len(canonical_json.dumps(data)) > _MOST_DATA:
+        del data["attributes"]
+    rule, title, detail = (text.replace("\0", "\ufffd") for text in (rule, title, detail))
+    return Verdict(rule[:200], severity, title[:500], detail[:10_000] or None, data)

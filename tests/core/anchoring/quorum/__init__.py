@@ -1,1 +1,0 @@
-"""The quorum without which no checkpoint is published; `gated` is a log behind it."""

@@ -1,1 +1,0 @@
-"""The timestamp authority that stamps the log's checkpoints."""

@@ -1,1 +1,0 @@
-"""Witnesses that cosign the log's checkpoints, and the evidence that comes of it."""

@@ -1,1 +1,0 @@
-"""Verification of audit chains: alerts, jobs, the daily run, and what it costs."""
