@@ -1,10 +1,11 @@
 """Rules over HTTP: write, try on the past, switch on, and let them judge the past."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flask import Response
 from marshmallow import ValidationError
+from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, requires
@@ -33,7 +34,6 @@ from app.core.rules.rule_schemas import (
     On,
     RuleSchema,
     VersionSchema,
-    Watched,
     represent,
     represent_version,
 )
@@ -175,11 +175,18 @@ def change(body: dict[str, Any], rule_id: str) -> Response:
     Fields not sent stay. A change of anything but `enabled` makes a new version, which judges what
     is created from then on.
     """
-    return answer(represent(changed(rule_id, body)))
+    return answer(changed(rule_id, body, _in_transaction))
 
 
-def changed(rule_id: str, body: Mapping[str, Any]) -> Watched:
-    """Change a rule of the caller's tenant, after its expressions were checked."""
+def changed(
+    rule_id: str,
+    body: Mapping[str, Any],
+    within: Callable[[Callable[[Session], dict[str, Any]]], dict[str, Any]],
+) -> dict[str, Any]:
+    """Change a rule of the caller's tenant, after its expressions were checked.
+
+    The change is made `within` a transaction.
+    """
     rule = ids.parse("rul", rule_id)
     tenant_id = caller().tenant_id
     version = None
@@ -188,8 +195,12 @@ def changed(rule_id: str, body: Mapping[str, Any]) -> Watched:
             before = represent(rules.find(session, tenant_id, rule))
         rules.check(services().evaluators, {**before, **body})
         version = before["version"]
+    return within(lambda session: represent(rules.change(session, caller(), rule, body, version)))
+
+
+def _in_transaction(make: Callable[[Session], dict[str, Any]]) -> dict[str, Any]:
     with transaction() as session:
-        return rules.change(session, caller(), rule, body, version)
+        return make(session)
 
 
 @blp.route("/<rule_id>", methods=["DELETE"])

@@ -43,7 +43,7 @@ SELECT t.tenant_id FROM rule_turns AS t
  ORDER BY random()
 """
 _WORK_FROM = """
-CASE WHEN date_part('second', clock_timestamp()) < 3 THEN '-infinity' ELSE t.work_from END
+CASE WHEN date_part('second', clock_timestamp()) < 3 THEN 'epoch' ELSE t.work_from END
 """
 _CLAIM = """
 UPDATE rule_turns SET claim_no = claim_no + 1, locked_until = clock_timestamp() + %(lease)s

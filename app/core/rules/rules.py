@@ -154,9 +154,9 @@ def versions(
     return found
 
 
-def version(session: Session, tenant_id: UUID, rule_id: UUID, number: int) -> RuleVersion:
+def version(session: Session, tenant_id: UUID, rule_id: UUID | None, number: int) -> RuleVersion:
     """Return one version, also of a rule that was deleted; raises `NotFound`."""
-    found = session.get(RuleVersion, (tenant_id, rule_id, number))
+    found = session.get(RuleVersion, (tenant_id, rule_id, number)) if rule_id else None
     if found is None:
         raise _not_found()
     return found
