@@ -2,11 +2,12 @@
 
 import time
 from contextlib import suppress
+from datetime import timedelta
 from uuid import UUID
 
 import structlog
 
-from app.core import finding_search
+from app.core import finding_search, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.digests import schedule
 from app.core.jobs import stuck_jobs
@@ -27,6 +28,7 @@ ASSEMBLE_SECONDS = 5.0
 # rest meanwhile.
 INDEX_SECONDS = 4.0
 MOST_TENANTS = 10
+IDLE_SECONDS = 10.0
 # Time budget; the next tick continues, as ticks share two threads with the sweep and the jobs.
 DIGEST_SECONDS = 10.0
 
@@ -105,6 +107,16 @@ def free_stuck_jobs(here: Runtime) -> None:
     """Each minute: free jobs that are due too late; the sweep then rings those that are due."""
     with here.database.across_tenants() as session:
         stuck_jobs.free_stuck(session)
+
+
+def complete_idle_sessions(here: Runtime) -> None:
+    """Each minute: complete sessions that nothing came to for SESSION_IDLE_SECONDS."""
+    deadline = time.monotonic() + IDLE_SECONDS
+    idle = timedelta(seconds=here.settings.session_idle_seconds)
+    more = True
+    while more and time.monotonic() < deadline:
+        with here.database.across_tenants() as session:
+            more = idle_sessions.complete_idle(session, idle)
 
 
 def expire_bundles(here: Runtime) -> None:

@@ -1,17 +1,22 @@
 """Records over HTTP: create, search and read. Their bundles are in `bundles.py`."""
 
-from collections.abc import Mapping
+import enum
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError, post_load, validates_schema
+from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
+from app.api.http.requests import large_bodies
 from app.api.http.requests.parsing import MAX_RECORD, Blueprint, takes_a_record
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
@@ -19,11 +24,13 @@ from app.api.http.transactions import raw_transaction, transaction
 from app.clock import rfc3339
 from app.core import feeds
 from app.core.callers import Role
-from app.core.records import records, search
+from app.core.records import bundles, following, records, search
 from app.core.records.records import KIND, LABELS, TITLE, Labels, NewRecord, RecordSchema
 from app.core.records.search import Found, Search
 from app.core.records.steps import StepStatus
+from app.evidence import bundle
 from app.evidence.times import began, ended
+from app.models import Record
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -155,7 +162,29 @@ class NewRecordSchema(Schema):
             known |= {span} if span else set()
 
 
-RecordPageSchema = page_schema(RecordSchema)
+class Order(enum.StrEnum):
+    """Orders of the list."""
+
+    DESC = "desc"
+    ASC = "asc"
+
+
+class Include(enum.StrEnum):
+    """What a row may have beside metadata."""
+
+    CONTENT = "content"
+
+
+class ListedRecordSchema(RecordSchema):
+    """A record of a list; with `include=content` also what its bundle holds, null once expired."""
+
+    optional = ("content", "steps", "approvals")
+    content = plain.Raw(allow_none=True)
+    steps = plain.Raw(allow_none=True)
+    approvals = plain.Raw(allow_none=True)
+
+
+RecordPageSchema = page_schema(ListedRecordSchema)
 
 
 class LabelPair(fields.Text):
@@ -183,6 +212,29 @@ class RecordArgs(FeedArgs):
     label = fields.Items(
         LabelPair(700), max_items=16, description="`name:value`; several must all match."
     )
+    trace_id = fields.HexId(32, description="The label `trace_id`, where it is a trace's id.")
+    occurred_since = fields.Time(description="Occurred at this moment or later.")
+    occurred_until = fields.Time(description="Occurred before this moment.")
+    order = fields.Choice(
+        Order,
+        description="`asc`: as they were committed, so that a reader who goes on from the last one "
+        "misses none. Not with `q` or `label`.",
+    )
+    after = fields.Id("rec", description="With `order=asc`: begin behind this record.")
+    include = fields.Choice(
+        Include,
+        description="`content`: each record with `content`, `steps` and `approvals` of its bundle, "
+        "null once that has expired. Pages end early at 8 MiB of bundles.",
+    )
+
+    def check(self, sent: Mapping[str, Any]) -> None:
+        """Hold `after`, `q` and `label` to the orders that have them."""
+        is_ascending = sent.get("order") == Order.ASC
+        wrong = ["after"] if "after" in sent and not is_ascending else []
+        wrong += [name for name in ("q", "label") if name in sent and is_ascending]
+        if wrong:
+            text = "Only with order=asc." if wrong == ["after"] else "Not with order=asc."
+            raise ValidationError({name: [text] for name in wrong})
 
 
 @blp.route("", methods=["POST"])
@@ -212,30 +264,71 @@ def create(body: dict[str, Any]) -> Response:
 @blp.arguments(RecordArgs, location="query")
 @blp.response(200, RecordPageSchema)
 def list_records(args: dict[str, Any]) -> Response:
-    """Search records, or list them newest first.
+    """Search records, or list them newest first, or follow them with `order=asc`.
 
     A page of a search may hold fewer records than `limit`, even none, although more follow:
-    continue while there is a `next_cursor`.
+    continue while there is a `next_cursor`. With `order=asc` ask later with `after`, the id of the
+    last record read.
     """
     with transaction() as session:
+        if args.get("order") == Order.ASC:
+            return page(
+                args,
+                lambda *where: _ascending(session, args, *where),
+                lambda found: found[1],
+                lambda found: found[0],
+            )
         return page(
             args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
         )
 
 
 FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
+_NO_FILTERS = ("q", "label", "order", "after", "include")
 
 
 def fetch(
     session: Session, args: Mapping[str, Any], after: int | None, limit: int
 ) -> feeds.Page[FoundRecord]:
     """Return the records that `RecordArgs` selects, each as its GET answers it."""
-    others = {name: value for name, value in filters(args).items() if name not in ("q", "label")}
-    asked = Search(args.get("q"), args.get("label", ()), others)
+    asked = Search(args.get("q"), args.get("label", ()), _filters(args))
     master_keys = services().settings.master_keys
     rows = search.rows(session, caller(), master_keys, asked, after, limit)
-    shown = records.represent(session, [row.record for row in rows])
-    return feeds.Page(zip(rows, shown, strict=True), rows.read_to)
+    shown = _shown(session, args, [row.record for row in rows])
+    read_to = rows.read_to if len(shown) == len(rows) else rows[len(shown) - 1].place.number
+    return feeds.Page(zip(rows, shown, strict=False), read_to)
+
+
+def _ascending(
+    session: Session, args: Mapping[str, Any], after: UUID | None, limit: int
+) -> feeds.Page[tuple[UUID, dict[str, Any]]]:
+    """Return the same of `order=asc`, each with its id."""
+    rows = following.rows(session, caller(), _filters(args), after or args.get("after"), limit)
+    shown = _shown(session, args, rows)
+    read_to = None if len(shown) == len(rows) else rows[len(shown) - 1].id
+    return feeds.Page(zip((row.id for row in rows), shown, strict=False), read_to)
+
+
+def _filters(args: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in filters(args).items() if name not in _NO_FILTERS}
+
+
+def _shown(session: Session, args: Mapping[str, Any], rows: Sequence[Record]) -> list[Any]:
+    """Return records as a list shows them; with content, the first that come to `MAX_RECORD`."""
+    if "include" not in args or not rows:
+        return records.represent(session, rows)
+    sizes = accumulate((row.bundle_size for row in rows), initial=0)
+    kept = [row for row, before in zip(rows, sizes, strict=False) if before < MAX_RECORD]
+    with large_bodies.room_for(sum(row.bundle_size for row in kept), caller().tenant_id):
+        found = bundles.read_many(
+            session, services().settings.master_keys, caller().tenant_id, [row.id for row in kept]
+        )
+        shown = records.represent(session, kept)
+        for row, each in zip(kept, shown, strict=True):
+            raw = found.contents.get(row.id)
+            inside: Mapping[str, Any] = {} if raw is None else bundle.read(raw)
+            each |= {name: inside.get(name) for name in ListedRecordSchema.optional}
+    return shown
 
 
 def position(found: FoundRecord) -> int:
