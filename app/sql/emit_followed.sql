@@ -28,7 +28,7 @@ BEGIN
         IF followed = 'record.created' THEN
             SELECT array_agg(c.id ORDER BY c.id),
                    array_agg('{"agent_id":"agt_' || encode(uuid_send(c.agent_id), 'hex')
-                       || '","bundle":{"expired":false,"key_id":' || to_json(c.key_id)::text
+                       || '","bundle":{"expired":' || 'false,"key_id":' || to_json(c.key_id)::text
                        || ',"sha256":"' || encode(c.bundle_sha256, 'hex')
                        || '","signature":"' || translate(encode(c.signature, 'base64'), E'\n', '')
                        || '","size":' || c.bundle_size
@@ -37,7 +37,7 @@ BEGIN
                        || '","id":"rec_' || encode(uuid_send(c.id), 'hex')
                        || '","kind":' || to_json(c.kind)::text
                        || ',"labels":' || c.labels_json
-                       || ',"log":{"index":null,"status":"pending"},"occurred_at":"'
+                       || ',"log":{"index":' || 'null,"status":"pending"},"occurred_at":"'
                        || to_char(c.occurred_at AT TIME ZONE 'UTC',
                                   'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
                        || '","principal":' || to_json(c.principal)::text
@@ -47,14 +47,14 @@ BEGIN
         ELSE
             SELECT array_agg(c.id ORDER BY c.id),
                    array_agg('{"agent_id":"agt_' || encode(uuid_send(c.agent_id), 'hex')
-                       || '","completed_at":null,"created_at":"'
+                       || '","completed_at":' || 'null,"created_at":"'
                        || to_char(c.created_at AT TIME ZONE 'UTC',
                                   'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
                        || '","external_id":' || coalesce(to_json(c.external_id)::text, 'null')
                        || ',"id":"ses_' || encode(uuid_send(c.id), 'hex')
                        || '","metadata":' || coalesce(c.metadata_json, 'null')
-                       || ',"outcome":null,"principal":' || to_json(c.principal)::text
-                       || ',"status":"open","summary":null,"title":'
+                       || ',"outcome":' || 'null,"principal":' || to_json(c.principal)::text
+                       || ',"status":"open","summary":' || 'null,"title":'
                        || coalesce(to_json(c.title)::text, 'null') || '}' ORDER BY c.id)
               INTO subjects, bodies FROM changed AS c
              WHERE c.tenant_id = of_tenant AND c.status = 'open';

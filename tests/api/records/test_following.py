@@ -18,6 +18,10 @@ from tests.support.callers.making import (
     uuid_of,
 )
 
+COPIED = (
+    "tenant_id, session_id, agent_id, principal, kind, title, labels_json, occurred_at,"
+    " bundle_sha256, bundle_size, key_id, signature, created_at"
+)
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
@@ -48,9 +52,8 @@ def test_a_record_committed_late_is_behind_no_reader(
     with admin_engine.connect() as slow:
         copied = slow.execute(
             text(
-                "INSERT INTO records SELECT tenant_id, overlay(id::text placing '0' from 20)::uuid,"
-                " session_id, agent_id, principal, kind, title, labels_json, occurred_at,"
-                " bundle_sha256, bundle_size, key_id, signature, created_at, trace_id"
+                f"INSERT INTO records (id, {COPIED})"
+                f" SELECT overlay(id::text placing '0' from 20)::uuid, {COPIED}"
                 " FROM records WHERE id = :id RETURNING id"
             ),
             {"id": uuid_of(first)},
