@@ -28,6 +28,7 @@ from app.api.resources import (
     jobs,
     keys,
     log,
+    rules,
     search,
     sessions,
     signature_debugger,
@@ -46,6 +47,7 @@ from app.core.keys.keyring import Keyring
 from app.core.log import head_store
 from app.core.master_keys import key_registry
 from app.core.records import intake as records_intake
+from app.core.rules.evaluators import Evaluators
 from app.core.traces.staging import Staging
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
@@ -85,6 +87,7 @@ RESOURCES = (
     traces,
     log,
     findings,
+    rules,
     webhooks,
     signature_debugger,
     deliveries,
@@ -132,6 +135,7 @@ def create_gateway() -> Gateway:
         address=partial(address, settings),
         most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
+        fast=findings.fast_paths(application),
         connections=connections,
         on_slow_reader=note_slow_reader,
     )
@@ -241,6 +245,7 @@ def _services(settings: Settings) -> Services:
         damage,
         staging,
         LargeWork(limits.large_at_once, limits.large_waiting),
+        Evaluators(),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
     )
