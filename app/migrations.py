@@ -31,8 +31,9 @@ _RIGHTS = {
     "alembic_version": "SELECT",
     "history_policy": "SELECT",
     "audit_entries": "SELECT, INSERT",
-    # A view.
+    # Views.
     "deliveries": "SELECT",
+    "present_lanes": "SELECT",
 }
 
 
