@@ -173,7 +173,7 @@ _OF_LANES: Final = {
     "lane_concurrency": "Concurrent POSTs allowed, in all.",
     "lane_open_deliveries": "Open deliveries that have a number.",
 }
-# One pass over the lanes, which have a row for each webhook and no more however many deliveries wait.
+# One pass over the lanes, a row for each webhook and no more, however many deliveries wait.
 # MATERIALIZED makes the planner group by hashing; otherwise it would sort every lane.
 _READ_LANES = f"""
 WITH present AS MATERIALIZED (
