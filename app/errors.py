@@ -64,10 +64,19 @@ class ServiceError(Exception):
 
 @dataclass(frozen=True)
 class FieldError:
-    """A refused field: where (RFC 6901 pointer into the body) and why."""
+    """A refused field: where (RFC 6901 pointer into the body) and why.
+
+    `line` and `column`, both from 1, are the place in the text of an expression.
+    """
 
     pointer: str
     detail: str
+    line: int | None = None
+    column: int | None = None
+
+    def members(self) -> dict[str, str | int]:
+        """Return its members in an answer."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 # One text for a key that is unknown, revoked or expired: the answer must not tell which.
@@ -170,6 +179,21 @@ class TooManyWebhooks(Conflict, slug="too-many-webhooks"):
     """Too many webhooks.
 
     A tenant has at most 100. Delete one that is no longer used.
+    """
+
+
+class TooManyRules(Conflict, slug="too-many-rules"):
+    """Too many rules.
+
+    A tenant has at most 100. Delete one that is no longer used.
+    """
+
+
+class RuleNameInUse(Conflict, slug="rule-name-in-use"):
+    """Another rule has this name.
+
+    Findings are found by the name of their rule, so no two rules of a tenant share one. Send
+    another name, or change the rule that has it.
     """
 
 
@@ -311,7 +335,7 @@ class Invalid(ServiceError, slug="validation-failed", status=422):
     def __init__(
         self, *fields: FieldError, detail: str = "One or more fields were refused."
     ) -> None:
-        named = [{"pointer": field.pointer, "detail": field.detail} for field in fields]
+        named = [field.members() for field in fields]
         super().__init__(detail, {"errors": named} if named else {})
         self.fields = fields
 
@@ -342,6 +366,14 @@ class RateLimited(ServiceError, slug="rate-limited", status=429):
     """
 
 
+class StagingFull(RateLimited, slug="staging-full", headers={"Retry-After": "10"}):
+    """Too many spans wait to be assembled.
+
+    The bytes of a tenant's staged spans are bounded (TENANT_STAGED_MIB). Exporters send again after
+    the seconds that Retry-After names. If the problem persists, no worker assembles them.
+    """
+
+
 class InternalError(ServiceError, slug="internal-error", status=500):
     """Internal error.
 
@@ -363,6 +395,13 @@ class Busy(ServiceError, slug="busy", status=503, headers={"Retry-After": "5"}):
     Few large records are read and written at a time, and each tenant and each reader has a share of
     the memory for that. Nothing was changed. Repeat the request after the seconds that Retry-After
     names.
+    """
+
+
+class EvaluatorLost(ServiceError, slug="evaluator-lost", status=503, headers={"Retry-After": "2"}):
+    """The process that evaluates rules ended.
+
+    Repeat the request. If the problem persists, look at the memory of the host and at the log.
     """
 
 

@@ -144,6 +144,28 @@ DISABLED: Final = Counter(
     known=(("gone",), ("failing",), ("refusing",)),
 )
 
+# Traces
+
+SPANS_ACCEPTED: Final = Counter("record_service_spans_accepted", "Spans that exporters sent.")
+SPANS_REJECTED: Final = Counter(
+    "record_service_spans_rejected", "Spans that can never be taken, told to their exporter."
+)
+STAGING_FULL: Final = Counter(
+    "record_service_staging_full", "Requests refused for a tenant's bound of staged bytes."
+)
+SPANS_ASSEMBLED: Final = Counter("record_service_spans_assembled", "Spans assembled into records.")
+TRACES: Final = Counter(
+    "record_service_traces",
+    "Traces looked at, by what came of it; `failed` is tried again, then rejected.",
+    labels=("result",),
+    known=(("assembled",), ("incomplete",), ("dropped",), ("failed",), ("rejected",)),
+)
+ASSEMBLY_SECONDS: Final = Histogram(
+    "record_service_assembly_delay_seconds",
+    "Time from a trace's last span to the record made of it.",
+    bounds=(1, 2, 2.5, 3, 4, 5, 10, 30, 60, 120, 600, 3600),
+)
+
 # Digests
 
 DIGESTS: Final = Counter(

@@ -24,11 +24,15 @@ _LOCK = 7_264_301_558
 _TRY_AGAIN_SECONDS = 0.2
 # The release before may hold every connection until it is idle.
 _WAIT_SECONDS = 90.0
+# How many queries of all history the server's lock table must have room for.
+_QUERIES_AT_ONCE = 8
 # Privileges of the service's own role on tables where it does not have all.
 _RIGHTS = {
     "alembic_version": "SELECT",
     "history_policy": "SELECT",
     "audit_entries": "SELECT, INSERT",
+    # A view.
+    "deliveries": "SELECT",
 }
 
 
@@ -82,9 +86,15 @@ def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
     with engine.connect() as connection:
         line = _upgrade(connection, role)
     with engine.begin() as connection:
-        partitions.make_partitions(connection, clock.now())
+        partitions.make_partitions(connection, clock.now(), history_days)
         partitions.keep(connection, history_days)
         _grant(connection, role)
+        locks = partitions.locks(connection)
+    if locks.needed * _QUERIES_AT_ONCE > locks.most:
+        line += (
+            f"; a query of all history takes {locks.needed} locks and the server has room for"
+            f" {locks.most}: raise max_locks_per_transaction"
+        )
     return line
 
 
@@ -147,12 +157,12 @@ def rights_on(table: str) -> str:
 
 
 def _tables(connection: Connection) -> set[str]:
-    """Return the tables; partitions are accessed through their parents and their policies."""
+    """Return tables and views; partitions are accessed through their parents' policies."""
     return set(
         connection.scalars(
             text(
                 "SELECT relname FROM pg_class"
-                " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
+                " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v')"
                 " AND NOT relispartition"
             )
         )

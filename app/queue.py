@@ -33,6 +33,8 @@ ACTORS: Final[Mapping[str, str]] = {
     "deliver": "deliver",
     "run_job": "jobs",
     "integrate": "jobs",
+    "judge": "jobs",
+    "assemble": "jobs",
     "sweep": "tick",
     "expire_bundles": "tick",
     "send_digests": "tick",
@@ -43,7 +45,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "check_master_keys": "tick",
     "reseal": "tick",
     "free_stuck_jobs": "tick",
-    "index_findings": "tick",
+    "index_words": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 

@@ -21,7 +21,7 @@ from app import setting_values as values
 from app.ledger.policy import NONE, Policy
 from app.lib import forwarded
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.mail.smtp_url import MailServer
+from app.lib.mail.mailer import MailServer
 from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
 
@@ -102,6 +102,7 @@ class Settings:
     address_rate_limit: Rate = _setting("ADDRESS_RATE_LIMIT", Rate.parse, Rate(6_000, 60))
     tenant_stored_mib: int = _setting("TENANT_STORED_MIB", values.limit, 102_400)
     tenant_records: int = _setting("TENANT_RECORDS", values.limit, 50_000_000)
+    tenant_staged_mib: int = _setting("TENANT_STAGED_MIB", values.limit, 256)
     trusted_proxies: tuple[Network, ...] = _setting("TRUSTED_PROXIES", values.proxies, ())
     proxy_header: str = _setting("PROXY_HEADER", values.proxy_header, forwarded.X_FORWARDED_FOR)
     metrics_token: str | None = _setting("METRICS_TOKEN", str, None, secret=True)

@@ -28,22 +28,27 @@ from app.api.resources import (
     jobs,
     keys,
     log,
+    rules,
     search,
     sessions,
     signature_debugger,
     tenant,
+    traces,
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, stats
 from app.api.resources.records import bundles, evidence_packs, records, share_links
 from app.console import site as console
-from app.core.findings import Intake
+from app.core import findings as findings_core
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log import head_store
 from app.core.master_keys import key_registry
+from app.core.records import intake as records_intake
+from app.core.rules.evaluators import Evaluators
+from app.core.traces.staging import Staging
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -56,6 +61,7 @@ from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
 from app.queue import Bell
+from app.setting_values import MIB
 from app.settings import Settings, load
 
 _log = structlog.get_logger(__name__)
@@ -78,8 +84,10 @@ RESOURCES = (
     evidence_packs,
     share_links,
     shared_page,
+    traces,
     log,
     findings,
+    rules,
     webhooks,
     signature_debugger,
     deliveries,
@@ -218,8 +226,8 @@ def _services(settings: Settings) -> Services:
     head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
-    intake = Intake(database, settings.master_keys)
     damage = Breaker(_DAMAGE_SECONDS)
+    staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
     limits = settings.web
     return Services(
         settings,
@@ -231,10 +239,13 @@ def _services(settings: Settings) -> Services:
         readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
-        intake,
+        findings_core.Intake(database, settings.master_keys),
+        records_intake.Intake(database, settings),
         verifier,
         damage,
+        staging,
         LargeWork(limits.large_at_once, limits.large_waiting),
+        Evaluators(),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
     )

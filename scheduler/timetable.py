@@ -42,7 +42,9 @@ TIMETABLE: Final = by_name(
         Entry("sweep", actor="sweep", every=1, max_age=5),
         # The sweep rings it each second while leaves wait; this compares the log with its head.
         Entry("integrate", actor="integrate", every=10, max_age=10),
-        Entry("index_findings", actor="index_findings", every=10, max_age=10),
+        Entry("index_words", actor="index_words", every=10, max_age=10),
+        # The sweep rings it each second while traces are due.
+        Entry("assemble", actor="assemble", every=10, max_age=10),
         Entry("free_stuck_jobs", actor="free_stuck_jobs", every=_MINUTE, max_age=_MINUTE),
         Entry("send_digests", actor="send_digests", every=_MINUTE, max_age=_MINUTE),
         Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),

@@ -17,7 +17,7 @@ from app.core.jobs.job_queue import enqueue, recur
 from app.queue import ACTORS, QUEUES
 from dev import uv_requirement
 from jobs.actors import registry
-from jobs.durable.handlers import KINDS
+from jobs.durable.run_job import KINDS
 from scheduler.timetable import TIMETABLE
 from tests.support.secrets import MASTER_KEYS_SETTING
 

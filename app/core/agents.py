@@ -60,6 +60,10 @@ SELECT coalesce((SELECT former.name FROM former_agent_names AS former
                   ORDER BY former.until LIMIT 1), a.name)
   FROM agents AS a WHERE a.tenant_id = %s AND a.id = %s
 """
+_FORMER_NAMES = """
+SELECT name, until FROM former_agent_names WHERE tenant_id = %s AND agent_id = %s
+ ORDER BY until DESC LIMIT 20
+"""
 
 
 class AgentSchema(AnswerSchema):
@@ -241,6 +245,11 @@ def name_at(tx: Tx, tenant_id: UUID, agent_id: UUID, moment: datetime) -> str:
     if row is None:
         raise LookupError(f"There is no agent {ids.text('agt', agent_id)}.")
     return str(row[0])
+
+
+def former_names(tx: Tx, tenant_id: UUID, agent_id: UUID) -> list[tuple[str, datetime]]:
+    """Return the newest names that an agent had before its present one, each until when."""
+    return cursor(tx).execute(_FORMER_NAMES, (tenant_id, agent_id)).fetchall()
 
 
 def _visible(caller: Caller) -> list[ColumnElement[bool]]:

@@ -29,9 +29,9 @@ MOST_JSON = 4 * 1024 * 1024
 
 
 class Page(list[_Any]):
-    """Rows of one page; `read_to` is the last id read if reading ended before the page was full."""
+    """Rows of one page; `read_to` is the last position if reading ended before it was full."""
 
-    def __init__(self, rows: Iterable[_Any], read_to: UUID | None = None) -> None:
+    def __init__(self, rows: Iterable[_Any], read_to: UUID | int | None = None) -> None:
         """Take the rows."""
         super().__init__(rows)
         self.read_to = read_to

@@ -6,7 +6,7 @@ none that belong to the whole tenant.
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -57,17 +57,18 @@ class _Kind:
     history: str | None = None
 
     def select(self, *, pinned: bool) -> str:
-        """Return the statement that finds an object of this kind by `tenant` and `id`."""
+        """Return the statement that finds objects by `tenant` and the ids named by the prefix."""
         parent = self.within[1] if self.within else "NULL::uuid"
         return (
-            f"SELECT '{self.type}' AS type, {self.title} AS title, {parent} AS parent,"
+            f"SELECT '{self.type}' AS type, t.id, {self.title} AS title, {parent} AS parent,"
             f" {self.deleted} AS deleted FROM {self.table}"
-            " WHERE t.tenant_id = %(tenant)s AND t.id = %(id)s"
+            f" WHERE t.tenant_id = %(tenant)s AND t.id = ANY (%({self.prefix})s)"
             + (f" AND {self.pin}" if pinned else "")
         )
 
 
 _PIN = "t.agent_id = %(agent)s AND t.principal = %(principal)s"
+_SESSION = "coalesce(t.title, t.external_id, 'Session for ' || t.principal)"
 _HOST = "substring(t.url FROM '^https?://[^/?#]+')"
 
 _KINDS = (
@@ -77,7 +78,7 @@ _KINDS = (
         Type.SESSION,
         "ses",
         "sessions AS t",
-        "coalesce(t.title, t.principal)",
+        _SESSION,
         "/v1/sessions/{id}",
         _PIN,
     ),
@@ -127,13 +128,13 @@ _KINDS = (
     ),
 )
 # An agent's name has to contain every word. A tenant has few agents: all are read.
-_NAMED = """
+_NAMED = f"""
 SELECT 'agent', id, name FROM agents
  WHERE tenant_id = %(tenant)s AND (%(agent)s::uuid IS NULL OR id = %(agent)s)
    AND (external_id = %(typed)s OR (
         SELECT bool_and(strpos(lower(name), word) > 0) FROM unnest(%(words)s::text[]) AS word))
 UNION ALL
-SELECT 'session', id, coalesce(title, principal) FROM sessions
+SELECT 'session', id, {_SESSION} FROM sessions AS t
  WHERE tenant_id = %(tenant)s AND external_id = %(typed)s
    AND (%(agent)s::uuid IS NULL OR (agent_id = %(agent)s AND principal = %(principal)s))
  ORDER BY 2 DESC LIMIT %(limit)s
@@ -192,23 +193,40 @@ def represent(hit: Hit, base_url: str) -> dict[str, Any]:
     return {"type": hit.type, "id": text, "title": hit.title, "url": url}
 
 
+def titles(session: Session, caller: Caller, wanted: Iterable[str]) -> dict[str, str]:
+    """Return the titles of objects by their ids (`agt_…`), of those that the caller may see."""
+    by_prefix: dict[str, set[UUID]] = {}
+    for text in wanted:
+        match = _ID.fullmatch(text)
+        if match and match[1]:
+            by_prefix.setdefault(match[1], set()).add(UUID(match[2]))
+    found = _by_ids(session, caller, by_prefix)
+    return {ids.text(_BY_TYPE[hit.type].prefix, hit.id): hit.title for hit in found}
+
+
 def _by_id(session: Session, caller: Caller, prefix: str | None, wanted: UUID) -> list[Hit]:
+    prefixes = [kind.prefix for kind in _KINDS] if prefix is None else [prefix]
+    return _by_ids(session, caller, {each: {wanted} for each in prefixes})
+
+
+def _by_ids(session: Session, caller: Caller, wanted: Mapping[str, Iterable[UUID]]) -> list[Hit]:
+    """Return the objects with these ids, which `wanted` has by prefix."""
     pinned = caller.pin is not None
     selects = [
         kind.select(pinned=pinned)
         for kind in _KINDS
-        if prefix in (None, kind.prefix) and (kind.pin or not pinned)
+        if kind.prefix in wanted and (kind.pin or not pinned)
     ]
     if not selects:
         return []
     values = {
         "tenant": caller.tenant_id,
-        "id": wanted,
         "agent": caller.pin and caller.pin.agent_id,
         "principal": caller.pin and caller.pin.principal,
+        **{prefix: list(each) for prefix, each in wanted.items()},
     }
     found = cursor(session).execute(" UNION ALL ".join(selects), values).fetchall()
-    return [Hit(Type(row[0]), wanted, *row[1:]) for row in found]
+    return [Hit(Type(row[0]), *row[1:]) for row in found]
 
 
 def _by_name(session: Session, caller: Caller, typed: str, limit: int) -> list[Hit]:
@@ -230,8 +248,6 @@ def _by_words(
 ) -> list[Hit]:
     found = finding_search.first(session, caller, typed, limit)
     hits = [Hit(Type.FINDING, each.id, each.title) for each in found]
-    records = record_search.rows(
-        session, caller, master_keys, record_search.Search(typed, (), {}), None, limit
-    )
+    records = record_search.first(session, caller, master_keys, typed, limit)
     hits += [Hit(Type.RECORD, each.record.id, each.record.title) for each in records]
     return sorted(hits, key=lambda hit: hit.id, reverse=True)[:limit]

@@ -1,11 +1,14 @@
-"""Weekly partitions of events, deliveries and attempts: made ahead, dropped by retention.
+"""Partitions of events, ended deliveries and attempts: made ahead, dropped by retention.
 
 Ids are time, so a partition is a range of ids, and dropping one costs the same for ten rows as for
-ten million. Weeks begin on Monday, 00:00 UTC.
+ten million. It has a week for each 90 days of HISTORY_DAYS: a query of all history opens some
+twenty, however long that is. The first begins on a Monday, 00:00 UTC.
 """
 
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from uuid import UUID
 
 import psycopg
@@ -15,10 +18,11 @@ from sqlalchemy.orm import Session
 
 from app import ids
 
-PARENTS = ("events", "deliveries", "delivery_attempts")
+PARENTS = ("events", "ended_deliveries", "delivery_attempts")
 WEEK = timedelta(days=7)
 # A service without a running scheduler must still have partitions for new rows for weeks.
 WEEKS_AHEAD = 5
+_DAYS_A_WEEK = 90
 
 _MAKE = text("SELECT make_history_partition(:parent, :lower, :upper)")
 
@@ -29,20 +33,27 @@ def week_of(moment: datetime) -> datetime:
     return midnight - timedelta(days=midnight.weekday())
 
 
-def make_partitions(connection: Connection, now: datetime) -> int:
-    """Create the partitions of last week, this week and the weeks ahead; return how many were new.
+def length(history_days: int) -> timedelta:
+    """Return how long a new partition is for so many days of history: whole weeks."""
+    return math.ceil(history_days / _DAYS_A_WEEK) * WEEK
 
-    Last week's is for hosts whose clock is behind the database's.
+
+def make_partitions(connection: Connection, now: datetime, history_days: int) -> int:
+    """Create the partitions from last week to five weeks ahead; return how many were new.
+
+    Last week's is for hosts whose clock is behind the database's. New ones follow those there are.
     """
     made = 0
-    first = week_of(now) - WEEK
-    for week in range(WEEKS_AHEAD + 2):
-        lower = ids.earliest_at(first + week * WEEK)
-        upper = ids.earliest_at(first + (week + 1) * WEEK)
-        for parent in PARENTS:
-            made += bool(
-                connection.scalar(_MAKE, {"parent": parent, "lower": lower, "upper": upper})
-            )
+    ends = {parent: week_of(now) - WEEK for parent in PARENTS}
+    for parent, existing in groupby(_existing(connection), lambda each: each.parent):
+        ends[parent] = max(ends[parent], *(ids.made_at(each.upper) for each in existing))
+    for parent, begins in ends.items():
+        lower = begins
+        while lower < week_of(now) + (WEEKS_AHEAD + 1) * WEEK:
+            upper = lower + length(history_days)
+            bounds = {"lower": ids.earliest_at(lower), "upper": ids.earliest_at(upper)}
+            made += bool(connection.scalar(_MAKE, {"parent": parent, **bounds}))
+            lower = upper
     return made
 
 
@@ -53,7 +64,7 @@ def keep(connection: Connection, days: int) -> None:
 
 @dataclass(frozen=True)
 class Partition:
-    """One week of one table: ids from `lower` (inclusive) to `upper` (exclusive)."""
+    """A part of one table: ids from `lower` (inclusive) to `upper` (exclusive)."""
 
     parent: str
     name: str
@@ -61,12 +72,14 @@ class Partition:
     upper: UUID
 
 
-_PARTITIONS = text("""
-SELECT parent.relname, child.relname FROM pg_inherits
+_PARTITIONS = text(r"""
+SELECT parent.relname, child.relname, bound[1]::uuid, bound[2]::uuid FROM pg_inherits
   JOIN pg_class AS parent ON parent.oid = inhparent
   JOIN pg_class AS child ON child.oid = inhrelid
+ CROSS JOIN regexp_match(pg_get_expr(child.relpartbound, child.oid),
+                         $$FROM \('([^']+)'\) TO \('([^']+)'\)$$) AS bound
  WHERE parent.relname = ANY (:parents) AND child.relkind = 'r'
- ORDER BY child.relname
+ ORDER BY parent.relname, bound[1]::uuid
 """)
 
 _DAYS_KEPT = text("SELECT days FROM history_policy")
@@ -75,7 +88,7 @@ _REFUSED = (psycopg.errors.ObjectInUse, psycopg.errors.ObjectNotInPrerequisiteSt
 
 
 def outlived(session: Session, now: datetime, history_days: int) -> list[Partition]:
-    """Return the partitions whose rows are all older than `history_days`, oldest first.
+    """Return the partitions whose rows are all older than `history_days`.
 
     A longer HISTORY_DAYS recorded by the last release (`keep`) takes precedence.
     """
@@ -90,15 +103,15 @@ def begins_at(session: Session) -> datetime:
 
 
 class PartitionKept(Exception):
-    """The database refuses to drop a partition: it has open deliveries, or is too young."""
+    """The database refuses to drop a partition: open deliveries need it, or it is too young."""
 
 
 def drop(session: Session, partition: Partition) -> None:
     """Drop a partition; a refusal or a missed lock ends the caller's transaction.
 
     Waits at most 2 s for the lock, as queries queue behind it; then raises the database's error.
-    Raises `PartitionKept` for a partition that has open deliveries or is younger than the last
-    release's HISTORY_DAYS.
+    Raises `PartitionKept` for a partition that open deliveries need, or that is younger than the
+    last release's HISTORY_DAYS.
     """
     session.execute(text("SET LOCAL lock_timeout = '2s'"))
     try:
@@ -109,12 +122,32 @@ def drop(session: Session, partition: Partition) -> None:
         raise
 
 
-def _existing(session: Session) -> list[Partition]:
+def _existing(session: Session | Connection) -> list[Partition]:
     found = session.execute(_PARTITIONS, {"parents": list(PARENTS)})
-    return [_partition(parent, name) for parent, name in found]
+    return [Partition(*row) for row in found]
 
 
-def _partition(parent: str, name: str) -> Partition:
-    """Read a partition's week from its name: the first 48 bits of its lowest id are its time."""
-    lower = UUID(int=int(name.rpartition("_")[2], 16) << 80)
-    return Partition(parent, name, lower, ids.earliest_at(ids.made_at(lower) + WEEK))
+@dataclass(frozen=True)
+class Locks:
+    """What a query of all history locks, and how many locks the whole server may hold at least."""
+
+    needed: int
+    most: int
+
+
+_LOCKS = text("""
+SELECT (SELECT count(*) FROM pg_class AS c
+         WHERE c.relname = ANY (:parents) OR c.oid IN (
+               SELECT inhrelid FROM pg_inherits WHERE inhparent::regclass::text = ANY (:parents)))
+     + (SELECT count(*) FROM pg_index WHERE indrelid IN (
+               SELECT inhrelid FROM pg_inherits WHERE inhparent::regclass::text = ANY (:parents))),
+       current_setting('max_locks_per_transaction')::int
+       * (current_setting('max_connections')::int
+          + current_setting('max_prepared_transactions')::int)
+""")
+
+
+def locks(session: Session | Connection) -> Locks:
+    """Return what PostgreSQL's lock table has to hold for a query of all history."""
+    row = session.execute(_LOCKS, {"parents": list(PARENTS)}).one()
+    return Locks(*row)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.audit import chain
 from app.core.callers import Caller
-from app.core.digests import subscriptions
+from app.core.digests import schedule
 from app.core.records import retention
 from app.lib.mail import mailbox
 from app.models import Tenant
@@ -63,7 +63,7 @@ def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenan
         setattr(tenant, name, value)
     session.flush()
     if "notification_email" in changed:
-        subscriptions.follow(session, tenant.id, tenant.notification_email)
+        schedule.follow(session, tenant.id, tenant.notification_email)
     target = ("tenant", ids.text("ten", tenant.id))
     details = {name: _change(name, before[name], value) for name, value in changed.items()}
     chain.append_by(session, caller, "settings.update", target=target, details=details)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from app.core.anchoring import gate
+from app.core.anchoring import monitor
 from app.core.log import head_guard, head_store, rebuild, status, succession
 from app.core.log.sequencer import Sequencer
 from app.core.verification import alerts
@@ -86,5 +86,5 @@ def _succeed(arguments: argparse.Namespace) -> None:
 def _sequencer(settings: Settings, database: Database) -> Sequencer:
     head = head_store.opened(settings.log_head_url)
     return Sequencer(
-        database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
+        database, settings.master_keys, settings.log_origin, head, monitor.gate(settings)
     )

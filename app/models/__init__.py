@@ -1,12 +1,12 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
 
 `base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `findings`; `webhooks`,
-`deliveries`, `delivery_hours`; `traces`; `jobs`, `digests`; `proofs/`.
+`deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
 """
 
 from app.models.agents import Agent, AgentSession, FormerAgentName
 from app.models.base import Base
-from app.models.deliveries import Delivery, DeliveryAttempt, Event
+from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
 from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
@@ -22,8 +22,18 @@ from app.models.proofs.anchors import (
 from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
+from app.models.rules import (
+    Rule,
+    RuleDedupe,
+    RuleHour,
+    RuleMatch,
+    RulePeriod,
+    RuleTurn,
+    RuleVersion,
+    RuleWork,
+)
 from app.models.sharing import ShareLink, ShareLinkOpening
-from app.models.tenants import Tenant
+from app.models.tenants import Tenant, WordPosition
 from app.models.traces import StagedSpan, Trace
 from app.models.webhooks import Lane, LaneSlot, Webhook
 
@@ -44,10 +54,10 @@ __all__ = [
     "CheckpointTimestamp",
     "ConsoleSession",
     "CounterValue",
-    "Delivery",
     "DeliveryAttempt",
     "DeliveryHour",
     "Digest",
+    "EndedDelivery",
     "Event",
     "EvidenceExport",
     "EvidencePack",
@@ -64,8 +74,17 @@ __all__ = [
     "LogLeaf",
     "LogTile",
     "MasterKey",
+    "OpenDelivery",
     "Record",
     "RecordWords",
+    "Rule",
+    "RuleDedupe",
+    "RuleHour",
+    "RuleMatch",
+    "RulePeriod",
+    "RuleTurn",
+    "RuleVersion",
+    "RuleWork",
     "ShareLink",
     "ShareLinkOpening",
     "SigningKey",
@@ -75,4 +94,5 @@ __all__ = [
     "TenantHour",
     "Trace",
     "Webhook",
+    "WordPosition",
 ]

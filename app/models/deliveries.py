@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, FetchedValue, SmallInteger
+from sqlalchemy import BigInteger, FetchedValue, SmallInteger, Uuid, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Count, CreatedAt, Id, Json, SmallCount, TenantId
@@ -32,41 +32,69 @@ class Event(Base):
     written_by: Mapped[int] = mapped_column(BigInteger, server_default=FetchedValue())
 
 
-class Delivery(Base):
-    """One event on its way to one webhook; open until `finished_at` is set.
+class OpenDelivery(Base):
+    """One event on its way to one webhook, while it waits or is being sent.
 
-    While a worker holds the row, `status` is `sending` and `next_attempt_at` is the end of its
-    lease: a row whose worker died is due again by itself. Of its `attempts`, begun last at
-    `attempted_at`, the `unscheduled` came ahead of its schedule (`recovery`). `asked_until` is what
-    the receiver's last Retry-After asked for. `status_code` is of the last attempt; `outcome` and
-    `failure` (`failures.fingerprint`) too, where that failed.
+    While a worker holds the row, `status` is `sending`, until the lease ends: a row whose worker
+    died is due again by itself. Of its `attempts`, begun last at `attempted_at`, the `unscheduled`
+    came ahead of its schedule (`recovery`). `asked_until` is what the receiver's last Retry-After
+    asked for. `status_code` is of the last attempt; `outcome` and `failure`
+    (`failures.fingerprint`) too, where that failed. `fresh` rows may be without a number.
     """
 
-    __tablename__ = "deliveries"
+    __tablename__ = "open_deliveries"
 
     tenant_id: Mapped[TenantId]
     id: Mapped[Id]
     webhook_id: Mapped[UUID]
     event_id: Mapped[UUID]
-    event_type: Mapped[str]
-    kind: Mapped[str]
-    priority: Mapped[int] = mapped_column(SmallInteger)
+    next_attempt_at: Mapped[datetime]
+    created_at: Mapped[CreatedAt]
+    lease_until: Mapped[datetime | None]
     sequence: Mapped[int | None]
-    replay_of: Mapped[UUID | None]
-    job_id: Mapped[UUID | None]
-    status: Mapped[str] = mapped_column(server_default="pending")
-    attempts: Mapped[SmallCount]
+    feed_sequence: Mapped[int | None]
     claim_no: Mapped[Count]
+    priority: Mapped[int] = mapped_column(SmallInteger)
+    attempts: Mapped[SmallCount]
     claims_lost: Mapped[SmallCount]
     unscheduled: Mapped[SmallCount]
+    status_code: Mapped[int | None] = mapped_column(SmallInteger)
+    fresh: Mapped[bool] = mapped_column(server_default=text("false"))
+    kind: Mapped[str]
+    status: Mapped[str] = mapped_column(server_default="pending")
+    event_type: Mapped[str]
+    replay_of: Mapped[UUID | None]
+    job_id: Mapped[UUID | None]
     attempted_at: Mapped[datetime | None]
     asked_until: Mapped[datetime | None]
-    outcome: Mapped[str | None]
-    status_code: Mapped[int | None] = mapped_column(SmallInteger)
     failure: Mapped[int | None]
-    next_attempt_at: Mapped[datetime | None]
-    created_at: Mapped[CreatedAt]
-    finished_at: Mapped[datetime | None]
+    outcome: Mapped[str | None]
+
+
+class EndedDelivery(Base):
+    """A delivery that is over; `claim_no` is of one that was cancelled, for a late outcome."""
+
+    __tablename__ = "ended_deliveries"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    webhook_id: Mapped[UUID]
+    event_id: Mapped[UUID]
+    created_at: Mapped[datetime]
+    finished_at: Mapped[CreatedAt]
+    attempted_at: Mapped[datetime | None]
+    sequence: Mapped[int | None]
+    claim_no: Mapped[int | None]
+    priority: Mapped[int] = mapped_column(SmallInteger)
+    attempts: Mapped[int] = mapped_column(SmallInteger)
+    status_code: Mapped[int | None] = mapped_column(SmallInteger)
+    kind: Mapped[str]
+    status: Mapped[str]
+    event_type: Mapped[str]
+    replay_of: Mapped[UUID | None]
+    job_id: Mapped[UUID | None]
+    failure: Mapped[int | None]
+    outcome: Mapped[str | None]
 
 
 class DeliveryAttempt(Base):
@@ -75,8 +103,8 @@ class DeliveryAttempt(Base):
     __tablename__ = "delivery_attempts"
 
     tenant_id: Mapped[TenantId]
+    delivery_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
     id: Mapped[Id]
-    delivery_id: Mapped[UUID]
     number: Mapped[int] = mapped_column(SmallInteger)
     outcome: Mapped[str]
     started_at: Mapped[datetime]

@@ -6,7 +6,7 @@ from uuid import UUID
 from sqlalchemy import true
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, CreatedAt, Id
+from app.models.base import Base, CreatedAt, Id, TenantId
 
 
 class Tenant(Base):
@@ -32,7 +32,17 @@ class Tenant(Base):
     patrolled_at: Mapped[datetime | None]
     patrolled_id: Mapped[UUID | None]
     sealed_search_key: Mapped[bytes | None]
-    findings_indexed: Mapped[UUID | None]
     chain_salt: Mapped[bytes | None]
     chain_seal: Mapped[bytes | None]
     created_at: Mapped[CreatedAt]
+
+
+class WordPosition(Base):
+    """Up to which id a tenant's rows of a table are indexed, and when that failed last."""
+
+    __tablename__ = "word_positions"
+
+    tenant_id: Mapped[TenantId]
+    source: Mapped[str] = mapped_column(primary_key=True)
+    through: Mapped[UUID | None]
+    failed_at: Mapped[datetime | None]

@@ -27,13 +27,14 @@ class Trace(Base):
     service: Mapped[str | None]
     exporter: Mapped[str | None]
     spans: Mapped[Count]
-    bytes: Mapped[Count]
     rejected: Mapped[Count]
     staged_bytes: Mapped[Count]
     roots: Mapped[Count]
     assembled: Mapped[list[bytes]] = mapped_column(ARRAY(LargeBinary), server_default=text("'{}'"))
     record_ids: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid), server_default=text("'{}'"))
+    is_incomplete: Mapped[bool] = mapped_column(server_default=text("false"))
     attempts: Mapped[Count]
+    bytes: Mapped[Count]
     at: Mapped[CreatedAt]
     due_at: Mapped[CreatedAt]
 

@@ -39,9 +39,8 @@ class Lane(Base):
     `latency_ms` their moving average, unknown before the first.
 
     `next_sequence` is the webhook's own counter of accepted events: accounting compares it with the
-    totals, and neither is computed from the other. The `…_open` are counted by triggers from the
-    rows themselves, an event from when it has its number; nothing else writes them. So are the
-    `…_arrived`: of the failed and the cancelled, those whose event a replay has delivered.
+    totals, and neither is computed from the other. The `…_open` are what has not ended, an event
+    from when it has its number. The `…_arrived` are, of the failed and the cancelled, those whose event a replay has delivered.
     """
 
     __tablename__ = "lanes"
@@ -72,6 +71,7 @@ class Lane(Base):
     recovering_since: Mapped[datetime | None]
     recovered_through: Mapped[datetime | None]
     receiver_since: Mapped[datetime | None]
+    open_from: Mapped[list[datetime] | None] = mapped_column(ARRAY(DateTime(timezone=True)))
     held_since: Mapped[datetime | None]
     events_succeeded: Mapped[Count]
     events_failed: Mapped[Count]

@@ -9,11 +9,16 @@
 --                         (app/core/delivery/events.py)
 -- lease                   how long the deliveries are the caller's
 --
--- An event is numbered here, which saves one version of its row. `placed` joins the event before
--- rows are counted, so a row without an event takes no number. What is numbered counts as accepted,
--- in the hour that `accepted_hour` says. Sequential scans are off: a plan made for a small table
--- would be kept when it has grown. OFFSET 0 has events found by their keys, ANY has deliveries
--- found by theirs.
+-- What is numbered counts as accepted, in the hour that `accepted_hour` says. Whoever changes an
+-- open delivery holds its lane's lock, so no row is locked before it is written.
+--
+-- `lanes.open_from` has a moment for each level of urgency, before which no open delivery is due,
+-- and last when it was looked for. Searches begin there: while an old snapshot stands, what was
+-- delivered lies dead in the index before it. A row that no statement sees yet is of a transaction
+-- that runs now, and is due after that one began.
+--
+-- Sequential scans are off: a plan made for a small table would be kept when it has grown. Payloads
+-- are read by a plan of their own, which knows the ids, so it opens the partitions of these alone.
 CREATE OR REPLACE FUNCTION claim_deliveries(
     tenant uuid, webhook uuid, slot_holder uuid, at_most integer, lowest smallint, lease interval)
 RETURNS TABLE (
@@ -22,36 +27,55 @@ RETURNS TABLE (
     created_at timestamptz, payload bytea)
 LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
+DECLARE
+    begins timestamptz[];
+    settled timestamptz;
+    claimed open_deliveries[];
+    lost uuid[];
 BEGIN
-    RETURN QUERY
-    WITH due AS MATERIALIZED (
+    SELECT open_from INTO begins FROM lanes WHERE tenant_id = tenant AND webhook_id = webhook;
+    IF begins[6] IS NULL OR begins[6] < now() - interval '1 s' THEN
+        settled := settled_before();
+        SELECT array_agg(greatest(begins[place], least(settled, (
+                   SELECT d.next_attempt_at FROM open_deliveries AS d
+                    WHERE d.tenant_id = tenant AND d.webhook_id = webhook
+                      AND d.priority = level.priority AND d.fresh = level.fresh
+                      AND d.next_attempt_at >= coalesce(begins[place], 'epoch')
+                    ORDER BY d.next_attempt_at LIMIT 1))) ORDER BY place) || now()
+          INTO begins
+          FROM open_levels() AS level;
+        UPDATE lanes SET open_from = begins WHERE tenant_id = tenant AND webhook_id = webhook;
+    END IF;
+    WITH present AS MATERIALIZED (
+        SELECT clock_timestamp() AS now
+    ), due AS MATERIALIZED (
         SELECT picked.*
-          FROM (VALUES (0), (1), (2)) AS level (priority)
+          FROM open_levels() AS level
          CROSS JOIN LATERAL (
-            SELECT d.id, d.event_id, d.created_at, d.status = 'sending' AS taken_over,
+            SELECT d.id, d.created_at, d.next_attempt_at, d.lease_until IS NOT NULL AS taken_over,
                    d.sequence IS NULL AND d.kind = 'event' AS unnumbered
-              FROM deliveries AS d
+              FROM open_deliveries AS d
              WHERE d.tenant_id = tenant AND d.webhook_id = webhook
-               AND d.priority = level.priority AND d.finished_at IS NULL
-               AND d.next_attempt_at <= (SELECT clock_timestamp())
-             ORDER BY d.next_attempt_at LIMIT at_most
-               FOR NO KEY UPDATE SKIP LOCKED) AS picked
+               AND d.priority = level.priority AND d.fresh = level.fresh
+               AND d.next_attempt_at >= begins[level.place]
+               AND d.next_attempt_at <= (SELECT now FROM present)
+               AND (d.lease_until IS NULL OR d.lease_until <= (SELECT now FROM present))
+             ORDER BY d.next_attempt_at LIMIT at_most) AS picked
          WHERE level.priority <= lowest
            AND (slot_holder IS NULL OR EXISTS (
                 SELECT FROM lane_slots AS s
                  WHERE s.tenant_id = tenant AND s.webhook_id = webhook
                    AND s.holder = slot_holder))
-         LIMIT at_most
+         ORDER BY level.priority, picked.next_attempt_at LIMIT at_most
     ), placed AS MATERIALIZED (
-        SELECT due.id, due.created_at, due.taken_over, e.payload,
+        SELECT due.id, due.created_at, due.taken_over,
                CASE WHEN due.unnumbered
                     THEN row_number() OVER (PARTITION BY due.unnumbered ORDER BY due.id)
                 END AS place
-          FROM due CROSS JOIN LATERAL (
-            SELECT payload FROM events
-             WHERE tenant_id = tenant AND id = due.event_id OFFSET 0) AS e
+          FROM due
     ), numbered AS (
         UPDATE lanes SET next_sequence = next_sequence + found.count,
+                         events_open = events_open + found.count,
                          due_at = least(due_at, greatest(clock_timestamp(), paused_until))
           FROM (SELECT count(place) AS count FROM placed) AS found
          WHERE tenant_id = tenant AND webhook_id = webhook AND found.count > 0
@@ -61,15 +85,27 @@ BEGIN
           FROM placed WHERE placed.place IS NOT NULL GROUP BY 2
         ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE
            SET accepted = h.accepted + excluded.accepted
+    ), taken AS (
+        UPDATE open_deliveries AS d
+           SET sequence = coalesce(d.sequence, l.next_sequence - 1 + placed.place),
+               claims_lost = claims_lost + placed.taken_over::int, status = 'sending',
+               claim_no = claim_no + 1, lease_until = clock_timestamp() + lease
+          FROM placed, lanes AS l
+         WHERE d.tenant_id = tenant AND d.id = placed.id
+           AND l.tenant_id = tenant AND l.webhook_id = webhook
+        RETURNING d AS delivery, d.id, placed.taken_over
     )
-    UPDATE deliveries AS d
-       SET sequence = coalesce(d.sequence, l.next_sequence - 1 + placed.place),
-           claims_lost = claims_lost + placed.taken_over::int, status = 'sending',
-           claim_no = claim_no + 1, next_attempt_at = clock_timestamp() + lease
-      FROM placed, lanes AS l
-     WHERE d.tenant_id = tenant AND d.id = placed.id
-       AND d.id = ANY (ARRAY(SELECT id FROM placed))
-       AND l.tenant_id = tenant AND l.webhook_id = webhook
-    RETURNING d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.unscheduled,
-              d.claim_no, d.claims_lost, placed.taken_over, d.created_at, placed.payload;
+    SELECT array_agg(delivery), array_agg(taken.id) FILTER (WHERE taken.taken_over)
+      INTO claimed, lost FROM taken;
+    IF claimed IS NOT NULL THEN
+        RETURN QUERY EXECUTE $payloads$
+            SELECT d.id, d.event_id, d.kind, d.priority, d.sequence, d.attempts, d.unscheduled,
+                   d.claim_no, d.claims_lost, coalesce(d.id = ANY ($1), false), d.created_at,
+                   e.payload
+              FROM unnest($2) AS d
+              JOIN events AS e ON e.id = d.event_id
+             WHERE e.tenant_id = $3 AND e.id = ANY ($4)
+            $payloads$
+            USING lost, claimed, tenant, ARRAY(SELECT d.event_id FROM unnest(claimed) AS d);
+    END IF;
 END $$;

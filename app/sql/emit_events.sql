@@ -37,9 +37,9 @@ BEGIN
       FROM unnest(identifiers, payloads, subjects) AS fresh (id, payload, subject);
     IF lanes IS NOT NULL THEN
         -- Priority 1: live events.
-        INSERT INTO deliveries
-               (tenant_id, id, webhook_id, event_id, event_type, kind, priority, next_attempt_at)
-        SELECT tenant, id_beside(event_id), webhook_id, event_id, kind, 'event', 1,
+        INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind,
+                                     priority, fresh, next_attempt_at)
+        SELECT tenant, id_beside(event_id), webhook_id, event_id, kind, 'event', 1, true,
                clock_timestamp() + first_wait
           FROM unnest(identifiers) AS event_id, unnest(lanes) AS webhook_id;
     END IF;

@@ -1,10 +1,10 @@
--- Makes one week of history, with its owner's rights: the service's role may create no table.
--- Returns false where the week exists.
+-- Makes one part of history, with its owner's rights: the service's role may create no table.
+-- Returns false where it exists.
 -- Called by app/core/partitions.py.
 --
--- parent                  `events`, `deliveries` or `delivery_attempts`
--- lower_bound             the least id of the week
--- upper_bound             the least id of the week after
+-- parent                  `events`, `ended_deliveries` or `delivery_attempts`
+-- lower_bound             the least id of the part
+-- upper_bound             the least id of the part that follows
 --
 -- Attaching a table takes a weaker lock than creating it as a partition.
 CREATE OR REPLACE FUNCTION make_history_partition(parent text, lower_bound uuid, upper_bound uuid)

@@ -50,9 +50,10 @@ SELECT f.tenant_id, f.id, own.words::tsvector || array_to_tsvector(ARRAY[
   FROM findings AS f
   JOIN unnest(%(titles)s::text[], %(words)s::text[]) AS own (title, words) USING (title)
 """
-_INDEXED = (
-    "UPDATE tenants SET findings_indexed = (SELECT id FROM findings ORDER BY id DESC LIMIT 1)"
-)
+_INDEXED = """
+INSERT INTO word_positions (tenant_id, source, through)
+SELECT tenant_id, 'findings', id FROM findings ORDER BY id DESC LIMIT 1
+"""
 _KEYS = """
 INSERT INTO api_keys (tenant_id, id, name, role, digest, created_by, last_used_at)
 SELECT %(tenant)s, id, 'deploy ' || n, 'admin', sha256(uuid_send(id)),

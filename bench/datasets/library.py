@@ -15,7 +15,7 @@ import psycopg
 from app import ids
 from app.core import tenants
 from app.core.callers import Caller, Role
-from app.core.records import search
+from app.core.records import record_words
 from app.core.words import search_keys
 from app.core.words.tokenizer import Lexemes, taken_apart
 from app.database import Database
@@ -76,6 +76,10 @@ SELECT %(tenant)s, fresh.id, sha256(uuid_send(fresh.id)), %(bytes)s,
        decode(repeat('5a', %(bytes)s), 'hex')
   FROM fresh
 """
+_INDEXED = """
+INSERT INTO word_positions (tenant_id, source, through)
+SELECT %(tenant)s, 'records', id FROM records ORDER BY id DESC LIMIT 1
+"""
 _AT_ONCE = 100_000
 # A record every half minute: a million in a year.
 _APART_MS = 30_000
@@ -120,6 +124,7 @@ def make(settings: Settings, database: Database, size: int) -> Library:
         _write(connection, library, lexemes)
         for definition in definitions:
             connection.execute(definition)
+        connection.execute(_INDEXED, {"tenant": library.tenant_id})
         connection.execute("VACUUM ANALYZE")
     return library
 
@@ -157,7 +162,7 @@ def _texts(library: Library, lexemes: Lexemes) -> "list[tuple[object, ...]]":
         agent_id = library.agents[n % _AGENTS]
         told = (title, kind, *labels.values())
         of_session = {"session_id": agent_id, "agent_id": agent_id}
-        pairs = labels | search.facets(of_session | {"principal": "bench", "kind": kind})
+        pairs = labels | record_words.facets(of_session | {"principal": "bench", "kind": kind})
         rows.append(
             (
                 n,

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from uuid import UUID
 
 import structlog
 
@@ -10,17 +11,22 @@ from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, mo
 from app.core.digests import schedule
 from app.core.jobs import stuck_jobs
 from app.core.master_keys import key_registry, resealing
-from app.core.records import expiry
+from app.core.records import expiry, record_words
 from app.core.verification import daily
 from app.core.verification import jobs as verification_jobs
+from app.core.words import word_index
+from app.core.words.word_index import Source
 from app.errors import Conflict, LogHalted, Unavailable
 from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
 INTEGRATE_SECONDS = 5.0
-# Most pieces per tick; the rest waits for the next, and a search reads it unindexed meanwhile.
-MOST_PIECES = 80
+ASSEMBLE_SECONDS = 5.0
+# Time budget for one source of words, looked at after a piece of so many tenants; searches read the
+# rest meanwhile.
+INDEX_SECONDS = 4.0
+MOST_TENANTS = 10
 # Time budget; the next tick continues, as ticks share two threads with the sweep and the jobs.
 DIGEST_SECONDS = 10.0
 
@@ -39,20 +45,38 @@ def integrate(here: Runtime) -> None:
         here.bell.ring("integrate", ())
 
 
-def index_findings(here: Runtime) -> None:
-    """Each ten seconds: index the words of new findings, a piece of each tenant that is behind."""
-    with here.database.across_tenants() as session:
-        below = finding_search.floor(session)
-    left = MOST_PIECES
-    while left > 0:
+def assemble(here: Runtime) -> None:
+    """Each second while traces are due: assemble their spans into records."""
+    if here.assembler.run(time.monotonic() + ASSEMBLE_SECONDS):
+        here.bell.ring("assemble", ())
+
+
+def index_words(here: Runtime) -> None:
+    """Each ten seconds: index the words of new findings and records, a piece of each tenant.
+
+    A tenant whose piece fails is logged, and comes last until one succeeds.
+    """
+    for source in (finding_search.SOURCE, record_words.source(here.settings.master_keys)):
+        deadline = time.monotonic() + INDEX_SECONDS
         with here.database.across_tenants() as session:
-            tenants = finding_search.behind(session, below, left)
-        if not tenants:
-            return
-        for tenant_id in tenants:
-            with here.database.transaction(tenant_id) as session:
-                finding_search.index_piece(session, tenant_id, below)
-        left -= len(tenants)
+            below, began = word_index.floor(session)
+        while time.monotonic() < deadline:
+            with here.database.across_tenants() as session:
+                tenants = word_index.behind(session, source, below, began, MOST_TENANTS)
+            for tenant_id in tenants:
+                _index_piece(here, source, tenant_id, below)
+            if not tenants:
+                break
+
+
+def _index_piece(here: Runtime, source: Source, tenant_id: UUID, below: UUID) -> None:
+    try:
+        with here.database.transaction(tenant_id) as session:
+            word_index.index_piece(session, source, tenant_id, below)
+    except Exception as error:  # noqa: BLE001  # the fault of one tenant is no other's
+        _log.error("words_not_indexed", tenant=str(tenant_id), source=source.table, exc_info=error)
+        with here.database.transaction(tenant_id) as session:
+            word_index.put_last(session, source, tenant_id)
 
 
 def check_master_keys(here: Runtime) -> None:

@@ -1,1 +1,1 @@
-"""Durable jobs: `run_job` runs a job's steps, by the `handlers` of its kind."""
+"""Durable jobs: `run_job` runs a job's steps, by the handler of its kind."""

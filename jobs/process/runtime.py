@@ -6,11 +6,13 @@ Opened after the fork and before the first message (`Lifetime` in `middleware.py
 from dataclasses import dataclass
 
 from app import counters
-from app.core.anchoring import gate
+from app.core.anchoring import monitor
 from app.core.health import readiness
 from app.core.log import head_store
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
+from app.core.rules.evaluators import Evaluators
+from app.core.traces.assembly import Assembler
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -41,6 +43,8 @@ class Runtime:
     flusher: Flusher
     bulkhead: Bulkhead
     log: Sequencer
+    evaluators: Evaluators
+    assembler: Assembler
     mailer: Mailer
     tally: Tally
     counters: Repeater
@@ -63,7 +67,7 @@ class Runtime:
         flusher.start()
         head = head_store.opened(settings.log_head_url)
         log = Sequencer(
-            database, settings.master_keys, settings.log_origin, head, gate.opened(settings)
+            database, settings.master_keys, settings.log_origin, head, monitor.gate(settings)
         )
         writer = counters.writer(database, tally)
         writer.begin()
@@ -80,6 +84,8 @@ class Runtime:
             flusher,
             Bulkhead(threads),
             log,
+            Evaluators(),
+            Assembler(database, settings, tally),
             mailer_of(settings),
             tally,
             writer,
@@ -95,6 +101,7 @@ class Runtime:
 
     def close(self) -> None:
         """Write the remaining outcomes and close all services."""
+        self.evaluators.close()
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)

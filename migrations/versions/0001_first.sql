@@ -38,7 +38,6 @@ CREATE TABLE tenants (
     patrolled_at          timestamptz,
     patrolled_id          uuid,
     sealed_search_key     bytea,
-    findings_indexed      uuid,
     -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
     -- It counts only with its seal, which only who holds MASTER_KEYS makes.
     chain_salt            bytea CHECK (length(chain_salt) = 32),
@@ -208,10 +207,12 @@ CREATE TABLE records (
     key_id        text NOT NULL REFERENCES signing_keys,
     signature     bytea NOT NULL CHECK (length(signature) = 64),
     created_at    timestamptz NOT NULL,
+    trace_id      text,
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
 );
 SELECT isolate('records');
+CREATE INDEX records_trace ON records (tenant_id, trace_id, id) WHERE trace_id IS NOT NULL;
 CREATE INDEX records_session ON records (tenant_id, session_id, id);
 CREATE INDEX records_agent ON records (tenant_id, agent_id, id);
 CREATE INDEX records_principal ON records (tenant_id, principal, id);
@@ -312,6 +313,8 @@ CREATE TABLE traces (
     -- The spans that were assembled or dropped: no repeat of them is staged again.
     assembled     bytea[] NOT NULL DEFAULT '{}',
     record_ids    uuid[] NOT NULL DEFAULT '{}',
+    -- The first record was made without its root, and what comes later supplements it.
+    is_incomplete boolean NOT NULL DEFAULT false,
     attempts      bigint NOT NULL DEFAULT 0,
     at            timestamptz NOT NULL DEFAULT clock_timestamp(),
     due_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -444,6 +447,16 @@ ALTER TABLE finding_words ALTER COLUMN words SET STATISTICS 500;
 CREATE INDEX finding_words_words ON finding_words USING gin (words)
     WITH (gin_pending_list_limit = 256);
 
+-- Up to which id a table's rows are indexed, and when a tenant's next ones could not be.
+CREATE TABLE word_positions (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    source    text NOT NULL CHECK (source IN ('records', 'findings')),
+    through   uuid,
+    failed_at timestamptz,
+    PRIMARY KEY (tenant_id, source)
+);
+SELECT isolate('word_positions');
+
 
 -- Webhooks and their lanes -----------------------------------------------------------------------
 
@@ -501,8 +514,10 @@ CREATE TABLE lanes (
     recovering_since        timestamptz,
     recovered_through       timestamptz,
     receiver_since          timestamptz,
-    -- The accounting: what ended is added by whoever records it, what is open by the triggers of
-    -- `deliveries`, and so is what a replay has delivered of the failed and the cancelled.
+    -- Where searches for open deliveries begin (`claim_deliveries`). Whoever gives a delivery another
+    -- level of urgency lowers it, or lets the delivery be due no earlier than now.
+    open_from               timestamptz[],
+    -- The accounting: written by each statement that opens or ends deliveries.
     events_succeeded        bigint NOT NULL DEFAULT 0,
     events_failed           bigint NOT NULL DEFAULT 0,
     events_cancelled        bigint NOT NULL DEFAULT 0,
@@ -525,6 +540,16 @@ CREATE TABLE lanes (
 SELECT isolate('lanes');
 CREATE INDEX lanes_due_at ON lanes (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX lanes_paused ON lanes (paused_until) WHERE paused_until IS NOT NULL;
+
+-- One row: what is due on any lane before these moments was looked at, and has its number.
+CREATE TABLE sweeps (
+    id               boolean PRIMARY KEY DEFAULT true CHECK (id),
+    through          timestamptz NOT NULL DEFAULT 'epoch',
+    numbered_through timestamptz NOT NULL DEFAULT 'epoch',
+    -- What `settled_before` said when they were written last.
+    settled          timestamptz NOT NULL DEFAULT 'epoch'
+) WITH (fillfactor = 10);
+INSERT INTO sweeps DEFAULT VALUES;
 
 CREATE TABLE lane_slots (
     tenant_id   uuid NOT NULL,
@@ -567,87 +592,128 @@ CREATE TABLE events (
 SELECT isolate('events');
 CREATE INDEX events_disabled ON events (tenant_id, id) WHERE any_disabled;
 
-CREATE TABLE deliveries (
+-- What waits or is being sent. A row that is over is deleted here and inserted once into
+-- `ended_deliveries`. No index holds what a claim changes (`lease_until`, `status`, `sequence` and
+-- the like), and pages have room, so a claim leaves no entry in any index (HOT).
+CREATE TABLE open_deliveries (
     tenant_id       uuid NOT NULL,
     id              uuid NOT NULL,
     webhook_id      uuid NOT NULL,
     event_id        uuid NOT NULL,
-    event_type      text NOT NULL,
-    kind            text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
-    priority        smallint NOT NULL,
+    next_attempt_at timestamptz NOT NULL,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- While a worker holds it: until when.
+    lease_until     timestamptz,
     sequence        bigint,
+    -- The same, of an event that is not fresh: for its index.
+    feed_sequence   bigint,
+    claim_no        bigint NOT NULL DEFAULT 0,
+    priority        smallint NOT NULL,
+    attempts        smallint NOT NULL DEFAULT 0,
+    claims_lost     smallint NOT NULL DEFAULT 0,
+    unscheduled     smallint NOT NULL DEFAULT 0,
+    status_code     smallint,
+    -- An event that had no attempt, nor a number but by a claim: all without a number are such.
+    fresh           boolean NOT NULL DEFAULT false,
+    kind            text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
+    status          text NOT NULL DEFAULT 'pending' CHECK (status IN
+                    ('pending', 'sending', 'retrying')),
+    event_type      text NOT NULL,
     replay_of       uuid,
     job_id          uuid,
-    status          text NOT NULL DEFAULT 'pending' CHECK (status IN
-                    ('pending', 'sending', 'retrying', 'succeeded', 'failed', 'cancelled')),
-    attempts        smallint NOT NULL DEFAULT 0,
-    claim_no        bigint NOT NULL DEFAULT 0,
-    claims_lost     smallint NOT NULL DEFAULT 0,
-    next_attempt_at timestamptz,
-    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    finished_at     timestamptz,
-    -- No index holds any of these, and most have no value in a row that was delivered at once.
-    unscheduled     smallint NOT NULL DEFAULT 0,
     attempted_at    timestamptz,
     asked_until     timestamptz,
-    outcome         text,
-    status_code     smallint,
     failure         bigint,
+    outcome         text,
     PRIMARY KEY (tenant_id, id),
-    CHECK ((finished_at IS NULL) = (status IN ('pending', 'sending', 'retrying'))),
-    CHECK ((finished_at IS NULL) = (next_attempt_at IS NOT NULL))
-) PARTITION BY RANGE (id);
-SELECT isolate('deliveries');
-CREATE INDEX deliveries_history ON deliveries (tenant_id, webhook_id, id);
-CREATE INDEX deliveries_sequence ON deliveries (tenant_id, webhook_id, sequence)
-    WHERE kind = 'event' AND sequence IS NOT NULL;
-CREATE INDEX deliveries_open ON deliveries (tenant_id, webhook_id, priority, next_attempt_at)
-    WHERE finished_at IS NULL;
-CREATE INDEX deliveries_unnumbered ON deliveries (tenant_id, webhook_id, id)
-    WHERE sequence IS NULL AND kind = 'event';
--- Small, because few rows are like these: what history and bulk replay look for among the many. A
--- delivery that succeeds at its first attempt has an entry in none.
-CREATE INDEX deliveries_unsuccessful ON deliveries (tenant_id, webhook_id, id)
-    WHERE status IN ('failed', 'cancelled');
-CREATE INDEX deliveries_unhappy ON deliveries (tenant_id, status, id)
-    WHERE status IN ('failed', 'cancelled', 'retrying');
-CREATE INDEX deliveries_other_types ON deliveries (tenant_id, webhook_id, event_type, id)
-    WHERE event_type <> 'finding.created';
-CREATE INDEX deliveries_replays ON deliveries (tenant_id, webhook_id, event_id)
+    CHECK ((lease_until IS NULL) = (status <> 'sending')),
+    CHECK (fresh OR kind <> 'event' OR (sequence IS NOT NULL AND feed_sequence = sequence))
+) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
+SELECT isolate('open_deliveries');
+CREATE INDEX open_deliveries_due
+    ON open_deliveries (tenant_id, webhook_id, priority, fresh, next_attempt_at);
+-- The sweep's: what has become due on any lane since it looked last.
+CREATE INDEX open_deliveries_time ON open_deliveries (next_attempt_at);
+CREATE INDEX open_deliveries_feed ON open_deliveries (tenant_id, webhook_id, feed_sequence)
+    WHERE feed_sequence IS NOT NULL;
+CREATE INDEX open_deliveries_replays ON open_deliveries (tenant_id, webhook_id, event_id)
     WHERE kind = 'replay';
-CREATE INDEX deliveries_of_job ON deliveries (tenant_id, job_id, id) WHERE job_id IS NOT NULL;
--- The rows count themselves, whatever statement changes them. Once for each statement: a change of
--- the lane for each of its rows would cost more than the rows.
-CREATE TRIGGER count_open_after_insert AFTER INSERT ON deliveries
-    REFERENCING NEW TABLE AS fresh
-    FOR EACH STATEMENT EXECUTE FUNCTION count_open_after_insert();
-CREATE TRIGGER count_open_after_update AFTER UPDATE ON deliveries
-    REFERENCING NEW TABLE AS fresh OLD TABLE AS stale
-    FOR EACH STATEMENT EXECUTE FUNCTION count_open_after_update();
-CREATE TRIGGER count_open_after_delete AFTER DELETE ON deliveries
-    REFERENCING OLD TABLE AS stale
-    FOR EACH STATEMENT EXECUTE FUNCTION count_open_after_delete();
+CREATE INDEX open_deliveries_of_job ON open_deliveries (tenant_id, job_id, id)
+    WHERE job_id IS NOT NULL;
+
+-- History: each row is written once, unless an attempt is answered after it was cancelled.
+CREATE TABLE ended_deliveries (
+    tenant_id    uuid NOT NULL,
+    id           uuid NOT NULL,
+    webhook_id   uuid NOT NULL,
+    event_id     uuid NOT NULL,
+    created_at   timestamptz NOT NULL,
+    finished_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    attempted_at timestamptz,
+    sequence     bigint,
+    -- Of one that was cancelled: whose answer may still come.
+    claim_no     bigint,
+    priority     smallint NOT NULL,
+    attempts     smallint NOT NULL,
+    status_code  smallint,
+    kind         text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
+    status       text NOT NULL CHECK (status IN ('succeeded', 'failed', 'cancelled')),
+    event_type   text NOT NULL,
+    replay_of    uuid,
+    job_id       uuid,
+    failure      bigint,
+    outcome      text,
+    PRIMARY KEY (tenant_id, id)
+) PARTITION BY RANGE (id);
+SELECT isolate('ended_deliveries');
+CREATE INDEX ended_deliveries_webhook ON ended_deliveries (tenant_id, webhook_id, id);
+CREATE INDEX ended_deliveries_sequence ON ended_deliveries (tenant_id, webhook_id, sequence)
+    WHERE kind = 'event';
+-- Small, because few rows are like these: what history and bulk replay look for among the many. A
+-- delivery that succeeds has an entry in none.
+CREATE INDEX ended_deliveries_unsuccessful ON ended_deliveries (tenant_id, webhook_id, id)
+    WHERE status IN ('failed', 'cancelled');
+CREATE INDEX ended_deliveries_unhappy ON ended_deliveries (tenant_id, status, id)
+    WHERE status IN ('failed', 'cancelled');
+CREATE INDEX ended_deliveries_other_types ON ended_deliveries (tenant_id, webhook_id, event_type, id)
+    WHERE event_type <> 'finding.created';
+CREATE INDEX ended_deliveries_replays ON ended_deliveries (tenant_id, webhook_id, event_id)
+    WHERE kind = 'replay';
+CREATE INDEX ended_deliveries_of_job ON ended_deliveries (tenant_id, job_id, id)
+    WHERE job_id IS NOT NULL;
+
+-- Both as one, for whoever reads. A row's lease shows as its next attempt.
+CREATE VIEW deliveries WITH (security_invoker = true) AS
+SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, replay_of, job_id,
+       status, attempts, coalesce(lease_until, next_attempt_at) AS next_attempt_at, created_at,
+       NULL::timestamptz AS finished_at, unscheduled, attempted_at, asked_until, outcome,
+       status_code, failure, claim_no
+  FROM open_deliveries
+ UNION ALL
+SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, replay_of, job_id,
+       status, attempts, NULL, created_at, finished_at, 0::smallint, attempted_at, NULL, outcome,
+       status_code, failure, claim_no
+  FROM ended_deliveries;
 
 CREATE TABLE delivery_attempts (
     tenant_id        uuid NOT NULL,
     id               uuid NOT NULL,
     delivery_id      uuid NOT NULL,
-    number           smallint NOT NULL,
-    outcome          text NOT NULL,
     started_at       timestamptz NOT NULL,
     dns_ms           real,
     connect_ms       real,
     tls_ms           real,
     first_byte_ms    real,
     total_ms         real,
+    number           smallint NOT NULL,
     status_code      smallint,
+    outcome          text NOT NULL,
     response_headers text,
     response_body    bytea,
     error            text,
-    PRIMARY KEY (tenant_id, id)
+    PRIMARY KEY (tenant_id, delivery_id, id)
 ) PARTITION BY RANGE (id);
 SELECT isolate('delivery_attempts');
-CREATE INDEX delivery_attempts_delivery ON delivery_attempts (tenant_id, delivery_id);
 
 -- Sums over webhooks, of hours that are over.
 CREATE TABLE tenant_hours (
@@ -938,6 +1004,132 @@ CREATE TABLE evidence_exports (
     FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
 );
 SELECT isolate('evidence_exports');
+
+
+-- Rules -------------------------------------------------------------------------------------------
+
+-- One row a tenant, made before its first rule: what is to be judged is kept from then on. Whoever
+-- changes a rule and whoever commits verdicts locks it, so no verdict is of a version that had ended.
+CREATE TABLE rule_turns (
+    tenant_id    uuid PRIMARY KEY REFERENCES tenants,
+    changes      bigint NOT NULL DEFAULT 0,
+    claim_no     bigint NOT NULL DEFAULT 0,
+    locked_until timestamptz,
+    -- Its rules were slow: until then an evaluator of its own kind serves it.
+    slow_until   timestamptz,
+    -- Work is looked for from here on, and now and then from the beginning: entries of what was
+    -- judged stay in the index while any old snapshot stands.
+    work_from    timestamptz NOT NULL DEFAULT 'epoch'
+) WITH (fillfactor = 50);
+SELECT isolate('rule_turns');
+
+CREATE TABLE rules (
+    tenant_id       uuid NOT NULL REFERENCES tenants,
+    id              uuid NOT NULL,
+    name            text NOT NULL,
+    version         bigint NOT NULL,
+    enabled         boolean NOT NULL,
+    -- Of this version: evaluations that failed, the newest of them, and those that were ended.
+    errors          bigint NOT NULL DEFAULT 0,
+    ended           bigint NOT NULL DEFAULT 0,
+    last_error_json text,
+    erred_at        timestamptz,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    deleted_at      timestamptz,
+    PRIMARY KEY (tenant_id, id)
+);
+SELECT isolate('rules');
+CREATE UNIQUE INDEX rules_name ON rules (tenant_id, name) WHERE deleted_at IS NULL;
+
+-- Never changed.
+CREATE TABLE rule_versions (
+    tenant_id    uuid NOT NULL,
+    rule_id      uuid NOT NULL,
+    version      bigint NOT NULL,
+    name         text NOT NULL,
+    subject      text NOT NULL CHECK (subject IN ('record', 'step', 'session')),
+    condition    text NOT NULL,
+    severity     text NOT NULL CHECK (severity IN ('info', 'low', 'medium', 'high', 'critical')),
+    title        text NOT NULL,
+    detail       text,
+    dedupe       text,
+    max_per_hour bigint NOT NULL,
+    created_by   text NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, rule_id, version),
+    FOREIGN KEY (tenant_id, rule_id) REFERENCES rules
+);
+SELECT isolate('rule_versions');
+
+-- When a version was on: what was created in a period is judged by its version, however late.
+CREATE TABLE rule_periods (
+    tenant_id uuid NOT NULL,
+    rule_id   uuid NOT NULL,
+    since     timestamptz NOT NULL,
+    until     timestamptz,
+    version   bigint NOT NULL,
+    PRIMARY KEY (tenant_id, rule_id, since),
+    FOREIGN KEY (tenant_id, rule_id, version) REFERENCES rule_versions
+);
+SELECT isolate('rule_periods');
+
+-- What is still to be judged. Written with the record or the session's end, deleted with the
+-- verdicts: nothing is behind a reader, whenever it commits.
+CREATE TABLE rule_work (
+    tenant_id  uuid NOT NULL,
+    at         timestamptz NOT NULL,
+    subject_id uuid NOT NULL,
+    is_session boolean NOT NULL,
+    PRIMARY KEY (tenant_id, at, subject_id)
+);
+SELECT isolate('rule_work');
+CREATE TRIGGER records_to_judge AFTER INSERT ON records
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION queue_for_rules();
+CREATE TRIGGER sessions_to_judge AFTER UPDATE OF status ON sessions
+    FOR EACH ROW WHEN (OLD.status = 'open' AND NEW.status = 'completed')
+    EXECUTE FUNCTION queue_for_rules();
+
+-- One row a match: a version matches a record or session once, whoever looks at it.
+CREATE TABLE rule_matches (
+    tenant_id  uuid NOT NULL,
+    rule_id    uuid NOT NULL,
+    version    bigint NOT NULL,
+    subject_id uuid NOT NULL,
+    matched    bigint NOT NULL,
+    PRIMARY KEY (tenant_id, rule_id, version, subject_id)
+);
+SELECT isolate('rule_matches');
+
+-- A rule's matches by the hour. Findings beyond its limit are counted, and told once the hour ends.
+CREATE TABLE rule_hours (
+    tenant_id  uuid NOT NULL,
+    rule_id    uuid NOT NULL,
+    hour       timestamptz NOT NULL,
+    matched    bigint NOT NULL,
+    found      bigint NOT NULL,
+    withheld   bigint NOT NULL,
+    -- The newest that was withheld: its session and record, and the version.
+    session_id uuid,
+    record_id  uuid,
+    version    bigint,
+    told       boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (tenant_id, rule_id, hour)
+);
+SELECT isolate('rule_hours');
+CREATE INDEX rule_hours_to_tell ON rule_hours (tenant_id, hour) WHERE withheld > 0 AND NOT told;
+
+-- Texts that made a finding lately, by their SHA-256.
+CREATE TABLE rule_dedupes (
+    tenant_id uuid NOT NULL,
+    rule_id   uuid NOT NULL,
+    text_hash bytea NOT NULL CHECK (length(text_hash) = 32),
+    until     timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, rule_id, text_hash)
+);
+SELECT isolate('rule_dedupes');
+CREATE INDEX rule_dedupes_until ON rule_dedupes (until);
 
 
 DROP FUNCTION isolate(text, text);

@@ -8,7 +8,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core.keys import revocation
+from app.core.keys import keys
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, signed_in
 from tests.support.callers.making import make_session, pin_of
@@ -89,7 +89,7 @@ def test_of_many_descendants_those_are_counted_that_still_work(
           FROM api_keys, generate_series(1, :count) AS n WHERE id = :key"""
     with admin_engine.begin() as connection:
         for column in ("expires_at", "revoked_at"):
-            values = {"key": ids.parse("key", key_id), "count": revocation.MOST + 1}
+            values = {"key": ids.parse("key", key_id), "count": keys.MOST + 1}
             connection.execute(text(add.format(column=column)), values)
     assert api(parent).post("/v1/keys", {"name": "child", "role": "read"}).status_code == 201
     page = admin.get(f"{PAGE}/{key_id}").text

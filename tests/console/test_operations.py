@@ -14,8 +14,7 @@ from app.api.http.services import EXTENSION
 from app.clock import rfc3339
 from app.core.audit import view
 from app.core.delivery import accounting
-from app.core.digests import message
-from app.core.digests.content import Content, Group, Line, Part, Trouble
+from app.core.digests.content import Content, Group, Line, Part, Trouble, write
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
 from app.core.verification import alerts, daily, sealed_notes
@@ -287,7 +286,7 @@ def places(api: ApiOf, webhook: dict[str, Any]) -> list[str]:
         *("Acme", 1, 0, {"high": 1}, [Group("high", "pii", 1, [line])], 0, 1, [trouble], parts)
     )
     addresses = {"sender": "r@example.com", "recipient": "dana@example.com"}
-    letter = message.write(parts[0].id, content, BASE, "t" * 90, **addresses)
+    letter = write(parts[0].id, content, BASE, "t" * 90, **addresses)
     sent = letter.content.replace(b"=\r\n", b"").replace(b"=3D", b"=").decode()
     found = re.findall(rf'{BASE}(/[^\s"<>]*)', sent)
     return sorted(set(found) - {f"/unsubscribe/{'t' * 90}"})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.console.pages import records
+from app.console.pages.records import records
 from tests.support.callers.api import ApiOf, Mint
 from tests.support.callers.console import HERE, Visitor, paths, signed_in
 from tests.support.callers.making import (
@@ -72,7 +72,7 @@ def test_what_strangers_have_written_does_nothing(
         assert "&lt;script&gt;alert(1)" in answer.text
         assert "<script>alert" not in answer.text
         assert "\u202e" not in re.sub(r'(value|href)="[^"]*"', "", answer.text), path
-    assert "took 2.0 s" in admin.get(f"{PAGE}/{record['id']}").text
+    assert '"took">2.0 s<' in admin.get(f"{PAGE}/{record['id']}").text
 
 
 def test_a_record_has_its_page_however_long_its_steps_took(admin: Visitor, api: ApiOf) -> None:

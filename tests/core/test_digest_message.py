@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app import ids
-from app.core.digests import message
+from app.core.digests import content as digest_content
 from app.core.digests.content import Content, Group, Line, Part, Trouble
 from app.lib import text_sanitizer
 from app.lib.mail import mailbox
@@ -56,7 +56,7 @@ def content_of(title: str = "A title", **changes: object) -> Content:
 
 
 def mail_of(content: Content) -> EmailMessage:
-    letter = message.write(
+    letter = digest_content.write(
         DIGEST,
         content,
         "https://records.test",
@@ -98,7 +98,7 @@ def test_the_headers_are_ours() -> None:
 
 
 def test_the_bytes_are_fit_for_any_server() -> None:
-    letter = message.write(
+    letter = digest_content.write(
         DIGEST,
         content_of("ünïcode"),
         "https://records.test",
@@ -147,7 +147,7 @@ def test_every_address_that_is_accepted_can_be_written_to(local: str, domain: st
         return
     links = "https://records.test"
     for sender, recipient in (("r@example.com", address), (address, "r@example.com")):
-        letter = message.write(
+        letter = digest_content.write(
             DIGEST, content_of(), links, "t" * 90, sender=sender, recipient=recipient
         )
         mail = email.message_from_bytes(letter.content, policy=default)
@@ -210,7 +210,7 @@ def test_the_html_loads_nothing_and_runs_nothing() -> None:
     ],
 )
 def test_the_subject_counts(total: int, again: int, subject: str) -> None:
-    assert message.subject(content_of(total=total, again=again)) == subject
+    assert digest_content.subject(content_of(total=total, again=again)) == subject
 
 
 def tags(html: str) -> list[str]:

@@ -12,8 +12,8 @@ from uuid import UUID
 from sqlalchemy import text
 
 from app.errors import Unavailable
+from app.lib.mail.mailer import MailServer, Tls
 from app.lib.mail.smtp import Smtp
-from app.lib.mail.smtp_url import MailServer, Tls
 from app.settings import Settings
 from jobs.actors import ticks
 from jobs.durable.run_job import work_on

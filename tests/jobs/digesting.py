@@ -18,9 +18,8 @@ from app import ids
 from app.core import agents, findings, sessions, tenant_settings, tenants
 from app.core.callers import Caller, Role
 from app.core.findings import NewFinding
-from app.lib.mail.mailer import DATA_SECONDS, GoAhead, Mailer, Write
+from app.lib.mail.mailer import DATA_SECONDS, GoAhead, Mailer, MailServer, Tls, Write
 from app.lib.mail.smtp import Smtp
-from app.lib.mail.smtp_url import MailServer, Tls
 from app.settings import Settings
 from jobs.actors import ticks
 from jobs.durable.run_job import work_on

@@ -17,7 +17,7 @@ from app.errors import Unavailable
 from app.models import Job
 from app.settings import Settings
 from jobs.actors import registry
-from jobs.durable import handlers, run_job
+from jobs.durable import run_job
 from jobs.durable.run_job import work_on
 from jobs.process.broker import TIME_LIMIT_MS, BellBroker
 from jobs.process.runtime import Runtime
@@ -36,11 +36,11 @@ def runtime(settings: Settings) -> Iterator[Runtime]:
 @pytest.fixture
 def run(
     runtime: Runtime, database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[handlers.Work], Job]:
+) -> Callable[[run_job.Work], Job]:
     """Run one job whose step is `work` until it waits or ends; return it as it is then."""
 
-    def run(work: handlers.Work) -> Job:
-        monkeypatch.setitem(handlers.KINDS, KIND, lambda _: work)
+    def run(work: run_job.Work) -> Job:
+        monkeypatch.setitem(run_job.KINDS, KIND, lambda _: work)
         with database.transaction(tenant.id) as session:
             job = job_queue.enqueue(session, tenant.id, kind=KIND, args={})
         work_on(runtime, tenant.id, job.id)
@@ -60,7 +60,7 @@ def open_transactions(owner: Engine) -> int:
 
 
 def test_an_errand_runs_between_two_transactions(
-    run: Callable[[handlers.Work], Job], admin_engine: Engine
+    run: Callable[[run_job.Work], Job], admin_engine: Engine
 ) -> None:
     def talk() -> str:
         # The process's other threads have short ones of their own; none may last until this ends.
@@ -85,7 +85,7 @@ def test_an_errand_may_take_longer_than_a_turn_at_a_lane() -> None:
 
 
 def test_an_errand_that_fails_is_tried_again_and_its_reason_is_shown(
-    run: Callable[[handlers.Work], Job],
+    run: Callable[[run_job.Work], Job],
 ) -> None:
     def talk() -> None:
         raise JobFailed("Nobody will ever answer.")
@@ -109,7 +109,7 @@ def take_over(owner: Engine, tenant: FreshTenant) -> None:
 
 
 def test_what_an_errand_records_is_dropped_when_another_took_the_job_over(
-    run: Callable[[handlers.Work], Job], admin_engine: Engine, tenant: FreshTenant
+    run: Callable[[run_job.Work], Job], admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     def talk() -> None:
         take_over(admin_engine, tenant)
@@ -154,7 +154,7 @@ def test_that_the_database_was_away_is_not_taken_for_a_worker_s_death(
     def away(*_: Any) -> Step:
         raise Unavailable("The database does not answer.")
 
-    monkeypatch.setitem(handlers.KINDS, KIND, lambda _: away)
+    monkeypatch.setitem(run_job.KINDS, KIND, lambda _: away)
     with database.transaction(tenant.id) as session:
         job = job_queue.enqueue(session, tenant.id, kind=KIND, args={})
     for _ in range(3):

@@ -16,7 +16,7 @@ from app.core.webhooks import webhooks
 from app.database import Database
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
-from app.lib.mail.smtp_url import MailServer
+from app.lib.mail.mailer import MailServer
 from app.manage.doctor import command
 from dev.tsa import TimestampAuthority
 from tests.support.database.doctoring import Installation

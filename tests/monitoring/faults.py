@@ -91,7 +91,7 @@ def workers_too_few(service: Monitored) -> None:
     world = service.world()
     world.webhook("http://127.0.0.1:9/")
     world.emit()
-    service.run(f"UPDATE deliveries SET {_DUE}")
+    service.run(f"UPDATE open_deliveries SET {_DUE}")
 
 
 def sent_late(service: Monitored) -> None:
@@ -99,7 +99,7 @@ def sent_late(service: Monitored) -> None:
     with Receiver() as receiver:
         webhook = world.webhook(receiver.url())
         world.emit()
-        service.run("UPDATE deliveries SET created_at = created_at - interval '2 minutes'")
+        service.run("UPDATE open_deliveries SET created_at = created_at - interval '2 minutes'")
         take_turn(service.runtime, world.tenant_id, webhook)
 
 
@@ -116,7 +116,7 @@ def receivers_fail(service: Monitored) -> None:
                 "UPDATE lanes SET paused_until = NULL, due_at = clock_timestamp()"
                 " WHERE consecutive_failures < 10"
             )
-            service.run(f"UPDATE deliveries SET {_DUE} WHERE finished_at IS NULL")
+            service.run(f"UPDATE open_deliveries SET {_DUE}")
             take_turn(service.runtime, world.tenant_id, row["webhook_id"])
         return bool(service.value("SELECT min(consecutive_failures) >= 10 FROM lanes"))
 
@@ -131,7 +131,7 @@ def refusing(service: Monitored) -> None:
         world.emit(10)
 
         def has_refused() -> bool:
-            service.run(f"UPDATE deliveries SET {_DUE} WHERE finished_at IS NULL")
+            service.run(f"UPDATE open_deliveries SET {_DUE}")
             take_turn(service.runtime, world.tenant_id, webhook)
             return bool(service.value("SELECT unsuccessful_deliveries >= 10 FROM lanes"))
 
@@ -154,7 +154,10 @@ def worker_killed(service: Monitored) -> None:
     with Receiver() as receiver:
         webhook = world.webhook(receiver.url())
         world.emit()
-        service.run("UPDATE deliveries SET status = 'sending', claim_no = 1")
+        service.run(
+            "UPDATE open_deliveries SET status = 'sending', claim_no = 1,"
+            " lease_until = clock_timestamp()"
+        )
         take_turn(service.runtime, world.tenant_id, webhook)
 
 

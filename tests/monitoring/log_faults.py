@@ -4,7 +4,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from app.core.anchoring import incidents
-from app.core.anchoring.gate import QuorumGate
+from app.core.anchoring.monitor import QuorumGate
 from app.core.log.sequencer import Sequencer
 from app.errors import LogHalted
 from app.ledger.policy import Policy

@@ -75,7 +75,8 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "token": {"type": "string", "pattern": f"^[A-Za-z0-9_-]{{{share_tokens.LENGTH}}}$"},
 }
 
-_CHANGES_NOTHING = "/verify-signature"
+# The one changes nothing, and a span is stored once however often it is sent.
+_NEEDS_NO_KEY = ("/verify-signature", "/v1/traces")
 
 _IDEMPOTENCY_KEY = {
     "in": "header",
@@ -213,7 +214,7 @@ def _strict_field(_: Any, field: marshmallow.fields.Field[Any], **__: Any) -> di
 def _is_repeatable(path: str, operation: Mapping[str, Any]) -> bool:
     """Return whether a POST takes an Idempotency-Key; `test_idempotency` compares all with it."""
     public = operation.get("security") == []
-    return not public and not path.endswith(_CHANGES_NOTHING)
+    return not public and not path.endswith(_NEEDS_NO_KEY)
 
 
 def _refusals(path: str, method: str, operation: dict[str, Any]) -> list[int]:

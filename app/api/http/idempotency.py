@@ -16,6 +16,7 @@ from app.database import Tx
 from app.errors import FieldError, Invalid
 
 HEADER = "Idempotency-Key"
+REPLAYED = {"Idempotent-Replayed": "true"}
 
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
@@ -65,7 +66,7 @@ def once(
     kept = repeat.find(session, master_keys)
     if kept is not None:
         first = json.loads(kept[1])
-        return answer(first["body"], kept[0], {**first["headers"], "Idempotent-Replayed": "true"})
+        return answer(first["body"], kept[0], {**first["headers"], **REPLAYED})
     made = {"body": make(), "headers": dict(headers or {})}
     repeat.keep(session, master_keys, status, encode(made))
     return answer(made["body"], status, headers)

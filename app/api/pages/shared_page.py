@@ -5,11 +5,7 @@ indexed. Revoked, expired and unknown links get the same answer.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import islice
-from typing import Any
+from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, request
@@ -21,27 +17,17 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.pages import private_page
+from app.api.pages.bundle_view import view_of
 from app.api.resources.records.bundle_access import QUERY
 from app.core import agents, signing_keys
-from app.core.records import anonymous_access, bundles, records
+from app.core.records import anonymous_access, records
 from app.core.records.anonymous_access import Link
 from app.core.records.records import RecordSchema
 from app.errors import NotFound
-from app.evidence import bundle, pack
-from app.evidence.bundle import Bundle, Event, Step
-from app.lib import indented_json
+from app.evidence import pack
 from app.lib.text_sanitizer import visible
-from app.models import Record
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
-
-MOST_STEPS = 200
-MOST_EVENTS = 20
-MOST_NAMES = 50
-CONTENT_CHARACTERS = 60_000
-DETAIL_CHARACTERS = 2_000
-_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
-
 
 blp = Blueprint(
     "shared_page",
@@ -160,100 +146,3 @@ def _links(record_id: str, token: str) -> dict[str, str]:
 def _add_headers(response: Response) -> Response:
     response.headers["Vary"] = "Accept"
     return private_page.add_headers(response)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A text to show; `more` says that it was truncated, `is_json` that it is no plain words."""
-
-    text: str
-    more: bool
-    is_json: bool = True
-
-
-@dataclass(frozen=True)
-class ShownBundle:
-    """A bundle's content and steps; `more_steps` is how many are left out."""
-
-    content: Cut
-    steps: list[dict[str, Any]]
-    more_steps: int
-
-
-def view_of(record: Record) -> ShownBundle | None:
-    """Return what a page shows of a record's bundle; None once the bundle has expired."""
-    here = services()
-    with here.database.transaction(record.tenant_id) as session:
-        raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
-    return None if raw is None else shown(bundle.read(raw))
-
-
-def shown(read: Bundle) -> ShownBundle:
-    """Return what a page shows of a bundle."""
-    steps = read["steps"]
-    return ShownBundle(
-        content=indented(read["content"], CONTENT_CHARACTERS),
-        steps=[_step(step) for step in steps[:MOST_STEPS]],
-        more_steps=max(len(steps) - MOST_STEPS, 0),
-    )
-
-
-def _step(step: Step) -> dict[str, Any]:
-    """Return a step with its times parsed, its duration, and its values truncated.
-
-    `more_events` is how many events are left out.
-    """
-    events = step["events"]
-    started_at, ended_at = map(datetime.fromisoformat, (step["started_at"], step["ended_at"]))
-    return {
-        **step,
-        "started_at": started_at,
-        "ended_at": ended_at,
-        "took": _duration(ended_at - started_at),
-        "inputs": _names(step.get("inputs", [])),
-        "outputs": _names(step.get("outputs", [])),
-        "attributes": _unless_empty(step["attributes"]),
-        "events": [_event(each) for each in events[:MOST_EVENTS]],
-        "more_events": max(len(events) - MOST_EVENTS, 0),
-    }
-
-
-def _event(event: Event) -> dict[str, Any]:
-    at = datetime.fromisoformat(event["at"])
-    return {**event, "at": at, "attributes": _unless_empty(event["attributes"])}
-
-
-def _names(names: list[str] | dict[str, Any]) -> Cut | None:
-    """Show names as a line of them, values by name as JSON."""
-    if isinstance(names, dict):
-        return _unless_empty(names)
-    if not names:
-        return None
-    cut = _cut(", ".join(islice(names, MOST_NAMES)), DETAIL_CHARACTERS)
-    return Cut(cut.text, cut.more or len(names) > MOST_NAMES, is_json=False)
-
-
-def _unless_empty(value: Mapping[str, Any]) -> Cut | None:
-    return indented(value, DETAIL_CHARACTERS) if value else None
-
-
-def indented(value: Any, most: int) -> Cut:
-    """Return JSON, indented, truncated to `most` characters."""
-    return _cut(indented_json.beginning(value, most), most)
-
-
-def _cut(text: str, most: int) -> Cut:
-    if len(text) <= most:
-        return Cut(visible(text), more=False)
-    # At the end of a line, if there is one near.
-    kept = text[:most]
-    line_end = kept.rfind("\n", most // 2)
-    return Cut(visible(kept if line_end < 0 else kept[:line_end]), more=True)
-
-
-def _duration(took: timedelta) -> str:
-    seconds = took.total_seconds()
-    for unit, name in _UNITS:
-        if seconds >= unit:
-            return f"{seconds / unit:.1f} {name}"
-    return f"{seconds * 1000:.0f} ms"

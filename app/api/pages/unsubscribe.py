@@ -14,8 +14,8 @@ from app.api.http.requests.headers import request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.services import services
 from app.api.pages import private_page
-from app.core.digests import subscriptions
-from app.core.digests.subscriptions import Subscription
+from app.core.digests import schedule
+from app.core.digests.schedule import Subscription
 from app.errors import NotFound
 
 blp = Blueprint(
@@ -57,12 +57,12 @@ def end(token: str) -> Response:
     if subscription is None:
         return _page("dead", 404)
     with services().database.transaction(subscription.tenant_id) as session:
-        subscriptions.clear(session, subscription, request_id())
+        schedule.clear(session, subscription, request_id())
     return _page("done", 200)
 
 
 def _named(token: str) -> Subscription | None:
-    return subscriptions.read_token(services().settings.master_keys, token)
+    return schedule.read_token(services().settings.master_keys, token)
 
 
 def _page(name: str, status: int) -> Response:

@@ -16,7 +16,7 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, no_content
 from app.api.http.transactions import transaction
 from app.core.callers import Pin, Role
-from app.core.keys import keys, revocation
+from app.core.keys import keys
 from app.core.keys.keys import KeySchema, PinSchema
 from app.schemas import fields
 from app.schemas.schema import Schema
@@ -144,5 +144,5 @@ def revoke(args: dict[str, Any], key_id: str) -> Response:
     with `descendants` a key that it descends from.
     """
     with transaction() as session:
-        revocation.revoke(session, caller(), ids.parse("key", key_id), **args)
+        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
     return no_content()

@@ -10,12 +10,15 @@ from urllib.parse import urlencode
 
 from flask import Response, g, redirect, render_template, request, url_for
 from flask.sansio.blueprints import BlueprintSetupState
+from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
 
+from app.api.http.access import auth
 from app.api.http.responses import answers
 from app.api.http.services import services
-from app.api.pages.shared_page import CONTENT_CHARACTERS, indented
+from app.api.pages.bundle_view import CONTENT_CHARACTERS, indented
 from app.console.frame import assets, browser, forms, navigation
+from app.core import lookup
 from app.core.callers import Caller, Role
 from app.lib.text_sanitizer import visible
 
@@ -68,6 +71,12 @@ def done(location: str, message: str) -> AnyResponse:
     value = base64.urlsafe_b64encode((_sent_twice() or message).encode()).decode()
     browser.set_cookie(answered, "said", value, _MESSAGE_SECONDS)
     return answered
+
+
+def names_in(session: Session, *rows: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the agents and sessions whose ids stand in rows (or filters), by id."""
+    texts = (row.get(name) for row in rows for name in ("agent_id", "session_id"))
+    return lookup.titles(session, auth.caller(), {text for text in texts if isinstance(text, str)})
 
 
 def address(query: Mapping[str, Sequence[str]], endpoint: str, **inside: Any) -> str:

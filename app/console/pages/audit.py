@@ -40,7 +40,9 @@ def index() -> Response:
                 view.represent,
                 lambda entry: entry.seq,
             )
-            names = key_names(session, found["data"])
+            targets = (each["target"] for each in found["data"])
+            named = ({"agent_id": each["id"]} for each in targets if each["type"] == "agent")
+            names = key_names(session, found["data"]) | rendering.names_in(session, *named)
         except Invalid as wrong:
             typed = typed.refused(wrong)
         except AuditChainBroken as error:

@@ -26,6 +26,7 @@ def index() -> Response:
     """List findings, newest first, as the URL filters them."""
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
+    names: dict[str, str] = {}
     try:
         args = typed.load(FindingArgs)
         with transaction() as session:
@@ -34,12 +35,14 @@ def index() -> Response:
                 lambda *where: fetch(session, args, *where),
                 findings.represent,
             )
+            names = rendering.names_in(session, *found["data"], typed.typed)
     except Invalid as wrong:
         typed = typed.refused(wrong)
     return rendering.page(
         "findings/list",
         typed=typed,
         found=found,
+        names=names,
         severities=[(each.value, each.value) for each in reversed(Severity)],
         sources=[(each.value, each.value) for each in Source],
         does=("findings list", "GET /v1/findings"),
@@ -51,9 +54,12 @@ def index() -> Response:
 def show(finding_id: str) -> Response:
     """Show one finding."""
     with transaction() as session:
-        found = findings.find(session, caller(), ids.parse("fnd", finding_id))
+        found = findings.represent(findings.find(session, caller(), ids.parse("fnd", finding_id)))
+        names = rendering.names_in(session, found)
     return rendering.page(
         "findings/one",
-        finding=findings.represent(found),
+        finding=found,
+        names=names,
+        may_see_rules=caller().pin is None,
         does=(f"findings show {finding_id}", f"GET /v1/findings/{finding_id}"),
     )

@@ -15,7 +15,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.core.callers import Role
-from app.core.keys import keys, revocation
+from app.core.keys import keys
 from app.database import database_now
 from app.errors import Invalid
 
@@ -46,11 +46,17 @@ def mint() -> Response:
     try:
         wanted = new_key(typed.load(NewKeySchema))
         made = forms.once(lambda session: keys.mint(session, caller(), wanted))
+        with transaction() as session:
+            names = rendering.names_in(session, made["pin"] or {})
     except Invalid as wrong:
         return _page(typed.refused(wrong), 422)
     does = (f"keys mint NAME --role {made['role']}", "POST /v1/keys")
     return rendering.page(
-        "keys/minted", key=made, does=does, requirement=client_package.requirement()
+        "keys/minted",
+        key=made,
+        names=names,
+        does=does,
+        requirement=client_package.requirement(),
     )
 
 
@@ -60,15 +66,18 @@ def show(key_id: str) -> Response:
     """Show a key, and the effects of its revocation."""
     with transaction(snapshot=True) as session:
         found = keys.find(session, caller(), ids.parse("key", key_id))
-        effects = revocation.effects(session, caller(), found.id)
+        effects = keys.effects(session, caller(), found.id)
         now = database_now(session)
+        key = keys.represent(found)
+        names = rendering.names_in(session, key["pin"] or {})
     return rendering.page(
         "keys/one",
-        key=keys.represent(found),
+        key=key,
+        names=names,
         state=_state(found, now),
         own=found.id == caller().key_id,
         effects=effects,
-        most=revocation.MOST,
+        most=keys.MOST,
         does=(f"keys revoke {key_id}", f"DELETE /v1/keys/{key_id}"),
     )
 
@@ -78,9 +87,7 @@ def show(key_id: str) -> Response:
 def revoke(key_id: str) -> Response:
     """Revoke a key, alone or with all its descendants."""
     args = forms.sent().load(RevokeArgs)
-    forms.once(
-        lambda session: revocation.revoke(session, caller(), ids.parse("key", key_id), **args)
-    )
+    forms.once(lambda session: keys.revoke(session, caller(), ids.parse("key", key_id), **args))
     others = ", with all that descend from it" if args["descendants"] else ""
     return rendering.done(url_for(".show", key_id=key_id), f"The key was revoked{others}.")
 
@@ -98,11 +105,14 @@ def _page(typed: Input, status: int = 200) -> Response:
             lambda *where: keys.rows(session, caller(), *where),
             lambda row: {**keys.represent(row), "state": _state(row, now)},
         )
+        pins = [_pin(), *(each["pin"] for each in found["data"])]
+        names = rendering.names_in(session, *filter(None, pins))
     return rendering.page(
         "keys/list",
         status,
         typed=typed,
         found=found,
+        names=names,
         pin=_pin(),
         own=ids.text("key", caller().key_id),
         roles=[(role.value, role.value) for role in Role if caller().role.allows(role)],
@@ -115,7 +125,7 @@ def _pin() -> dict[str, str] | None:
     pin = caller().pin
     if pin is None:
         return None
-    return {"agent": ids.text("agt", pin.agent_id), "principal": pin.principal}
+    return {"agent_id": ids.text("agt", pin.agent_id), "principal": pin.principal}
 
 
 def _state(key: keys.Minted, now: datetime) -> str:

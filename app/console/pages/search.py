@@ -48,8 +48,8 @@ def index() -> Response:
 _PLACES: dict[Type, tuple[str, str, str]] = {
     Type.RECORD: ("records.show", "record_id", "rec"),
     Type.FINDING: ("findings.show", "finding_id", "fnd"),
-    Type.SESSION: ("records.index", "session_id", "ses"),
-    Type.AGENT: ("records.index", "agent_id", "agt"),
+    Type.SESSION: ("sessions.show", "session_id", "ses"),
+    Type.AGENT: ("agents.show", "agent_id", "agt"),
     Type.EVENT: ("deliveries.index", "event_id", "evt"),
     Type.WEBHOOK: ("webhooks.show", "webhook_id", "whk"),
     Type.JOB: ("jobs.show", "job_id", "job"),

@@ -4,6 +4,8 @@ Judged by age: the oldest entry that no anchor covers, and the oldest leaf that 
 jobs only tell the reason.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -11,10 +13,12 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, quorum
 from app.core.jobs import job_queue
-from app.core.log import generations
+from app.core.log import generations, publication
+from app.core.log.publication import Published
 from app.database import cursor, database_now
 from app.ledger.policy import Policy
 from app.models import Job
+from app.settings import Settings
 
 HEADS = "heads"
 LOG = "log"
@@ -138,3 +142,44 @@ def _why(job: Job | None) -> str:
     if job.finished_at is None:
         return "No worker runs the job that anchors them: see that one is up."
     return "The job that anchors them leaves them out: look for audit_chain_not_sealed."
+
+
+@dataclass(frozen=True)
+class QuorumGate:
+    """Admits what the policy's quorum has cosigned; `grace` is how long it may take to."""
+
+    policy: Policy
+    grace: timedelta
+
+    def admits(self, session: Session, candidate: Published) -> bool:
+        """Say whether a candidate may be published; if not, have its witnesses asked.
+
+        The empty tree needs no quorum: there is only one.
+        """
+        if candidate.checkpoint.size == 0:
+            return True
+        if quorum.is_met(self.policy, candidate.note, cosigning.lines(session, candidate)):
+            incidents.end(session, QUORUM)
+            return True
+        self._watch(session, candidate, cosigning.enqueue_now(session, self.policy, candidate))
+        return False
+
+    def _watch(self, session: Session, candidate: Published, missing: Sequence[str]) -> None:
+        """Note that the quorum is away for longer than the grace time."""
+        since = publication.signed_at(session, candidate)
+        if since is None or database_now(session) - since < self.grace:
+            return
+        incidents.begin(
+            session,
+            QUORUM,
+            since,
+            f"Nothing is published before the quorum of WITNESS_POLICY has cosigned size"
+            f" {candidate.checkpoint.size}. Not cosigned by {'; '.join(missing)}",
+        )
+
+
+def gate(settings: Settings) -> QuorumGate | None:
+    """Return the gate that the settings ask for; without one every checkpoint is published."""
+    if settings.witness_policy is None or not settings.log_require_quorum:
+        return None
+    return QuorumGate(settings.witness_policy, timedelta(seconds=settings.log_quorum_grace_seconds))

@@ -1,8 +1,8 @@
 """The books of a webhook: every accepted event is succeeded, failed, cancelled or pending.
 
 `accepted` is the lane's sequence counter plus the unnumbered rows; the totals outlive pruned
-history; `pending` is counted by a scan, or for a long backlog by triggers. No side is computed from
-another, so `balanced` is a real check. Triggers count what replays deliver.
+history; `pending` is counted by a scan of the open rows, or of a long backlog the lane's counters.
+No side is computed from another, so `balanced` is a real check.
 """
 
 from typing import Any
@@ -45,9 +45,9 @@ SELECT lane.counted,
     SELECT count(*) FILTER (WHERE kind = 'event') AS events,
            count(*) FILTER (WHERE kind = 'replay') AS replays,
            count(*) FILTER (WHERE kind = 'test') AS tests
-      FROM deliveries
+      FROM open_deliveries
      WHERE lane.counted AND tenant_id = (SELECT %(tenant)s::uuid)
-       AND webhook_id = (SELECT %(webhook)s::uuid) AND finished_at IS NULL) AS open
+       AND webhook_id = (SELECT %(webhook)s::uuid)) AS open
 """
 
 
@@ -57,7 +57,7 @@ def of(
     """Return the books of one webhook, deleted or not, with separate lines for tests and replays.
 
     `counted` in the result says that a scan counted `pending`; `exact` forces the scan for any
-    number of open rows. A scan that differs from the triggers' count also unbalances the books.
+    number of open rows. A scan that differs from the lane's counters also unbalances the books.
     """
     figures = _figures(session, tenant_id, webhook_id, exact=exact)
     pending = "found" if figures["counted"] else "open"
@@ -99,7 +99,7 @@ SELECT coalesce(sum(next_sequence - 1 + unnumbered), 0)::bigint AS accepted,
 def of_all(session: Session, tenant_id: UUID) -> dict[str, Any]:
     """Return the line of events summed over a tenant's webhooks, including deleted ones.
 
-    Reads the triggers' counts, and of deliveries only the unnumbered ones.
+    Reads the lanes' counters, and of deliveries only the unnumbered ones.
     """
     found = cursor(session, dict_row).execute(_ALL, (tenant_id,)).fetchone()
     assert found is not None  # noqa: S101  # totals are one row
@@ -124,7 +124,7 @@ def _balanced(line: dict[str, int]) -> bool:
 
 
 def _counted_alike(figures: dict[str, Any]) -> bool:
-    """Say whether the scan, if any, agrees with the triggers' counts."""
+    """Say whether the scan, if any, agrees with the lane's counters."""
     return not figures["counted"] or all(
         figures[f"{kind}_found"] == figures[f"{kind}_open"] for kind in _KINDS
     )

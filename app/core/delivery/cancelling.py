@@ -1,5 +1,6 @@
 """Cancels a webhook's open deliveries, in batches, when it is disabled or deleted."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -15,30 +16,53 @@ CANCEL_AT_ONCE = 5_000
 # long delays every outcome, of all tenants, in a flusher's batch that includes this lane.
 LEFT_AT_MOST = 20_000
 
-_CANCEL = """
-WITH doomed AS MATERIALIZED (
-    SELECT id FROM deliveries
-     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-       AND finished_at IS NULL AND (sequence IS NOT NULL OR kind <> 'event')
-     LIMIT %(limit)s
-), cancelled AS (
-    UPDATE deliveries AS d
-       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
+_END = """
+    INSERT INTO ended_deliveries
+           (tenant_id, id, webhook_id, event_id, created_at, attempted_at, sequence, claim_no,
+            priority, attempts, status_code, kind, status, event_type, replay_of, job_id, failure,
+            outcome)
+    SELECT tenant_id, id, webhook_id, event_id, created_at, attempted_at, sequence, claim_no,
+           priority, attempts, status_code, kind, 'cancelled', event_type, replay_of, job_id,
+           failure, outcome
       FROM doomed
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = doomed.id
-    RETURNING d.kind
-), totals AS (
-    SELECT count(*) FILTER (WHERE kind = 'event') AS events,
-           count(*) FILTER (WHERE kind = 'replay') AS replays,
-           count(*) FILTER (WHERE kind = 'test') AS tests
-      FROM cancelled
-)
+    RETURNING id, kind
+"""
+_TOTALS = """
 UPDATE lanes SET events_cancelled = events_cancelled + totals.events,
                  replays_cancelled = replays_cancelled + totals.replays,
-                 tests_cancelled = tests_cancelled + totals.tests
-  FROM totals
+                 tests_cancelled = tests_cancelled + totals.tests,
+                 events_open = events_open - totals.events,
+                 replays_open = replays_open - totals.replays,
+                 tests_open = tests_open - totals.tests
+  FROM (SELECT count(*) FILTER (WHERE kind = 'event') AS events,
+               count(*) FILTER (WHERE kind = 'replay') AS replays,
+               count(*) FILTER (WHERE kind = 'test') AS tests,
+               array_agg(id) AS ids
+          FROM cancelled) AS totals
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-RETURNING totals.events + totals.replays + totals.tests
+RETURNING totals.ids
+"""
+_CANCEL = f"""
+WITH doomed AS (
+    DELETE FROM open_deliveries
+     WHERE tenant_id = %(tenant)s AND id = ANY (ARRAY(
+        SELECT id FROM open_deliveries
+         WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+           AND (sequence IS NOT NULL OR kind <> 'event')
+         LIMIT %(limit)s))
+    RETURNING *
+), cancelled AS ({_END})
+{_TOTALS}
+"""
+# Rows with an attempt in flight stay: it cannot be withdrawn.
+_WITHDRAW = f"""
+WITH doomed AS (
+    DELETE FROM open_deliveries
+     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND job_id = (SELECT %(job)s::uuid)
+       AND webhook_id = (SELECT %(webhook)s::uuid) AND status = 'pending'
+    RETURNING *
+), cancelled AS ({_END})
+{_TOTALS}
 """
 
 
@@ -53,8 +77,10 @@ def cancel_some(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
         if not lanes.number_locked(session, tenant_id, webhook_id):
             break
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": CANCEL_AT_ONCE}
-    cancelled = cursor(session, scalar_row).execute(_CANCEL, wanted).fetchone()
-    if cancelled == CANCEL_AT_ONCE:
+    cancelled = cursor(session, scalar_row).execute(_CANCEL, wanted).fetchone() or []
+    if cancelled:
+        count_arrived(session, tenant_id, cancelled)
+    if len(cancelled) == CANCEL_AT_ONCE:
         lanes.due_now(session, tenant_id, webhook_id)
         return True
     lanes.reschedule(session, tenant_id, webhook_id)
@@ -83,11 +109,18 @@ def cancel(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     return found
 
 
+def withdraw(session: Session, tenant_id: UUID, webhook_id: UUID, job_id: UUID) -> None:
+    """Cancel what a job made for a locked lane and no worker has tried to send."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "job": job_id}
+    cursor(session).execute(_WITHDRAW, wanted)
+
+
 _ARRIVED = """
 WITH arrived AS (
-    UPDATE deliveries AS d SET status = 'succeeded', finished_at = clock_timestamp()
+    UPDATE ended_deliveries AS d SET status = 'succeeded', finished_at = clock_timestamp()
       FROM unnest(%(tenants)s::uuid[], %(deliveries)s::uuid[]) AS sent (tenant_id, id)
      WHERE d.tenant_id = sent.tenant_id AND d.id = sent.id AND d.status = 'cancelled'
+       AND d.id = ANY (%(deliveries)s::uuid[])
     RETURNING d.tenant_id, d.webhook_id, d.kind
 ), totals AS (
     SELECT tenant_id, webhook_id,
@@ -117,7 +150,23 @@ def undo(session: Session, arrived: Sequence[tuple[UUID, UUID]]) -> None:
     them out of the lane's cancelled ones; the caller adds them to those that succeeded.
     """
     wanted = {"tenants": [each[0] for each in arrived], "deliveries": [each[1] for each in arrived]}
-    cursor(session).execute(_ARRIVED, wanted)
+    cursor(session).execute(_ARRIVED, wanted, prepare=False)
+    by_tenant: dict[UUID, list[UUID]] = defaultdict(list)
+    for tenant_id, delivery_id in arrived:
+        by_tenant[tenant_id].append(delivery_id)
+    for tenant_id, deliveries in by_tenant.items():
+        count_arrived(session, tenant_id, deliveries, before="cancelled")
+
+
+def count_arrived(
+    tx: Tx, tenant_id: UUID, ended: Sequence[UUID], *, before: str | None = None
+) -> None:
+    """Count the events of deliveries that just ended, on locked lanes, which a replay delivered.
+
+    `before` is what the deliveries were: None for open, or `cancelled`.
+    """
+    values = (tenant_id, list(ended), before)
+    cursor(tx).execute("SELECT count_arrived(%s, %s::uuid[], %s)", values)
 
 
 _OPEN = """

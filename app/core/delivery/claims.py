@@ -1,7 +1,7 @@
 """Claims deliveries under a lease, and hands them back; `outcomes` records results.
 
-A claim is one conditional UPDATE that adds 1 to `claim_no`; `next_attempt_at` becomes the lease's
-end, so a dead worker's row is due again by itself. Every later write names its `claim_no`: a worker
+A claim is one conditional UPDATE that adds 1 to `claim_no` and sets `lease_until`: when that is
+over, a dead worker's row is due again by itself. Every later write names its `claim_no`: a worker
 whose lease was taken over changes nothing.
 """
 
@@ -77,12 +77,11 @@ def claim(
 
 
 _HAND_BACK = """
-UPDATE deliveries AS d
-   SET status = CASE WHEN attempts = 0 THEN 'pending' ELSE 'retrying' END,
-       next_attempt_at = clock_timestamp()
+UPDATE open_deliveries AS d
+   SET status = CASE WHEN attempts = 0 THEN 'pending' ELSE 'retrying' END, lease_until = NULL
   FROM unnest(%(ids)s::uuid[], %(claims)s::bigint[]) AS mine (id, claim_no)
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = mine.id
-   AND d.claim_no = mine.claim_no AND d.status = 'sending'
+   AND d.claim_no = mine.claim_no AND d.lease_until IS NOT NULL
 RETURNING d.id
 """
 

@@ -103,8 +103,8 @@ def record(
     return recorded
 
 
-_WRITE = f"""
-WITH outcome AS (
+_OUTCOME = """
+outcome AS (
     SELECT * FROM unnest(
         %(tenant_id)b::uuid[], %(attempt_id)b::uuid[], %(delivery_id)b::uuid[],
         %(claim_no)b::bigint[], %(number)b::smallint[], %(status)b::text[],
@@ -116,25 +116,13 @@ WITH outcome AS (
     AS o (tenant_id, attempt_id, delivery_id, claim_no, number, status, wait, outcome, started_at,
           ended_at, dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms, status_code,
           response_headers, response_body, error, asked_until, failure)
-), done AS (
-    UPDATE deliveries AS d
-       SET attempts = o.number, claims_lost = 0, attempted_at = o.started_at,
-           asked_until = o.asked_until, status_code = o.status_code, failure = o.failure,
-           outcome = CASE WHEN o.failure IS NOT NULL THEN o.outcome END,
-           status = CASE WHEN d.finished_at IS NULL THEN o.status ELSE d.status END,
-           priority = CASE WHEN d.priority = {PRIORITY_URGENT} THEN {PRIORITY_LIVE}
-                           ELSE d.priority END,
-           next_attempt_at = CASE WHEN d.finished_at IS NULL THEN o.ended_at + o.wait END,
-           finished_at = CASE WHEN d.finished_at IS NULL AND o.wait IS NULL
-                              THEN clock_timestamp() ELSE d.finished_at END
-      FROM outcome AS o
-     WHERE d.tenant_id = o.tenant_id AND d.id = o.delivery_id
-       AND d.claim_no = o.claim_no AND d.attempts = o.number - 1
-       AND d.status IN ('sending', 'cancelled')
-    RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status, d.next_attempt_at, o.total_ms
-), hours AS (
-    {lane_hours.add("done")}
-), history AS (
+)
+"""
+_MINE = """
+d.tenant_id = o.tenant_id AND d.id = o.delivery_id AND d.claim_no = o.claim_no
+AND d.attempts = o.number - 1
+"""
+_HISTORY = """
     INSERT INTO delivery_attempts
            (tenant_id, id, delivery_id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
             first_byte_ms, total_ms, status_code, response_headers, response_body, error)
@@ -142,8 +130,64 @@ WITH outcome AS (
            o.connect_ms, o.tls_ms, o.first_byte_ms, o.total_ms, o.status_code, o.response_headers,
            o.response_body, o.error
       FROM outcome AS o JOIN done ON done.id = o.delivery_id AND done.claim_no = o.claim_no
+"""
+# A delivery is deleted where it was open and inserted once where history is.
+_WRITE = f"""
+WITH {_OUTCOME}, gone AS (
+    DELETE FROM open_deliveries AS d USING outcome AS o
+     WHERE {_MINE} AND d.lease_until IS NOT NULL AND o.wait IS NULL
+    RETURNING d.*, o.number, o.status AS ended_as, o.started_at, o.status_code AS answer,
+              o.failure AS failed_as, o.outcome AS came, o.total_ms
+), again AS (
+    UPDATE open_deliveries AS d
+       SET attempts = o.number, claims_lost = 0, attempted_at = o.started_at,
+           asked_until = o.asked_until, status_code = o.status_code, failure = o.failure,
+           outcome = CASE WHEN o.failure IS NOT NULL THEN o.outcome END, status = o.status,
+           lease_until = NULL, fresh = false,
+           feed_sequence = CASE WHEN d.kind = 'event' THEN d.sequence END,
+           priority = CASE WHEN d.priority = {PRIORITY_URGENT} THEN {PRIORITY_LIVE}
+                           ELSE d.priority END,
+           next_attempt_at = greatest(o.ended_at + o.wait, clock_timestamp())
+      FROM outcome AS o
+     WHERE {_MINE} AND d.lease_until IS NOT NULL AND o.wait IS NOT NULL
+    RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status, d.next_attempt_at, o.total_ms
+), ended AS (
+    INSERT INTO ended_deliveries
+           (tenant_id, id, webhook_id, event_id, created_at, finished_at, attempted_at, sequence,
+            priority, attempts, status_code, kind, status, event_type, replay_of, job_id, failure,
+            outcome)
+    SELECT tenant_id, id, webhook_id, event_id, created_at, clock_timestamp(), started_at, sequence,
+           greatest(priority, {PRIORITY_LIVE}), number, answer, kind, ended_as, event_type,
+           replay_of, job_id, failed_as, CASE WHEN failed_as IS NOT NULL THEN came END
+      FROM gone
+), done AS (
+    SELECT tenant_id, webhook_id, id, claim_no, ended_as AS status,
+           NULL::timestamptz AS next_attempt_at, total_ms FROM gone
+     UNION ALL
+    SELECT * FROM again
+), hours AS (
+    {lane_hours.add("done")}
+), history AS (
+    {_HISTORY}
 )
 SELECT id, claim_no, status, next_attempt_at FROM done
+"""
+# Few outcomes are of a delivery that was cancelled while its attempt was under way.
+_WRITE_LATE = f"""
+WITH {_OUTCOME}, done AS (
+    UPDATE ended_deliveries AS d
+       SET attempts = o.number, attempted_at = o.started_at, status_code = o.status_code,
+           failure = o.failure, outcome = CASE WHEN o.failure IS NOT NULL THEN o.outcome END
+      FROM outcome AS o
+     WHERE {_MINE} AND d.status = 'cancelled' AND d.id = ANY (%(delivery_id)b::uuid[])
+    RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status,
+              NULL::timestamptz AS next_attempt_at, o.total_ms
+), hours AS (
+    {lane_hours.add("done")}
+), history AS (
+    {_HISTORY}
+)
+SELECT id, claim_no, status, next_attempt_at, true AS late FROM done
 """
 
 _COLUMNS = (
@@ -159,11 +203,30 @@ class _Done:
     claim_no: int
     status: str
     next_attempt_at: datetime | None
+    # It was cancelled before.
+    late: bool = False
 
 
 def _write(
     session: Session, outcomes: Sequence[Outcome], lanes: Mapping[LaneKey, LockedLane]
 ) -> dict[_Claim, _Done]:
+    columns = _columns(outcomes, lanes)
+    written = cursor(session, class_row(_Done)).execute(_WRITE, columns).fetchall()
+    done = {(each.id, each.claim_no): each for each in written}
+    late = [each for each in outcomes if _claim(each) not in done]
+    if late:
+        columns = _columns(late, lanes)
+        # Planned for these ids, it opens their partitions alone.
+        found = cursor(session, class_row(_Done)).execute(_WRITE_LATE, columns, prepare=False)
+        done |= {(each.id, each.claim_no): each for each in found.fetchall()}
+        _undo_cancelling(session, late, done)
+    _count_arrived(session, outcomes, done)
+    return done
+
+
+def _columns(
+    outcomes: Sequence[Outcome], lanes: Mapping[LaneKey, LockedLane]
+) -> dict[str, list[object]]:
     # A Retry-After of an earlier URL does not bind the new one.
     binding = [_binds(each, lanes.get((each.tenant_id, each.webhook_id))) for each in outcomes]
     columns = {name: [getattr(each, name) for each in outcomes] for name in _COLUMNS}
@@ -183,10 +246,7 @@ def _write(
         else failures.fingerprint(each.outcome, each.status_code, each.error)
         for each in outcomes
     ]
-    written = cursor(session, class_row(_Done)).execute(_WRITE, columns).fetchall()
-    done = {(each.id, each.claim_no): each for each in written}
-    _undo_cancelling(session, outcomes, done)
-    return done
+    return columns
 
 
 def _undo_cancelling(
@@ -194,15 +254,29 @@ def _undo_cancelling(
 ) -> None:
     """Have what arrived although it was cancelled meanwhile be succeeded; few ever are."""
     arrived = [
-        each
-        for each in outcomes
-        if each.verdict.blame is Blame.NOBODY
-        and _claim(each) in done
-        and done[_claim(each)].status == "cancelled"
+        each for each in outcomes if each.verdict.blame is Blame.NOBODY and _claim(each) in done
     ]
     if arrived:
         cancelling.undo(session, [(each.tenant_id, each.delivery_id) for each in arrived])
         done |= {_claim(each): replace(done[_claim(each)], status="succeeded") for each in arrived}
+
+
+def _count_arrived(
+    session: Session, outcomes: Sequence[Outcome], done: Mapping[_Claim, _Done]
+) -> None:
+    """Count events whose own delivery failed and which a replay delivered; most batches have none.
+
+    Those of `cancelling.undo` are counted there.
+    """
+    ended: dict[UUID, list[UUID]] = defaultdict(list)
+    for each in outcomes:
+        row = done.get(_claim(each))
+        if row is None or row.late:
+            continue
+        if (each.kind, row.status) in (("event", "failed"), ("replay", "succeeded")):
+            ended[each.tenant_id].append(each.delivery_id)
+    for tenant_id, deliveries in ended.items():
+        cancelling.count_arrived(session, tenant_id, deliveries)
 
 
 def _binds(outcome: Outcome, lane: LockedLane | None) -> bool:
@@ -238,6 +312,8 @@ def _count(
         change.wake_up(done.next_attempt_at)
     elif done.status in ("succeeded", "failed"):
         change.totals[f"{outcome.kind}s_{done.status}"] += 1
+        if not done.late:
+            change.totals[f"{outcome.kind}s_open"] -= 1
         ended[outcome.kind, done.status] += 1
 
 

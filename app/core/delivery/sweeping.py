@@ -6,7 +6,7 @@ waits longest tries first.
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -18,21 +18,47 @@ AT_ONCE = 1000
 # version, so the sweep numbers only a backlog that the workers do not reach.
 UNNUMBERED_FOR = timedelta(seconds=30)
 
-# A row that was never claimed or numbered has not made its lane due.
+# A row that was never claimed has not made its lane due. Each is looked at once, in the order in
+# which it is due: what lies dead before `sweeps.through` costs nothing. A lane that is locked is
+# looked at again. `settled` is of an earlier statement, as `settled_before` asks for; an idle
+# service writes it rarely.
 _WAKE = """
-WITH unnumbered AS MATERIALIZED (
-    SELECT * FROM unnumbered_lanes()
+WITH arrived AS MATERIALIZED (
+    SELECT tenant_id, webhook_id, min(next_attempt_at) AS oldest FROM open_deliveries
+     WHERE next_attempt_at >= (SELECT through FROM sweeps)
+       AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
+     GROUP BY tenant_id, webhook_id
+), asleep AS MATERIALIZED (
+    SELECT w.tenant_id, w.webhook_id, a.oldest
+      FROM arrived AS a
+      JOIN lanes AS w ON w.tenant_id = a.tenant_id AND w.webhook_id = a.webhook_id
+     WHERE (w.due_at IS NULL OR w.due_at > greatest(clock_timestamp(), w.paused_until))
+       AND w.held_since IS NULL
 ), woken AS (
     UPDATE lanes AS l SET due_at = greatest(clock_timestamp(), l.paused_until)
      WHERE (l.tenant_id, l.webhook_id) IN (
-        SELECT w.tenant_id, w.webhook_id FROM lanes AS w JOIN unnumbered AS u
-            ON w.tenant_id = u.tenant_id AND w.webhook_id = u.webhook_id
-         WHERE (w.due_at IS NULL OR w.due_at > greatest(clock_timestamp(), w.paused_until))
-           AND w.held_since IS NULL
+        SELECT w.tenant_id, w.webhook_id FROM lanes AS w JOIN asleep AS a
+            ON w.tenant_id = a.tenant_id AND w.webhook_id = a.webhook_id
          ORDER BY w.tenant_id, w.webhook_id
            FOR NO KEY UPDATE OF w SKIP LOCKED)
+    RETURNING l.tenant_id, l.webhook_id
+), unnumbered AS MATERIALIZED (
+    SELECT DISTINCT tenant_id, webhook_id FROM open_deliveries
+     WHERE next_attempt_at >= (SELECT numbered_through FROM sweeps)
+       AND next_attempt_at < (SELECT settled FROM sweeps) - %(patience)s
+       AND fresh AND sequence IS NULL
+), looked AS (
+    UPDATE sweeps
+       SET through = greatest(through, least(settled, (
+               SELECT min(oldest) FROM asleep
+                WHERE (tenant_id, webhook_id) NOT IN (
+                      SELECT tenant_id, webhook_id FROM woken)))),
+           numbered_through = CASE WHEN EXISTS (SELECT FROM unnumbered) THEN numbered_through
+                                   ELSE greatest(numbered_through, settled - %(patience)s) END,
+           settled = settled_before()
+     WHERE EXISTS (SELECT FROM arrived) OR settled < now() - interval '5 s'
 )
-SELECT tenant_id, webhook_id FROM unnumbered WHERE oldest < clock_timestamp() - %s
+SELECT tenant_id, webhook_id, (SELECT settled FROM sweeps) - %(patience)s FROM unnumbered
 """
 
 # One statement for lanes and jobs: an idle service sends it each second.
@@ -76,13 +102,29 @@ class Due:
     jobs: list[tuple[UUID, UUID]]
 
 
-def wake(session: Session) -> list[tuple[UUID, UUID]]:
-    """Make every lane due that has unnumbered rows, in a session that sees every tenant.
+@dataclass(frozen=True)
+class Backlog:
+    """Lanes, as (tenant id, webhook id), with rows due `until` then that have no number yet."""
 
-    Returns, as (tenant id, webhook id), lanes whose oldest such row has waited for 30 seconds.
+    lanes: list[tuple[UUID, UUID]]
+    until: datetime | None = None
+
+
+def wake(session: Session) -> Backlog:
+    """Make every lane due that has new rows, in a session that sees every tenant.
+
+    Returns the lanes whose rows have waited for a number for 30 seconds.
     """
-    found = cursor(session).execute(_WAKE, (UNNUMBERED_FOR,)).fetchall()
-    return [(row[0], row[1]) for row in found]
+    found = cursor(session).execute(_WAKE, {"patience": UNNUMBERED_FOR}).fetchall()
+    return Backlog([(row[0], row[1]) for row in found], found[0][2] if found else None)
+
+
+def numbered(session: Session, until: datetime | None) -> None:
+    """Note that all that was due `until` then has its number."""
+    cursor(session).execute(
+        "UPDATE sweeps SET numbered_through = %(until)s WHERE numbered_through < %(until)s",
+        {"until": until},
+    )
 
 
 def due(session: Session) -> Due:

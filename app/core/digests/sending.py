@@ -19,9 +19,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.digests import content, digest_rows, message, subscriptions
+from app.core.digests import content, digest_rows, schedule
 from app.core.digests.digest_rows import Outcome
-from app.core.digests.subscriptions import Subscription
+from app.core.digests.schedule import Subscription
 from app.core.jobs import leases
 from app.core.jobs.steps import Errand, Step
 from app.database import Database, after_commit
@@ -149,11 +149,11 @@ class _Attempt:
             read = content.read(session, digest.tenant_id, self.name, digest.id)
         if digest.brief:
             read = content.without_words(read, digest.tenant_id)
-        return message.write(
+        return content.write(
             digest.id,
             read,
             settings.base_url,
-            subscriptions.write_token(settings.master_keys, subscription),
+            schedule.write_token(settings.master_keys, subscription),
             sender=settings.mail_from,
             recipient=self.address,
         )

@@ -69,21 +69,14 @@ _TOTALS: Final = {
     "logs_unverified": "1 while the stored log does not match the published log.",
 }
 # Lanes and digests of suspended tenants wait on purpose and are not counted, as in `sweeping`.
-# Unnumbered events do not make their lane due, so without the sweep no due lane would show them.
-# One index probe per lane finds its first such row (as in `sweeping`).
+# New deliveries do not make their lane due, so without the sweep no due lane would show them: those
+# that it has not looked at are read (as in `sweeping`).
 _READ_TOTALS = """
-WITH RECURSIVE unseen AS (
-    (SELECT tenant_id, webhook_id, next_attempt_at FROM deliveries
-      WHERE sequence IS NULL AND kind = 'event'
-      ORDER BY tenant_id, webhook_id, id LIMIT 1)
-    UNION ALL
-    SELECT beyond.tenant_id, beyond.webhook_id, beyond.next_attempt_at
-      FROM unseen AS u
-     CROSS JOIN LATERAL (
-        SELECT d.tenant_id, d.webhook_id, d.next_attempt_at FROM deliveries AS d
-         WHERE d.sequence IS NULL AND d.kind = 'event'
-           AND (d.tenant_id, d.webhook_id) > (u.tenant_id, u.webhook_id)
-         ORDER BY d.tenant_id, d.webhook_id, d.id LIMIT 1) AS beyond
+WITH unseen AS (
+    SELECT tenant_id, webhook_id, min(next_attempt_at) AS next_attempt_at FROM open_deliveries
+     WHERE next_attempt_at >= (SELECT through FROM sweeps)
+       AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
+     GROUP BY tenant_id, webhook_id
 ), present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), suspended AS MATERIALIZED (

@@ -1,4 +1,4 @@
-"""API keys, the resource: mint (the text is shown once) and list; `revocation` ends them."""
+"""API keys, the resource: mint (the text is shown once), list, revoke."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session, aliased
 
@@ -13,9 +14,11 @@ from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import Caller, Pin, Role
-from app.database import database_now
+from app.core.keys.console_sessions import IDLE, LONGEST
+from app.database import cursor, database_now
 from app.errors import (
     BAD_KEY,
+    CannotRevokeOwnKey,
     FieldError,
     InsufficientRole,
     Invalid,
@@ -104,8 +107,9 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     """
     _refuse_wider(caller, wanted)
     parent = _lock_parent(session, caller)
-    if wanted.pin is not None:
-        _require_agent(session, caller.tenant_id, wanted.pin.agent_id)
+    pin = wanted.pin
+    if pin is not None and session.get(Agent, (caller.tenant_id, pin.agent_id)) is None:
+        raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
     expires_at = _within(parent, wanted, _end(session, wanted))
     key_text = api_keys.new()
     row = ApiKey(
@@ -206,11 +210,6 @@ def _within(parent: ApiKey, wanted: NewKey, expires_at: datetime | None) -> date
     return expires_at
 
 
-def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:
-    if session.get(Agent, (tenant_id, agent_id)) is None:
-        raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
-
-
 def _end(session: Session, wanted: NewKey) -> datetime | None:
     """Return the wanted expiry of a key; raises `Invalid` for a time in the past."""
     now = database_now(session)
@@ -251,3 +250,108 @@ def locked(session: Session, caller: Caller, key_id: UUID | None) -> ApiKey:
     if row is None:
         raise NotFound(_NO_KEY)
     return row
+
+
+MOST = 1000
+"""The count of descendants stops after this many."""
+
+# Also follows ended keys, as keys that they minted may be valid; stops at the LIMIT of rows.
+_DESCENDANTS = """
+WITH RECURSIVE minted AS (
+    SELECT id, revoked_at, expires_at FROM api_keys
+     WHERE tenant_id = %(tenant)s AND created_by = %(key)s
+    UNION ALL
+    SELECT k.id, k.revoked_at, k.expires_at FROM minted AS m
+      JOIN api_keys AS k ON k.tenant_id = %(tenant)s AND k.created_by = m.id
+)
+SELECT count(*)
+  FROM (SELECT FROM minted
+         WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+         LIMIT %(most)s + 1) AS good
+"""
+_ANCESTORS = """
+WITH RECURSIVE minters AS (
+    SELECT created_by AS id FROM api_keys WHERE tenant_id = %(tenant)s AND id = %(own)s
+    UNION
+    SELECT k.created_by FROM minters AS m
+      JOIN api_keys AS k ON k.tenant_id = %(tenant)s AND k.id = m.id
+)
+SELECT EXISTS (SELECT FROM minters WHERE id = %(key)s)
+"""
+_SESSIONS = """
+SELECT count(*) FROM console_sessions
+ WHERE tenant_id = %s AND api_key_id = %s
+   AND created_at > clock_timestamp() - %s AND last_used_at > clock_timestamp() - %s
+"""
+
+
+def revoke(
+    session: Session, caller: Caller, key_id: UUID | None, *, descendants: bool = False
+) -> None:
+    """Revoke a key at once and for good; does nothing if it is revoked already.
+
+    With `descendants` also every key that it minted, that those minted, and so on. A key never
+    revokes itself, since nobody could undo the mistake: raises `CannotRevokeOwnKey` if the caller's
+    key is among them, and `NotFound`.
+    """
+    row = locked(session, caller, key_id)
+    others = _lock_descendants(session, row) if descendants else []
+    if caller.key_id in (row.id, *(other.id for other in others)):
+        raise CannotRevokeOwnKey(
+            "The key in use cannot revoke itself, nor what it descends from with all descendants; "
+            "use another admin key."
+        )
+    for ended in (row, *others):
+        if ended.revoked_at is None:
+            ended.revoked_at = database_now(session)
+            details = {"name": ended.name}
+            if ended is not row:
+                details["descends_from"] = ids.text("key", row.id)
+            target = ("key", ids.text("key", ended.id))
+            chain.append_by(session, caller, "key.revoke", target=target, details=details)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The numbers of valid keys that descend from a key, and of its console sessions.
+
+    `own` says that the caller's key is among the descendants, so that it cannot revoke them all.
+    """
+
+    descendants: int
+    own: bool
+    sessions: int
+
+
+def effects(session: Session, caller: Caller, key_id: UUID) -> Effects:
+    """Return the effects of revoking a key; counts at most `MOST` + 1 descendants."""
+    wanted = {
+        "tenant": caller.tenant_id,
+        "key": key_id,
+        "own": caller.key_id,
+        "most": MOST,
+    }
+    sessions = (caller.tenant_id, key_id, LONGEST, IDLE)
+    cur = cursor(session, scalar_row)
+    return Effects(
+        descendants=cur.execute(_DESCENDANTS, wanted).fetchone() or 0,
+        own=bool(cur.execute(_ANCESTORS, wanted).fetchone()),
+        sessions=cur.execute(_SESSIONS, sessions).fetchone() or 0,
+    )
+
+
+def _lock_descendants(session: Session, root: ApiKey) -> list[ApiKey]:
+    """Lock the keys that a locked key minted, and theirs, a generation at a time.
+
+    A locked key cannot mint, so the next statement finds every key that it minted.
+    """
+    found: list[ApiKey] = []
+    generation = [root.id]
+    while generation:
+        minted = select(ApiKey).where(
+            ApiKey.tenant_id == root.tenant_id, ApiKey.created_by.in_(generation)
+        )
+        children = session.scalars(minted.order_by(ApiKey.id).with_for_update()).all()
+        found += children
+        generation = [child.id for child in children]
+    return found

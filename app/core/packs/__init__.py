@@ -1,4 +1,4 @@
 """Evidence packs: built by a durable job, stored as long as their bundle, exported and audited.
 
-`pack_requests` ask for one, `building` builds it from `pack_evidence`, `store` keeps it.
+`pack_requests` ask for one, `building` chooses its evidence and builds it, `store` keeps it.
 """

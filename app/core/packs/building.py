@@ -2,34 +2,43 @@
 
 A step chooses evidence and reads the bundle; its errand writes the pack and stores it in one
 transaction, which locks the bundle's row and checks the lease. A killed build leaves nothing.
-Builds from the same source have the same bytes.
+Builds from the same source have the same bytes. A pack is replaced when better evidence exists,
+after a rotation of its key, by another release, and when others are trusted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from threading import BoundedSemaphore
 from typing import Any
 from uuid import UUID
 
 import structlog
+from cryptography.hazmat.primitives.hashes import SHA256
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.clock import rfc3339
+from app.core import agents, signing_keys
+from app.core.anchoring import evidence as anchoring
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
-from app.core.packs import pack_evidence, store
-from app.core.packs.store import Source
-from app.core.records import bundles
+from app.core.log import proofs, publication
+from app.core.packs import store
+from app.core.packs.store import Source, StoredPack
+from app.core.records import bundles, records
+from app.core.signing_keys import Purpose
 from app.database import Database
 from app.errors import LogPending, NotFound
 from app.evidence import pack
 from app.evidence.pack import Evidence
+from app.ledger.notes import Signature
+from app.ledger.policy import Policy
 from app.lib.crypto.sealing import KeyMissing
 from app.models import Job, Record
-from app.settings import Settings
+from app.settings import VERSION, Settings
 
 KIND = "evidence_pack"
 NO_KEY = (
@@ -89,18 +98,16 @@ class Builder:
         if record is None:
             raise JobFailed("There is no such record.")
         try:
-            chosen = pack_evidence.choose(session, self.settings, record)
+            chosen = choose(session, self.settings, record)
         except LogPending:
             return _wait(job, record.id)
         except NotFound:
             raise JobFailed("The log has no leaf for this record.") from None
         stored = store.find(session, tenant_id, record.id)
-        if stored is not None and pack_evidence.is_current(
-            session, self.settings, stored, chosen.source
-        ):
+        if stored is not None and is_current(session, self.settings, stored, chosen.source):
             return Step(None, progress(record.id, "built", stored.size, total=stored.size))
         try:
-            evidence = pack_evidence.evidence_of(session, self.settings, record, chosen)
+            evidence = evidence_of(session, self.settings, record, chosen)
         except KeyMissing as error:
             _log.error("pack_without_key", record=ids.text("rec", record.id), reason=str(error))
             raise JobFailed(NO_KEY) from None
@@ -178,3 +185,108 @@ def _wait(job: Job, record_id: UUID) -> Step:
     times = int(count) if name == _WAITING else 0
     wait = min(_A_MOMENT * 2 ** min(max(times - 2, 0), 10), _LONGEST_WAIT)
     return Step(f"{_WAITING}:{times + 1}", progress(record_id, "waiting for the log"), wait)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The inputs of a pack made now: the agent's name, the leaf's place, the evidence for it."""
+
+    agent_name: str
+    index: int
+    anchor: anchoring.Evidence
+    source: Source
+
+
+def choose(session: Session, settings: Settings, record: Record) -> Choice:
+    """Return what a pack of the record would be made from now; nothing sealed is opened for it.
+
+    Raises `LogPending` while no published checkpoint covers its leaf.
+    """
+    last = publication.current(session)
+    if last is None:
+        raise LogPending("The log has published nothing yet.")
+    index = proofs.index_of_record(session, last, records.leaf_hash(record.bundle_sha256))
+    # Of a record whose key was revoked counts what others had seen by then.
+    revoked_at = signing_keys.revoked_at(session, record.key_id)
+    agent_name = agents.name_at(session, record.tenant_id, record.agent_id, record.created_at)
+    others = (settings.witness_policy, settings.tsa_ca_file)
+    found = anchoring.Chooser(session, last, *others).best(index, by=revoked_at)
+    source = Source(
+        found.published.generation.number,
+        found.published.checkpoint.size,
+        found.rank,
+        signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
+        recipe(settings, agent_name, revoked_at),
+    )
+    return Choice(agent_name, index, found, source)
+
+
+def is_current(session: Session, settings: Settings, stored: StoredPack, wanted: Source) -> bool:
+    """Say whether a pack is as good as one that would be made now."""
+    have = stored.source
+    if have.generation != wanted.generation:
+        # Of what is in it, that which still vouches for it.
+        place = (have.generation, have.checkpoint_size)
+        others = (settings.witness_policy, settings.tsa_ca_file)
+        return have.rank & anchoring.rank_of(session, *place, *others) > wanted.rank
+    made_alike = (have.key_id, have.recipe) == (wanted.key_id, wanted.recipe)
+    return made_alike and have.rank >= wanted.rank
+
+
+def recipe(settings: Settings, agent_name: str, revoked_at: datetime | None = None) -> str:
+    """Name what of the service's own a pack is a function of.
+
+    Its release, its URL and verify.py, what the agent was called when the record was made, and
+    whose word counted when its rank was found: the witnesses and their quorum, the roots of
+    timestamp authorities, and by when they had to have seen the log, if the bundle's key was
+    revoked.
+    """
+    parts = (
+        VERSION.encode(),
+        settings.base_url.encode(),
+        pack.verifier_source(),
+        agent_name.encode(),
+        _witnesses(settings.witness_policy),
+        *([] if revoked_at is None else [rfc3339(revoked_at).encode()]),
+        *sorted(each.fingerprint(SHA256()) for each in settings.tsa_ca_file),
+    )
+    return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
+
+
+def _witnesses(policy: Policy | None) -> bytes:
+    """Write what of a policy decides whether a quorum is met, without addresses."""
+    if policy is None:
+        return b""
+    lines = [f"witness {each.name} {each.key}" for each in policy.witnesses]
+    lines += [f"group {each.name} {each.threshold} {each.members}" for each in policy.groups]
+    return "\n".join([*lines, f"quorum {policy.quorum}"]).encode("utf-8", "surrogateescape")
+
+
+def evidence_of(
+    session: Session, settings: Settings, record: Record, chosen: Choice
+) -> Evidence | None:
+    """Return all that goes into the pack; None when the bundle is due or gone.
+
+    Raises `app.lib.crypto.sealing.CannotOpen` when the bundle or the key that signs packs does not
+    open.
+    """
+    raw = bundles.read(session, settings.master_keys, record.tenant_id, record.id)
+    if raw is None:
+        return None
+    published = chosen.anchor.published
+    proof = proofs.inclusion(session, published, chosen.index, published.checkpoint.size)
+    return Evidence(
+        bundle=raw,
+        signature=record.signature,
+        public_key=signing_keys.public_key(session, record.key_id),
+        pack_key=signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
+        base_url=settings.base_url,
+        release=VERSION,
+        agent_name=chosen.agent_name,
+        log_key=published.generation.verifier_key,
+        checkpoint=published.note,
+        leaf_index=chosen.index,
+        path=proof.path,
+        cosignatures=tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
+        timestamp=chosen.anchor.timestamp,
+    )

@@ -15,7 +15,7 @@ from app import ids
 from app.core import signing_keys
 from app.core.audit import chain
 from app.core.callers import SYSTEM, Actor
-from app.core.packs import building, pack_evidence, store
+from app.core.packs import building, store
 from app.core.packs.store import StoredPack
 from app.core.records import contents
 from app.database import cursor
@@ -106,8 +106,8 @@ ON CONFLICT DO NOTHING
 
 def _is_current(session: Session, settings: Settings, record: Record, pack: StoredPack) -> bool:
     try:
-        wanted = pack_evidence.choose(session, settings, record)
-        return pack_evidence.is_current(session, settings, pack, wanted.source)
+        wanted = building.choose(session, settings, record)
+        return building.is_current(session, settings, pack, wanted.source)
     except (LogPending, NotFound):
         # Its leaf waits anew, behind a log that was succeeded: nothing better can be made yet.
         return True

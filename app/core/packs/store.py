@@ -23,7 +23,7 @@ class Source(NamedTuple):
     """The inputs of a pack besides its bundle: the same source gives the same bytes.
 
     The checkpoint by its generation and size, the `rank` of what others say of it, the key that
-    signs the pack, and the `recipe` of the service's own (`pack_evidence.recipe`): in the order of
+    signs the pack, and the `recipe` of the service's own (`building.recipe`): in the order of
     their columns.
     """
 

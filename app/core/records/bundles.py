@@ -4,38 +4,33 @@ Bytes are sealed for their row, so dumps, dead rows, the write-ahead log and bac
 content.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app.core.records import retention
 from app.database import Tx, carried, cursor
-from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 
-_STORE = """
-INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes) VALUES (%s, %s, %s, %s, %b)
-"""
-KEPT = f"""
+_KEPT = f"""
   FROM bundles AS b
   JOIN records AS r ON r.tenant_id = b.tenant_id AND r.id = b.record_id
   JOIN tenants AS t ON t.id = b.tenant_id
- WHERE b.tenant_id = %s AND b.record_id = %s
-   AND coalesce(r.created_at > {retention.DUE_BEFORE}, true)
+ WHERE coalesce(r.created_at > {retention.DUE_BEFORE}, true) AND b.tenant_id = %s AND b.record_id
 """
+KEPT = _KEPT + "= %s "
 _DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
 _READ = "SELECT b.bytes" + KEPT
+_READ_MANY = "SELECT b.record_id, b.bytes" + _KEPT + "= ANY (%b) "
 _IS_KEPT = "SELECT true" + KEPT
-_HOLD = _IS_KEPT + "FOR KEY SHARE OF b"
+_HELD = "FOR KEY SHARE OF b"
 
 
-def store(
-    tx: Tx, master_keys: MasterKeys, tenant_id: UUID, record_id: UUID, content: bytes, digest: bytes
-) -> None:
-    """Store a bundle's exact bytes, whose SHA-256 is `digest`."""
-    sealed = master_keys.seal(content, identity(tenant_id, record_id))
-    carried(tx, len(sealed))
-    cursor(tx).execute(_STORE, (tenant_id, record_id, digest, len(content), sealed))
+def sealed(master_keys: MasterKeys, tenant_id: UUID, record_id: UUID, content: bytes) -> bytes:
+    """Return a bundle's exact bytes as they are stored."""
+    return master_keys.seal(content, identity(tenant_id, record_id))
 
 
 def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
@@ -45,7 +40,7 @@ def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
 
 def hold(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
     """Do what `is_kept` does, and lock the bundle against deletion until the commit."""
-    return cursor(tx).execute(_HOLD, (tenant_id, record_id)).fetchone() is not None
+    return cursor(tx).execute(_IS_KEPT + _HELD, (tenant_id, record_id)).fetchone() is not None
 
 
 def read(
@@ -61,6 +56,40 @@ def read(
         return None
     carried(session, len(row[0]))
     return master_keys.open(row[0], identity(tenant_id, record_id))
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The exact bytes of bundles by their records; `damaged` are those that do not open."""
+
+    contents: Mapping[UUID, bytes]
+    damaged: Sequence[UUID]
+
+
+def read_many(
+    session: Session,
+    master_keys: MasterKeys,
+    tenant_id: UUID,
+    record_ids: Sequence[UUID],
+    *,
+    hold: bool = False,
+) -> Contents:
+    """Read the bundles of a tenant's records that are neither due nor deleted.
+
+    With `hold` they are locked against deletion until the commit. Raises `KeyMissing`.
+    """
+    query = _READ_MANY + (_HELD if hold else "")
+    found = cursor(session).execute(query, (tenant_id, record_ids), binary=True).fetchall()
+    carried(session, max((len(raw) for _, raw in found), default=0))
+    contents, damaged = {}, []
+    for record_id, raw in found:
+        try:
+            contents[record_id] = master_keys.open(raw, identity(tenant_id, record_id))
+        except KeyMissing:
+            raise
+        except CannotOpen:
+            damaged.append(record_id)
+    return Contents(contents, damaged)
 
 
 def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int:

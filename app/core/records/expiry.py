@@ -21,7 +21,7 @@ from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Step
-from app.core.records import bundles, retention, search
+from app.core.records import bundles, record_words, retention
 from app.database import cursor
 from app.models import Job, Tenant
 
@@ -133,8 +133,9 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     found = _aged(session, tenant_id, through, after)
     batch = _of_bounded_size(found)
     wanted = [each.id for each in batch if each.size is not None]
-    search.forget_content(session, tenant_id, wanted)
+    # The words second: the index may be writing them while it holds the bundles.
     gone = bundles.delete(session, tenant_id, wanted)
+    record_words.forget_content(session, tenant_id, wanted)
     progress = json.loads(job.progress or "{}")
     progress["expired"] += gone
     if len(batch) == MOST_RECORDS or len(batch) < len(found):

@@ -7,6 +7,7 @@ facets beside the words.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
@@ -16,47 +17,16 @@ from sqlalchemy.orm import Session
 
 from app.core import feeds
 from app.core.callers import Caller
-from app.core.records import retention
-from app.core.words import search_keys
-from app.database import Tx, cursor
+from app.core.records import bundles, record_words, retention
+from app.core.records.record_words import COLUMNS, FACETS, Indexed, facets
+from app.core.words import search_keys, word_index
+from app.core.words.word_index import AT_ONCE, MOST_CHARACTERS, Candidate
 from app.errors import FieldError, Invalid
 from app.lib.crypto.sealing import MasterKeys
 from app.models import BundleWords, Record, RecordWords
 
-FACETS = ("session_id", "agent_id", "principal", "kind")
-"""The columns of a record that are indexed together with its words."""
-
-_STORE = "INSERT INTO {} (tenant_id, record_id, words) VALUES (%s, %s, %s::tsvector)"
-_STORE_METADATA = _STORE.format("record_words")
-_STORE_CONTENT = _STORE.format("bundle_words")
-_FORGET = "DELETE FROM bundle_words WHERE tenant_id = %s AND record_id = ANY (%b)"
-
 _RANK_BITS = 128
 _IN_METADATA, _IN_CONTENT = 0, 1
-
-
-def facets(values: Mapping[str, UUID | str | None]) -> dict[str, str]:
-    """Return the facets of a row from its columns, as name and value; a null has none.
-
-    Label names contain no colon, so they differ from facets.
-    """
-    return {
-        f":{name}": value.hex if isinstance(value, UUID) else value
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def store(tx: Tx, tenant_id: UUID, record_id: UUID, metadata: str, content: str) -> None:
-    """Store a record's words, as the text of two `tsvector`s."""
-    cur = cursor(tx)
-    cur.execute(_STORE_METADATA, (tenant_id, record_id, metadata))
-    cur.execute(_STORE_CONTENT, (tenant_id, record_id, content))
-
-
-def forget_content(tx: Tx, tenant_id: UUID, record_ids: Sequence[UUID]) -> None:
-    """Delete the words of the content of records."""
-    cursor(tx).execute(_FORGET, (tenant_id, record_ids))
 
 
 @dataclass(frozen=True)
@@ -101,55 +71,137 @@ def rows(
     asked: Search,
     after: int | None,
     limit: int,
-) -> list[Found]:
+) -> feeds.Page[Found]:
     """Return one page of the records that the caller may see, after the position `after`.
 
-    Raises `Invalid` when the search text has no word.
+    It may end in the tail (`app/core/words/word_index.py`) before it is full. Raises `Invalid` when
+    the search text has no word.
     """
     place = None if after is None else SearchPosition.read(after)
     if asked.typed is None and not asked.labels:
-        return _page(session, caller, asked, (), place, limit, _IN_METADATA)
-    lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
-    wanted: dict[str, Any] = {name: asked.filters.get(name) for name in FACETS}
-    if caller.pin is not None:
-        wanted |= {"agent_id": caller.pin.agent_id, "principal": caller.pin.principal}
-    pairs = lexemes.pairs_query([*asked.labels, *facets(wanted).items()])
-    if asked.typed is None:
-        with_pairs = [_matches(RecordWords, pairs)]
-        return _page(session, caller, asked, with_pairs, place, limit, _IN_METADATA)
-    words = lexemes.query(asked.typed)
-    if words is None:
-        raise Invalid(FieldError("/q", "Query parameter: There is no word in it to search for."))
+        before = None if place is None else place.id
+        query = feeds.newest(Record, caller, asked.filters, before, limit)
+        return feeds.Page(_found(session, query, _IN_METADATA))
+    search = _WordSearch(session, caller, master_keys, asked)
     found: list[Found] = []
-    if place is None or place.rank == _IN_METADATA:
-        in_metadata = [_matches(RecordWords, words, pairs)]
-        found = _page(session, caller, asked, in_metadata, place, limit, _IN_METADATA)
-        place = None
-    if len(found) < limit:
-        in_content = _only_in_content(session, caller, words, pairs)
-        found += _page(session, caller, asked, in_content, place, limit - len(found), _IN_CONTENT)
+    for rank in (_IN_METADATA, _IN_CONTENT)[: 1 if asked.typed is None else 2]:
+        if place is not None and place.rank > rank:
+            continue
+        before, place = (None if place is None else place.id), None
+        more, read_to = search.not_indexed(rank, before, limit - len(found))
+        found += more
+        if read_to is not None:
+            return feeds.Page(found, SearchPosition(rank, read_to).number)
+        found += search.indexed(rank, before, limit - len(found))
+    return feeds.Page(found)
+
+
+def first(
+    session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
+) -> list[Found]:
+    """Return up to `limit` matches for a caller without pagination, as `rows` without early end.
+
+    Of those that are not indexed yet only the newest are read.
+    """
+    search = _WordSearch(session, caller, master_keys, Search(typed, (), {}))
+    found: list[Found] = []
+    for rank in (_IN_METADATA, _IN_CONTENT):
+        found += search.not_indexed(rank, None, limit - len(found))[0]
+        found += search.indexed(rank, None, limit - len(found))
     return found
 
 
-def _page(
-    session: Session,
-    caller: Caller,
-    asked: Search,
-    conditions: Sequence[ColumnElement[bool]],
-    place: SearchPosition | None,
-    limit: int,
-    rank: int,
-) -> list[Found]:
-    before = None if place is None else place.id
-    query: Select[Any] = feeds.newest(Record, caller, asked.filters, before, limit)
-    if conditions:
-        query = _beside(query, RecordWords, caller)
-    if rank == _IN_CONTENT:
-        query = _beside(query, BundleWords, caller)
-    return [
-        Found(row, SearchPosition(rank, row.id))
-        for row in session.scalars(query.where(*conditions)).all()
-    ]
+class _WordSearch:
+    """A search in the tenant's lexemes."""
+
+    def __init__(
+        self, session: Session, caller: Caller, master_keys: MasterKeys, asked: Search
+    ) -> None:
+        self._session, self._caller, self._asked = session, caller, asked
+        self._master_keys = master_keys
+        self._lexemes = search_keys.lexemes(session, master_keys, caller.tenant_id)
+        wanted: dict[str, Any] = {name: asked.filters.get(name) for name in FACETS}
+        if caller.pin is not None:
+            wanted |= {"agent_id": caller.pin.agent_id, "principal": caller.pin.principal}
+        pairs = self._lexemes.pairs_query([*asked.labels, *facets(wanted).items()])
+        self._words = None if asked.typed is None else self._lexemes.query(asked.typed)
+        if asked.typed is not None and self._words is None:
+            raise Invalid(
+                FieldError("/q", "Query parameter: There is no word in it to search for.")
+            )
+        self._query = " & ".join(f"({each})" for each in (self._words, pairs) if each is not None)
+        source = record_words.source(master_keys)
+        self._through = word_index.position(session, source, caller.tenant_id)
+
+    def indexed(self, rank: int, before: UUID | None, limit: int) -> list[Found]:
+        """Return up to `limit` matches; the planner starts with the words or with the records."""
+        if limit <= 0:
+            return []
+        query = self._newest(before, limit).where(Record.id <= self._through)
+        query = _beside(query, RecordWords, self._caller)
+        if rank == _IN_METADATA:
+            return _found(self._session, query.where(_matches(RecordWords, self._query)), rank)
+        query = _beside(query, BundleWords, self._caller)
+        query = query.where(
+            _matches(BundleWords, self._query), ~_matches(RecordWords, self._words or "")
+        )
+        due = retention.due_before(self._session, self._caller.tenant_id)
+        if due is not None:
+            query = query.where(Record.created_at > due)
+        return _found(self._session, query, rank)
+
+    def not_indexed(
+        self, rank: int, before: UUID | None, limit: int
+    ) -> tuple[list[Found], UUID | None]:
+        """Return up to `limit` matches of the tail, and the last id read if it ended early."""
+        if limit <= 0:
+            return [], None
+        read = self._read_metadata if rank == _IN_METADATA else self._read_content
+        found, read_to = word_index.tail(self._session, self._query, read, before, limit)
+        if not found:
+            return [], read_to
+        query = feeds.newest(Record, self._caller, {}, None, limit).where(Record.id.in_(found))
+        return _found(self._session, query, rank), read_to
+
+    def _read_metadata(self, before: UUID | None) -> tuple[Sequence[Candidate], bool]:
+        batch = [row for row, _ in self._tail(before)]
+        read = [Candidate(each.id, each.metadata(self._lexemes), 0) for each in batch]
+        return read, len(batch) == AT_ONCE
+
+    def _read_content(self, before: UUID | None) -> tuple[Sequence[Candidate], bool]:
+        """Read bundles, without those that are found by their metadata."""
+        whole = self._tail(before)
+        sizes = accumulate((size for _, size in whole), initial=0)
+        batch = [each for each, size in zip(whole, sizes, strict=False) if size < MOST_CHARACTERS]
+        told = [Candidate(row.id, row.metadata(self._lexemes), 0) for row, _ in batch]
+        found_already = set(word_index.matching(self._session, told, self._words or ""))
+        wanted = [row.id for row, _ in batch if row.id not in found_already]
+        tenant_id = self._caller.tenant_id
+        kept = bundles.read_many(self._session, self._master_keys, tenant_id, wanted).contents
+        # One that is left out has a place all the same: reading goes on behind it.
+        read = [
+            Candidate(row.id, row.content(self._lexemes, kept[row.id]), size)
+            if row.id in kept
+            else Candidate(row.id, "", 0)
+            for row, size in batch
+        ]
+        return read, len(whole) == AT_ONCE or len(batch) < len(whole)
+
+    def _tail(self, before: UUID | None) -> list[tuple[Indexed, int]]:
+        """Return the next records that are not indexed, and the sizes of their bundles."""
+        columns = [getattr(Record, name) for name in COLUMNS]
+        query = self._newest(before, AT_ONCE).where(Record.id > self._through)
+        rows = self._session.execute(
+            query.with_only_columns(Record.id, *columns, Record.bundle_size)
+        )
+        return [(Indexed(*row[:-1]), row[-1]) for row in rows]
+
+    def _newest(self, before: UUID | None, limit: int) -> Select[Any]:
+        return feeds.newest(Record, self._caller, self._asked.filters, before, limit)
+
+
+def _found(session: Session, query: Select[Any], rank: int) -> list[Found]:
+    return [Found(row, SearchPosition(rank, row.id)) for row in session.scalars(query)]
 
 
 def _beside(
@@ -159,17 +211,5 @@ def _beside(
     return query.join(table, (table.tenant_id == caller.tenant_id) & (table.record_id == Record.id))
 
 
-def _only_in_content(
-    session: Session, caller: Caller, words: str, pairs: str | None
-) -> list[ColumnElement[bool]]:
-    conditions = [_matches(BundleWords, words, pairs), ~_matches(RecordWords, words)]
-    due = retention.due_before(session, caller.tenant_id)
-    return conditions if due is None else [*conditions, Record.created_at > due]
-
-
-def _matches(
-    table: type[RecordWords] | type[BundleWords], *queries: str | None
-) -> ColumnElement[bool]:
-    """Return the condition that all queries match; those that are None match everything."""
-    everything = " & ".join(f"({query})" for query in queries if query is not None)
-    return table.words.bool_op("@@")(cast(everything, TSQUERY))
+def _matches(table: type[RecordWords] | type[BundleWords], query: str) -> ColumnElement[bool]:
+    return table.words.bool_op("@@")(cast(query, TSQUERY))

@@ -25,15 +25,15 @@ from app.errors import Conflict
 
 _AGAIN = f"""
 WITH again AS (
-    INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
-                            sequence, replay_of, next_attempt_at)
+    INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                                 sequence, replay_of, next_attempt_at)
     SELECT d.tenant_id, %(id)s, d.webhook_id, d.event_id, d.event_type, 'replay', {PRIORITY_URGENT},
            d.sequence, d.id, clock_timestamp()
       FROM deliveries AS d JOIN events AS e ON e.tenant_id = d.tenant_id AND e.id = d.event_id
      WHERE d.tenant_id = %(tenant)s AND d.id = %(delivery)s
     RETURNING id
 )
-UPDATE lanes SET replays_accepted = replays_accepted + 1
+UPDATE lanes SET replays_accepted = replays_accepted + 1, replays_open = replays_open + 1
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND EXISTS (SELECT 1 FROM again)
 """
 
@@ -96,11 +96,11 @@ WITH stored AS (
     INSERT INTO events (tenant_id, id, type, payload, decisions, created_at)
     VALUES (%(tenant)s, %(event)s, %(type)s, %(payload)s, %(decisions)s, %(at)s)
 ), accepted AS (
-    UPDATE lanes SET tests_accepted = tests_accepted + 1
+    UPDATE lanes SET tests_accepted = tests_accepted + 1, tests_open = tests_open + 1
      WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
 )
-INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
-                        next_attempt_at)
+INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                             next_attempt_at)
 VALUES (%(tenant)s, %(id)s, %(webhook)s, %(event)s, %(type)s, 'test',
         {PRIORITY_URGENT}, clock_timestamp())
 """

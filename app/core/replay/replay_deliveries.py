@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import wakeups
+from app.core.delivery import cancelling
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
 from app.core.delivery.history import later_replays
 from app.core.delivery.lanes import lanes
@@ -73,8 +74,8 @@ def pick(session: Session, job: Job, selection: Selection, scan: Scan, limit: in
 # The canary of a held webhook waits with the rest.
 _REPLAY = f"""
 WITH made AS (
-    INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
-                            sequence, replay_of, job_id, next_attempt_at)
+    INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                                 sequence, replay_of, job_id, next_attempt_at)
     SELECT %(tenant)s, new.id, %(webhook)s, e.id, e.type, 'replay', lane.priority, new.sequence,
            new.replay_of, %(job)s, clock_timestamp()
       FROM unnest(%(ids)s::uuid[], %(events)s::uuid[], %(sequences)s::bigint[],
@@ -89,7 +90,7 @@ WITH made AS (
     SELECT count(*) AS n FROM made
 )
 UPDATE lanes
-   SET replays_accepted = replays_accepted + counted.n,
+   SET replays_accepted = replays_accepted + counted.n, replays_open = replays_open + counted.n,
        due_at = least(due_at, CASE WHEN %(urgent)s THEN clock_timestamp()
                                    ELSE greatest(clock_timestamp(), paused_until) END)
   FROM counted WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
@@ -152,21 +153,6 @@ def count_outcomes(session: Session, job: Job) -> dict[str, int]:
     return found
 
 
-# Rows with an attempt in flight stay: it cannot be withdrawn.
-_TAKE_BACK = """
-WITH cancelled AS (
-    UPDATE deliveries AS d
-       SET status = 'cancelled', finished_at = clock_timestamp(), next_attempt_at = NULL
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.job_id = (SELECT %(job)s::uuid)
-       AND d.webhook_id = (SELECT %(webhook)s::uuid) AND d.id >= %(oldest)s
-       AND d.status = 'pending'
-    RETURNING 1
-)
-UPDATE lanes SET replays_cancelled = replays_cancelled + (SELECT count(*) FROM cancelled)
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-"""
-
-
 def lock_lanes(session: Session, tenant_id: UUID, webhooks: Sequence[UUID]) -> None:
     """Lock the lanes of webhooks in the order of ids, the global lock order of lanes."""
     for webhook in sorted(webhooks):
@@ -175,16 +161,15 @@ def lock_lanes(session: Session, tenant_id: UUID, webhooks: Sequence[UUID]) -> N
 
 def take_back(session: Session, job: Job, webhooks: Sequence[UUID]) -> None:
     """Cancel a job's deliveries that were never sent, on locked lanes."""
-    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest_of(job)}
     for webhook in webhooks:
-        cursor(session).execute(_TAKE_BACK, {**wanted, "webhook": webhook})
+        cancelling.withdraw(session, job.tenant_id, webhook, job.id)
 
 
 _UNSENT = """
 SELECT count(*) FROM (
-    SELECT FROM deliveries
+    SELECT FROM open_deliveries
      WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-       AND priority = %(priority)s AND finished_at IS NULL AND attempts = 0
+       AND priority = %(priority)s AND NOT fresh AND attempts = 0
        AND next_attempt_at <= clock_timestamp() + interval '30 s'
      ORDER BY next_attempt_at LIMIT %(most)s) AS found
 """

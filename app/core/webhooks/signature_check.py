@@ -21,9 +21,9 @@ from app.clock import rfc3339
 from app.core.callers import Caller
 from app.core.webhooks import webhook_secrets, webhooks
 from app.database import database_now
-from app.lib.crypto import signature_forms as forms
+from app.lib.crypto import webhook_signing as forms
 from app.lib.crypto.sealing import CannotOpen
-from app.lib.crypto.signature_forms import ID, OURS, STANDARD, TIMESTAMP, Form
+from app.lib.crypto.webhook_signing import ID, OURS, STANDARD, TIMESTAMP, Form
 from app.models import Event, Webhook
 from app.settings import Settings
 

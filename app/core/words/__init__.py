@@ -1,1 +1,1 @@
-"""Words in search indexes: the `tokenizer`, and the `search_keys` of records' words."""
+"""Words: the `tokenizer`, the `word_index` of each source, the `search_keys` of records' words."""

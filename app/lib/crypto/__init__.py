@@ -1,6 +1,5 @@
 """Keys, tokens and signatures.
 
-`sealing` at rest, `signing` (Ed25519), `webhook_signing` with
-`signature_forms` (receivers' mistakes), `timestamps` with `timestamp_forms`
+`sealing` at rest, `signing` (Ed25519), `webhook_signing` (with receivers' mistakes), `timestamps`
 (RFC 3161), and the texts of `api_keys` and `share_tokens`.
 """

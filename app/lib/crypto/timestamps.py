@@ -4,10 +4,12 @@ An answer counts when it grants what was asked: the same SHA-256, the same nonce
 certificate for `timeStamping` that leads to a root which the operator trusts, valid at genTime.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -22,8 +24,6 @@ from rfc3161_client import (
     decode_timestamp_response,
 )
 from rfc3161_client.tsp import PKIStatus
-
-from app.lib.crypto import timestamp_forms
 
 CONTENT_TYPE = "application/timestamp-query"
 
@@ -117,7 +117,7 @@ def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) ->
 def _read(response: bytes) -> TimeStampResponse:
     """Read a response that grants a timestamp, whatever that is worth."""
     try:
-        read = decode_timestamp_response(timestamp_forms.strict(response))
+        read = decode_timestamp_response(strict(response))
     except (ValueError, TypeError) as error:
         raise NotStamped(_unreadable(response, error)) from None
     # Section 2.4.2: with anything else there is no token.
@@ -130,7 +130,7 @@ def _read(response: bytes) -> TimeStampResponse:
 
 def _time(response: bytes) -> str:
     try:
-        time = timestamp_forms.gen_time(response)
+        time = gen_time(response)
         moment(time)
     except ValueError as error:
         raise NotStamped(_plain(error)) from None
@@ -227,3 +227,98 @@ def _plain(error: Exception) -> str:
 def _short(text: str) -> str:
     """Cut others' words to what a row and a log line hold."""
     return " ".join(text.split())[:300]
+
+
+_INTEGER = 0x02
+# In SignedData (RFC 5652 section 5.1): certificates and crls, both implicitly tagged sets.
+_UNSIGNED_SETS = (0xA0, 0xA1)
+_GRANTED, _WITH_MODS = b"\x00", b"\x01"
+# In UTC, with a fraction of any length that does not end with a zero (RFC 3161 section 2.4.2).
+_GENERALIZED_TIME = 0x18
+_TIME = re.compile(
+    rb"([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})(\.[0-9]*[1-9])?Z"
+)
+
+
+class _Element(NamedTuple):
+    """A tag, and where in the bytes the element begins, its content begins, and both end."""
+
+    tag: int
+    begin: int
+    content: int
+    end: int
+
+
+class _Unreadable(Exception):
+    """Not the DER of a response."""
+
+
+def strict(response: bytes) -> bytes:
+    """Return a response (DER) with ordered sets and `granted`; as it is if it cannot be read.
+
+    For parsing alone: what is kept and given out is the response as it came. No length changes.
+    """
+    made = bytearray(response)
+    try:
+        (whole,) = _elements(response, 0, len(response))
+        status, token = _inside(response, whole)
+        granted = _inside(response, status)[0]
+        if granted.tag == _INTEGER and response[granted.content : granted.end] == _WITH_MODS:
+            made[granted.content : granted.end] = _GRANTED
+        _, explicit = _inside(response, token)
+        (signed,) = _inside(response, explicit)
+        for each in _inside(response, signed):
+            if each.tag in _UNSIGNED_SETS:
+                _order(made, _inside(response, each))
+    except (_Unreadable, ValueError, IndexError):
+        return response
+    return bytes(made)
+
+
+def gen_time(response: bytes) -> str:
+    """Return a response's genTime in RFC 3339, with the digits that the authority sent.
+
+    Raises ValueError where there is none. Whether it was signed, the caller has to know.
+    """
+    try:
+        (whole,) = _elements(response, 0, len(response))
+        _, token = _inside(response, whole)
+        _, explicit = _inside(response, token)
+        (signed,) = _inside(response, explicit)
+        _, _, encapsulated, *_ = _inside(response, signed)
+        _, content = _inside(response, encapsulated)
+        (octets,) = _inside(response, content)
+        (info,) = _inside(response, octets)
+        _, _, _, _, time, *_ = _inside(response, info)
+    except (_Unreadable, ValueError, IndexError):
+        raise ValueError("It has no genTime.") from None
+    found = _TIME.fullmatch(response[time.content : time.end])
+    if time.tag != _GENERALIZED_TIME or found is None:
+        raise ValueError("Its genTime is not as RFC 3161 writes it.")
+    year, month, day, hour, minute, second, fraction = (
+        (part or b"").decode("ascii") for part in found.groups()
+    )
+    return f"{year}-{month}-{day}T{hour}:{minute}:{second}{fraction}Z"
+
+
+def _order(made: bytearray, members: list[_Element]) -> None:
+    """Put the members of a set in the order of their bytes (X.690 section 11.6)."""
+    if members:
+        ordered = sorted(bytes(made[each.begin : each.end]) for each in members)
+        made[members[0].begin : members[-1].end] = b"".join(ordered)
+
+
+def _inside(data: bytes, element: _Element) -> list[_Element]:
+    return list(_elements(data, element.content, element.end))
+
+
+def _elements(data: bytes, begin: int, end: int) -> Iterator[_Element]:
+    while begin < end:
+        content, size = begin + 2, data[begin + 1]
+        if size >= 0x80:
+            content += size - 0x80
+            size = int.from_bytes(data[begin + 2 : content], "big")
+        if content + size > end:
+            raise _Unreadable
+        yield _Element(data[begin], begin, content, content + size)
+        begin = content + size

@@ -1,1 +1,1 @@
-"""Mail: `mailbox` (addresses), `mailer` (the port), `smtp_url` and `smtp`."""
+"""Mail: `mailbox` (addresses), `mailer` (the port, and `SMTP_URL`) and `smtp`."""

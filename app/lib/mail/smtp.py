@@ -22,12 +22,13 @@ from app.lib.mail.mailer import (
     Busy,
     GoAhead,
     Letter,
+    MailServer,
     NotAccepted,
     Refusal,
+    Tls,
     Withdrawn,
     Write,
 )
-from app.lib.mail.smtp_url import MailServer, Tls
 from app.lib.outbound import certificates
 from app.lib.outbound.resolver import Resolver, TooManyLookups
 

@@ -1,5 +1,5 @@
 """HTTP to addresses that customers name: `client` makes an `attempt`.
 
-`addresses` are vetted against SSRF, `resolver` and `dialing` open a `connection`, `certificates`
-are verified, `answers` read, the `pool` keeps connections alive, `failures` explains.
+`addresses` are vetted against SSRF, `resolver` and `dialing` open a `connection`, kept alive in a
+pool; `certificates` are verified, `answers` read; `failures` explains.
 """

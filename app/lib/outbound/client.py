@@ -16,10 +16,9 @@ from app.lib.outbound import certificates
 from app.lib.outbound.addresses import DEFAULT_PORTS, BadURL, Network, Target, parse_url
 from app.lib.outbound.answers import Head
 from app.lib.outbound.attempt import Attempt, Timings
-from app.lib.outbound.connection import Connection, Unread
+from app.lib.outbound.connection import Connection, Pool, Unread
 from app.lib.outbound.dialing import Dialer
 from app.lib.outbound.failures import Failure, explain
-from app.lib.outbound.pool import Pool
 from app.lib.outbound.resolver import Lookup, Resolver, system_lookup
 
 DEADLINE_SECONDS = 15.0

@@ -12,7 +12,7 @@ from typing import Final
 from app.core.health import probes
 from app.core.health.parts import NotChecked, Part, State, failed, named, not_checked
 from app.errors import Unavailable
-from app.manage.doctor import keys, outside, production, rights, stores
+from app.manage.doctor import outside, production, rights, stores
 from app.manage.doctor.context import Context
 from app.manage.service import service
 from app.settings import SettingError, environment
@@ -51,7 +51,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "roles": rights.check,
     "connections": stores.connections,
     "queue": stores.queues,
-    "keys": keys.check,
+    "keys": production.keys,
     "master_keys": _probed("master_keys"),
     "log": outside.log,
     "audit": _probed("audit"),

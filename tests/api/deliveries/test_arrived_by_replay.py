@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from app.core.delivery import cancelling
+from app.database import Database
 from tests.api.deliveries.replays.bulk import disable, enable, fail, made, of, read, start
 from tests.api.deliveries.replays.single import replay
-from tests.support.callers.api import Api, ApiOf
+from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.sending import (
     TWO_TRIES,
     Worker,
@@ -133,7 +136,7 @@ def test_what_failed_after_its_replay_had_arrived_counts_as_arrived(
 
 
 def test_what_was_cancelled_and_replayed_is_counted_apart(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
+    api: ApiOf, database: Database, tenant: FreshTenant, webhook: dict[str, Any], worker: Worker
 ) -> None:
     make_findings(api(), 3)
     disable(api(), webhook)
@@ -147,10 +150,14 @@ def test_what_was_cancelled_and_replayed_is_counted_apart(
     assert len([row for row in rows if row["arrived_by_replay"]]) == 2
 
     # What was in flight when it was cancelled may turn out to have arrived.
-    worker.run(
-        "UPDATE deliveries SET status = 'succeeded' WHERE kind = 'event' AND event_id IN"
-        " (SELECT event_id FROM deliveries WHERE kind = 'replay' AND status = 'succeeded' LIMIT 1)"
-    )
+    with database.transaction(tenant.id) as session:
+        arrived = session.scalar(
+            text(
+                "SELECT id FROM deliveries WHERE kind = 'event' AND event_id IN (SELECT event_id"
+                " FROM deliveries WHERE kind = 'replay' AND status = 'succeeded' LIMIT 1)"
+            )
+        )
+        cancelling.undo(session, [(tenant.id, arrived)])
     assert books(api(), webhook)["cancelled_arrived_by_replay"] == 1
 
 

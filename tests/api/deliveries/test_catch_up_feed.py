@@ -106,7 +106,7 @@ def test_events_older_than_the_history_kept_are_gone_and_the_answer_says_where_t
 ) -> None:
     make_findings(api(), 5)
     worker.send(webhook, 200)
-    worker.run("DELETE FROM deliveries WHERE sequence <= 2")
+    worker.run("DELETE FROM ended_deliveries WHERE sequence <= 2")
 
     for after in (0, 1):
         answer = api().get(deliveries(webhook, f"?after={after}"))
@@ -119,7 +119,7 @@ def test_when_all_history_is_gone_the_feed_goes_on_with_what_comes_next(
 ) -> None:
     make_findings(api(), 5)
     worker.send(webhook, 200)
-    worker.run("DELETE FROM deliveries")
+    worker.run("DELETE FROM ended_deliveries")
 
     answer = api().get(deliveries(webhook, "?after=4"))
     assert refused(answer, 410, "history-pruned")["first_available"] == 6
@@ -133,7 +133,7 @@ def test_the_feed_never_steps_over_a_number_that_is_gone(
 ) -> None:
     make_findings(api(), 5)
     worker.send(webhook, 200)
-    worker.run("DELETE FROM deliveries WHERE sequence = 3")
+    worker.run("DELETE FROM ended_deliveries WHERE sequence = 3")
 
     assert [row["sequence"] for row in history(api(), webhook, "after=0")] == [1, 2]
     answer = api().get(deliveries(webhook, "?after=2"))

@@ -58,7 +58,9 @@ def test_a_lease_that_has_run_out_reads_as_waiting_and_not_as_sending(
     assert [row["status"] for row in history(api(), webhook)] == ["sending", "sending"]
     assert all(row["next_attempt_at"] is None for row in history(api(), webhook))
 
-    worker.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() - interval '1 s'")
+    worker.run(
+        "UPDATE open_deliveries SET lease_until = clock_timestamp() - interval '1 s' WHERE status = 'sending'"
+    )
 
     assert {row["status"] for row in history(api(), webhook)} == {"pending", "retrying"}
     assert all(row["next_attempt_at"] for row in history(api(), webhook))

@@ -194,7 +194,7 @@ def test_an_attempt_that_is_asked_for_often_is_counted_once(
         worker.step(job_of(answer))
         assert api().post(one).json["count"] == 1
 
-    worker.run("UPDATE deliveries SET next_attempt_at = clock_timestamp()")
+    worker.run("UPDATE open_deliveries SET next_attempt_at = clock_timestamp()")
     _, claimed = worker.claim(waiting)
     assert [(row.attempt, row.scheduled_attempt) for row in claimed] == [(2, 1)] * 3
     assert {row.unscheduled for row in claimed} == {1}

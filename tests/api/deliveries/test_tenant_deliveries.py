@@ -200,7 +200,7 @@ def test_where_many_are_open_a_page_ends_early_and_the_next_goes_on(
     make_findings(api(), 1)
     worker.claim(webhook)
     worker.run(
-        "UPDATE deliveries SET next_attempt_at = next_attempt_at + '1 day' WHERE status = 'sending'"
+        "UPDATE open_deliveries SET lease_until = lease_until + '1 day' WHERE status = 'sending'"
     )
     make_findings(api(), 1)
     worker.copy("pending", MOST_READ - 1)

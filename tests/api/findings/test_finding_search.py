@@ -9,8 +9,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import clock, ids
-from app.core import feeds, finding_search
-from app.core.finding_search import MOST_READ
+from app.core import feeds
+from app.core.finding_search import SOURCE
+from app.core.words import word_index
+from app.core.words.word_index import MOST_READ
 from app.database import Database
 from app.settings import Settings
 from jobs.actors import ticks
@@ -19,6 +21,7 @@ from tests.support.callers.making import (
     all_pages,
     finding_of,
     make_finding,
+    make_record,
     make_session,
     pin_of,
     pointers,
@@ -69,7 +72,7 @@ def three(api: ApiOf) -> dict[str, str]:
 
 def index(database: Database, tenant: FreshTenant) -> int:
     with database.transaction(tenant.id) as session:
-        return finding_search.index_piece(session, tenant.id, ids.new())
+        return word_index.index_piece(session, SOURCE, tenant.id, ids.new())
 
 
 def names(api: Any, query: str, known: dict[str, str]) -> list[str]:
@@ -120,45 +123,77 @@ def test_the_index_stays_behind_what_may_still_be_committed(
     api: ApiOf, database: Database, tenant: FreshTenant
 ) -> None:
     session = make_session(api())
-    with database.transaction(tenant.id) as late:
-        late.execute(text("UPDATE tenants SET name = 'busy' WHERE id = :id"), {"id": tenant.id})
-        began = late.scalar(text("SELECT transaction_timestamp()"))
+    with database.transaction(tenant.id) as writing:
+        writing.execute(text("UPDATE tenants SET name = 'busy' WHERE id = :id"), {"id": tenant.id})
+        began = writing.scalar(text("SELECT transaction_timestamp()"))
         make_finding(api(), session["id"])
         with database.across_tenants() as other:
-            assert finding_search.floor(other) < ids.earliest_at(began)
+            assert word_index.floor(other)[0] < ids.earliest_at(began)
     with database.across_tenants() as other:
-        assert tenant.id not in finding_search.behind(other, ids.earliest_at(began), 1000)
-        assert tenant.id in finding_search.behind(other, ids.new(), 1000)
+        now = word_index.floor(other)[1]
+        early, late = ids.earliest_at(began), ids.new()
+        assert tenant.id not in word_index.behind(other, SOURCE, early, now, 1000)
+        assert tenant.id in word_index.behind(other, SOURCE, late, now, 1000)
 
 
-_AGED = """
+_AGED = {
+    "findings": """
 INSERT INTO findings (tenant_id, id, session_id, agent_id, principal, rule, severity, title)
 SELECT tenant_id, :id, session_id, agent_id, principal, rule, severity, 'an old pear'
   FROM findings WHERE tenant_id = :tenant
-"""
+""",
+    "records": """
+INSERT INTO records (tenant_id, id, session_id, agent_id, principal, kind, title, labels_json,
+                     occurred_at, bundle_sha256, bundle_size, key_id, signature, created_at)
+SELECT tenant_id, :id, session_id, agent_id, principal, kind, 'an old pear', labels_json,
+       occurred_at, bundle_sha256, bundle_size, key_id, signature, created_at
+  FROM records WHERE tenant_id = :tenant
+""",
+}
+_POISONED = "ALTER TABLE {} ADD CONSTRAINT poisoned CHECK (tenant_id <> '{}') NOT VALID"
 
 
-def test_a_tick_indexes_what_is_settled_for_each_tenant_and_the_next_nothing(
+def test_a_tick_indexes_what_is_settled_of_each_tenant_and_one_that_fails_holds_up_no_other(
     api: ApiOf,
     tenant: FreshTenant,
     other_tenant: FreshTenant,
     settings: Settings,
     admin_engine: Engine,
 ) -> None:
-    old = {each.id: ids.new(clock.now() - timedelta(days=1)) for each in (tenant, other_tenant)}
+    age, old = timedelta(days=2), {}
     for each in (tenant, other_tenant):
-        owner = api(each.root_key)
-        make_finding(owner, make_session(owner)["id"], title="a young pear")
+        owner, old[each.id] = api(each.root_key), ids.new(clock.now() - age)
+        session = make_session(owner)
+        make_finding(owner, session["id"], title="a young pear")
+        make_record(owner, session["id"], title="a young pear")
         with admin_engine.begin() as connection:
-            connection.execute(text(_AGED), {"tenant": each.id, "id": old[each.id]})
+            for statement in _AGED.values():
+                connection.execute(text(statement), {"tenant": each.id, "id": old[each.id]})
+        age -= timedelta(days=1)
+
+    def indexed(table: str, row: str) -> set[tuple[Any, ...]]:
+        with admin_engine.connect() as connection:
+            found = connection.execute(text(f"SELECT tenant_id, {row} FROM {table}"))
+            return {tuple(each) for each in found} & set(old.items())
+
+    tables = {"finding_words": "finding_id", "record_words": "record_id"}
     with opened_runtime(settings) as worker:
+        for table in tables:
+            # Of the two it waits longer.
+            with admin_engine.begin() as connection:
+                connection.execute(text(_POISONED.format(table, tenant.id)))
+        ticks.index_words(worker)
+        for table, row in tables.items():
+            assert indexed(table, row) == {(other_tenant.id, old[other_tenant.id])}
+            with admin_engine.begin() as connection:
+                connection.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT poisoned"))
         for _ in range(2):
-            ticks.index_findings(worker)
-            with admin_engine.connect() as connection:
-                rows = connection.execute(text("SELECT tenant_id, finding_id FROM finding_words"))
-                assert {tuple(row) for row in rows} >= set(old.items())
-    found = api().get("/v1/findings?q=pear").json["data"]
-    assert [each["title"] for each in found] == ["a young pear", "an old pear"]
+            ticks.index_words(worker)
+            for table, row in tables.items():
+                assert indexed(table, row) == set(old.items())
+    for path in ("/v1/findings?q=pear", "/v1/records?q=pear"):
+        found = api().get(path).json["data"]
+        assert [each["title"] for each in found] == ["a young pear", "an old pear"]
 
 
 def test_a_pinned_key_and_a_stranger_find_only_what_is_theirs(

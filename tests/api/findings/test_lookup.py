@@ -9,8 +9,9 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.core import finding_search
-from app.core.finding_search import MOST_READ
 from app.core.lookup import Type
+from app.core.words import word_index
+from app.core.words.word_index import MOST_READ
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import (
@@ -116,7 +117,7 @@ def test_an_indexed_finding_is_found_while_many_newer_ones_are_not_indexed(
     session = make_session(api())
     rare = make_finding(api(), session["id"], title="a rare pear")["id"]
     with database.transaction(tenant.id) as opened:
-        assert finding_search.index_piece(opened, tenant.id, ids.new()) == 1
+        assert word_index.index_piece(opened, finding_search.SOURCE, tenant.id, ids.new()) == 1
     batch = {"findings": [finding_of(session["id"], title="an apple")] * 1000}
     for _ in range(MOST_READ // 1000):
         assert api().post("/v1/findings/batch", batch).status_code == 201

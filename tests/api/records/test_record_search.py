@@ -1,44 +1,52 @@
 """Records are found by their words, within the tenant and the pin."""
 
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from app.core.words.tokenizer import MOST_WORDS, in_text
+from app.database import Database
+from app.settings import Settings
 from tests.api.records.steps import STEP
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import all_pages, make_record, pointers, refused
+from tests.support.database.storing import index_words
+
+MATCHING = [
+    ("q=refunded", ["title"]),
+    ("q=REFUNDED", ["title"]),
+    ("q=marzipan", ["title", "content"]),
+    ("q=marzipan+tool", ["title", "content"]),
+    ("q=%22refunded+marzipan%22", ["title"]),
+    ("q=%22marzipan+refunded%22", []),
+    ("q=%22marzipan+4711%22", []),
+    ("q=4711", ["content"]),
+    ("q=stra%C3%9Fe", ["content"]),
+    ("q=STRASSE", ["content"]),
+    ("q=production", ["content"]),
+    ("label=env:production", ["content"]),
+    ("label=env:production&label=tier:1", ["content"]),
+    ("label=env:production&label=tier:2", []),
+    ("label=env:prod", []),
+    ("q=marzipan&label=env:production", ["content"]),
+    ("kind=tool.call", ["content", "title"]),
+    ("kind=other", []),
+    ("q=thee", []),
+    ("q=look", ["content"]),
+    ("q=receipt-9", ["content"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("q=refunded", ["title"]),
-        ("q=REFUNDED", ["title"]),
-        ("q=marzipan", ["title", "content"]),
-        ("q=marzipan+tool", ["title", "content"]),
-        ("q=%22refunded+marzipan%22", ["title"]),
-        ("q=%22marzipan+refunded%22", []),
-        ("q=%22marzipan+4711%22", []),
-        ("q=4711", ["content"]),
-        ("q=stra%C3%9Fe", ["content"]),
-        ("q=STRASSE", ["content"]),
-        ("q=production", ["content"]),
-        ("label=env:production", ["content"]),
-        ("label=env:production&label=tier:1", ["content"]),
-        ("label=env:production&label=tier:2", []),
-        ("label=env:prod", []),
-        ("q=marzipan&label=env:production", ["content"]),
-        ("kind=tool.call", ["content", "title"]),
-        ("kind=other", []),
-        ("q=thee", []),
-        ("q=look", ["content"]),
-        ("q=receipt-9", ["content"]),
-    ],
-)
-def test_records_are_found(
-    api: ApiOf, session: dict[str, Any], query: str, found: list[str]
+@pytest.fixture
+def index(database: Database, settings: Settings, tenant: FreshTenant) -> Callable[[], int]:
+    """Return what indexes the tenant's records, and returns how many there were."""
+    return lambda: index_words(database, settings, tenant.id)[1]
+
+
+def test_records_are_found_alike_before_and_after_they_are_indexed(
+    api: ApiOf, session: dict[str, Any], index: Callable[[], int]
 ) -> None:
     made = {
         "title": make_record(api(), session["id"], title="refunded Marzipan", content="nothing"),
@@ -52,22 +60,56 @@ def test_records_are_found(
         ),
     }
     names = {record["id"]: name for name, record in made.items()}
-    answer = api().get(f"/v1/records?{query}").json
-    assert [names[row["id"]] for row in answer["data"]] == found
+
+    def found(query: str) -> list[str]:
+        return [names[row["id"]] for row in api().get(f"/v1/records?{query}").json["data"]]
+
+    expected = [names for _, names in MATCHING]
+    assert [found(query) for query, _ in MATCHING] == expected
+    assert index() == 2
+    assert index() == 0, "each is indexed once"
+    assert [found(query) for query, _ in MATCHING] == expected
 
 
-def test_pages_of_a_search_hold_every_record_once(api: ApiOf, session: dict[str, Any]) -> None:
-    told = [make_record(api(), session["id"], title="a pear")["id"] for _ in range(4)]
-    inside = [make_record(api(), session["id"], content="a pear")["id"] for _ in range(4)]
+@pytest.mark.parametrize("indexed", [0, 3, 6, 8])
+def test_pages_of_a_search_hold_every_record_once(
+    api: ApiOf, session: dict[str, Any], index: Callable[[], int], indexed: int
+) -> None:
+    made: dict[str, list[str]] = {"title": [], "content": []}
+    for n in range(8):
+        kind = ("title", "content")[n % 2]
+        made[kind].insert(0, make_record(api(), session["id"], **{kind: "a pear"})["id"])
+        if n + 1 == indexed:
+            index()
 
-    # Records that arrive between two pages move nothing.
-    seen = all_pages(
-        api(),
-        "/v1/records?q=pear&limit=3",
-        lambda: make_record(api(), session["id"], title="a pear"),
-    )
+    # Records that arrive between two pages, and their index, move nothing.
+    def meanwhile() -> None:
+        make_record(api(), session["id"], title="a pear")
+        index()
 
-    assert [row["id"] for row in seen] == [*reversed(told), *reversed(inside)]
+    seen = all_pages(api(), "/v1/records?q=pear&limit=3", meanwhile)
+
+    assert [row["id"] for row in seen] == [*made["title"], *made["content"]]
+
+
+def test_a_page_reads_a_bounded_part_of_what_is_not_indexed_and_goes_on(
+    api: ApiOf, session: dict[str, Any], index: Callable[[], int]
+) -> None:
+    old = make_record(api(), session["id"], content="a rare pear")["id"]
+    index()
+    rare = make_record(api(), session["id"], content="a rare pear")["id"]
+    for _ in range(3):
+        make_record(api(), session["id"], content="apple " * 100_000)
+    seen, cursor = [], ""
+    for _ in range(10):
+        page = api().get(f"/v1/records?q=pear{cursor}").json
+        seen.append([each["id"] for each in page["data"]])
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert seen == [[], [rare, old]]
+    hits = api().get("/v1/search?q=pear").json["data"]
+    assert [each["id"] for each in hits] == [old], "of the tail only the newest are read"
 
 
 @pytest.mark.parametrize("query", ["q=%E2%80%A6", "q=---", "q=", "label=x", "label=:y", "q=a&q=b"])

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from app.api.http import large_work
 from app.api.http.services import EXTENSION
-from app.api.pages.shared_page import CONTENT_CHARACTERS, MOST_STEPS, shown
+from app.api.pages.bundle_view import CONTENT_CHARACTERS, MOST_STEPS, shown
 from app.evidence.bundle import Bundle
 from app.lib.text_sanitizer import visible
 from tests.support.callers.api import Answer, ApiOf, FreshTenant

@@ -72,7 +72,7 @@ def test_an_event_is_accepted_once_when_it_was_made_or_a_day_ago(
 ) -> None:
     numbered, claimed = make_webhook(api()), make_webhook(api())
     make_findings(api(), 3)
-    worker.run(f"UPDATE deliveries SET created_at = now() - interval '{age}'")
+    worker.run(f"UPDATE open_deliveries SET created_at = now() - interval '{age}'")
     with database.transaction(tenant.id) as session:
         before = session.scalar(text(f"SELECT now() - interval '{hours_ago} hours'"))
     worker.claim(numbered)
@@ -96,7 +96,7 @@ def test_an_outcome_that_comes_after_another_worker_s_is_not_counted(
     webhook = make_webhook(api())
     make_findings(api(), 2)
     lane, late = worker.claim(webhook)
-    worker.run("UPDATE deliveries SET next_attempt_at = clock_timestamp()")
+    worker.run("UPDATE open_deliveries SET next_attempt_at = clock_timestamp()")
     worker.send(webhook, 200)
     worker.record(lane, late, 200)
 

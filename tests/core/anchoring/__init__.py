@@ -1,1 +1,1 @@
-"""The log vouched for by others: heads of chains in it, witnesses, timestamps, and the quorum (`gated`)."""
+"""The log vouched for by others: heads, witnesses, timestamps, and the quorum (`gated`)."""

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import text
 
 from app.core.anchoring import quorum
-from app.core.anchoring.gate import QuorumGate
+from app.core.anchoring.monitor import QuorumGate
 from app.core.log import publication
 from app.core.log.sequencer import Sequencer
 from tests.support.evidence.anchoring import Place

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.anchoring.gate import QuorumGate
+from app.core.anchoring.monitor import QuorumGate
 from app.core.log import publication, succession
 from app.core.verification import anchored_heads
 from app.core.verification.stamps import Trust

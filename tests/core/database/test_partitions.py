@@ -32,10 +32,10 @@ def test_weeks_begin_on_monday_at_midnight_utc() -> None:
 def test_partitions_are_made_ahead_and_a_second_run_makes_none(fresh_database: Database) -> None:
     with fresh_database.across_tenants() as session:
         later = clock.now() + timedelta(weeks=3)
-        assert partitions.make_partitions(session.connection(), later) == 3 * len(
+        assert partitions.make_partitions(session.connection(), later, 90) == 3 * len(
             partitions.PARENTS
         )
-        assert partitions.make_partitions(session.connection(), later) == 0
+        assert partitions.make_partitions(session.connection(), later, 90) == 0
 
 
 def test_a_partition_goes_once_all_in_it_is_older_than_the_history(
@@ -52,18 +52,18 @@ def test_a_partition_with_an_open_delivery_stays_with_its_event(fresh_database: 
     tenant_id = _tenant_with_one_delivery(fresh_database, OLD)
     assert _drop_all(fresh_database) == {"delivery_attempts"}
     _finish(fresh_database, tenant_id)
-    assert _drop_all(fresh_database) == {"events", "deliveries"}
+    assert _drop_all(fresh_database) == {"events", "ended_deliveries"}
     with fresh_database.transaction(tenant_id) as session:
         assert session.scalar(text("SELECT count(*) FROM deliveries")) == 0
 
 
-@pytest.mark.parametrize("parent", ["events", "deliveries"])
+@pytest.mark.parametrize("parent", ["events", "ended_deliveries"])
 def test_the_database_itself_keeps_what_has_open_deliveries(
     fresh_database: Database, parent: str
 ) -> None:
     tenant_id = _tenant_with_one_delivery(fresh_database, OLD)
     # The caller's own tenant is not the one whose delivery is open.
-    with refused("has open deliveries"):
+    with refused("open deliveries need"):
         _drop(fresh_database, parent, OLD, as_tenant=ids.new())
     _finish(fresh_database, tenant_id)
     _drop(fresh_database, parent, OLD, as_tenant=ids.new())
@@ -186,8 +186,11 @@ def _finish(database: Database, tenant_id: UUID) -> None:
     with database.transaction(tenant_id) as session:
         session.execute(
             text(
-                "UPDATE deliveries SET status = 'succeeded', finished_at = clock_timestamp(),"
-                " next_attempt_at = NULL"
+                "WITH gone AS (DELETE FROM open_deliveries RETURNING *)"
+                " INSERT INTO ended_deliveries (tenant_id, id, webhook_id, event_id, event_type,"
+                " kind, priority, attempts, status, created_at)"
+                " SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, 1,"
+                " 'succeeded', created_at FROM gone"
             )
         )
 
@@ -206,8 +209,9 @@ def _tenant_with_one_delivery(database: Database, at: datetime) -> UUID:
         )
         session.execute(
             text(
-                "INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind,"
-                " priority, next_attempt_at) VALUES (:t, :d, :d, :e, 'x', 'event', 1, now())"
+                "INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type,"
+                " kind, priority, fresh, next_attempt_at)"
+                " VALUES (:t, :d, :d, :e, 'x', 'event', 1, true, now())"
             ),
             {"t": tenant_id, "e": event_id, "d": delivery_id},
         )

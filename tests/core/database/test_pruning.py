@@ -42,13 +42,25 @@ def test_an_event_that_is_being_replayed_while_its_partition_goes_stays(
 def _delivered(outbox: Outbox) -> tuple[UUID, UUID]:
     """Make a delivery that succeeded long ago; return the ids of its webhook and its own."""
     with outbox.database.across_tenants() as session:
-        partitions.make_partitions(session.connection(), OLD)
+        for parent in partitions.PARENTS:
+            lower = partitions.week_of(OLD)
+            session.execute(
+                text("SELECT make_history_partition(:parent, :lower, :upper)"),
+                {
+                    "parent": parent,
+                    "lower": ids.earliest_at(lower),
+                    "upper": ids.earliest_at(lower + partitions.WEEK),
+                },
+            )
     webhook, old = outbox.webhook(), ids.new(OLD)
     outbox.emit()
     outbox.run("UPDATE events SET id = :old", old=old)
     outbox.run(
-        "UPDATE deliveries SET status = 'succeeded', finished_at = clock_timestamp(),"
-        " next_attempt_at = NULL, id = :old, event_id = :old",
+        "WITH gone AS (DELETE FROM open_deliveries RETURNING *)"
+        " INSERT INTO ended_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind,"
+        " priority, sequence, attempts, status, created_at)"
+        " SELECT tenant_id, :old, webhook_id, :old, event_type, kind, priority, 1, 1, 'succeeded',"
+        " created_at FROM gone",
         old=old,
     )
     return webhook, old

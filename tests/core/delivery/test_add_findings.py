@@ -17,7 +17,7 @@ from app.core.callers import Caller, Pin, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
 from app.core.findings import NewFinding, Severity
-from app.core.keys import keyring, keys, revocation
+from app.core.keys import keyring, keys
 from app.database import Database
 from app.errors import NotFound, Unauthenticated
 from app.lib import canonical_json
@@ -124,7 +124,7 @@ def test_a_key_that_was_revoked_adds_nothing(database: Database, tenant: FreshTe
     with database.statement() as tx:
         findings.add(tx, known, [NewFinding(session_id, "r", "low", "t")])
     with database.transaction(tenant.id) as tx:
-        revocation.revoke(tx, root, known.key_id)
+        keys.revoke(tx, root, known.key_id)
     with pytest.raises(Unauthenticated), database.statement() as tx:
         findings.add(tx, known, [NewFinding(session_id, "r", "low", "t")])
     with database.transaction(tenant.id) as tx:

@@ -71,10 +71,7 @@ def rows_written(session: Session) -> int:
     """Count the rows of deliveries that this connection has updated."""
     return int(
         session.scalars(
-            text(
-                "SELECT sum(pg_stat_get_xact_tuples_updated(inhrelid)) FROM pg_inherits"
-                " WHERE inhparent = 'deliveries'::regclass"
-            )
+            text("SELECT pg_stat_get_xact_tuples_updated('open_deliveries'::regclass)")
         ).one()
     )
 
@@ -84,8 +81,12 @@ def test_a_test_delivery_has_no_number_and_a_row_claimed_again_keeps_its_own(
 ) -> None:
     outbox.emit(2)
     assert claimed(outbox, webhook, 1) == [1]
-    outbox.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() WHERE sequence = 1")
-    outbox.run("UPDATE deliveries SET kind = 'test', priority = 0 WHERE sequence IS NULL")
+    outbox.run("UPDATE open_deliveries SET lease_until = clock_timestamp() WHERE sequence = 1")
+    outbox.run(
+        "UPDATE open_deliveries SET kind = 'test', priority = 0, fresh = false,"
+        " next_attempt_at = clock_timestamp()"
+        " WHERE sequence IS NULL"
+    )
     assert claimed(outbox, webhook, 10) == [None, 1]
     outbox.emit()
     assert claimed(outbox, webhook, 10) == [2]

@@ -21,7 +21,7 @@ def test_a_late_outcome_beside_its_successor_s_is_fenced_and_counts_once(
     webhook = outbox.webhook()
     outbox.emit()
     (late,) = outbox.claim(webhook)
-    outbox.run("UPDATE deliveries SET next_attempt_at = clock_timestamp()")
+    outbox.run("UPDATE open_deliveries SET lease_until = clock_timestamp()")
     (successor,) = outbox.claim(webhook)
     assert (late.id, late.claim_no + 1) == (successor.id, successor.claim_no)
 

@@ -2,34 +2,77 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, text
+import pytest
+from sqlalchemy import Engine, select, text
 
-from tests.support.callers.api import ApiOf
+from app import ids
+from app.core.records import record_words
+from app.core.words import word_index
+from app.database import Database
+from app.models import BundleWords, RecordWords
+from app.settings import Settings
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import make_record, record_of
+from tests.support.database.databases import waiting
+from tests.support.faults import until
 from tests.support.workers.expiring import Expirer, keep_for
 
 
+@pytest.mark.parametrize("indexed", ["at once", "later", "never"])
 def test_an_expired_record_is_found_by_its_metadata_alone(
-    api: ApiOf, session: dict[str, Any], expirer: Expirer
+    api: ApiOf, session: dict[str, Any], expirer: Expirer, index: Callable[[], int], indexed: str
 ) -> None:
     record = make_record(api(), session["id"], title="quince", content="medlar")
     keep_for(api(), 1)
     assert api().get("/v1/records?q=medlar").json["data"]
+    if indexed == "at once":
+        assert index() == 1
     expirer.age(record, days=2)
     for _ in range(2):
         assert api().get("/v1/records?q=medlar").json["data"] == []
         assert len(api().get("/v1/records?q=quince").json["data"]) == 1
         expirer.run()
+        if indexed == "later":
+            index()
+
+
+def test_words_that_are_indexed_while_their_bundle_expires_go_with_it(
+    api: ApiOf,
+    session: dict[str, Any],
+    expirer: Expirer,
+    database: Database,
+    settings: Settings,
+    tenant: FreshTenant,
+    admin_engine: Engine,
+) -> None:
+    record = make_record(api(), session["id"], content="medlar")
+    keep_for(api(), 2)
+    with ThreadPoolExecutor(1) as pool:
+        with database.transaction(tenant.id) as indexing:
+            source = record_words.source(settings.master_keys)
+            assert word_index.index_piece(indexing, source, tenant.id, ids.new()) == 1
+            expirer.age(record, days=3)
+            asked = pool.submit(expirer.run)
+            until(lambda: waiting(admin_engine, "DELETE FROM bundles") == 1)
+        assert asked.result() == {"expired": 1}
+    with database.transaction(tenant.id) as after:
+        left = [
+            after.scalars(select(table.record_id).where(table.tenant_id == tenant.id)).all()
+            for table in (RecordWords, BundleWords)
+        ]
+    assert left == [[ids.parse("rec", record["id"])], []]
 
 
 def test_nothing_of_the_content_is_left_in_any_table_or_file(
     api: ApiOf,
     session: dict[str, Any],
     expirer: Expirer,
+    index: Callable[[], int],
     admin_engine: Engine,
 ) -> None:
     gone, kept = (f"marker{secrets.token_hex(12)}" for _ in range(2))
@@ -37,6 +80,8 @@ def test_nothing_of_the_content_is_left_in_any_table_or_file(
         session["id"], kind="note", title=kept, content={gone: [gone]}, steps=[_step_marked(gone)]
     )
     made = api().post("/v1/records", body, headers={"Idempotency-Key": gone[6:]}).json
+    assert api().get(f"/v1/records?q={gone}").json["data"] == [made]
+    assert index() == 1
     assert api().get(f"/v1/records?q={gone}").json["data"] == [made]
     keep_for(api(), 1)
     expirer.age(made, days=2)

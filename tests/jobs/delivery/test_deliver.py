@@ -159,7 +159,7 @@ def test_a_worker_that_wakes_after_its_lease_was_taken_changes_nothing(
     def steal(_: Request) -> bytes:
         with admin_engine.begin() as connection:
             connection.execute(
-                text("UPDATE deliveries SET claim_no = claim_no + 1 WHERE tenant_id = :t"),
+                text("UPDATE open_deliveries SET claim_no = claim_no + 1 WHERE tenant_id = :t"),
                 {"t": world.tenant_id},
             )
         return OK
@@ -179,7 +179,8 @@ def test_a_delivery_that_loses_five_workers_is_given_up_as_lost(world: World) ->
         webhook = world.webhook(receiver.url())
         world.emit()
         world.run(
-            "UPDATE deliveries SET status = 'sending', claims_lost = 4 WHERE webhook_id = :w",
+            "UPDATE open_deliveries SET status = 'sending', lease_until = clock_timestamp(),"
+            " claims_lost = 4 WHERE webhook_id = :w",
             w=webhook,
         )
         world.turn(webhook)
@@ -201,7 +202,6 @@ def test_what_was_not_sent_is_handed_back_at_once(world: World) -> None:
 
 def _make_due(world: World, webhook: UUID) -> None:
     world.run(
-        "UPDATE deliveries SET next_attempt_at = clock_timestamp()"
-        " WHERE webhook_id = :w AND finished_at IS NULL",
+        "UPDATE open_deliveries SET next_attempt_at = clock_timestamp() WHERE webhook_id = :w",
         w=webhook,
     )

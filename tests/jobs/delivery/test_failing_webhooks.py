@@ -44,12 +44,13 @@ class Endpoint:
             f"last_success_at = last_success_at {ago}, last_failures = "
             f"ARRAY(SELECT at {ago} FROM unnest(last_failures) AS each (at) ORDER BY at)",
         )
-        self._change("deliveries", f"created_at = created_at {ago}")
+        self._change("open_deliveries", f"created_at = created_at {ago}")
 
     def retry(self) -> None:
         """Make one more attempt at the oldest delivery that waits for one."""
         self._change("lanes", "paused_until = NULL, pause_level = 0")
-        self._change("deliveries", "next_attempt_at = created_at")
+        self._change("open_deliveries", "next_attempt_at = created_at")
+        self._change("lanes", "open_from = NULL")
         self._world.turn(self.id)
 
     def news(self) -> list[dict[str, Any]]:
@@ -63,8 +64,7 @@ class Endpoint:
         return row["status"], row["disabled_reason"]
 
     def _change(self, table: str, what: str) -> None:
-        where = "finished_at IS NULL AND" if table == "deliveries" else ""
-        self._world.run(f"UPDATE {table} SET {what} WHERE {where} webhook_id = :w", w=self.id)
+        self._world.run(f"UPDATE {table} SET {what} WHERE webhook_id = :w", w=self.id)
 
 
 @pytest.fixture

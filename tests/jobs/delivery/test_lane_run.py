@@ -131,7 +131,7 @@ def _pause(world: World, *, over: bool) -> None:
     world.run(f"UPDATE lanes SET {pause}", s=0 if over else 3600)
     if not over:
         first = "(SELECT id FROM deliveries ORDER BY id LIMIT 1)"
-        world.run(f"UPDATE deliveries SET priority = 0 WHERE id = {first}")
+        world.run(f"UPDATE open_deliveries SET priority = 0 WHERE id = {first}")
 
 
 def _lock_webhooks(engine: Engine, locked: threading.Event) -> None:

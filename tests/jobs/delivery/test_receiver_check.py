@@ -14,7 +14,7 @@ from app import ids
 from app.core.delivery.event_types import OTHERS, EventType
 from app.core.jobs import leases
 from app.lib.crypto.webhook_signing import Signer
-from jobs.durable import handlers
+from jobs.durable import run_job
 from jobs.durable.run_job import work_on
 from tests.support.callers.api import ApiOf
 from tests.support.callers.making import NOBODY, refused
@@ -153,7 +153,7 @@ def test_a_worker_that_dies_repeats_one_request_and_no_more(world: World, api: A
         asked = api().post(f"/v1/webhooks/{ids.text('whk', webhook)}/check").json
         job_id = ids.parse("job", asked["id"])
         assert job_id is not None
-        work = handlers.KINDS["receiver_check"](world.runtime)
+        work = run_job.KINDS["receiver_check"](world.runtime)
         with world.database.across_tenants() as session:
             job = leases.claim(session, world.tenant_id, job_id)
         assert job is not None

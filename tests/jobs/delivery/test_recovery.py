@@ -225,7 +225,7 @@ def test_a_worker_that_dies_in_the_middle_leaves_the_rest_to_the_sweep(outage: O
     assert outage.id in outage.world.swept()
     assert [outage.turn() for _ in range(2)] == [0, 2]
     outage.world.run(
-        "UPDATE deliveries SET next_attempt_at = clock_timestamp() WHERE status = 'sending'"
+        "UPDATE open_deliveries SET lease_until = clock_timestamp() WHERE status = 'sending'"
     )
     assert outage.turn() == 4
     assert {row["status"] for row in outage.rows()} == {"succeeded"}
@@ -237,8 +237,8 @@ def test_a_transaction_looks_at_so_many_rows_and_never_at_the_same_ones_again(
     monkeypatch.setattr(recovery, "ROWS_A_STEP", 5)
     monkeypatch.setattr(recovery, "MOST_STEPS", 1)
     outage.fail(12)
-    outage.world.run("UPDATE deliveries SET unscheduled = 10 WHERE sequence <= 11")
-    outage.world.run("UPDATE deliveries SET next_attempt_at = created_at + interval '20 h'")
+    outage.world.run("UPDATE open_deliveries SET unscheduled = 10 WHERE sequence <= 11")
+    outage.world.run("UPDATE open_deliveries SET next_attempt_at = created_at + interval '20 h'")
     outage.answer = OK
     outage.probe()
     through = [outage.lane()["recovered_through"]]

@@ -9,7 +9,7 @@ import pytest
 
 from app import ids
 from app.core import tenants
-from app.lib.outbound import pool
+from app.lib.outbound import connection as connections
 from tests.support.secrets import MASTER_KEYS
 from tests.support.servers.receivers import OK, Listener, Receiver, http_answer, read_request
 from tests.support.workers.worlds import World
@@ -67,7 +67,7 @@ def test_of_two_tenants_no_delivery_succeeds_whose_posts_were_all_refused(world:
 def test_a_delivery_whose_answer_may_be_another_ones_is_sent_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "REST_SECONDS", 0.0)
     # The second POST is answered 500, behind a stray.
     answers = iter([OK, STRAY + http_answer(500)])
     with Receiver(lambda _: next(answers, OK)) as receiver:
@@ -92,7 +92,7 @@ def test_a_delivery_whose_answer_may_be_another_ones_is_sent_again(
 def test_the_last_answer_of_a_turn_counts_once_nothing_stands_behind_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "REST_SECONDS", 0.0)
     answers = iter([OK, STRAY + http_answer(500)])
     with Receiver(lambda _: next(answers, http_answer(500))) as receiver:
         webhook = world.webhook(receiver.url())

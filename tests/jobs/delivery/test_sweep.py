@@ -25,7 +25,7 @@ class Swept(Outbox):
 
     def wake(self) -> set[UUID]:
         with self.database.across_tenants() as session:
-            return {webhook for _, webhook in sweeping.wake(session)}
+            return {webhook for _, webhook in sweeping.wake(session).lanes}
 
     def sweep_number(self, *webhooks: UUID) -> None:
         """Have the sweep number what these webhooks' workers have not reached."""
@@ -86,7 +86,7 @@ def test_numbered_rows_are_found_by_the_lane_s_own_time(place: Swept) -> None:
 def test_a_lane_waits_for_its_next_retry(place: Swept) -> None:
     webhook = place.webhook()
     place.emit()
-    place.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() + interval '1 hour'")
+    place.run("UPDATE open_deliveries SET next_attempt_at = clock_timestamp() + interval '1 hour'")
     place.number(webhook)
     with place.database.transaction(place.tenant_id) as session:
         assert not lanes.reschedule(session, place.tenant_id, webhook)
@@ -122,7 +122,8 @@ def test_rows_that_have_waited_long_without_a_number_are_told_of(place: Swept) -
     place.emit()
     assert place.wake() == set()
     place.run(
-        "UPDATE deliveries SET created_at = created_at - :long WHERE webhook_id = :first",
+        "UPDATE open_deliveries SET next_attempt_at = next_attempt_at - :long"
+        " WHERE webhook_id = :first",
         long=sweeping.UNNUMBERED_FOR,
         first=first,
     )

@@ -8,7 +8,7 @@ import pytest
 from app.core.digests import digest_rows, history
 from app.core.health import probes
 from app.core.health.readiness import Readiness
-from app.lib.mail.smtp_url import MailServer, Tls
+from app.lib.mail.mailer import MailServer, Tls
 from tests.jobs.digesting import Desk, Tenant, listed
 from tests.support.servers.mail import Mail, Mood
 

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from app import metrics
 from app.core.health import gauges, probes
 from app.core.health.readiness import Readiness
+from app.lib.mail.mailer import MailServer, Tls
 from app.lib.mail.smtp import Smtp
-from app.lib.mail.smtp_url import MailServer, Tls
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import mailer_of
 from tests.jobs.digesting import Desk, Tenant, due_tenants, listed

@@ -120,7 +120,7 @@ def test_nothing_is_begun_while_the_process_is_to_end(
     found = tenant.find_settled()
     desk.tick()
     with monkeypatch.context() as ending:
-        ending.setattr("jobs.durable.handlers.shutting_down", lambda: True)
+        ending.setattr("jobs.durable.run_job.shutting_down", lambda: True)
         desk.work()
     assert desk.postbox.mails == []
     assert tenant.statuses() == ["pending"]

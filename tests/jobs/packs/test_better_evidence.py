@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core import signing_keys
-from app.core.packs import pack_evidence
+from app.core.packs import building
 from app.core.signing_keys import Purpose
 from app.database import Database
 from app.ledger.policy import Policy
-from app.lib.crypto import timestamp_forms
+from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from dev.tsa import KeyType, TimestampAuthority
@@ -58,7 +58,7 @@ def test_a_pack_tells_the_time_with_the_digits_that_the_authority_sent(
         data = trusting.built(record)
     files = files_in(data)
     told = json.loads(files["anchor.json"])["timestamp"]["gen_time"]
-    stamped = timestamp_forms.gen_time(response)
+    stamped = timestamps.gen_time(response)
     assert told == stamped
     assert f"the log had this leaf by {stamped}." in files["README.txt"].decode()
     (tmp_path / "pack.zip").write_bytes(data)
@@ -155,7 +155,7 @@ def test_a_pack_is_made_anew_by_another_release(
 ) -> None:
     record = packer.record()
     packer.built(record)
-    monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
+    monkeypatch.setattr(building, "VERSION", "9.9.9")
     assert packer.ask(record).headers["x-service-evidence"] == "outdated"
     packer.work()
     manifest = json.loads(files_in(packer.ask(record).data)["manifest.json"])

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from app.core import signing_keys
 from app.core.log import succession
-from app.core.packs import pack_evidence
+from app.core.packs import building
 from app.core.signing_keys import Purpose
 from app.settings import Settings
 from dev.tsa import TimestampAuthority
@@ -105,7 +105,7 @@ def test_it_stays_after_a_rotation_and_a_release_since_it_cannot_be_made_again(
     put_stamp(log_owner, authority)
     before = own.built(record)
     succeed(own)
-    monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
+    monkeypatch.setattr(building, "VERSION", "9.9.9")
     with own.runtime.database.across_tenants() as session:
         signing_keys.replace(session, MASTER_KEYS, Purpose.BUNDLE)
     answer = own.ask(record)

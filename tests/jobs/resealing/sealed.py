@@ -16,6 +16,7 @@ from jobs.process.runtime import Runtime
 from tests.jobs.resealing.sites import A, Site
 from tests.support.callers.api import Api
 from tests.support.callers.making import make_finding, make_record, make_session
+from tests.support.database.storing import index_words
 from tests.support.evidence.packing import Packer
 
 CHAIN = bytes(range(32))
@@ -51,6 +52,8 @@ def fill(site: Site, records: int = 5) -> Known:
         packer = Packer(lambda key=None: api, site.tenant, worker, log)
         written = [make_record(api, session) for _ in range(records)]
         log.run()
+        # It makes the tenant's search key.
+        assert index_words(worker.database, worker.settings, site.tenant.id) == (0, records)
         packs = {record["id"]: packer.built(record) for record in written[:2]}
         bundles = {
             record["id"]: api.get(f"/v1/records/{record['id']}/bundle").data for record in written

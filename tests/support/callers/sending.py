@@ -24,11 +24,20 @@ from tests.support.callers.making import finding_of, make_session, uuid_of
 
 URL = "http://127.0.0.1:9/hook"
 _COPY = """
-INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence,
-                        status, attempts, next_attempt_at, finished_at, failure, outcome)
+WITH open AS (
+    INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                                 fresh, sequence, feed_sequence, status, attempts, next_attempt_at,
+                                 lease_until, failure, outcome)
+    SELECT tenant_id, id_beside(event_id), webhook_id, event_id, event_type, kind, priority,
+           fresh, sequence + n, feed_sequence + n, status, attempts, next_attempt_at, lease_until,
+           failure, outcome
+      FROM open_deliveries, generate_series(1, :more) AS n WHERE status = :status
+)
+INSERT INTO ended_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                              sequence, status, attempts, created_at, finished_at, failure, outcome)
 SELECT tenant_id, id_beside(event_id), webhook_id, event_id, event_type, kind, priority,
-       sequence + n, status, attempts, next_attempt_at, finished_at, failure, outcome
-  FROM deliveries, generate_series(1, :more) AS n WHERE status = :status
+       sequence + n, status, attempts, created_at, finished_at, failure, outcome
+  FROM ended_deliveries, generate_series(1, :more) AS n WHERE status = :status
 """
 _STEPS = {bulk_replay.KIND: bulk_replay.step, send_now.KIND: send_now.step}
 ONE_TRY = (0.0,)
@@ -148,7 +157,7 @@ class Worker:
     def make_due(self) -> None:
         """Let every open delivery be due."""
         due = "next_attempt_at = clock_timestamp()"
-        self.run(f"UPDATE deliveries SET {due} WHERE finished_at IS NULL")
+        self.run(f"UPDATE open_deliveries SET {due}")
 
     def copy(self, status: str, more: int) -> None:
         """Store so many more deliveries like the one of this status, each with its own number."""

@@ -1,12 +1,16 @@
-"""Looks at what a tenant has stored: as it is counted, and as it lies in the tables."""
+"""Looks at what a tenant has stored, as it is counted and as it lies in tables; indexes words."""
 
 from uuid import UUID
 
 from sqlalchemy import text
 
-from app.core.records import storage
+from app import ids
+from app.core import finding_search
+from app.core.records import record_words, storage
 from app.core.records.storage import StorageUse
+from app.core.words import word_index
 from app.database import Database
+from app.settings import Settings
 
 _KEPT = "SELECT (SELECT count(*) FROM records), (SELECT coalesce(sum(size), 0) FROM bundles)"
 
@@ -22,3 +26,12 @@ def kept(database: Database, tenant_id: UUID) -> StorageUse:
     with database.transaction(tenant_id) as session:
         records, size = session.execute(text(_KEPT)).one()
         return StorageUse(records, int(size))
+
+
+def index_words(database: Database, settings: Settings, tenant_id: UUID) -> tuple[int, int]:
+    """Index the words of a tenant's findings and records; return how many rows there were."""
+    counts = []
+    for source in (finding_search.SOURCE, record_words.source(settings.master_keys)):
+        with database.transaction(tenant_id) as session:
+            counts.append(word_index.index_piece(session, source, tenant_id, ids.new()))
+    return counts[0], counts[1]

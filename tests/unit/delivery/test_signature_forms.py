@@ -1,7 +1,7 @@
 """What the signature debugger tries: so much, whatever is pasted."""
 
-from app.lib.crypto import signature_forms as forms
-from app.lib.crypto.signature_forms import OURS, STANDARD, TIMESTAMP
+from app.lib.crypto import webhook_signing as forms
+from app.lib.crypto.webhook_signing import OURS, STANDARD, TIMESTAMP
 
 
 def test_few_timestamps_and_signatures_are_tried_however_many_are_pasted() -> None:

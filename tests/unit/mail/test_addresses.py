@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.lib.mail.mailer import NotAccepted, Outbox, Withdrawn
-from app.lib.mail.smtp_url import MailServer, Tls
+from app.lib.mail.mailer import MailServer, NotAccepted, Outbox, Tls, Withdrawn
 from tests.unit.mail.letters import LETTER, GoAhead
 
 

@@ -6,9 +6,17 @@ import time
 
 import pytest
 
-from app.lib.mail.mailer import AnswerLost, Busy, Letter, NotAccepted, Refusal, Withdrawn
+from app.lib.mail.mailer import (
+    AnswerLost,
+    Busy,
+    Letter,
+    MailServer,
+    NotAccepted,
+    Refusal,
+    Tls,
+    Withdrawn,
+)
 from app.lib.mail.smtp import Smtp
-from app.lib.mail.smtp_url import MailServer, Tls
 from tests.support.faults import until
 from tests.support.servers.mail import Mood, Postbox, serving
 from tests.unit.mail.letters import LETTER, GoAhead, answering, dripping

@@ -4,9 +4,8 @@ import ssl
 
 import pytest
 
-from app.lib.mail.mailer import NotAccepted, Refusal
+from app.lib.mail.mailer import MailServer, NotAccepted, Refusal, Tls
 from app.lib.mail.smtp import Smtp
-from app.lib.mail.smtp_url import MailServer, Tls
 from app.lib.outbound import certificates
 from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.mail import serving

@@ -3,7 +3,7 @@
 import hypothesis.strategies as hypothesis
 from hypothesis import given
 
-from app.lib.crypto.timestamp_forms import strict
+from app.lib.crypto.timestamps import strict
 from tests.unit.verify.authorities import der, integer
 
 CONTENT_TYPE = b"\x06\x01\x2a"

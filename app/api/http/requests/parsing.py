@@ -151,7 +151,13 @@ def load(schema: marshmallow.Schema, sent: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return cast(dict[str, Any], schema.load(sent))
     except marshmallow.ValidationError as error:
-        raise Invalid(*_fields(error.messages)) from None
+        raise refusal(error) from None
+
+
+def refusal(error: marshmallow.ValidationError, most: int = MOST_ERRORS) -> Invalid:
+    """Return the error of what a schema refused, with at most `most` places."""
+    places = _flatten(error.messages, "")
+    return Invalid(*nsmallest(most, places, key=attrgetter("pointer")))
 
 
 def takes_a_record(view: _View) -> _View:
@@ -168,6 +174,13 @@ def takes_a_record(view: _View) -> _View:
 
     with_room.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body()
     return cast(_View, with_room)
+
+
+def takes_bytes(view: _View) -> _View:
+    """Let the view read a body of its own form, of up to 8 MiB, by `body`."""
+    view.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body_limit
+    view.reads_body = True  # type: ignore[attr-defined]  # read back by undeclared_input
+    return view
 
 
 def body() -> bytes:
@@ -294,7 +307,8 @@ def undeclared_input(view: Callable[..., object]) -> Callable[[], None]:
         if "query" not in locations and request.args:
             unknown = sorted(request.args)
             raise Invalid(*(_in_query(pointer(name), "Unknown field.") for name in unknown))
-        if "json" not in locations and request.method not in ("GET", "HEAD") and body():
+        declared = "json" in locations or hasattr(view, "reads_body")
+        if not declared and request.method not in ("GET", "HEAD") and body():
             text, sent = "This request takes no fields.", islice(json_object(), MOST_ERRORS)
             if wrong := [FieldError(pointer(name), text) for name in sent]:
                 raise Invalid(*wrong)
@@ -314,11 +328,6 @@ def _check_media_type() -> None:
             f"Send the body as Content-Type: {MEDIA_TYPE}, in UTF-8; "
             f"it came as {request.content_type or 'no type at all'}."
         )
-
-
-def _fields(messages: Any) -> list[FieldError]:
-    """Turn marshmallow's tree of messages into pointers, the first hundred."""
-    return nsmallest(MOST_ERRORS, _flatten(messages, ""), key=attrgetter("pointer"))
 
 
 def _flatten(messages: Any, path: str) -> Iterator[FieldError]:

@@ -32,15 +32,38 @@ class _Sent(Row):
 
 _NEWEST = "SELECT next_sequence - 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
 
+# A row of history, one that is open, and one that has its number from a claim: few at a time.
+_PART = """
+(SELECT {columns} FROM {table}
+  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+    AND {numbered} > %(after)s AND {which} ORDER BY {numbered} LIMIT %(limit)s)
+"""
+_ROW = """
+id, webhook_id, event_id, event_type, kind, sequence, replay_of, job_id, status, attempts,
+"""
+_OPEN = {
+    "table": "open_deliveries",
+    "columns": f"{_ROW} coalesce(lease_until, next_attempt_at), created_at, NULL::timestamptz",
+}
+_PARTS = " UNION ALL ".join(
+    _PART.format(**part)
+    for part in (
+        {
+            "table": "ended_deliveries",
+            "columns": f"{_ROW} NULL::timestamptz AS next_attempt_at, created_at, finished_at",
+            "numbered": "sequence",
+            "which": "kind = 'event'",
+        },
+        _OPEN | {"numbered": "feed_sequence", "which": "NOT fresh"},
+        _OPEN | {"numbered": "sequence", "which": "fresh AND priority IN (0, 1)"},
+    )
+)
 _AFTER = f"""
 SELECT * FROM (
     SELECT {COLUMNS}, e.payload,
            sum(length(e.payload)) OVER (ORDER BY d.sequence) - length(e.payload) AS bytes_before
-      FROM (SELECT * FROM deliveries
-             WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-               AND kind = 'event' AND sequence IS NOT NULL AND sequence > %(after)s
-             ORDER BY sequence LIMIT %(limit)s) AS d
-      JOIN events AS e ON e.tenant_id = d.tenant_id AND e.id = d.event_id) AS page
+      FROM (SELECT * FROM ({_PARTS}) AS parts ORDER BY sequence LIMIT %(limit)s) AS d
+      JOIN events AS e ON e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id = d.event_id) AS page
  WHERE bytes_before < {MOST_PAYLOAD}
  ORDER BY sequence
 """

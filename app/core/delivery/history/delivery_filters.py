@@ -34,7 +34,7 @@ CASE WHEN d.status <> 'sending' OR d.next_attempt_at > clock_timestamp() THEN d.
      WHEN d.attempts = 0 THEN 'pending' ELSE 'retrying' END
 """
 
-# Worded like the predicates of the partial indexes, so that PostgreSQL uses them.
+# The first condition has PostgreSQL leave out what has ended.
 IS_OPEN = f"d.finished_at IS NULL AND ({STATUS}) = ANY (%(open)s)"
 
 

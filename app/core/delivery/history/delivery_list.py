@@ -53,8 +53,7 @@ _OPEN_ROWS = """
 """
 _FEW_ARE_OPEN = f"""
 SELECT count(*) <= {MOST_READ} FROM (
-    SELECT FROM deliveries
-     WHERE tenant_id = (SELECT %s::uuid) AND finished_at IS NULL LIMIT {MOST_READ} + 1
+    SELECT FROM open_deliveries WHERE tenant_id = (SELECT %s::uuid) LIMIT {MOST_READ} + 1
 ) AS found
 """
 _WALK_ENDS = """

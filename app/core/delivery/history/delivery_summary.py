@@ -11,7 +11,6 @@ from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core.delivery.events import PRIORITIES
 from app.core.delivery.history.delivery_filters import Status
 from app.core.delivery.history.delivery_history import Listed
 from app.database import cursor
@@ -55,11 +54,11 @@ SELECT CASE WHEN w.deleted_at IS NOT NULL THEN 'deleted'
 """
 _AHEAD = """
 SELECT count(*) FROM (
-    SELECT FROM deliveries AS d
-      JOIN deliveries AS mine
+    SELECT FROM open_deliveries AS d
+      JOIN open_deliveries AS mine
         ON mine.tenant_id = (SELECT %(tenant)s::uuid) AND mine.id = (SELECT %(delivery)s::uuid)
      WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = mine.webhook_id
-       AND d.finished_at IS NULL AND d.status <> 'sending'
+       AND d.lease_until IS NULL
        AND (d.priority, d.next_attempt_at) < (mine.priority, mine.next_attempt_at)
        AND d.next_attempt_at <= clock_timestamp()
      LIMIT %(most)s) AS found
@@ -68,18 +67,20 @@ SELECT count(*) FROM (
 
 _OVERDUE = """
 SELECT min(next) FROM (
-    SELECT (SELECT min(next_attempt_at) FROM deliveries
+    SELECT (SELECT next_attempt_at FROM open_deliveries AS d
              WHERE tenant_id = (SELECT %(tenant)s::uuid)
                AND webhook_id = (SELECT %(webhook)s::uuid)
-               AND priority = each AND finished_at IS NULL) AS next
-      FROM unnest(%(priorities)s::smallint[]) AS each) AS first
+               AND d.priority = level.priority AND d.fresh = level.fresh
+               AND (d.lease_until IS NULL OR d.lease_until <= clock_timestamp())
+             ORDER BY d.next_attempt_at LIMIT 1) AS next
+      FROM open_levels() AS level) AS first
  WHERE next < clock_timestamp()
 """
 
 
 def overdue_since(session: Session, tenant_id: UUID, webhook_id: UUID) -> datetime | None:
     """Return when a webhook's next delivery became due; None while none is due."""
-    wanted = {"tenant": tenant_id, "webhook": webhook_id, "priorities": list(PRIORITIES)}
+    wanted = {"tenant": tenant_id, "webhook": webhook_id}
     return cursor(session, scalar_row).execute(_OVERDUE, wanted).fetchone()
 
 

@@ -95,7 +95,7 @@ _REPLACED = {
 _TOTALS = tuple(
     f"{kind}s_{status}"
     for kind in ("event", "replay", "test")
-    for status in ("succeeded", "failed")
+    for status in ("succeeded", "failed", "open")
 )
 _CHANGED = (
     {"tenant_id": "uuid", "webhook_id": "uuid", "due_at": "timestamptz", "last_failures": "text"}

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
 
-from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
+from app.core.delivery.events import PRIORITY_URGENT
 from app.core.delivery.lanes import recovery
 from app.database import Tx, cursor
 
@@ -94,16 +94,30 @@ def lock(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     )
 
 
+# The open rows of a level of urgency, as `claim_deliveries` finds them.
+_OF_LEVEL = """
+d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
+AND d.priority = level.priority AND d.fresh = level.fresh
+AND d.next_attempt_at >= coalesce((SELECT open_from FROM began)[level.place], 'epoch')
+"""
 # `(SELECT …)` hides a value from the planner: for a tenant or webhook newer than the statistics it
 # would expect one row, and accept any index (docs/performance.md).
-_NUMBER = """
-WITH fresh AS MATERIALIZED (
-    SELECT first.id, row_number() OVER (ORDER BY first.id) AS place
-      FROM first_unnumbered(%(tenant)s, %(webhook)s, %(limit)s) AS first (id)
+_NUMBER = f"""
+WITH began AS MATERIALIZED (
+    SELECT open_from FROM lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+), unnumbered AS MATERIALIZED (
+    SELECT first.*, row_number() OVER (ORDER BY first.id) AS place
+      FROM (SELECT picked.* FROM open_levels() AS level CROSS JOIN LATERAL (
+                SELECT d.id, d.next_attempt_at, level.priority FROM open_deliveries AS d
+                 WHERE {_OF_LEVEL} AND d.sequence IS NULL
+                 ORDER BY d.next_attempt_at LIMIT %(limit)s) AS picked
+             WHERE level.fresh LIMIT %(limit)s) AS first
 ), numbered AS (
-    UPDATE deliveries AS d SET sequence = l.next_sequence - 1 + fresh.place
-      FROM fresh, lanes AS l
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = fresh.id
+    UPDATE open_deliveries AS d
+       SET sequence = l.next_sequence - 1 + u.place, feed_sequence = l.next_sequence - 1 + u.place,
+           fresh = false
+      FROM unnumbered AS u, lanes AS l
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = u.id
        AND l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
     RETURNING d.created_at
 ), accepted AS (
@@ -113,8 +127,12 @@ WITH fresh AS MATERIALIZED (
     ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE SET accepted = h.accepted + excluded.accepted
 )
 UPDATE lanes SET next_sequence = next_sequence + found.count,
+                 events_open = events_open + found.count,
+                 open_from[1] = least(open_from[1], found.urgent),
+                 open_from[3] = least(open_from[3], found.live),
                  due_at = least(due_at, greatest(clock_timestamp(), paused_until))
-  FROM (SELECT count(*) FROM fresh) AS found
+  FROM (SELECT count(*), min(next_attempt_at) FILTER (WHERE priority = 0) AS urgent,
+               min(next_attempt_at) FILTER (WHERE priority = 1) AS live FROM unnumbered) AS found
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND found.count > 0
 RETURNING found.count
 """
@@ -131,14 +149,14 @@ def number(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     return number_locked(session, tenant_id, webhook_id)
 
 
-def number_if_free(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Do what `number` does, unless the lane's lock is taken: then return 0 at once."""
+def number_if_free(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int | None:
+    """Do what `number` does, unless the lane's lock is taken: then return None at once."""
     free = cursor(session).execute(
         "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
         " FOR NO KEY UPDATE SKIP LOCKED",
         (tenant_id, webhook_id),
     )
-    return number_locked(session, tenant_id, webhook_id) if free.fetchone() else 0
+    return number_locked(session, tenant_id, webhook_id) if free.fetchone() else None
 
 
 def number_locked(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
@@ -147,18 +165,26 @@ def number_locked(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     return cursor(session, scalar_row).execute(_NUMBER, wanted).fetchone() or 0
 
 
-# One index probe per priority: three min() of a partitioned table take longer to plan than to run.
+# Of each level the first row that no worker holds; where that is not due, also the first lease to
+# end: all that is due is held then, so few rows are read.
 _RESCHEDULE = f"""
-WITH open AS (
-    SELECT min(earliest.at) FILTER (WHERE level.priority = {PRIORITY_URGENT}) AS urgent,
-           min(earliest.at) FILTER (WHERE level.priority > {PRIORITY_URGENT}) AS patient
-      FROM (VALUES ({PRIORITY_URGENT}), ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
-     CROSS JOIN LATERAL (
-        SELECT next_attempt_at AS at FROM deliveries AS d
-         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
-           AND d.webhook_id = (SELECT %(webhook)s::uuid)
-           AND d.priority = level.priority AND d.finished_at IS NULL
-         ORDER BY d.next_attempt_at LIMIT 1) AS earliest
+WITH began AS MATERIALIZED (
+    SELECT open_from, clock_timestamp() AS now FROM lanes
+     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+), earliest AS (
+    SELECT level.priority, CASE WHEN free.at <= began.now THEN free.at ELSE least(free.at, (
+               SELECT min(d.lease_until) FROM open_deliveries AS d
+                WHERE {_OF_LEVEL} AND d.next_attempt_at <= began.now
+                  AND d.lease_until > began.now)) END AS at
+      FROM began CROSS JOIN open_levels() AS level
+      LEFT JOIN LATERAL (
+        SELECT d.next_attempt_at AS at FROM open_deliveries AS d
+         WHERE {_OF_LEVEL} AND (d.lease_until IS NULL OR d.lease_until <= began.now)
+         ORDER BY d.next_attempt_at LIMIT 1) AS free ON true
+), open AS (
+    SELECT min(at) FILTER (WHERE priority = {PRIORITY_URGENT}) AS urgent,
+           min(at) FILTER (WHERE priority > {PRIORITY_URGENT}) AS patient
+      FROM earliest
 )
 UPDATE lanes SET due_at = due.at,
                  ring_at = CASE WHEN due.at <= clock_timestamp() THEN clock_timestamp() END

@@ -33,10 +33,10 @@ WITH lane AS MATERIALIZED (
      CROSS JOIN (VALUES ({PRIORITY_LIVE}), ({PRIORITY_BULK})) AS level (priority)
      CROSS JOIN LATERAL (
         SELECT d.id, d.next_attempt_at, d.status, d.unscheduled, d.attempted_at, d.asked_until
-          FROM deliveries AS d
+          FROM open_deliveries AS d
          WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
            AND d.webhook_id = (SELECT %(webhook)s::uuid)
-           AND d.priority = level.priority AND d.finished_at IS NULL
+           AND d.priority = level.priority AND NOT d.fresh AND d.lease_until IS NULL
            AND d.next_attempt_at > lane.through
          ORDER BY d.next_attempt_at LIMIT %(limit)s) AS picked
      ORDER BY picked.next_attempt_at LIMIT %(limit)s
@@ -49,7 +49,7 @@ WITH lane AS MATERIALIZED (
      WHERE place < (SELECT recovering FROM lane)
         OR eligible AND place = (SELECT recovering FROM lane)
 ), forward AS (
-    UPDATE deliveries AS d
+    UPDATE open_deliveries AS d
        SET next_attempt_at = clock_timestamp(), unscheduled = d.unscheduled + 1
       FROM seen
      WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = seen.id AND seen.eligible

@@ -42,11 +42,10 @@ SELECT clock_timestamp() AS as_of, l.next_sequence AS sequence, open.*
   FROM lanes AS l
  CROSS JOIN LATERAL (
     SELECT count(*) AS count, min(id::text)::uuid AS oldest,
-           count(*) FILTER (WHERE status = 'sending'
-                              AND next_attempt_at > clock_timestamp()) AS in_flight
-      FROM deliveries
+           count(*) FILTER (WHERE lease_until > clock_timestamp()) AS in_flight
+      FROM open_deliveries
      WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-       AND finished_at IS NULL AND (sequence IS NOT NULL OR kind <> 'event')) AS open
+       AND (sequence IS NOT NULL OR kind <> 'event')) AS open
  WHERE l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
 """
 
@@ -72,25 +71,26 @@ CASE WHEN d.kind = 'event' THEN d.sequence < %(sequence)s ELSE d.created_at <= %
 _UNTRIED = "coalesce(d.attempted_at < %(as_of)s, true)"
 _PICK = f"""
 SELECT picked.id
-  FROM unnest(%(priorities)s::smallint[]) AS level (priority)
+  FROM open_levels() AS level
  CROSS JOIN LATERAL (
-    SELECT d.id, d.next_attempt_at FROM deliveries AS d
+    SELECT d.id, d.next_attempt_at FROM open_deliveries AS d
      WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
        AND d.webhook_id = (SELECT %(webhook)s::uuid)
-       AND d.priority = level.priority AND d.finished_at IS NULL AND d.status <> 'sending'
+       AND d.priority = level.priority AND d.fresh = level.fresh AND d.lease_until IS NULL
        AND {{when}} AND {_UNTRIED} AND {_OF}
      ORDER BY d.next_attempt_at LIMIT %(most)s) AS picked
+ WHERE level.priority = ANY (%(priorities)s::smallint[])
  ORDER BY picked.next_attempt_at, picked.id LIMIT %(most)s
 """
 _PARK = f"""
-UPDATE deliveries AS d SET next_attempt_at = %(until)s
+UPDATE open_deliveries AS d SET next_attempt_at = %(until)s
   FROM ({_PICK.format(when="d.next_attempt_at <= %(as_of)s")}) AS due
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = due.id
 """
 # What was parked was due by its schedule. More unscheduled attempts than attempts would be a
 # position before the schedule's first.
 _BRING = f"""
-UPDATE deliveries AS d
+UPDATE open_deliveries AS d
    SET unscheduled = CASE WHEN d.next_attempt_at = %(until)s THEN d.unscheduled
                           ELSE least(d.unscheduled + 1, d.attempts) END,
        next_attempt_at = clock_timestamp()
@@ -136,13 +136,12 @@ _TALLY = f"""
 SELECT open.*, ended.*
   FROM (SELECT count(*) FILTER (WHERE {_UNTRIED}) AS waiting,
                count(*) FILTER (WHERE NOT {_UNTRIED}) AS retrying
-          FROM deliveries AS d
+          FROM open_deliveries AS d
          WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
-           AND d.webhook_id = (SELECT %(webhook)s::uuid)
-           AND d.finished_at IS NULL AND {_OF}) AS open,
+           AND d.webhook_id = (SELECT %(webhook)s::uuid) AND {_OF}) AS open,
        (SELECT count(*) FILTER (WHERE d.status = 'failed') AS failed,
                count(*) FILTER (WHERE d.status = 'cancelled') AS cancelled
-          FROM deliveries AS d
+          FROM ended_deliveries AS d
          WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
            AND d.webhook_id = (SELECT %(webhook)s::uuid)
            AND d.status IN ('failed', 'cancelled')
@@ -176,11 +175,11 @@ def tally(
 # A delivery that is due already counts no further unscheduled attempt. A lease that has ended is a
 # dead worker's.
 _ONE = f"""
-UPDATE deliveries
+UPDATE open_deliveries
    SET unscheduled = least(unscheduled + (next_attempt_at > clock_timestamp())::int, attempts),
        next_attempt_at = clock_timestamp(), priority = {PRIORITY_URGENT}
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND id = %(delivery)s
-   AND finished_at IS NULL AND (status <> 'sending' OR next_attempt_at <= clock_timestamp())
+   AND (lease_until IS NULL OR lease_until <= clock_timestamp())
 """
 
 

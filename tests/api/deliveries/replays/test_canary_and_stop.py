@@ -35,7 +35,9 @@ def test_the_job_ends_when_none_waits_and_tells_what_became_of_each(
         "waiting": 1,
         "retrying": 1,
     }
-    worker.run("UPDATE deliveries SET next_attempt_at = clock_timestamp() WHERE status='retrying'")
+    worker.run(
+        "UPDATE open_deliveries SET next_attempt_at = clock_timestamp() WHERE status='retrying'"
+    )
     worker.send(webhook, 200)
     worker.count_again(job)
     assert read(api(), job)["status"] == "succeeded"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
-from app.core.packs import building, pack_evidence, store
+from app.core.packs import building, store
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
 from tests.support.callers.making import refused, token_to
@@ -72,7 +72,7 @@ def test_a_download_goes_on_while_a_better_pack_takes_its_place(
     answer = packer.api().get(path_of(record), buffered=False)
     parts = parts_of(answer)
     begun = next(parts)
-    monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
+    monkeypatch.setattr(building, "VERSION", "9.9.9")
     packer.ask(record)
     packer.work()
     assert packer.ask(record).data != before
@@ -162,7 +162,7 @@ def test_a_pack_is_given_out_also_where_the_keys_that_sign_do_not_open(
     with set_up_as(packer, settings, master_keys=MasterKeys.parse(new)) as later:
         answer = later.ask(record)
         assert (answer.data, answer.headers["x-service-evidence"]) == (data, "current")
-        monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
+        monkeypatch.setattr(building, "VERSION", "9.9.9")
         assert later.ask(record).headers["x-service-evidence"] == "outdated"
         assert later.ask(without).status_code == 202
         for job in later.work()[-2:]:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.api.http.responses import long_poll
-from app.core.packs import pack_evidence
+from app.core.packs import building
 from tests.support.callers.making import token_to
 from tests.support.evidence.packing import Packer, execute, files_in, path_of
 
@@ -176,7 +176,7 @@ def test_a_request_that_waits_for_a_newer_pack_gets_it(
 ) -> None:
     record = packer.record()
     before = packer.built(record)
-    monkeypatch.setattr(pack_evidence, "VERSION", "9.9.9")
+    monkeypatch.setattr(building, "VERSION", "9.9.9")
     polls = working(packer, monkeypatch)
     answer = packer.api().get(path_of(record))
     assert (answer.data, answer.headers["x-service-evidence"]) == (before, "outdated")

@@ -30,6 +30,7 @@ WITHOUT_TENANT = (
     "master_keys",
     "sealed_notes",
     "history_policy",
+    "sweeps",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WORDS = ("record_words", "bundle_words", "finding_words")

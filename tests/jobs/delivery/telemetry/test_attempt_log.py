@@ -45,7 +45,7 @@ def test_the_line_of_an_attempt_has_every_decision_and_nothing_secret(world: Obs
         (event,) = world.emit(data={"word": SECRET})
         world.turn(webhook)
         world.run("UPDATE lanes SET paused_until = NULL")
-        world.run("UPDATE deliveries SET next_attempt_at = clock_timestamp()")
+        world.run("UPDATE open_deliveries SET next_attempt_at = clock_timestamp()")
         world.turn(webhook)
     first, second = world.lines()
     assert first.keys() - {"log_level", "event"} == DECISIONS
@@ -66,7 +66,7 @@ def test_the_line_of_an_attempt_has_every_decision_and_nothing_secret(world: Obs
 
 def test_an_outcome_that_comes_too_late_is_told_and_counted(world: Observed) -> None:
     def take_over(_: Request) -> bytes:
-        world.run("UPDATE deliveries SET claim_no = claim_no + 1")
+        world.run("UPDATE open_deliveries SET claim_no = claim_no + 1")
         return OK
 
     with Receiver(take_over) as receiver:

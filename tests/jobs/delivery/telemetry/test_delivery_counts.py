@@ -20,7 +20,7 @@ def test_what_is_counted_agrees_with_what_was_done(world: Observed) -> None:
         world.turn(webhook)
         world.turn(webhook)
         world.emit()
-        world.run("UPDATE deliveries SET attempts = 2 WHERE status = 'retrying'")
+        world.run("UPDATE open_deliveries SET attempts = 2 WHERE status = 'retrying'")
         world.turn(webhook)
     assert len(receiver.requests) == 4
     assert world.count(metrics.CLAIMS) == 4
@@ -43,7 +43,10 @@ def test_a_post_after_a_lost_claim_is_counted_as_a_possible_duplicate(world: Obs
     with Receiver() as receiver:
         webhook = world.webhook(receiver.url())
         world.emit(2)
-        world.run("UPDATE deliveries SET status = 'sending', claim_no = 1")
+        world.run(
+            "UPDATE open_deliveries SET status = 'sending', claim_no = 1,"
+            " lease_until = clock_timestamp()"
+        )
         world.turn(webhook)
         world.emit()
         world.turn(webhook)
@@ -59,7 +62,10 @@ def test_what_took_five_workers_is_no_post_and_no_duplicate(world: Observed) -> 
         # Or a turn claims one by one, and again what its own first outcome made due at once.
         world.has_answered(webhook)
         world.emit()
-        world.run("UPDATE deliveries SET status = 'sending', claims_lost = 4")
+        world.run(
+            "UPDATE open_deliveries SET status = 'sending', claims_lost = 4,"
+            " lease_until = clock_timestamp()"
+        )
         world.turn(webhook)
         assert receiver.requests == []
     (line,) = world.lines()

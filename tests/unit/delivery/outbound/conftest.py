@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.lib.outbound import pool
+from app.lib.outbound import connection as connections
 from app.lib.outbound.client import Outbound
 from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.receivers import LOOPBACK
@@ -23,7 +23,7 @@ def outbound() -> Iterator[Outbound]:
 @pytest.fixture
 def without_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a connection be used again at once, as after the first seconds of a receiver."""
-    monkeypatch.setattr(pool, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "REST_SECONDS", 0.0)
 
 
 @pytest.fixture

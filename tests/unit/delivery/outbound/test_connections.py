@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.lib.outbound import pool
+from app.lib.outbound import connection
 from app.lib.outbound.addresses import Address
 from app.lib.outbound.client import Outbound
 from app.lib.outbound.failures import Failure
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("without_rest")
 def test_an_old_connection_is_not_used_again(
     outbound: Outbound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "MAX_CONNECTION_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "MAX_CONNECTION_SECONDS", 0.0)
     with Receiver() as receiver:
         for _ in range(3):
             assert post(outbound, receiver.url()).succeeded
@@ -40,7 +40,7 @@ def test_old_connections_that_nobody_needs_are_closed(
         before = open_files()
         for burst in together:
             burst.close()
-        monkeypatch.setattr(pool, "MAX_CONNECTION_SECONDS", 0.0)
+        monkeypatch.setattr(connection, "MAX_CONNECTION_SECONDS", 0.0)
         assert post(outbound, receiver.url()).succeeded
         # Each connection had two ends in this process; a fifth has come.
         until(lambda: open_files() <= before - 8 + 2)
@@ -140,13 +140,13 @@ def test_a_thousand_failures_leave_no_file_and_no_thread() -> None:
 
 
 def test_connections_to_many_receivers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 64)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 64)
     client = Outbound(LOOPBACK, lookup=Names([HERE]))
     with Receiver() as receiver:
         before = open_files()
         for number in range(300):
             assert post(client, receiver.url(host=f"h{number}.example.com")).succeeded
         # Each connection has two ends in this process.
-        until(lambda: open_files() - before <= 2 * pool.MAX_CONNECTIONS + 4)
+        until(lambda: open_files() - before <= 2 * connection.MAX_CONNECTIONS + 4)
         client.close()
         until(lambda: open_files() <= before + 4)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from app.lib.outbound import pool
+from app.lib.outbound import connection as connections
 from app.lib.outbound.client import Outbound
 from tests.support.faults import until
 from tests.support.servers.receivers import (
@@ -127,7 +127,7 @@ def test_after_an_hour_without_a_stray_connections_are_kept_again(
         for _ in range(4):
             post(outbound, receiver.url())
         assert receiver.connections == 3
-        monkeypatch.setattr(pool, "ONE_EACH_SECONDS", 0.0)
+        monkeypatch.setattr(connections, "ONE_EACH_SECONDS", 0.0)
         for _ in range(3):
             post(outbound, receiver.url())
     assert receiver.connections == 3

@@ -1,0 +1,1 @@
+"""Pages of what agents did: agents, their sessions, and records."""

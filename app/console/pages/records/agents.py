@@ -1,0 +1,80 @@
+"""Agents: the list, and the page of an agent with what it did."""
+
+from typing import Any
+
+from flask import Blueprint
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.paging import filters, page_of
+from app.api.http.transactions import transaction
+from app.api.resources.agents import AgentArgs
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.core import agents, feeds, sessions
+from app.core.callers import Role
+from app.core.records import activity, records
+from app.errors import Invalid
+from app.models import Record
+
+blp = Blueprint("agents", __name__, url_prefix="/agents")
+
+_NEWEST = 20
+
+
+@blp.get("")
+@signed_in(Role.READ)
+def index() -> Response:
+    """List agents, newest first, as the URL filters them."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    did: dict[str, activity.Activity] = {}
+    try:
+        args = typed.load(AgentArgs)
+        with transaction() as session:
+            found = page_of(
+                args,
+                lambda *where: agents.rows(session, caller(), filters(args), *where),
+                agents.represent,
+            )
+            did = activity.of(session, caller(), "agt", found["data"])
+    except Invalid as wrong:
+        typed = typed.refused(wrong)
+    return rendering.page(
+        "agents/list",
+        typed=typed,
+        found=found,
+        did=did,
+        does=("agents list", "GET /v1/agents"),
+    )
+
+
+@blp.get("/<agent_id>")
+@signed_in(Role.READ)
+def show(agent_id: str) -> Response:
+    """Show one agent, its newest sessions and records."""
+    wanted = ids.parse("agt", agent_id)
+    with transaction() as session:
+        agent = agents.represent(agents.find(session, caller(), wanted))
+        of_agent = {"agent_id": wanted}
+        latest = [
+            sessions.represent(each)
+            for each in sessions.rows(session, caller(), of_agent, None, _NEWEST)
+        ]
+        rows = session.scalars(feeds.newest(Record, caller(), of_agent, None, _NEWEST)).all()
+        newest = records.represent(session, rows)
+        did = activity.of(session, caller(), "agt", [agent])
+        did |= activity.of(session, caller(), "ses", latest)
+        former = agents.former_names(session, caller().tenant_id, wanted)
+        names = rendering.names_in(session, *latest, *newest)
+    return rendering.page(
+        "agents/one",
+        agent=agent,
+        former=former,
+        did=did,
+        latest=latest,
+        newest=newest,
+        names=names,
+        does=(f"agents show {agent_id}", f"GET /v1/agents/{agent_id}"),
+    )

@@ -1,0 +1,138 @@
+"""Records: search, and the page of a record with its steps, proofs, files and share links."""
+
+from typing import Any
+
+from flask import Blueprint, url_for
+from werkzeug.exceptions import NotFound
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.paging import page_of
+from app.api.http.requests import large_bodies
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.api.pages.bundle_view import view_of
+from app.api.resources.records import bundle_access, bundles, evidence_packs
+from app.api.resources.records.record_schemas import RecordArgs
+from app.api.resources.records.records import fetch, position
+from app.api.resources.records.share_links import NewShareLinkSchema
+from app.console.frame import browser, forms, rendering
+from app.console.frame.access import signed_in
+from app.core.callers import Role
+from app.core.records import records, share_links
+from app.database import database_now
+from app.errors import Invalid
+
+blp = Blueprint("records", __name__, url_prefix="/records")
+
+_MOST_LINKS = 200
+_LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days"))
+
+
+@blp.get("")
+@signed_in(Role.READ)
+def index() -> Response:
+    """Search records, or list them newest first, as the URL filters them."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    names: dict[str, str] = {}
+    try:
+        args = typed.load(RecordArgs)
+        with transaction() as session:
+            found = page_of(
+                args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
+            )
+            names = rendering.names_in(session, *found["data"], typed.typed)
+    except Invalid as wrong:
+        typed = typed.refused(wrong)
+    return rendering.page(
+        "records/list",
+        typed=typed,
+        found=found,
+        names=names,
+        does=("records list", "GET /v1/records"),
+    )
+
+
+@blp.get("/<record_id>")
+@signed_in(Role.READ)
+def show(record_id: str) -> Response:
+    """Show one record."""
+    return _page(record_id)
+
+
+@blp.get("/<record_id>/files/<name>")
+@signed_in(Role.READ)
+def download(record_id: str, name: str) -> Response:
+    """Send one of the record's files, as the API does.
+
+    A pack is audited as taken by the reader's key, so another site's link leads to the page only.
+    """
+    bundle_access.admit(caller(), record_id)
+    if name == "evidence.zip":
+        if not browser.is_from_here():
+            text = "Another page has asked for the evidence pack. Take it here, if you want it."
+            return rendering.done(url_for(".show", record_id=record_id), text)
+        answered = evidence_packs.pack()
+        if answered.status_code == 202:
+            text = "The evidence pack is being made: ask for it again in a moment."
+            return rendering.done(url_for(".show", record_id=record_id), text)
+        return answered
+    if name == "bundle.json":
+        answered = bundles.exact_bytes()
+    elif name in bundles.FORMATS:
+        answered = bundles.export(name)
+    else:
+        raise NotFound
+    answered.headers["Content-Disposition"] = f'attachment; filename="{record_id}-{name}"'
+    return answered
+
+
+@blp.post("/<record_id>/share-links")
+@signed_in(Role.ADMIN)
+def share(record_id: str) -> Response:
+    """Create a share link, and show its URL on this page only."""
+    wanted = forms.sent().load(NewShareLinkSchema)
+    lifetime = wanted["expires_in_seconds"]
+    base_url = services().settings.base_url
+    made = forms.once(
+        lambda session: share_links.mint(
+            session, caller(), ids.parse("rec", record_id), lifetime, base_url
+        )
+    )
+    return _page(record_id, made)
+
+
+@blp.post("/<record_id>/share-links/<share_link_id>/revoke")
+@signed_in(Role.ADMIN)
+def revoke(record_id: str, share_link_id: str) -> Response:
+    """Revoke a share link."""
+    record, link = ids.parse("rec", record_id), ids.parse("shr", share_link_id)
+    forms.once(lambda session: share_links.revoke(session, caller(), record, link))
+    place = url_for(".show", record_id=record_id, _anchor="share-links")
+    return rendering.done(place, "The link opens nothing any more.")
+
+
+def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
+    with transaction() as session:
+        found = records.find(session, caller(), ids.parse("rec", record_id))
+        (record,) = records.represent(session, [found])
+        now = database_now(session)
+        links = [
+            share_links.represent(row, now)
+            for row in share_links.active_first(session, found, _MOST_LINKS)
+        ]
+        names = rendering.names_in(session, record)
+    with large_bodies.room_for(found.bundle_size, caller().tenant_id):
+        inside = None if record["bundle"]["expired"] else view_of(found)
+    return rendering.page(
+        "records/one",
+        record=record,
+        inside=inside,
+        names=names,
+        links=links,
+        link=link,
+        lifetimes=_LIFETIMES,
+        does=(f"records show {record_id}", f"GET /v1/records/{record_id}"),
+    )

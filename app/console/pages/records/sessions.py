@@ -1,0 +1,155 @@
+"""Sessions: the list, and the page of a session with its way over its records and their steps."""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+from uuid import UUID
+
+from flask import Blueprint
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.paging import PageArgs, filters, page_of
+from app.api.http.requests import large_bodies
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.api.pages.bundle_view import Axis, as_tree, duration, row_of, span_of
+from app.api.resources.sessions import SessionArgs
+from app.clock import rfc3339
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.core import sessions
+from app.core.callers import Role
+from app.core.records import activity, bundles
+from app.core.sessions import SessionStatus
+from app.errors import Invalid
+from app.evidence import bundle
+from app.evidence.bundle import Bundle
+from app.evidence.times import unix_nanoseconds
+from app.models import Record
+
+blp = Blueprint("sessions", __name__, url_prefix="/sessions")
+
+# A page of 50 records reads and writes so much in half of its time.
+_MOST_BYTES, _MOST_STEPS, _MOST_STEPS_OF_ONE = 512 * 1024, 300, 50
+# Shorter pauses are in the bars alone.
+_IDLE = 60 * 1_000_000_000
+
+
+@blp.get("")
+@signed_in(Role.READ)
+def index() -> Response:
+    """List sessions, newest first, as the URL filters them."""
+    typed = forms.query()
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    did: dict[str, activity.Activity] = {}
+    names: dict[str, str] = {}
+    try:
+        args = typed.load(SessionArgs)
+        with transaction() as session:
+            found = page_of(
+                args,
+                lambda *where: sessions.rows(session, caller(), filters(args), *where),
+                sessions.represent,
+            )
+            did = activity.of(session, caller(), "ses", found["data"])
+            names = rendering.names_in(session, *found["data"], typed.typed)
+    except Invalid as wrong:
+        typed = typed.refused(wrong)
+    return rendering.page(
+        "sessions/list",
+        typed=typed,
+        found=found,
+        did=did,
+        names=names,
+        statuses=[(each.value, each.value) for each in SessionStatus],
+        does=("sessions list", "GET /v1/sessions"),
+    )
+
+
+@blp.get("/<session_id>")
+@signed_in(Role.READ)
+def show(session_id: str) -> Response:
+    """Show one session and its way, oldest record first."""
+    typed = forms.query()
+    args = PageArgs().load({})
+    try:
+        args = typed.load(PageArgs)
+    except Invalid as wrong:
+        typed = typed.refused(wrong)
+    with transaction() as session:
+        one = sessions.find(session, caller(), ids.parse("ses", session_id))
+        found = page_of(
+            args,
+            lambda after, limit: activity.way(session, caller(), one.id, after, limit),
+            lambda record: {"record": record},
+        )
+        shown = sessions.represent(one)
+        did = activity.of(session, caller(), "ses", [shown])
+        names = rendering.names_in(session, {**shown, "session_id": shown["id"]})
+    found["data"] = _way([each["record"] for each in found["data"]])
+    return rendering.page(
+        "sessions/one",
+        typed=typed,
+        session=shown,
+        found=found,
+        did=did,
+        names=names,
+        does=(f"sessions show {session_id}", f"GET /v1/sessions/{session_id}"),
+    )
+
+
+def _way(found: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the rows of a waterfall: each record, with its first steps below it.
+
+    Idle time between records has no length; `idle` says how much of it was before a record.
+    """
+    trees = {each: as_tree(read["steps"]) for each, read in _bundles(found).items()}
+    spans = []
+    for record in found:
+        of_steps = [span_of(step) for _, step in trees.get(record.id, ())]
+        at = unix_nanoseconds(rfc3339(record.occurred_at))
+        spans.append(
+            (min(start for start, _ in of_steps), max(end for _, end in of_steps))
+            if of_steps
+            else (at, at)
+        )
+    axis = Axis(spans)
+    rows = []
+    left, ended = _MOST_STEPS, None
+    for record, span in zip(found, spans, strict=True):
+        idle = 0 if ended is None else span[0] - ended
+        tree = trees.get(record.id, [])
+        shown = tree[: min(left, _MOST_STEPS_OF_ONE)]
+        left -= len(shown)
+        begin, length = axis.place(span)
+        rows.append(
+            {
+                "id": ids.text("rec", record.id),
+                "name": record.title,
+                "kind": record.kind,
+                "occurred_at": record.occurred_at,
+                "status": "error" if (0, "error") in {(d, s["status"]) for d, s in tree} else "ok",
+                "depth": 0,
+                "begin": begin,
+                "length": length,
+                "took": duration(span) if tree else "",
+                "idle": duration((0, idle)) if idle >= _IDLE else None,
+                "steps": [row_of(depth + 1, step, axis) for depth, step in shown],
+                "more_steps": len(tree) - len(shown),
+                "is_read": record.id in trees,
+            }
+        )
+        ended = max(span[1], ended or span[1])
+    return rows
+
+
+def _bundles(found: Iterable[Record]) -> dict[UUID, Bundle]:
+    """Return the bundles of the first records that are not too large together to be read."""
+    sizes = accumulate(record.bundle_size for record in found)
+    wanted = [record.id for record, size in zip(found, sizes, strict=True) if size <= _MOST_BYTES]
+    with large_bodies.room_for(_MOST_BYTES, caller().tenant_id), transaction() as session:
+        keys = services().settings.master_keys
+        raw = bundles.read_many(session, keys, caller().tenant_id, wanted).contents
+        return {each: bundle.read(text) for each, text in raw.items()}
