@@ -33,6 +33,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "deliver": "deliver",
     "run_job": "jobs",
     "integrate": "jobs",
+    "judge": "jobs",
     "assemble": "jobs",
     "sweep": "tick",
     "expire_bundles": "tick",

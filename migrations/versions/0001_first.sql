@@ -1019,7 +1019,7 @@ CREATE TABLE rule_turns (
     slow_until   timestamptz,
     -- Work is looked for from here on, and now and then from the beginning: entries of what was
     -- judged stay in the index while any old snapshot stands.
-    work_from    timestamptz NOT NULL DEFAULT '-infinity'
+    work_from    timestamptz NOT NULL DEFAULT 'epoch'
 ) WITH (fillfactor = 50);
 SELECT isolate('rule_turns');
 

@@ -27,6 +27,7 @@ ENTRIES = (
     Entry("Webhooks", "console.webhooks.index"),
     Entry("Records", "console.records.index", whole_tenant=False),
     Entry("Findings", "console.findings.index", whole_tenant=False),
+    Entry("Rules", "console.rules.index"),
     Entry("Sessions", "console.sessions.index", whole_tenant=False),
     Entry("Agents", "console.agents.index", whole_tenant=False),
     Entry("Traces", "console.traces.index", whole_tenant=False),

@@ -1,16 +1,8 @@
-"""Records: signed, stored, and committed to in the log.
-
-Signing takes time, so it happens between two short transactions: the first reads the key, the
-second stores metadata, the sealed bundle and a leaf that waits for the log. Raw cursors keep this
-hot path fast.
-"""
+"""Records: what they are and how they are read; `intake` stores them, `signing` signs them."""
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from hashlib import sha256
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -19,23 +11,16 @@ from marshmallow import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
-from app.core import feeds, signing_keys
+from app.core import feeds
 from app.core.callers import Caller
 from app.core.log import proofs
-from app.core.records import bundles, retention, steps, storage
-from app.core.signing_keys import Purpose
-from app.database import Tx, cursor
-from app.errors import NotFound, SessionCompleted
-from app.evidence import bundle
+from app.core.records import retention
+from app.core.records.signing import Signed
+from app.errors import NotFound
 from app.ledger import leaves, merkle
-from app.lib.crypto.sealing import MasterKeys
-from app.lib.crypto.signing import SigningKey
 from app.models import Bundle, Record
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
-from app.settings import Settings
 
 MAX_LABELS = 64
 
@@ -117,141 +102,7 @@ class RecordSchema(AnswerSchema):
     log = fields.Object(LogSchema)
 
 
-@dataclass(frozen=True)
-class NewRecord:
-    """A record as its author sends it: `content` is any JSON, steps are `bundle.Step`s.
-
-    A label `trace_id` that is the id of a trace makes the record one of that trace. `agent_version`
-    is what a span says of its agent; by default the agent's own.
-    """
-
-    session_id: UUID
-    kind: str
-    title: str
-    content: Any
-    occurred_at: datetime | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    steps: Sequence[Mapping[str, Any]] = ()
-    approvals: Sequence[bundle.Approval] = ()
-    agent_version: str | None = None
-
-
-_ACTORS = """
-SELECT s.id, s.agent_id, s.principal, clock_timestamp(),
-       s.external_id, a.external_id, a.name, a.version
-  FROM sessions AS s JOIN agents AS a ON a.tenant_id = s.tenant_id AND a.id = s.agent_id
- WHERE s.tenant_id = %s AND s.id = ANY (%s)
-"""
-# Locked, so no record follows its session's completion.
-_SESSION = """
-SELECT agent_id, principal, status FROM sessions WHERE tenant_id = %s AND id = %s FOR SHARE
-"""
-_COLUMNS = tuple(column.key for column in Record.__table__.columns)
-_INSERT = (
-    f"INSERT INTO records ({', '.join(_COLUMNS)})"
-    f" VALUES ({', '.join(f'%({name})s' for name in _COLUMNS)})"
-)
 NO_RECORD = "There is no record with this id."
-
-_LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
-
-
-@dataclass(frozen=True)
-class Draft:
-    """Inputs of a record's signature: its session and agent, the time, and the key."""
-
-    agent_id: UUID
-    principal: str
-    agent: bundle.Agent
-    session: bundle.Session
-    now: datetime
-    signing_key: SigningKey
-
-
-@dataclass(frozen=True)
-class Signed:
-    """A record ready to be stored: its row, and its bundle's exact bytes."""
-
-    row: Record
-    raw: bytes
-
-
-def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> Draft | None:
-    """Return the inputs of a record's signature; None when there is no such session."""
-    found = drafts(tx, caller, master_keys, [session_id]).get(session_id)
-    known = found is not None and caller.may_touch(found.agent_id, found.principal)
-    return found if known else None
-
-
-def drafts(
-    tx: Tx, caller: Caller, master_keys: MasterKeys, session_ids: Iterable[UUID]
-) -> dict[UUID, Draft]:
-    """Return the inputs of signatures for records of the tenant's sessions that exist."""
-    found = cursor(tx).execute(_ACTORS, (caller.tenant_id, list(session_ids))).fetchall()
-    signing_key, since = signing_keys.current_with_age(tx, master_keys, Purpose.BUNDLE)
-    made = {}
-    for session_id, agent_id, principal, read_at, run, agent_external_id, name, version in found:
-        # If the key was made after the time was read: no record may be older than its key.
-        now = max(read_at, since)
-        session = bundle.Session(id=ids.text("ses", session_id))
-        if run is not None:
-            session["external_id"] = run
-        agent = bundle.Agent(id=ids.text("agt", agent_id), name=name)
-        if agent_external_id is not None:
-            agent["external_id"] = agent_external_id
-        if version is not None:
-            agent["version"] = version
-        made[session_id] = Draft(agent_id, principal, agent, session, now, signing_key)
-    return made
-
-
-def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
-    """Write and sign a record. Slow for large ones, so no transaction may be open."""
-    row = Record(
-        tenant_id=caller.tenant_id,
-        id=ids.new(drafted.now),
-        session_id=new.session_id,
-        agent_id=drafted.agent_id,
-        principal=drafted.principal,
-        kind=new.kind,
-        title=new.title,
-        labels_json=fields.json_text(dict(new.labels)),
-        occurred_at=new.occurred_at or drafted.now,
-        created_at=drafted.now,
-        trace_id=_trace_id(new.labels),
-    )
-    key = drafted.signing_key
-    facts = _facts(row, drafted, new)
-    raw = bundle.write(facts, new.content, new.steps, new.approvals, key_id=key.public.id)
-    row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
-    row.key_id, row.signature = key.public.id, key.sign(raw)
-    return Signed(row, raw)
-
-
-def add(
-    tx: Tx, caller: Caller, settings: Settings, session_id: UUID, signed: Signed | None
-) -> dict[str, Any]:
-    """Store a signed record; return its JSON representation.
-
-    Raises `NotFound` when its session does not exist (`signed` is None then) or is outside the
-    caller's pin, `SessionCompleted` when the session has ended, also since the record was signed,
-    and `StorageLimit` when the tenant's limits are reached.
-    """
-    stored = storage.use_of(tx, caller.tenant_id)
-    found = cursor(tx).execute(_SESSION, (caller.tenant_id, session_id)).fetchone()
-    if found is None or signed is None or not caller.may_touch(found[0], found[1]):
-        raise NotFound("There is no session with this id.")
-    if found[2] == "completed":
-        raise SessionCompleted(
-            "This session is completed; open a new one for what the agent does next."
-        )
-    storage.require_room(stored, len(signed.raw), settings)
-    row = signed.row
-    cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
-    bundles.store(tx, settings.master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
-    leaf = leaves.Record(row.bundle_sha256).data
-    cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))
-    return _json(row, index=None, expired=False)
 
 
 def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
@@ -304,36 +155,12 @@ def _kept(session: Session, rows: Sequence[Record]) -> set[UUID]:
     )
 
 
-def _trace_id(labels: Mapping[str, str]) -> str | None:
-    told = labels.get("trace_id", "")
-    return told if bundle.is_trace_id(told) else None
+def fresh(signed: Signed) -> dict[str, Any]:
+    """Return the JSON representation of a record that is stored now."""
+    return _json(signed, index=None, expired=False)
 
 
-def _facts(row: Record, drafted: Draft, new: NewRecord) -> bundle.Record:
-    """Return the metadata in a record's bundle."""
-    agent = drafted.agent
-    if new.agent_version is not None:
-        agent = bundle.Agent(**{**agent, "version": new.agent_version})
-    facts = bundle.Record(
-        id=ids.text("rec", row.id),
-        tenant_id=ids.text("ten", row.tenant_id),
-        session=drafted.session,
-        agent=agent,
-        principal=row.principal,
-        kind=row.kind,
-        title=row.title,
-        labels=dict(new.labels),
-        occurred_at=rfc3339(row.occurred_at),
-        created_at=rfc3339(row.created_at),
-    )
-    if row.trace_id is not None:
-        facts["trace_id"] = row.trace_id
-    if models := steps.models(new.steps):
-        facts["models"] = models
-    return facts
-
-
-def _json(row: Record, *, index: int | None, expired: bool) -> dict[str, Any]:
+def _json(row: Record | Signed, *, index: int | None, expired: bool) -> dict[str, Any]:
     """Return a record's JSON representation; `index` is its index in the published log."""
     return RecordSchema.of(
         row,

@@ -316,7 +316,7 @@ class _Run:
             "apply": [[at for at in each.rules if at not in gone] for each in rest],
             "skip": list(self._skip),
             "seconds": max(0.0, self._until - time.monotonic()),
-            "seconds_a_subject": _QUICK_SECONDS if self.quick else 1e9,
+            "cpu_a_subject": _QUICK_SECONDS if self.quick else 1e9,
             "cpu": CPU_SECONDS,
             "cpu_a_byte": CPU_SECONDS_A_BYTE,
         }

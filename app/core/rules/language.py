@@ -38,7 +38,7 @@ FIELDS: Mapping[str, Sequence[str]] = {
 }
 """The fields of what a rule sees, by its name."""
 
-VARIABLES: Mapping[str, Sequence[str]] = {
+VARIABLES: Mapping[str, tuple[str, ...]] = {
     "record": ("record", "content", "steps"),
     "step": ("record", "step"),
     "session": ("session",),

@@ -17,11 +17,11 @@ from sqlalchemy.orm import Session
 from app import ids, metrics
 from app.core import findings
 from app.core.callers import Caller, Role
-from app.core.records import records
-from app.core.records.records import NewRecord
+from app.core.records.intake import Intake
+from app.core.records.signing import NewRecord, Signed
 from app.core.traces import homes
 from app.core.traces.homes import Claimed, Plan
-from app.database import Database, RawTransaction, Tx, carried, cursor
+from app.database import Database, RawTransaction, Tx, cursor
 from app.errors import Unavailable
 from app.evidence.spans import export, mapping, runs, verdicts
 from app.evidence.spans.runs import Before, Staged
@@ -103,8 +103,8 @@ class Assembler:
 
     def __init__(self, database: Database, settings: Settings, tally: Tally) -> None:
         self._database = database
-        self._settings = settings
         self._tally = tally
+        self._records = Intake(database, settings)
         # Mapping and signing are Python's work: a second thread would only slow down the first.
         self._at_work = Lock()
 
@@ -199,14 +199,15 @@ class Assembler:
         caller = Caller(tenant_id, UUID(int=0), Role.WRITE, None, "assembly")
         found_homes = homes.find(tx, tenant_id, plans)
         opened = {session_id for session_id, _, _ in found_homes.values()}
-        drafts = records.drafts(tx, caller, self._settings.master_keys, opened)
+        actors = self._records.signer.actors(tx, tenant_id, opened)
+        signed: list[Signed] = []
         found: list[findings.NewFinding] = []
         for plan in plans:
             for place, (run, mapped) in enumerate(plan.runs):
                 session_id, _, _ = found_homes[id(plan), place]
-                draft = drafts[session_id]
                 # A supplement is its first record's agent's, whatever its spans say.
-                is_same = draft.agent.get("external_id") == mapped.agent.external_id
+                agent = actors[session_id].agent
+                is_same = agent.get("external_id") == mapped.agent.external_id
                 labels = dict(mapped.labels)
                 if run.supplement:
                     first = (*plan.trace.record_ids, *plan.record_ids)[0]
@@ -221,14 +222,13 @@ class Assembler:
                     steps=mapped.steps,
                     agent_version=mapped.agent.version if is_same else None,
                 )
-                signed = records.sign(caller, draft, new)
-                carried(tx, len(signed.raw))
-                records.add(tx, caller, self._settings, session_id, signed)
-                plan.record_ids.append(signed.row.id)
+                signed += self._records.signer.sign_all(caller, [new], tx)
+                plan.record_ids.append(signed[-1].id)
                 found += [
-                    findings.NewFinding(session_id, *verdict, record_id=signed.row.id)
+                    findings.NewFinding(session_id, *verdict, record_id=signed[-1].id)
                     for verdict in verdicts.of_steps(mapped.steps)
                 ]
+        self._records.add_all(tx, caller, signed)
         if found:
             findings.add(tx, caller, found, source=findings.Source.OTLP)
 
