@@ -22,7 +22,7 @@ BOUNDED = [
     "content.l.exists(a, content.l.exists(b, a == b + 1000000))",
     "content.x.matches('^(a+)+$')",
     "content.x.matches('(x+x+)+y')",
-    "content.l.exists(a, (" + " + ".join(["content.x"] * 30) + ").size() < 0)",
+    "content.l.exists(a, (" + " + ".join(["content.x"] * 16) + ").size() < 0)",
 ]
 
 
