@@ -366,12 +366,11 @@ class RateLimited(ServiceError, slug="rate-limited", status=429):
     """
 
 
-class StagingFull(RateLimited, slug="staging-full", status=429, headers={"Retry-After": "10"}):
+class StagingFull(RateLimited, slug="staging-full", headers={"Retry-After": "10"}):
     """Too many spans wait to be assembled.
 
-    A tenant's spans are kept until they are assembled into records, and their bytes are bounded
-    (TENANT_STAGED_MIB). Exporters send them again after the seconds that Retry-After names. If the
-    problem persists, no worker assembles them.
+    The bytes of a tenant's staged spans are bounded (TENANT_STAGED_MIB). Exporters send again after
+    the seconds that Retry-After names. If the problem persists, no worker assembles them.
     """
 
 

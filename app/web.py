@@ -40,12 +40,13 @@ from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, stats
 from app.api.resources.records import bundles, evidence_packs, records, share_links
 from app.console import site as console
-from app.core.findings import Intake
+from app.core import findings as findings_core
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log import head_store
 from app.core.master_keys import key_registry
+from app.core.records import intake as records_intake
 from app.core.rules.evaluators import Evaluators
 from app.core.traces.staging import Staging
 from app.core.verification.stamps import Trust
@@ -134,6 +135,7 @@ def create_gateway() -> Gateway:
         address=partial(address, settings),
         most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
+        fast=findings.fast_paths(application),
         connections=connections,
         on_slow_reader=note_slow_reader,
     )
@@ -224,7 +226,6 @@ def _services(settings: Settings) -> Services:
     head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
-    intake = Intake(database, settings.master_keys)
     damage = Breaker(_DAMAGE_SECONDS)
     staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
     limits = settings.web
@@ -238,7 +239,8 @@ def _services(settings: Settings) -> Services:
         readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
-        intake,
+        findings_core.Intake(database, settings.master_keys),
+        records_intake.Intake(database, settings),
         verifier,
         damage,
         staging,

@@ -26,7 +26,7 @@ from app.console.pages import (
     sign_in,
     webhooks,
 )
-from app.console.pages.records import agents, records, sessions
+from app.console.pages.records import agents, records, sessions, traces
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
 
@@ -42,6 +42,7 @@ PAGES = (
     rules,
     sessions,
     agents,
+    traces,
     audit,
     keys,
     jobs,

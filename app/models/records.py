@@ -29,6 +29,7 @@ class Record(Base):
     key_id: Mapped[str]
     signature: Mapped[bytes]
     created_at: Mapped[datetime]
+    trace_id: Mapped[str | None]
 
 
 class Bundle(Base):

@@ -34,7 +34,7 @@ DECLARE
     lost uuid[];
 BEGIN
     SELECT open_from INTO begins FROM lanes WHERE tenant_id = tenant AND webhook_id = webhook;
-    IF begins IS NULL OR begins[6] < now() - interval '1 s' THEN
+    IF begins[6] IS NULL OR begins[6] < now() - interval '1 s' THEN
         settled := settled_before();
         SELECT array_agg(greatest(begins[place], least(settled, (
                    SELECT d.next_attempt_at FROM open_deliveries AS d

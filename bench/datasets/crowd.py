@@ -55,14 +55,18 @@ WITH fresh AS MATERIALIZED (
     INSERT INTO events (tenant_id, id, type, payload, decisions)
     SELECT tenant_id, event_id, 'finding.created', %(payload)s, '' FROM fresh
 )
-INSERT INTO deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence,
-                        next_attempt_at)
+INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
+                             fresh, sequence, feed_sequence, next_attempt_at)
 SELECT fresh.tenant_id, {ID.format(milliseconds="%(began)s::bigint + n / 100")}, lanes.webhook_id,
-       fresh.event_id, 'finding.created', 'event', 1, CASE WHEN n <= %(numbered)s THEN n END,
+       fresh.event_id, 'finding.created', 'event', 1, n > %(numbered)s,
+       CASE WHEN n <= %(numbered)s THEN n END, CASE WHEN n <= %(numbered)s THEN n END,
        clock_timestamp()
   FROM fresh JOIN lanes USING (tenant_id)
 """
-_NEXT = "UPDATE lanes SET next_sequence = %s + 1, due_at = clock_timestamp()"
+_NEXT = """
+UPDATE lanes SET next_sequence = %(numbered)s + 1, events_open = %(numbered)s - events_succeeded,
+                 due_at = clock_timestamp(), open_from = NULL
+"""
 
 
 @dataclass
@@ -116,7 +120,7 @@ def let_wait(
         for first in range(crowd.waiting + 1, waiting + 1, _AT_ONCE):
             bounds = {"first": first, "last": min(first + _AT_ONCE - 1, waiting)}
             connection.execute(_WAITING, values | bounds)
-        connection.execute(_NEXT, (values["numbered"],))
+        connection.execute(_NEXT, values)
         connection.execute("VACUUM ANALYZE")
     crowd.waiting = waiting
 

@@ -59,18 +59,24 @@ WITH fresh AS MATERIALIZED (
 ), cause AS MATERIALIZED (
     SELECT *, CASE WHEN status IN ('failed', 'retrying') THEN 1 + n / 40 %% 20 END AS failure
       FROM fresh
+), open AS (
+    INSERT INTO open_deliveries
+           (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence,
+            feed_sequence, status, attempts, claim_no, attempted_at, outcome, status_code, failure,
+            next_attempt_at, created_at)
+    SELECT %(tenant)s, id, webhook_id, id, 'finding.created', 'event', 1, n, n, status, 1, 1, made,
+           'refused', 500 + failure, failure, made + interval '1 day', made
+      FROM cause WHERE status = 'retrying'
 ), stored AS (
-    INSERT INTO {{deliveries}}
+    INSERT INTO {{ended_deliveries}}
            (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, status,
-            attempts, claim_no, attempted_at, outcome, status_code, failure, next_attempt_at,
-            created_at, finished_at)
-    SELECT %(tenant)s, id, webhook_id, id, 'finding.created', 'event', 1, n, status, 1, 1, made,
+            attempts, attempted_at, outcome, status_code, failure, created_at, finished_at)
+    SELECT %(tenant)s, id, webhook_id, id, 'finding.created', 'event', 1, n, status, 1, made,
            CASE WHEN failure IS NOT NULL THEN 'refused' END, coalesce(500 + failure, 204), failure,
-           CASE WHEN status = 'retrying' THEN made + interval '1 day' END, made,
-           CASE WHEN status <> 'retrying' THEN made END
-      FROM cause
+           made, made
+      FROM cause WHERE status <> 'retrying'
 )
-INSERT INTO {{attempts}}
+INSERT INTO {{delivery_attempts}}
        (tenant_id, id, delivery_id, number, outcome, started_at, total_ms, status_code)
 SELECT %(tenant)s, id, id, 1, CASE WHEN failure IS NULL THEN 'succeeded' ELSE 'refused' END, made,
        n %% 200, coalesce(500 + failure, 204)
@@ -83,7 +89,7 @@ SELECT tenant_id, event_id, event_type, %(payload)s,
        uuid_send(webhook_id) || '\\x01'::bytea || uuid_send(%(disabled)s)
        || CASE WHEN sequence %% 100 = 1 THEN '\\x03' ELSE '\\x02' END::bytea,
        sequence %% 100 = 1, created_at
-  FROM {deliveries}
+  FROM {ended_deliveries}
 """
 _REPLAYED = f"""
 WITH source AS MATERIALIZED (
@@ -92,12 +98,12 @@ WITH source AS MATERIALIZED (
      WHERE status = 'failed' AND (sequence %% 200 = 0 OR sequence %% %(broken)s = 3
                                   AND sequence / %(broken)s %% 8 = 0)
 )
-INSERT INTO deliveries
+INSERT INTO ended_deliveries
        (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, replay_of,
-        status, attempts, claim_no, attempted_at, outcome, status_code, failure, created_at,
+        status, attempts, attempted_at, outcome, status_code, failure, created_at,
         finished_at)
 SELECT tenant_id, fresh_id, webhook_id, event_id, event_type, 'replay', 2, sequence, id,
-       CASE WHEN sequence %% 3 = 0 THEN 'failed' ELSE 'succeeded' END, 1, 1, clock_timestamp(),
+       CASE WHEN sequence %% 3 = 0 THEN 'failed' ELSE 'succeeded' END, 1, clock_timestamp(),
        CASE WHEN sequence %% 3 = 0 THEN outcome ELSE 'succeeded' END,
        CASE WHEN sequence %% 3 = 0 THEN status_code ELSE 204 END,
        CASE WHEN sequence %% 3 = 0 THEN failure END, clock_timestamp(), clock_timestamp()
@@ -216,7 +222,7 @@ def _fill(
         "span": DAYS * 86_400_000,
         "broken": more.broken if more else _NEVER,
     }
-    insert = _ROWS.format(deliveries=names["deliveries"], attempts=names["delivery_attempts"])
+    insert = _ROWS.format(**names)
     for first in rows[::_AT_ONCE]:
         bounds = {"first": first, "last": min(first + _AT_ONCE, rows.stop) - 1}
         connection.execute(insert.encode(), values | bounds)

@@ -96,6 +96,7 @@ for command in (
     general.search,
     sessions.agents,
     sessions.sessions,
+    sessions.traces,
     records.records,
     findings.findings,
     rules.rules,

@@ -207,10 +207,12 @@ CREATE TABLE records (
     key_id        text NOT NULL REFERENCES signing_keys,
     signature     bytea NOT NULL CHECK (length(signature) = 64),
     created_at    timestamptz NOT NULL,
+    trace_id      text,
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
 );
 SELECT isolate('records');
+CREATE INDEX records_trace ON records (tenant_id, trace_id, id) WHERE trace_id IS NOT NULL;
 CREATE INDEX records_session ON records (tenant_id, session_id, id);
 CREATE INDEX records_agent ON records (tenant_id, agent_id, id);
 CREATE INDEX records_principal ON records (tenant_id, principal, id);

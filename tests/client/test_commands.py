@@ -180,3 +180,20 @@ def test_an_export_of_the_chain_is_whole(records: Command, tmp_path: Path) -> No
 
 def test_whoami_names_the_tenant(records: Command, tenant: FreshTenant) -> None:
     assert f"tenant_id\tten_{tenant.id.hex}\n" in records("whoami").out
+
+
+def test_agents_and_sessions_go_by_ids_of_their_owner_s(records: Command) -> None:
+    made = records("agent", "add", "desk", "--external-id", "desk-7", "--version", "2", "--json")
+    agent = json.loads(made.out)["id"]
+    assert records("agents", "list", "--external-id", "desk-7").out.split("\t")[:4] == [
+        agent,
+        "desk",
+        "desk-7",
+        "2",
+    ]
+    assert records("agents", "list", "--name", "other").out == ""
+    opened = ("--agent", agent, "--principal", "p", "--external-id", "chat/1")
+    session = json.loads(records("session", "open", *opened, "--json").out)["id"]
+    (line,) = records("sessions", "list", "--external-id", "chat/1").out.splitlines()
+    assert line.split("\t")[0] == session
+    assert "chat/1" in line

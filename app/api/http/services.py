@@ -12,6 +12,7 @@ from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys import key_registry
+from app.core.records import intake as records_intake
 from app.core.rules.evaluators import Evaluators
 from app.core.traces.staging import Staging
 from app.core.verification.verifier import Verifier
@@ -43,6 +44,7 @@ class Services:
     readiness: Readiness
     keyring: Keyring
     findings: findings.Intake
+    records: records_intake.Intake
     verifier: Verifier
     damage: Breaker
     staging: Staging

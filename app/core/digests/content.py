@@ -157,6 +157,8 @@ def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Conte
     totals = [row for row in counted if row["is_total"]]
     lines = _rows(session, _LINES, wanted, MOST_FINDINGS)
     groups = _groups([row for row in counted if not row["is_total"]], lines)
+    limits = (tenant_id, FAILURES_BEFORE_PAUSE, MOST_WEBHOOKS)
+    troubled = cursor(session, dict_row).execute(_WEBHOOKS, limits)
     return Content(
         tenant=one_line(name, _NAME),
         total=sum(row["n"] for row in totals),
@@ -165,7 +167,7 @@ def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Conte
         groups=groups,
         groups_left=(counted[0]["rows"] if counted else 0) - len(totals) - len(groups),
         shown=sum(len(group.lines) for group in groups),
-        webhooks=_troubles(session, tenant_id),
+        webhooks=[Trouble(row["id"], _origin(row["url"]), _what(row)) for row in troubled],
         parts=parts,
         rules=_failing_rules(session, tenant_id),
     )
@@ -216,13 +218,6 @@ def _groups(counted: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[
 def _line(row: Mapping[str, Any]) -> Line:
     title, principal = one_line(row["title"], _TITLE), one_line(row["principal"], _NAME)
     return Line(row["id"], title, principal, row["created_at"], row["again"])
-
-
-def _troubles(session: Session, tenant_id: UUID) -> list[Trouble]:
-    found = cursor(session, dict_row).execute(
-        _WEBHOOKS, (tenant_id, FAILURES_BEFORE_PAUSE, MOST_WEBHOOKS)
-    )
-    return [Trouble(row["id"], _origin(row["url"]), _what(row)) for row in found]
 
 
 def _failing_rules(session: Session, tenant_id: UUID) -> list[Trouble]:

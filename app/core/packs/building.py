@@ -225,16 +225,12 @@ def is_current(session: Session, settings: Settings, stored: StoredPack, wanted:
     """Say whether a pack is as good as one that would be made now."""
     have = stored.source
     if have.generation != wanted.generation:
-        return _rank_still(session, settings, have) > wanted.rank
+        # Of what is in it, that which still vouches for it.
+        place = (have.generation, have.checkpoint_size)
+        others = (settings.witness_policy, settings.tsa_ca_file)
+        return have.rank & anchoring.rank_of(session, *place, *others) > wanted.rank
     made_alike = (have.key_id, have.recipe) == (wanted.key_id, wanted.recipe)
     return made_alike and have.rank >= wanted.rank
-
-
-def _rank_still(session: Session, settings: Settings, have: Source) -> int:
-    """Return what still vouches for a pack, of that which is in it."""
-    place = (have.generation, have.checkpoint_size)
-    now = anchoring.rank_of(session, *place, settings.witness_policy, settings.tsa_ca_file)
-    return have.rank & now
 
 
 def recipe(settings: Settings, agent_name: str, revoked_at: datetime | None = None) -> str:

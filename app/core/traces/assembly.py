@@ -9,22 +9,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 from threading import Lock
-from typing import Any
 from uuid import UUID
 
 import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
-from app.core import findings, signing_keys
+from app.core import findings
 from app.core.callers import Caller, Role
-from app.core.records import records
-from app.core.records.records import Draft, NewRecord
-from app.core.signing_keys import Purpose
+from app.core.records.intake import Intake
+from app.core.records.signing import NewRecord, Signed
 from app.core.traces import homes
 from app.core.traces.homes import Claimed, Plan
-from app.core.words import search_keys
-from app.database import Database, RawTransaction, Tx, carried, cursor
+from app.database import Database, RawTransaction, Tx, cursor
 from app.errors import Unavailable
 from app.evidence.spans import export, mapping, runs, verdicts
 from app.evidence.spans.runs import Before, Staged
@@ -106,8 +103,8 @@ class Assembler:
 
     def __init__(self, database: Database, settings: Settings, tally: Tally) -> None:
         self._database = database
-        self._settings = settings
         self._tally = tally
+        self._records = Intake(database, settings)
         # Mapping and signing are Python's work: a second thread would only slow down the first.
         self._at_work = Lock()
 
@@ -201,14 +198,16 @@ class Assembler:
         """Store the records of all plans and their findings."""
         caller = Caller(tenant_id, UUID(int=0), Role.WRITE, None, "assembly")
         found_homes = homes.find(tx, tenant_id, plans)
-        keys = self._settings.master_keys
-        key, _ = signing_keys.current_with_age(tx, keys, Purpose.BUNDLE)
-        lexemes = search_keys.lexemes(tx, keys, tenant_id)
-        ((now,),) = cursor(tx).execute("SELECT clock_timestamp()").fetchall()
+        opened = {session_id for session_id, _, _ in found_homes.values()}
+        actors = self._records.signer.actors(tx, tenant_id, opened)
+        signed: list[Signed] = []
         found: list[findings.NewFinding] = []
         for plan in plans:
             for place, (run, mapped) in enumerate(plan.runs):
-                session_id, agent_id, principal = found_homes[id(plan), place]
+                session_id, _, _ = found_homes[id(plan), place]
+                # A supplement is its first record's agent's, whatever its spans say.
+                agent = actors[session_id].agent
+                is_same = agent.get("external_id") == mapped.agent.external_id
                 labels = dict(mapped.labels)
                 if run.supplement:
                     first = (*plan.trace.record_ids, *plan.record_ids)[0]
@@ -220,16 +219,16 @@ class Assembler:
                     content=mapped.content,
                     occurred_at=mapped.occurred_at,
                     labels=labels,
-                    steps=[_as_v1(step) for step in mapped.steps],
+                    steps=mapped.steps,
+                    agent_version=mapped.agent.version if is_same else None,
                 )
-                signed = records.sign(caller, Draft(agent_id, principal, now, key, lexemes), new)
-                carried(tx, len(signed.raw))
-                records.add(tx, caller, self._settings, session_id, signed)
-                plan.record_ids.append(signed.row.id)
+                signed += self._records.signer.sign_all(caller, [new], tx)
+                plan.record_ids.append(signed[-1].id)
                 found += [
-                    findings.NewFinding(session_id, *verdict, record_id=signed.row.id)
+                    findings.NewFinding(session_id, *verdict, record_id=signed[-1].id)
                     for verdict in verdicts.of_steps(mapped.steps)
                 ]
+        self._records.add_all(tx, caller, signed)
         if found:
             findings.add(tx, caller, found, source=findings.Source.OTLP)
 
@@ -315,16 +314,3 @@ def _settle(tx: Tx, tenant_id: UUID, plans: Sequence[Plan]) -> None:
 
 def _id(staged: Staged) -> bytes:
     return bytes.fromhex(staged.span.span_id)
-
-
-def _as_v1(step: dict[str, Any]) -> dict[str, Any]:
-    kept = {
-        name: step[name]
-        for name in ("name", "kind", "started_at", "status", "attributes", "events")
-    }
-    return {
-        **kept,
-        "ended_at": step.get("ended_at", step["started_at"]),
-        "inputs": step.get("inputs", []),
-        "outputs": step.get("outputs", []),
-    }

@@ -78,8 +78,20 @@ class Answer:
         ]
 
 
+class Written:
+    """A response that is whole, as `Answer` is one that an application makes."""
+
+    __slots__ = ("headers", "piece", "status")
+    whole = True
+
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.piece = body
+
+
 async def send(
-    answer: Answer, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
+    answer: Answer | Written, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
 ) -> None:
     """Send an answer in messages of `PIECE`, calling `more` for each next piece of it.
 

@@ -52,11 +52,11 @@ WITH fresh AS MATERIALIZED (
       FROM (SELECT webhook_id, count(*) FROM fresh GROUP BY 1) AS failed
      WHERE tenant_id = %(tenant)s AND lanes.webhook_id = failed.webhook_id
 )
-INSERT INTO deliveries
+INSERT INTO ended_deliveries
        (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, status, attempts,
-        claim_no, attempted_at, outcome, status_code, failure, created_at, finished_at)
+        attempted_at, outcome, status_code, failure, created_at, finished_at)
 SELECT %(tenant)s, id, fresh.webhook_id, id, 'finding.created', 'event', 1,
-       next_sequence - 1 + row_number() OVER (PARTITION BY fresh.webhook_id), 'failed', 10, 10,
+       next_sequence - 1 + row_number() OVER (PARTITION BY fresh.webhook_id), 'failed', 10,
        failed_at, outcome, status_code, failure, failed_at, failed_at
   FROM fresh JOIN lanes ON lanes.tenant_id = %(tenant)s AND lanes.webhook_id = fresh.webhook_id
 """
@@ -92,7 +92,7 @@ def _fail(lab: Lab, tenant: Tenant, webhooks: list[str], count: int, causes: Any
     }
     with psycopg.connect(lab.postgres.admin_url, autocommit=True) as connection:
         connection.execute(_FAILED.encode(), values)
-        connection.execute("ANALYZE deliveries, delivery_attempts, events")
+        connection.execute("ANALYZE ended_deliveries, delivery_attempts, events")
 
 
 def _id(prefix: str, text: str) -> UUID:

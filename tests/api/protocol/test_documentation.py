@@ -72,6 +72,7 @@ def test_a_body_is_documented_as_required_exactly_where_one_is(api: ApiOf) -> No
         "put /v1/agents/by-external-id/{external_id}",
         "post /v1/deliveries/replay",
         "post /v1/records/{record_id}/share-links",
+        "post /v1/traces",
         "post /v1/webhooks/{webhook_id}/replay",
         "post /v1/webhooks/{webhook_id}/retry-now",
         "post /v1/webhooks/{webhook_id}/rotate-secret",

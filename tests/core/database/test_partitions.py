@@ -187,8 +187,8 @@ def _finish(database: Database, tenant_id: UUID) -> None:
         session.execute(
             text(
                 "WITH gone AS (DELETE FROM open_deliveries RETURNING *)"
-                " INSERT INTO ended_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind,"
-                " priority, attempts, status, created_at)"
+                " INSERT INTO ended_deliveries (tenant_id, id, webhook_id, event_id, event_type,"
+                " kind, priority, attempts, status, created_at)"
                 " SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, 1,"
                 " 'succeeded', created_at FROM gone"
             )

@@ -58,8 +58,8 @@ def _delivered(outbox: Outbox) -> tuple[UUID, UUID]:
     outbox.run(
         "WITH gone AS (DELETE FROM open_deliveries RETURNING *)"
         " INSERT INTO ended_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind,"
-        " priority, attempts, status, created_at)"
-        " SELECT tenant_id, :old, webhook_id, :old, event_type, kind, priority, 1, 'succeeded',"
+        " priority, sequence, attempts, status, created_at)"
+        " SELECT tenant_id, :old, webhook_id, :old, event_type, kind, priority, 1, 1, 'succeeded',"
         " created_at FROM gone",
         old=old,
     )

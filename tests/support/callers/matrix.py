@@ -64,6 +64,9 @@ POST   /v1/records/<record_id>/share-links  | 401 | 403 403 201 | 403 403 201 | 
 DELETE /v1/records/<record_id>/share-links/<share_link_id>
                                             | 401 | 403 403 204 | 403 403 204 | 403 403 404
 
+GET    /v1/traces                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
+POST   /v1/traces                           | 401 | 403 200 200 | 403 200 200 | 403 200 200
+
 GET    /v1/findings                         | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/findings                         | 401 | 403 201 201 | 403 201 201 | 403 404 404
 POST   /v1/findings/batch                   | 401 | 403 201 201 | 403 201 201 | 403 404 404
@@ -246,6 +249,7 @@ class World:
             "POST /v1/sessions/<session_id>/complete": {"outcome": "succeeded"},
             "POST /v1/records": record_of(self.session["id"]),
             "POST /v1/records/<record_id>/share-links": {"expires_in_seconds": 60},
+            "POST /v1/traces": {"resourceSpans": []},
             "POST /v1/findings": finding,
             "POST /v1/findings/batch": {"findings": [finding]},
             "POST /v1/rules": _rule_of("another"),

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 
-from app import clock, migrations
+from app import clock, ids, migrations
 from app.core import partitions, tenants
 from app.core.keys import keyring
 from app.database import Database
@@ -73,7 +73,13 @@ def test_one_role_that_is_no_superuser_can_migrate_and_run_the_service(owned: st
         assert other_id not in session.scalars(text("SELECT tenant_id FROM api_keys")).all()
     old = clock.now() - timedelta(days=200)
     with database.across_tenants() as session:
-        assert partitions.make_partitions(session.connection(), old, 90) > 0
+        lower = partitions.week_of(old)
+        bounds = ids.earliest_at(lower), ids.earliest_at(lower + partitions.WEEK)
+        for parent in partitions.PARENTS:
+            session.execute(
+                text("SELECT make_history_partition(:parent, :lower, :upper)"),
+                {"parent": parent, "lower": bounds[0], "upper": bounds[1]},
+            )
         outlived = partitions.outlived(session, clock.now(), 90)
         assert len(outlived) > 0
         for each in outlived:

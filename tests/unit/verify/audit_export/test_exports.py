@@ -1,10 +1,16 @@
-"""Anchors of an export: pending ones, quorums, policies, notes."""
+"""An exported chain: anchors, changes, and how it is read."""
 
+import json
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.evidence import verify
 from app.ledger import leaves
 from app.ledger.notes import Note
 from tests.unit.verify import packs
@@ -17,6 +23,7 @@ from tests.unit.verify.audit_export.exports import (
     anchor,
     checked,
     entries,
+    hashed,
     lines,
 )
 
@@ -127,3 +134,105 @@ def test_a_cosigned_note_in_place_of_the_published_one_is_refused(tmp_path: Path
     note = Note.parse(wrong["log_proof"]["checkpoint"].encode())
     wrong["log_proof"]["checkpoint"] = str(note.with_signatures([packs.cosign(9, note.text)]))
     assert checked(tmp_path, lines(MADE, [wrong])).of("INVALID") == ["anchor 1"]
+
+
+def rewritten(change: Callable[[list[dict[str, Any]]], object]) -> bytes:
+    made = [dict(each) for each in MADE]
+    change(made)
+    return lines(made)
+
+
+GOOD = lines(MADE)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"", "INCOMPLETE"),
+        (GOOD[:-1], "INCOMPLETE"),
+        (GOOD[: GOOD.rindex(b"\n", 0, -1) + 1], "INCOMPLETE"),
+        (GOOD[: len(GOOD) // 2], "INCOMPLETE"),
+        (GOOD + GOOD, "INVALID"),
+        (GOOD + b"\n", "INVALID"),
+        (b"\n" + GOOD, "INVALID"),
+        (GOOD.replace(b"\n", b"\r\n"), "INVALID"),
+        (GOOD.replace(b'{"action"', b'{ "action"', 1), "INVALID"),
+        (GOOD.replace(b'"action":"key.mint"', b'"action":"key.lost"', 1), "INVALID"),
+        (GOOD.replace(b'"type":"trailer"', b'"type":"Trailer"', 1), "INVALID"),
+        (lines([]), "INVALID"),
+        (lines(MADE[1:]), "INVALID"),
+        (lines(MADE[:3] + MADE[4:]), "INVALID"),
+        (lines([*MADE[:3], MADE[2], *MADE[3:]]), "INVALID"),
+        (lines([*MADE[:2], MADE[3], MADE[2], *MADE[4:]]), "INVALID"),
+        (rewritten(lambda made: made[3].update(details={"x": 1})), "INVALID"),
+        (rewritten(lambda made: made[3].update(hash="00" * 32)), "INVALID"),
+        (rewritten(lambda made: made[3].update(hash=made[3]["hash"].upper())), "INVALID"),
+        (rewritten(lambda made: made[3].update(more=1)), "INVALID"),
+        (rewritten(lambda made: made[3].update(seq=True)), "INVALID"),
+        (rewritten(lambda made: made[3].pop("details")), "INVALID"),
+        (lines(entries(3)[:2] + entries(3, "ten_other")[2:]), "INVALID"),
+        (lines(MADE, entries=6), "INVALID"),
+        (lines(MADE, head={"seq": 6, "hash": MADE[5]["hash"]}), "INVALID"),
+        (lines(MADE, head={"seq": 7, "hash": MADE[5]["hash"]}), "INVALID"),
+        (lines(MADE, head={"seq": 7}), "INVALID"),
+        (lines(MADE, more=1), "INVALID"),
+        (lines(MADE, anchors_total="0"), "INVALID"),
+        (lines(MADE, anchors_total=-1), "INVALID"),
+        (lines(MADE, anchors_total=1), "INCOMPLETE"),
+        (lines(MADE, [anchor(MADE[1]), anchor(MADE[2])], anchors_total=1), "INVALID"),
+        (GOOD.replace(b',"anchors_total":0', b"", 1), "INVALID"),
+        (b"null\n", "INVALID"),
+        (b"[" * 100_000 + b"\n", "INVALID"),
+        (b"\xff\n", "INVALID"),
+    ],
+)
+def test_a_chain_that_is_not_whole_is_refused(tmp_path: Path, data: bytes, status: str) -> None:
+    found = checked(tmp_path, data)
+    assert found.code == 1, found.text
+    assert status in found.verdicts.values(), found.text
+
+
+def test_an_entry_of_another_tenant_with_right_hashes_is_refused(tmp_path: Path) -> None:
+    strange = hashed(MADE[2] | {"tenant_id": "ten_other"})
+    assert checked(tmp_path, lines([*MADE[:2], strange])).of("INVALID") == ["entries"]
+    first = hashed(MADE[0] | {"action": "key.mint"})
+    assert checked(tmp_path, lines([first])).of("INVALID") == ["entries"]
+
+
+def test_one_flipped_bit_anywhere_in_an_export_is_refused(
+    tmp_path: Path, policy: list[object]
+) -> None:
+    data = lines(MADE[:3], [anchor(MADE[1], witnesses=[9])])
+    assert checked(tmp_path, data, *policy).code == 0
+    for at in range(0, len(data), 17):
+        spoiled = bytearray(data)
+        spoiled[at] ^= 1 << at % 8
+        found = checked(tmp_path, bytes(spoiled), *policy)
+        assert found.code == 1, (at, found.text)
+
+
+def test_as_a_program_it_checks_what_is_piped_to_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", verify.__file__, "audit", "/dev/stdin", "--head", HEAD],
+        input=lines(MADE),
+        check=False,
+        capture_output=True,
+    )
+    assert (done.returncode, done.stderr) == (0, b""), done.stdout
+    missing = [sys.executable, "-I", "-S", verify.__file__, "audit", str(tmp_path / "none")]
+    assert subprocess.run(missing, check=False, capture_output=True).returncode == 2
+
+
+def test_a_hundred_anchors_fit_into_a_trailer(tmp_path: Path) -> None:
+    line = "\u2014 somebody " + b64encode(bytes(20_000)).decode()
+    anchors = [anchor(MADE[number % 7], cosignatures=[line]) for number in range(100)]
+    found = checked(tmp_path, lines(MADE, anchors))
+    assert found.code == 0, found.text
+    assert found.verdicts["anchor 100"] == "VALID"
+
+
+def test_a_long_chain_is_read_line_by_line(tmp_path: Path) -> None:
+    made = entries(500)
+    assert checked(tmp_path, lines(made)).code == 0
+    long = json.dumps({"a": "x" * verify.MAX_LINE}).encode() + b"\n"
+    assert checked(tmp_path, lines(made[:2]) + long).code == 1

@@ -1,17 +1,176 @@
-"""Sealing at rest: what opens, what does not, and what never shows."""
+"""Texts of keys, signatures, and what is sealed at rest."""
 
 import base64
 import copy
+import hashlib
 import pickle
+import re
 from collections.abc import Callable
 from hashlib import sha256
+from zlib import crc32
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys, key_of
+from app.lib.crypto.signing import SIGNATURE_BYTES, PublicKey, SigningKey
+
+DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def checksum_of(text: str) -> int:
+    return sum(DIGITS.index(digit) * 62**place for place, digit in enumerate(reversed(text)))
+
+
+def test_a_new_key_has_the_form_that_scanners_look_for() -> None:
+    assert re.fullmatch(r"svc_[0-9A-Za-z]{46}", api_keys.new())
+
+
+def test_its_last_six_characters_are_the_crc_32_of_the_rest() -> None:
+    for _ in range(100):
+        key = api_keys.new()
+        assert checksum_of(key[-6:]) == crc32(key[:-6].encode())
+
+
+def test_a_checksum_with_leading_zeros_keeps_its_six_characters() -> None:
+    keys = (f"svc_{number:040d}" for number in range(100_000))
+    small = next(key for key in keys if crc32(key.encode()) < 62**4)
+    number = crc32(small.encode())
+    digits = "".join(DIGITS[number // 62**place % 62] for place in (5, 4, 3, 2, 1, 0))
+    assert digits.startswith("00")
+    assert api_keys.well_formed(small + digits)
+
+
+def test_no_two_keys_are_alike_and_all_characters_occur() -> None:
+    keys = {api_keys.new() for _ in range(2000)}
+    assert len(keys) == 2000
+    assert set("".join(key[4:-6] for key in keys)) == set(DIGITS)
+
+
+def test_a_new_key_is_well_formed() -> None:
+    assert all(api_keys.well_formed(api_keys.new()) for _ in range(100))
+
+
+def test_any_single_change_makes_a_key_ill_formed() -> None:
+    key = api_keys.new()
+    for place, character in enumerate(key):
+        for other in "0Az_é":
+            if other != character:
+                assert not api_keys.well_formed(key[:place] + other + key[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda key: "",
+        lambda key: key[:-1],
+        lambda key: key + "0",
+        lambda key: key + "\n",
+        lambda key: " " + key,
+        lambda key: key.upper(),
+        lambda key: "sk_" + key[3:],
+        lambda key: "svc_" + "٣" * 46,
+        lambda key: "svc_" + "\ud800" * 46,
+        lambda key: "svc_" + "\x00" * 46,
+        lambda key: key * 100_000,
+    ],
+)
+def test_what_is_no_key_is_ill_formed(change: Callable[[str], str]) -> None:
+    assert not api_keys.well_formed(change(api_keys.new()))
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_any_text_can_be_asked_about_and_looked_up(text: str) -> None:
+    assert not api_keys.well_formed(text)
+    assert len(api_keys.digest(text)) == 32
+
+
+def test_the_digest_is_the_sha_256_of_the_whole_text() -> None:
+    key = api_keys.new()
+    assert api_keys.digest(key) == sha256(key.encode()).digest()
+
+
+# RFC 8032 section 7.1, test 3.
+SEED = bytes.fromhex("c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7")
+PUBLIC = bytes.fromhex("fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025")
+MESSAGE = bytes.fromhex("af82")
+SIGNATURE = bytes.fromhex(
+    "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac"
+    "18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a"
+)
+DER_BEFORE_THE_POINT = bytes.fromhex("302a300506032b6570032100")  # RFC 8410 section 4
+
+
+def test_a_key_signs_as_the_rfc_s_vector_does() -> None:
+    key = SigningKey(SEED)
+    assert key.public.raw == PUBLIC
+    assert key.sign(MESSAGE) == SIGNATURE
+    assert key.public.verifies(SIGNATURE, MESSAGE)
+
+
+@pytest.mark.parametrize("place", [0, 31, 32, SIGNATURE_BYTES - 1])
+def test_a_signature_with_one_bit_changed_verifies_nothing(place: int) -> None:
+    forged = bytearray(SIGNATURE)
+    forged[place] ^= 1
+    assert not PublicKey(PUBLIC).verifies(bytes(forged), MESSAGE)
+
+
+@pytest.mark.parametrize("signature", [b"", SIGNATURE[:-1], SIGNATURE + b"\0", bytes(64)])
+def test_what_is_no_signature_verifies_nothing(signature: bytes) -> None:
+    assert not PublicKey(PUBLIC).verifies(signature, MESSAGE)
+
+
+def test_a_signature_is_for_its_message_alone() -> None:
+    assert not PublicKey(PUBLIC).verifies(SIGNATURE, MESSAGE + b"\n")
+
+
+def test_a_key_s_id_is_the_beginning_of_the_hash_of_its_der() -> None:
+    expected = hashlib.sha256(DER_BEFORE_THE_POINT + PUBLIC).hexdigest()[:16]
+    assert PublicKey(PUBLIC).id == expected
+
+
+def test_a_public_key_s_jwk_has_what_a_verifier_needs_and_nothing_secret() -> None:
+    key = SigningKey(SEED)
+    jwk = key.public.jwk
+    assert base64.urlsafe_b64decode(jwk["x"] + "=") == PUBLIC
+    assert {**jwk, "x": "", "kid": ""} == {
+        "kty": "OKP",
+        "crv": "Ed25519",
+        "x": "",
+        "kid": "",
+        "use": "sig",
+        "alg": "EdDSA",
+    }
+    assert jwk["kid"] == key.public.id
+
+
+def test_the_pem_of_a_public_key_is_read_by_others() -> None:
+    key = PublicKey(PUBLIC)
+    read = load_pem_public_key(key.pem)
+    assert isinstance(read, Ed25519PublicKey)
+    assert read.public_bytes_raw() == PUBLIC
+
+
+@pytest.mark.parametrize("length", [0, 31, 33, 64])
+def test_keys_of_another_length_are_refused(length: int) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        SigningKey(bytes(length))
+    with pytest.raises(ValueError, match="32 bytes"):
+        PublicKey(bytes(length))
+
+
+def test_a_key_comes_back_from_its_seed_and_does_not_show_it() -> None:
+    key = SigningKey.generate()
+    again = SigningKey(key.seed)
+    assert again.public == key.public
+    assert SigningKey.generate().public != key.public
+    assert repr(key) == f"SigningKey({key.public.id})"
+
 
 OLD = base64.b64encode(bytes(range(32, 64))).decode()
 NEW = base64.b64encode(bytes(range(32))).decode()
