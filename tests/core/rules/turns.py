@@ -9,6 +9,7 @@ import random
 import select
 import signal
 import sys
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -19,16 +20,18 @@ from jobs.process.runtime import Runtime
 
 # Short, so that turns are also taken over from workers that live.
 LEASE = timedelta(seconds=0.4)
+# Workers die so often at least, however quick the test is.
+LEAST = 8
 
 
 def main() -> None:
     """Kill, until told; then finish."""
     chance = random.Random(int(sys.argv[1]))
     kills = 0
-    while not select.select([sys.stdin], [], [], 0)[0]:
+    while kills < LEAST or not select.select([sys.stdin], [], [], 0)[0]:
         children = [_forked(to_the_end=False) for _ in range(2)]
         for child in children:
-            select.select([sys.stdin], [], [], chance.uniform(0.1, 0.7))
+            time.sleep(chance.uniform(0.1, 0.7))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             kills += 1
