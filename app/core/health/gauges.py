@@ -58,6 +58,8 @@ _TOTALS: Final = {
     "lanes_paused": "Lanes that wait because their receiver failed.",
     "oldest_due_seconds": "How long the longest due lane has been due.",
     "oldest_job_due_seconds": "How long the longest due job is due.",
+    "oldest_rule_work_seconds": "How long a record or session has waited for its rules.",
+    "rules_failing": "Rules that are on, and had an error within a day.",
     "oldest_digest_seconds": "Age of the oldest open digest.",
     "unanchored": "Parts of anchoring that fail.",
     "witness_alarms": "Witnesses that saw another log of our name.",
@@ -109,6 +111,15 @@ SELECT lane.*, job.*, incident.*, broken.*,
           FROM digests WHERE status IN ('pending', 'sending')
            AND refusal IS DISTINCT FROM 'recipient'
            AND tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_digest_seconds,
+       (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(oldest.at)), 0),
+                        0)::float8
+          FROM rule_turns AS t CROSS JOIN LATERAL (
+               SELECT w.at FROM rule_work AS w
+                WHERE w.tenant_id = t.tenant_id ORDER BY w.at LIMIT 1) AS oldest
+         WHERE t.tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_rule_work_seconds,
+       (SELECT count(*) FROM rules
+         WHERE enabled AND erred_at > (SELECT now FROM present) - interval '1 day')
+           AS rules_failing,
        (SELECT coalesce(extract(epoch FROM (SELECT now FROM present) - min(signed_at)), 0)::float8
           FROM checkpoints WHERE note IS NULL
            AND generation = (SELECT max(generation) FROM log_generations))
