@@ -24,7 +24,7 @@ from app.core.traces import homes
 from app.core.traces.homes import Claimed, Plan
 from app.database import Database, RawTransaction, Tx, cursor
 from app.errors import Unavailable
-from app.evidence.spans import export, mapping, runs, verdicts
+from app.evidence.spans import approvals, export, mapping, runs, verdicts
 from app.evidence.spans.runs import Before, Staged
 from app.lib.canonical_json import JSON
 from app.lib.metric_registry import Tally
@@ -209,7 +209,7 @@ class Assembler:
         found: list[findings.NewFinding] = []
         for plan in plans:
             for place, (run, mapped) in enumerate(plan.runs):
-                session_id, _, _ = found_homes[id(plan), place]
+                session_id, _, principal = found_homes[id(plan), place]
                 # A supplement is its first record's agent's, whatever its spans say.
                 agent = actors[session_id].agent
                 is_same = agent.get("external_id") == mapped.agent.external_id
@@ -225,6 +225,7 @@ class Assembler:
                     occurred_at=mapped.occurred_at,
                     labels=labels,
                     steps=mapped.steps,
+                    approvals=approvals.of_steps(mapped.steps, principal),
                     agent_version=mapped.agent.version if is_same else None,
                 )
                 signed += self._records.signer.sign_all(caller, [new], tx)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import ClassVar
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -36,7 +37,7 @@ class Ids(IdGenerator):  # type: ignore[misc]  # not installed here
 class Noting(OTLPSpanExporter):  # type: ignore[misc]  # likewise
     """The stock exporter; it notes the spans of requests that were answered well."""
 
-    accepted: defaultdict[str, list[str]] = defaultdict(list)
+    accepted: ClassVar[defaultdict[str, list[str]]] = defaultdict(list)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = super().export(spans)
