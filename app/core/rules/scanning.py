@@ -174,7 +174,11 @@ def start_test(session: Session, tenant_id: UUID, text: RuleText, wanted: Wanted
     """Enqueue a longer test."""
     args = {"rule": vars(text), "limit": wanted.limit, **_range(session, wanted)}
     return job_queue.enqueue(
-        session, tenant_id, kind=TEST, args=args, progress={"subjects": 0, **Result().answer()}
+        session,
+        tenant_id,
+        kind="rule_test",
+        args=args,
+        progress={"subjects": 0, **Result().answer()},
     )
 
 
@@ -199,7 +203,9 @@ def start_backfill(
         **_range(session, Wanted(text.subject, wanted["since"], wanted["until"])),
     }
     nothing = {"subjects": 0, "findings": 0, **Result().answer()}
-    job = job_queue.enqueue(session, caller.tenant_id, kind=BACKFILL, args=args, progress=nothing)
+    job = job_queue.enqueue(
+        session, caller.tenant_id, kind="rule_backfill", args=args, progress=nothing
+    )
     details = {"job_id": ids.text("job", job.id), **args}
     target = ("rule", ids.text("rul", watched.id))
     chain.append_by(session, caller, "rule.backfill", target=target, details=details)

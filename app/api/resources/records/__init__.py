@@ -1,1 +1,4 @@
-"""Over HTTP: `records`, `share_links`; by `bundle_access` `bundles` and `evidence_packs`."""
+"""Over HTTP: `records` and their `rules`, `share_links`; by `bundle_access` what a bundle gives.
+
+These are `bundles` and `evidence_packs`.
+"""
