@@ -40,7 +40,7 @@ def run(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
         forgotten += console_sessions.forget_old(session)
-    packs = _in_batches(here.database, store.MOST_AT_ONCE, store.forget_replaced)
+    packs = _forget_packs(here.database)
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)
         forgotten += matches.forget_old(session, begins_at)
@@ -57,6 +57,11 @@ def run(here: Runtime) -> None:
         hours=hours,
         jobs=jobs,
     )
+
+
+def _forget_packs(database: Database) -> int:
+    """Delete replaced packs; return how many."""
+    return _in_batches(database, store.MOST_AT_ONCE, store.forget_replaced)
 
 
 def _close_hours(database: Database, begins_at: datetime) -> int:

@@ -25,7 +25,7 @@ from app.core.packs import building
 from app.core.records import expiry
 from app.core.replay import bulk_replay, job_changes, send_now
 from app.core.rules import scanning
-from app.core.verification import jobs as verification
+from app.core.verification import daily as verification
 from app.core.webhooks import receiver_check
 from app.errors import Invalid
 from app.models import Job

@@ -48,6 +48,7 @@ POST   /v1/sessions/<session_id>/complete   | 401 | 403 200 200 | 403 200 200 | 
 
 GET    /v1/records                          | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/records                          | 401 | 403 201 201 | 403 201 201 | 403 404 404
+POST   /v1/records/batch                    | 401 | 403 201 201 | 403 201 201 | 403 201 201
 GET    /v1/records/<record_id>              | 401 | 200 200 200 | 200 200 200 | 404 404 404
 GET    /v1/records/<record_id>/log-proof    | 401 | 200 200 200 | 200 200 200 | 404 404 404
 
@@ -248,6 +249,7 @@ class World:
             "PUT /v1/sessions/by-external-id/<rest:external_id>": self.pin,
             "POST /v1/sessions/<session_id>/complete": {"outcome": "succeeded"},
             "POST /v1/records": record_of(self.session["id"]),
+            "POST /v1/records/batch": {"records": [record_of(self.session["id"])]},
             "POST /v1/records/<record_id>/share-links": {"expires_in_seconds": 60},
             "POST /v1/traces": {"resourceSpans": []},
             "POST /v1/findings": finding,

@@ -1,4 +1,4 @@
-"""The JSON of new records, one and many, of their answers, and the filters of the list."""
+"""The JSON of new records, one and many, and of their answers."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,7 +6,6 @@ from typing import Any
 
 from marshmallow import ValidationError, post_load, validates_schema
 
-from app.api.http.paging import FeedArgs, page_schema
 from app.api.http.requests.parsing import MAX_RECORD
 from app.clock import rfc3339
 from app.core.records.records import KIND, LABELS, TITLE, Labels, RecordSchema
@@ -14,7 +13,7 @@ from app.core.records.steps import StepStatus
 from app.evidence.times import began, ended
 from app.schemas import fields
 from app.schemas.fields import MOST_ERRORS
-from app.schemas.schema import AnswerSchema, Schema
+from app.schemas.schema import AnswerSchema, ItemsApart, Schema
 
 MAX_BATCH = 1000
 # A thousand records can be wrong in a hundred places each.
@@ -156,7 +155,7 @@ class BatchedRecordSchema(NewRecordSchema):
 class NewRecordsSchema(Schema):
     """Records to sign and store, each for itself."""
 
-    records = fields.ItemsApart(
+    records = ItemsApart(
         fields.Object(BatchedRecordSchema), required=True, min_items=1, max_items=MAX_BATCH
     )
 
@@ -196,33 +195,3 @@ class RecordsSchema(AnswerSchema):
     """What became of each record, in the order they were sent."""
 
     data = fields.Items(fields.Object(RecordOrProblemSchema), max_items=MAX_BATCH)
-
-
-RecordPageSchema = page_schema(RecordSchema)
-
-
-class LabelPair(fields.Text):
-    """A label to find records by, as `name:value`."""
-
-    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> tuple[str, str]:  # type: ignore[override]  # a pair of texts, where the base has one
-        name, colon, rest = super()._deserialize(value, *arguments, **options).partition(":")
-        if not name or not colon:
-            raise ValidationError("Write name:value.")
-        return name, rest
-
-
-class RecordArgs(FeedArgs):
-    """Filters of the list of records; all given must match."""
-
-    q = fields.Text(
-        1000,
-        description="Words, which must all match, ignoring case; words in "
-        '"quotes" match as a phrase. Matches in title, kind or labels come first, '
-        "then matches in the content (its texts and numbers, and the names of "
-        "steps, inputs and outputs; the first 5,000 words).",
-    )
-    session_id = fields.Id("ses")
-    kind = fields.Text(200)
-    label = fields.Items(
-        LabelPair(700), max_items=16, description="`name:value`; several must all match."
-    )
