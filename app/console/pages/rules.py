@@ -194,7 +194,7 @@ def version(rule_id: str, number: str) -> Response:
     return rendering.page(
         "rules/version",
         rule_id=rule_id,
-        version=told,
+        was=told,
         does=(f"rules show {rule_id} --versions", f"GET /v1/rules/{rule_id}/versions"),
     )
 
