@@ -1,1 +1,1 @@
-"""Over HTTP: `records`, `share_links`; by `bundle_access` `bundles` and `evidence_packs`."""
+"""Over HTTP: `records`, `record_list`, `share_links`; by `bundle_access` `bundles`, `evidence_packs`."""
