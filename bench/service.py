@@ -177,12 +177,15 @@ class Tenant:
             **limits,
         )
 
-    def records(self, *, connections: int, **limits: Any) -> Plan:
-        """Return a plan that posts records of some 2 KB, with steps."""
+    def records(self, *, connections: int, batch: int | None = None, **limits: Any) -> Plan:
+        """Return a plan that posts records of some 2 KB, with steps, one or `batch` a request."""
+        path, body = "/v1/records", self.record_body()
+        if batch is not None:
+            path, body = "/v1/records/batch", {"records": [body] * batch}
         return Plan(
             self._service.port,
-            load.head("POST", "/v1/records", [self._authorization]),
-            json.dumps(self.record_body()).encode(),
+            load.head("POST", path, [self._authorization]),
+            json.dumps(body).encode(),
             connections,
             **limits,
         )

@@ -358,21 +358,6 @@ class Items(Described, fields.List[Any]):
         return loaded
 
 
-class ItemsApart(Items):
-    """An array whose items stand for themselves: a wrong one is loaded as its `ValidationError`."""
-
-    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
-        if not isinstance(value, list) or not self.min_items <= len(value) <= self.max_items:
-            return super()._deserialize(value, *arguments, **options)
-        return [self._item(item, **options) for item in value]
-
-    def _item(self, item: Any, **options: Any) -> Any:
-        try:
-            return self.inner.deserialize(item, **options)
-        except ValidationError as error:
-            return error
-
-
 def _count(messages: Any) -> int:
     """Return how many texts marshmallow's tree of messages holds."""
     if isinstance(messages, Mapping):

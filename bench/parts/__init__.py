@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from bench.figures import Figure
 from bench.lab import Lab
-from bench.parts.capacity import accept, idle, preset, reading, starvation
-from bench.parts.delivery import backlog, deliveries, latency, neighbours, replay, slow
+from bench.parts.capacity import accept, idle, preset, reading, rules, starvation
+from bench.parts.delivery import backlog, deliveries, latency, neighbours, replay, slow, snapshot
 from bench.parts.evidence import audit, canonical, ledger, log
 from bench.parts.volume import console, expiry, history, search
 from bench.scale import Scale
@@ -22,9 +22,11 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "neighbours": neighbours.run,
     "slow": slow.run,
     "starvation": starvation.run,
+    "rules": rules.run,
     "reading": reading.run,
     "preset": preset.run,
     "backlog": backlog.run,
+    "snapshot": snapshot.run,
     "history": history.run,
     "replay": replay.run,
     "search": search.run,

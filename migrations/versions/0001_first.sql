@@ -495,13 +495,17 @@ CREATE INDEX webhooks_following ON webhooks (tenant_id)
 CREATE INDEX webhooks_disabled ON webhooks (tenant_id)
     WHERE status = 'disabled' AND deleted_at IS NULL;
 
--- The hot row, which workers lock: room in each page keeps the changes out of the indexes.
+-- The hot row, which workers lock. Each change gives it a new version, at the end of its key: while
+-- an old snapshot keeps all earlier ones, the newest is found at once (`present_lanes`).
 CREATE TABLE lanes (
     tenant_id               uuid NOT NULL,
     webhook_id              uuid NOT NULL,
+    version                 bigint NOT NULL DEFAULT 0,
     next_sequence           bigint NOT NULL DEFAULT 1,
     due_at                  timestamptz,
     ring_at                 timestamptz,
+    -- When the sweep has to look at it: never before the moment of its last change.
+    look_at                 timestamptz,
     held_since              timestamptz,
     -- The circuit breaker.
     paused_until            timestamptz,
@@ -545,17 +549,33 @@ CREATE TABLE lanes (
     tests_open              bigint NOT NULL DEFAULT 0,
     failed_arrived          bigint NOT NULL DEFAULT 0,
     cancelled_arrived       bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (tenant_id, webhook_id),
+    PRIMARY KEY (tenant_id, webhook_id, version),
     FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
-) WITH (fillfactor = 50);
+);
 SELECT isolate('lanes');
-CREATE INDEX lanes_due_at ON lanes (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX lanes_paused ON lanes (paused_until) WHERE paused_until IS NOT NULL;
+CREATE INDEX lanes_look_at ON lanes (look_at) WHERE look_at IS NOT NULL;
+CREATE TRIGGER renew_lane BEFORE INSERT OR UPDATE ON lanes
+    FOR EACH ROW EXECUTE FUNCTION renew_lane();
+
+CREATE VIEW present_lanes WITH (security_invoker = true) AS
+SELECT w.tenant_id, w.id AS webhook_id, newest.version, newest.next_sequence, newest.due_at,
+       newest.ring_at, newest.held_since, newest.paused_until, newest.pause_level,
+       newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
+       newest.last_failures, newest.warned_at, newest.unsuccessful_since,
+       newest.unsuccessful_attempts, newest.unsuccessful_deliveries, newest.refused_status,
+       newest.concurrency, newest.halved_at, newest.latency_ms, newest.recovering,
+       newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
+       newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
+  FROM webhooks AS w
+ CROSS JOIN LATERAL (
+    SELECT * FROM lanes AS l WHERE l.tenant_id = w.tenant_id AND l.webhook_id = w.id
+     ORDER BY l.version DESC LIMIT 1) AS newest;
 
 -- One row: what is due on any lane before these moments was looked at, and has its number.
 CREATE TABLE sweeps (
     id               boolean PRIMARY KEY DEFAULT true CHECK (id),
     through          timestamptz NOT NULL DEFAULT 'epoch',
+    lanes_through    timestamptz NOT NULL DEFAULT 'epoch',
     numbered_through timestamptz NOT NULL DEFAULT 'epoch',
     -- What `settled_before` said when they were written last.
     settled          timestamptz NOT NULL DEFAULT 'epoch'
@@ -566,12 +586,15 @@ CREATE TABLE lane_slots (
     tenant_id   uuid NOT NULL,
     webhook_id  uuid NOT NULL,
     slot        smallint NOT NULL,
+    version     bigint NOT NULL DEFAULT 0,
     holder      uuid,
     lease_until timestamptz,
-    PRIMARY KEY (tenant_id, webhook_id, slot),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES lanes
-) WITH (fillfactor = 50);
+    PRIMARY KEY (tenant_id, webhook_id, slot, version),
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+);
 SELECT isolate('lane_slots');
+CREATE TRIGGER renew_slot BEFORE UPDATE ON lane_slots
+    FOR EACH ROW EXECUTE FUNCTION renew_slot();
 
 
 -- Events and deliveries: history, partitioned by id, which is time --------------------------------
@@ -751,13 +774,14 @@ CREATE TABLE tenant_hours (
 );
 SELECT isolate('tenant_hours');
 
--- The same of each webhook. An hour's row is changed with each batch of outcomes: room in its page
--- keeps the changes out of the index. A tenant's hours lie side by side, for charts of all.
+-- The same of each webhook. An hour's row is changed with each batch of outcomes, and each change
+-- gives it a new version, as of a lane. A tenant's hours lie side by side, for charts of all.
 CREATE TABLE delivery_hours (
     LIKE tenant_hours INCLUDING DEFAULTS,
     webhook_id uuid NOT NULL,
-    PRIMARY KEY (tenant_id, at, webhook_id)
-) WITH (fillfactor = 70);
+    version    bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant_id, at, webhook_id, version)
+);
 SELECT isolate('delivery_hours');
 
 

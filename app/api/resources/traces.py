@@ -63,12 +63,12 @@ TracePageSchema = page_schema(TraceSchema)
         "content": _EITHER,
     },
     responses={
-        "200": {
+        200: {
             "description": "An `ExportTraceServiceResponse` in the request's encoding; its partial "
             "success counts spans that can never be taken.",
             "content": _EITHER,
         },
-        **dict.fromkeys(("400", "413", "415", "429", "503"), _REFUSED),
+        **dict.fromkeys((400, 413, 415, 429, 503), _REFUSED),
     },
 )
 @takes_gzip

@@ -29,7 +29,7 @@ from app.core.findings import Severity
 from app.core.jobs import control as job_control
 from app.core.rules import library, rules, scanning
 from app.core.rules.language import FIELDS, VARIABLES
-from app.core.rules.rule_schemas import On, represent, represent_version
+from app.core.rules.rule_schemas import COLUMNS, On, represent, represent_version
 from app.errors import FieldError, Invalid, NotFound
 
 blp = Blueprint("rules", __name__, url_prefix="/rules")
@@ -66,7 +66,7 @@ def use_example(name: str) -> Response:
     chosen = next((each for each in library.examples() if each["name"] == name), None)
     if chosen is None:
         raise NotFound("There is no such example.")
-    made = _create({field: chosen[field] for field in rules.COLUMNS})
+    made = _create({field: chosen[field] for field in COLUMNS})
     place = url_for(".show", rule_id=made["id"])
     return rendering.done(place, "The rule is there, off. Try it, then switch it on.")
 

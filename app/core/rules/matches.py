@@ -182,6 +182,16 @@ def tell(session: Session, tenant_id: UUID) -> int:
     return len(new)
 
 
+def forget_old(session: Session, before: datetime) -> int:
+    """Delete texts of `dedupe` whose time is over and hours before a moment; return how many.
+
+    In a session that sees all tenants.
+    """
+    cur = cursor(session)
+    texts = cur.execute("DELETE FROM rule_dedupes WHERE until < clock_timestamp()").rowcount
+    return texts + cur.execute("DELETE FROM rule_hours WHERE hour < %s", (before,)).rowcount
+
+
 def _note_error(book: _Books, judge: Judge, work: Work, verdict: Verdict) -> None:
     book.errors += verdict.errors
     book.ended += verdict.ended

@@ -96,4 +96,4 @@ def counts(tx: Tx, caller: Caller) -> dict[TraceStatus, int]:
     """Return how many traces are in each state, counted up to one more than `MOST_COUNTED`."""
     pin = None if caller.pin is None else staging.scope_of(caller.pin)
     found = cursor(tx).execute(_COUNTS, {"tenant": caller.tenant_id, "pin": pin}).fetchall()
-    return {status: dict(found)[status] for status in TraceStatus}
+    return {TraceStatus(status): count for status, count in found}

@@ -13,7 +13,7 @@ from app.core.records.steps import StepStatus
 from app.evidence.times import began, ended
 from app.schemas import fields, span_fields
 from app.schemas.fields import MOST_ERRORS
-from app.schemas.schema import AnswerSchema, Schema
+from app.schemas.schema import AnswerSchema, ItemsApart, Schema
 
 MAX_BATCH = 1000
 # A thousand records can be wrong in a hundred places each.
@@ -155,7 +155,7 @@ class BatchedRecordSchema(NewRecordSchema):
 class NewRecordsSchema(Schema):
     """Records to sign and store, each for itself."""
 
-    records = fields.ItemsApart(
+    records = ItemsApart(
         fields.Object(BatchedRecordSchema), required=True, min_items=1, max_items=MAX_BATCH
     )
 
