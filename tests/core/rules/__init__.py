@@ -1,1 +1,1 @@
-"""What rules promise while workers die, transactions commit late and rules change."""
+"""What rules promise while workers die, transactions commit late and rules change (`turns`)."""

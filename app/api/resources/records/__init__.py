@@ -1,1 +1,4 @@
-"""Over HTTP: `records`, `share_links`; by `bundle_access` `bundles` and `evidence_packs`."""
+"""Records over HTTP: `records` with `record_schemas` and `record_list`, `share_links`.
+
+By `bundle_access` one gets `bundles` and `evidence_packs`.
+"""
