@@ -1,1 +1,1 @@
-"""JSON shapes: `fields`, `span_fields` are types of values; `schema` has objects of both ways."""
+"""JSON shapes: `fields`, `span_fields` are types of values, `described` their base; `schema` objects."""
