@@ -37,14 +37,16 @@ from app.api.resources import (
 )
 from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, stats
-from app.api.resources.records import bundles, evidence_packs, records, share_links
+from app.api.resources.records import bundles, evidence_packs, records, rules, share_links
 from app.console import site as console
-from app.core.findings import Intake
+from app.core import findings as findings_core
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.log import head_store
 from app.core.master_keys import key_registry
+from app.core.records import intake as records_intake
+from app.core.rules.evaluators import Evaluators
 from app.core.traces.staging import Staging
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
@@ -84,6 +86,7 @@ RESOURCES = (
     traces,
     log,
     findings,
+    rules,
     webhooks,
     signature_debugger,
     deliveries,
@@ -131,6 +134,7 @@ def create_gateway() -> Gateway:
         address=partial(address, settings),
         most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
+        fast=findings.fast_paths(application),
         connections=connections,
         on_slow_reader=note_slow_reader,
     )
@@ -221,7 +225,6 @@ def _services(settings: Settings) -> Services:
     head = head_store.opened(settings.log_head_url)
     verifier = Verifier(database, settings.master_keys, head, trust)
     keyring = Keyring(database)
-    intake = Intake(database, settings.master_keys)
     damage = Breaker(_DAMAGE_SECONDS)
     staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
     limits = settings.web
@@ -235,11 +238,13 @@ def _services(settings: Settings) -> Services:
         readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
-        intake,
+        findings_core.Intake(database, settings.master_keys),
+        records_intake.Intake(database, settings),
         verifier,
         damage,
         staging,
         LargeWork(limits.large_at_once, limits.large_waiting),
+        Evaluators(),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
     )

@@ -5,10 +5,12 @@ forked itself is not reached by that: `stop` kills its session, `kill_orphans` w
 process, and the next run kills by `kill_carrying` what has outlived a killed one.
 """
 
+import argparse
 import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -91,6 +93,15 @@ def stop(
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     return process.returncode
+
+
+def begin_program(name: str, description: str | None) -> None:
+    """Read the options of `make up` or the demo: with `--tied` it stops when its parent ends."""
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
+    parser.add_argument("--tied", action="store_true", help="stop when the parent ends")
+    if parser.parse_args().tied:
+        tie_to_parent(signal.SIGTERM)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def tie_to_parent(number: signal.Signals) -> None:

@@ -5,10 +5,8 @@ order. What must be remembered is under `DATA_DIR`; `$DATA_DIR/env`, and `client
 are there while all is up.
 """
 
-import argparse
 import errno
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -53,11 +51,7 @@ _NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-ye
 
 def main() -> int:
     """Run until asked to stop; return 0, or 1 after one line that says what is in the way."""
-    parser = argparse.ArgumentParser(prog="python -m dev.up", description=__doc__)
-    parser.add_argument("--tied", action="store_true", help="stop when the parent ends")
-    if parser.parse_args().tied:
-        processes.tie_to_parent(signal.SIGTERM)
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    processes.begin_program("dev.up", __doc__)
     try:
         return _up(environment(), Output(sys.stdout), StopRequest())
     except (CannotStart, SettingError) as error:

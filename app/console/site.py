@@ -20,12 +20,13 @@ from app.console.pages import (
     overview,
     receivers,
     replays,
+    rules,
     search,
     settings,
     sign_in,
     webhooks,
 )
-from app.console.pages.records import agents, records, sessions
+from app.console.pages.records import agents, records, sessions, traces
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
 
@@ -38,8 +39,10 @@ PAGES = (
     receivers,
     records,
     findings,
+    rules,
     sessions,
     agents,
+    traces,
     audit,
     keys,
     jobs,

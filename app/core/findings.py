@@ -201,6 +201,10 @@ class Intake:
         """
         return self._group.submit(post)
 
+    async def join(self, post: Posted) -> idempotency.Answered:
+        """Do as `submit`, in a coroutine."""
+        return await self._group.join(post)
+
     def _run(self, posts: Sequence[Posted]) -> list[idempotency.Answered | ServiceError]:
         def store(tx: Tx, places: Sequence[int]) -> list[bytes | ServiceError]:
             added = add_each(tx, [posts[place].findings for place in places])

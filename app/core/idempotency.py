@@ -44,8 +44,8 @@ DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - interval '24
 """
 _TENANT_OF = attrgetter("tenant_id")
 _SHORT = (",", ":")
-_IN_USE = "The first request with this Idempotency-Key is still running; repeat it later."
-_REUSED = "This Idempotency-Key was used with another body; use a new one."
+IN_USE = "The first request with this Idempotency-Key is still running; repeat it later."
+REUSED = "This Idempotency-Key was used with another body; use a new one."
 
 Kept: TypeAlias = tuple[int, bytes]
 """The status and the body of a stored response."""
@@ -116,16 +116,16 @@ def find_each(
         taken = cursor(tx).execute(_LOCK, (str(tenant_id), locks)).fetchall()
         for request, (is_free, _) in zip(asked.values(), taken, strict=True):
             if not is_free:
-                found[id(request)] = IdempotencyKeyInUse(_IN_USE)
+                found[id(request)] = IdempotencyKeyInUse(IN_USE)
         values = (*map(list, zip(*asked, strict=True)), tenant_id)
         for *key, body_sha256, status, sealed in cursor(tx).execute(_FIND, values).fetchall():
             request = asked[key[0], key[1]]
             if body_sha256 != request.body_sha256:
-                found.setdefault(id(request), IdempotencyKeyReused(detail=_REUSED))
+                found.setdefault(id(request), IdempotencyKeyReused(detail=REUSED))
             elif id(request) not in found:
                 found[id(request)] = status, master_keys.open(sealed, request.identity)
     return [
-        found.get(id(each)) if firsts[each.lock] is each else IdempotencyKeyInUse(_IN_USE)
+        found.get(id(each)) if firsts[each.lock] is each else IdempotencyKeyInUse(IN_USE)
         for each in requests
     ]
 

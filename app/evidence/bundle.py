@@ -1,25 +1,121 @@
 """`bundle.json`: a record's content, as the canonical JSON that is hashed and signed.
 
 A random nonce of 32 bytes keeps the content from being guessed from the SHA-256 that stays after
-expiry. A stored bundle is never written anew; `read` parses it.
+expiry. A stored bundle is never written anew; `read` parses it, of version 1 too.
 """
 
 import base64
+import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from app.evidence.times import unix_nanoseconds
 from app.lib import canonical_json
 from app.lib.canonical_json import JSON
 
-SCHEMA = "records/bundle/v1"
+V1 = "records/bundle/v1"
+SCHEMA = "records/bundle/v2"
 NONCE_BYTES = 32
+
+_SPAN_ID = re.compile("(?!0{16})[0-9a-f]{16}", re.ASCII)
+_TRACE_ID = re.compile("(?!0{32})[0-9a-f]{32}", re.ASCII)
+
+
+class Agent(TypedDict):
+    """The agent that acted, as it was named when the record was signed."""
+
+    id: str
+    name: str
+    external_id: NotRequired[str]
+    version: NotRequired[str]
+
+
+class Session(TypedDict):
+    """The session of a record."""
+
+    id: str
+    external_id: NotRequired[str]
 
 
 class Record(TypedDict):
-    """Metadata of a record. Ids are texts (`rec_…`), times RFC 3339 in UTC with `Z`."""
+    """Metadata of a record. Ids are texts (`rec_…`), times RFC 3339 in UTC with `Z`.
 
+    `models` are the names of models in the steps. `occurred_at` is null in version 1 alone.
+    """
+
+    id: str
+    tenant_id: str
+    session: Session
+    agent: Agent
+    principal: str
+    kind: str
+    title: str
+    labels: dict[str, str]
+    occurred_at: str | None
+    created_at: str
+    trace_id: NotRequired[str]
+    models: NotRequired[list[str]]
+
+
+class Event(TypedDict):
+    """Something that happened during a step."""
+
+    name: str
+    at: str
+    attributes: dict[str, JSON]
+
+
+class Link(TypedDict):
+    """A span, of any trace, that a step has to do with."""
+
+    trace_id: str
+    span_id: str
+    attributes: dict[str, JSON]
+
+
+class Step(TypedDict):
+    """One thing the agent did. `inputs` and `outputs` are names, or values by name.
+
+    Without `ended_at` nobody saw it end. Times have up to nine decimals.
+    """
+
+    name: str
+    kind: str
+    started_at: str
+    status: Literal["ok", "error", "unset"]
+    attributes: dict[str, JSON]
+    events: list[Event]
+    ended_at: NotRequired[str]
+    inputs: NotRequired[list[str] | dict[str, JSON]]
+    outputs: NotRequired[list[str] | dict[str, JSON]]
+    span_id: NotRequired[str]
+    parent_span_id: NotRequired[str]
+    links: NotRequired[list[Link]]
+
+
+class Approval(TypedDict):
+    """A person's decision on what the agent did or wanted to do."""
+
+    approved_by: str
+    at: str
+    decision: str
+    note: NotRequired[str]
+
+
+class Bundle(TypedDict):
+    """A bundle as it is read; `nonce` is 32 bytes in base64url without padding."""
+
+    schema: str
+    record: Record
+    content: JSON
+    steps: list[Step]
+    approvals: NotRequired[list[Approval]]
+    nonce: str
+    key_id: str
+
+
+class _RecordV1(TypedDict):
     id: str
     tenant_id: str
     session_id: str
@@ -32,37 +128,7 @@ class Record(TypedDict):
     created_at: str
 
 
-class Event(TypedDict):
-    """Something that happened during a step."""
-
-    name: str
-    at: str
-    attributes: dict[str, JSON]
-
-
-class Step(TypedDict):
-    """One thing the agent did. `inputs` and `outputs` are names, or values by name."""
-
-    name: str
-    kind: str
-    started_at: str
-    ended_at: str
-    status: Literal["ok", "error", "unset"]
-    attributes: dict[str, JSON]
-    events: list[Event]
-    inputs: NotRequired[list[str] | dict[str, JSON]]
-    outputs: NotRequired[list[str] | dict[str, JSON]]
-
-
-class Bundle(TypedDict):
-    """A bundle as it is read; `nonce` is 32 bytes in base64url without padding."""
-
-    schema: str
-    record: Record
-    content: JSON
-    steps: list[Step]
-    nonce: str
-    key_id: str
+_NOT_IN_V1 = frozenset({"span_id", "parent_span_id", "links"})
 
 
 class NotABundle(ValueError):
@@ -75,13 +141,18 @@ class NotABundle(ValueError):
 
 
 def write(
-    record: Record, content: JSON, steps: Iterable[Mapping[str, Any]], *, key_id: str
+    record: Record,
+    content: JSON,
+    steps: Iterable[Mapping[str, Any]],
+    approvals: Sequence[Approval] = (),
+    *,
+    key_id: str,
 ) -> bytes:
     """Write a new bundle, with a nonce of its own: the bytes to sign, hash and store.
 
     `key_id` names the key that will sign them. A step is a `Step` whose `events` and `attributes`,
-    and those of its events, may be missing: none. Raises NotABundle when `read` could not take the
-    result apart, TypeError and ValueError as `canonical_json.dumps` does.
+    and those of its events and links, may be missing: none. Raises NotABundle when `read` could not
+    take the result apart, TypeError and ValueError as `canonical_json.dumps` does.
     """
     nonce = base64.urlsafe_b64encode(secrets.token_bytes(NONCE_BYTES))
     bundle = {
@@ -89,6 +160,7 @@ def write(
         "record": record,
         "content": content,
         "steps": [_complete(step) for step in steps],
+        **({"approvals": approvals} if approvals else {}),
         "nonce": nonce.rstrip(b"=").decode("ascii"),
         "key_id": key_id,
     }
@@ -98,10 +170,11 @@ def write(
     return raw
 
 
-def read(raw: bytes) -> Bundle:
-    """Take a bundle apart. Raises NotABundle for anything that `write` would not have written.
+def read(raw: bytes, agent_name: str = "") -> Bundle:
+    """Take a bundle apart. Raises NotABundle for anything that no release has written.
 
-    Whether the bytes are the canonical ones, the signature over them tells.
+    A bundle of version 1 is read as one of version 2; `agent_name` is its agent's name, which it
+    lacks. Whether the bytes are the canonical ones, the signature over them tells.
     """
     try:
         value = canonical_json.parse(raw)
@@ -109,13 +182,22 @@ def read(raw: bytes) -> Bundle:
         raise NotABundle(error.pointer, error.detail) from None
     except canonical_json.NotJSON as error:
         raise NotABundle("", error.detail) from None
-    bundle = _members(value, "", Bundle.__required_keys__)
-    if bundle["schema"] != SCHEMA:
-        raise NotABundle("/schema", f"Not {SCHEMA}.")
+    optional = Bundle.__optional_keys__
+    bundle = _members(value, "", Bundle.__required_keys__, optional)
+    is_v1 = bundle["schema"] == V1
+    if bundle["schema"] not in (V1, SCHEMA) or (is_v1 and bundle.keys() & optional):
+        raise NotABundle("/schema", f"Not {SCHEMA}, nor {V1}.")
     _texts(bundle, "", ("nonce", "key_id"))
-    _check_record(bundle["record"])
+    if is_v1:
+        bundle["record"] = _from_v1(bundle["record"], agent_name)
+    _check_record(bundle["record"], is_v1=is_v1)
     for number, step in enumerate(_array(bundle["steps"], "/steps")):
-        _check_step(step, f"/steps/{number}")
+        _check_step(step, f"/steps/{number}", is_v1=is_v1)
+    for number, approval in enumerate(_array(bundle.get("approvals", []), "/approvals")):
+        pointer = f"/approvals/{number}"
+        _members(approval, pointer, Approval.__required_keys__, Approval.__optional_keys__)
+        _texts(approval, pointer, approval)
+        _times(approval, pointer, ("at",))
     return cast("Bundle", bundle)
 
 
@@ -125,32 +207,70 @@ def signature_header(key_id: str, signature: bytes) -> str:
     return f'keyid="{key_id}", alg="ed25519", sig="{in_base64}"'
 
 
+def is_span_id(text: str) -> bool:
+    """Say whether a text is a span's id: 16 hex digits in lower case, not all zero."""
+    return _SPAN_ID.fullmatch(text) is not None
+
+
+def is_trace_id(text: str) -> bool:
+    """Say whether a text is a trace's id: 32 hex digits in lower case, not all zero."""
+    return _TRACE_ID.fullmatch(text) is not None
+
+
 def _complete(step: Mapping[str, Any]) -> dict[str, Any]:
-    events = [{"attributes": {}, **event} for event in step.get("events", [])]
-    return {"attributes": {}, **step, "events": events}
+    complete = {"attributes": {}, **step}
+    for name in ("events", "links"):
+        if name in step or name == "events":
+            complete[name] = [{"attributes": {}, **each} for each in step.get(name, [])]
+    return complete
 
 
-def _check_record(value: object) -> None:
-    record = _members(value, "/record", Record.__required_keys__)
-    _texts(record, "/record", Record.__required_keys__ - {"labels", "occurred_at"})
+def _from_v1(value: object, agent_name: str) -> dict[str, Any]:
+    record = dict(_members(value, "/record", _RecordV1.__required_keys__))
+    session, agent = {"id": record.pop("session_id")}, {"id": record.pop("agent_id")}
+    return {**record, "session": session, "agent": {**agent, "name": agent_name}}
+
+
+def _check_record(value: object, *, is_v1: bool) -> None:
+    record = _members(value, "/record", Record.__required_keys__, Record.__optional_keys__)
+    texts = Record.__required_keys__ - {"labels", "occurred_at", "session", "agent"}
+    _texts(record, "/record", texts)
+    named: tuple[tuple[str, Any], ...] = (("session", Session), ("agent", Agent))
+    for name, kind in named:
+        pointer = f"/record/{name}"
+        inner = _members(record[name], pointer, kind.__required_keys__, kind.__optional_keys__)
+        _texts(inner, pointer, inner)
     labels = _object(record["labels"], "/record/labels")
     _texts(labels, "/record/labels", labels)
     _times(record, "/record", ("created_at",))
-    if record["occurred_at"] is not None:
+    if record["occurred_at"] is not None or not is_v1:
         _times(record, "/record", ("occurred_at",))
+    _ids(record, "/record", {"trace_id": _TRACE_ID})
+    models = _array(record.get("models", []), "/record/models")
+    if not all(isinstance(model, str) for model in models):
+        raise NotABundle("/record/models", "Not an array of names.")
 
 
-def _check_step(value: object, pointer: str) -> None:
-    step = _members(value, pointer, Step.__required_keys__, Step.__optional_keys__)
+def _check_step(value: object, pointer: str, *, is_v1: bool) -> None:
+    required, optional = Step.__required_keys__, Step.__optional_keys__
+    if is_v1:
+        required, optional = required | {"ended_at"}, optional - _NOT_IN_V1
+    step = _members(value, pointer, required, optional)
     _texts(step, pointer, ("name", "kind"))
-    _times(step, pointer, ("started_at", "ended_at"))
+    _times(step, pointer, ("started_at", "ended_at") if "ended_at" in step else ("started_at",))
     if step["status"] not in ("ok", "error", "unset"):
         raise NotABundle(f"{pointer}/status", "Not ok, error or unset.")
     _object(step["attributes"], f"{pointer}/attributes")
-    for side in step.keys() & Step.__optional_keys__:
+    for side in step.keys() & {"inputs", "outputs"}:
         _check_names(step[side], f"{pointer}/{side}")
     for number, event in enumerate(_array(step["events"], f"{pointer}/events")):
         _check_event(event, f"{pointer}/events/{number}")
+    _ids(step, pointer, {"span_id": _SPAN_ID, "parent_span_id": _SPAN_ID})
+    for number, link in enumerate(_array(step.get("links", []), f"{pointer}/links")):
+        place = f"{pointer}/links/{number}"
+        _members(link, place, Link.__required_keys__)
+        _ids(link, place, {"trace_id": _TRACE_ID, "span_id": _SPAN_ID})
+        _object(link["attributes"], f"{place}/attributes")
 
 
 def _check_names(value: object, pointer: str) -> None:
@@ -191,6 +311,14 @@ def _texts(parent: Mapping[str, Any], pointer: str, names: Iterable[str]) -> Non
     for name in names:
         if not isinstance(parent[name], str):
             raise NotABundle(f"{pointer}/{name}", "Not a string.")
+
+
+def _ids(parent: Mapping[str, Any], pointer: str, forms: Mapping[str, re.Pattern[str]]) -> None:
+    for name, form in forms.items():
+        if name in parent:
+            _texts(parent, pointer, (name,))
+            if form.fullmatch(parent[name]) is None:
+                raise NotABundle(f"{pointer}/{name}", "Not the id of a span or trace, in hex.")
 
 
 def _times(parent: Mapping[str, Any], pointer: str, names: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from app.evidence.bundle import Step
-from app.evidence.times import unix_nanoseconds
+from app.evidence.times import began, ended
 from app.lib import canonical_json
 from app.lib.canonical_json import JSON
 
@@ -75,8 +75,7 @@ def _is_later(version: Version, steps: Sequence[Step], user: Step) -> bool:
     """Say whether a version's maker began after a step had ended."""
     if version.maker is None:
         return False
-    begun = unix_nanoseconds(steps[version.maker]["started_at"])
-    return begun > unix_nanoseconds(user["ended_at"])
+    return began(steps[version.maker]) > ended(user)
 
 
 def _named(side: list[str] | dict[str, JSON]) -> Iterable[tuple[str, "JSON | Unknown"]]:

@@ -8,7 +8,8 @@ https://github.com/open-telemetry/semantic-conventions-genai, v0.1.0
 from collections.abc import Mapping
 from typing import Literal
 
-from app.evidence.bundle import Record, Step
+from app.evidence import bundle
+from app.evidence.bundle import Bundle, Record, Step
 from app.lib.canonical_json import JSON
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai/0.1.0"
@@ -49,6 +50,12 @@ _TARGETS = {
     "plan": "gen_ai.agent.name",
 }
 
+CONVERSATION = "gen_ai.conversation.id"
+
+INPUTS = ("gen_ai.tool.call.arguments", "tool_arguments", "input.value", "gen_ai.input.messages")
+OUTPUTS = ("gen_ai.tool.call.result", "tool_response", "output.value", "gen_ai.output.messages")
+"""Attributes of spans that hold inputs or outputs, of several conventions; the first counts."""
+
 SIDES: tuple[tuple[Literal["inputs", "outputs"], str], ...] = (
     ("inputs", "gen_ai.tool.call.arguments"),
     ("outputs", "gen_ai.tool.call.result"),
@@ -66,10 +73,11 @@ def operation(step: Step) -> str | None:
 def span_name(step: Step) -> str:
     """Return `{operation} {target}`, the target being the tool, agent or model, if told which.
 
-    Of another kind of step, and in place of a target that is not told, its own name.
+    Of another kind of step, and in place of a target that is not told, its own name; a step that
+    was a span has its name.
     """
     what = operation(step)
-    if what is None:
+    if what is None or "span_id" in step:
         return step["name"]
     target = step["attributes"].get(_TARGETS.get(what, "gen_ai.request.model"))
     return f"{what} {target if isinstance(target, str) else step['name']}"
@@ -81,26 +89,50 @@ def span_kind(step: Step) -> int:
     return INTERNAL if what is None or what in _LOCAL else CLIENT
 
 
-def of_record(record: Record, agent_name: str) -> dict[str, JSON]:
+def conversation(read: Bundle) -> str:
+    """Return the id of the conversation that a record belongs to, one for all of its spans.
+
+    It is what the first span says that says any, else the session's id, the external one if there
+    is one. Of version 1 it is the session's id.
+    """
+    session = read["record"]["session"]
+    if read["schema"] == bundle.V1:
+        return session["id"]
+    told = (step["attributes"].get(CONVERSATION) for step in read["steps"])
+    own = next((each for each in told if isinstance(each, str) and each), None)
+    return own or session.get("external_id", session["id"])
+
+
+def of_record(record: Record, conversation_id: str) -> dict[str, JSON]:
     """Return the attributes of the record's own span: an agent at work for its principal."""
+    agent = record["agent"]
+    version: dict[str, JSON] = {}
+    if "version" in agent:
+        version["gen_ai.agent.version"] = agent["version"]
     return {
         "gen_ai.operation.name": INVOKE_AGENT,
-        "gen_ai.agent.id": record["agent_id"],
-        "gen_ai.agent.name": agent_name,
-        "gen_ai.conversation.id": record["session_id"],
+        "gen_ai.agent.id": agent.get("external_id", agent["id"]),
+        "gen_ai.agent.name": agent["name"],
+        **version,
+        CONVERSATION: conversation_id,
         "enduser.id": record["principal"],
     }
 
 
-def of_step(step: Step, record: Record) -> Mapping[str, JSON]:
-    """Return the attributes that the conventions have for a step, but for what it says itself."""
+def of_step(step: Step, conversation_id: str) -> Mapping[str, JSON]:
+    """Return the attributes that the conventions have for a step, but for what it says itself.
+
+    A step that was a span has its own, and gets the conversation's id alone.
+    """
+    if "span_id" in step:
+        return {CONVERSATION: conversation_id}
     named: dict[str, JSON] = {}
     if step["status"] == "error":
         named["error.type"] = "_OTHER"
     what = operation(step)
     if what is not None:
         named["gen_ai.operation.name"] = what
-        named["gen_ai.conversation.id"] = record["session_id"]
+        named[CONVERSATION] = conversation_id
     if what == EXECUTE_TOOL:
         named["gen_ai.tool.name"] = step["name"]
         for side, name in SIDES:

@@ -1,8 +1,8 @@
 """A record as W3C PROV-JSON, streamed.
 
-The agent acted on behalf of the principal. Session and steps are activities, each step informed by
-the one before, if that began in time. The bundle is an entity that the session generated; so are
-versions of inputs and outputs (`data_flow`). Nothing is claimed that the record does not say.
+The agent acted on behalf of the principal. Session, steps and approvals are activities, each step
+informed by the one before it under the same parent, else by the parent, if that began in time. The
+bundle is an entity that the session generated; so are versions of inputs and outputs (`data_flow`).
 https://www.w3.org/submissions/prov-json/
 """
 
@@ -13,7 +13,7 @@ from urllib.parse import quote
 from app.evidence.bundle import Bundle, Record, Step
 from app.evidence.data_flow import DataFlow, Unknown, Version, follow
 from app.evidence.streaming import compact, enclosed, in_chunks
-from app.evidence.times import unix_nanoseconds
+from app.evidence.times import began, ended
 from app.lib import canonical_json
 from app.lib.canonical_json import JSON
 
@@ -22,13 +22,13 @@ Statement = dict[str, Literal]
 Members = Iterable[tuple[str, Mapping[str, object]]]
 
 
-def write(bundle: Bundle, *, sha256: str, base_url: str, agent_name: str) -> Iterator[bytes]:
+def write(bundle: Bundle, *, sha256: str, base_url: str) -> Iterator[bytes]:
     """Yield a PROV-JSON document in UTF-8, in chunks; the same arguments give the same bytes.
 
     `sha256` is the hex digest of the bundle's own bytes, `base_url` the service's, without a slash
-    at its end. `agent_name` is the agent's, of which the bundle has the id alone.
+    at its end.
     """
-    return in_chunks(_document(_Document(bundle, sha256, base_url, agent_name)))
+    return in_chunks(_document(_Document(bundle, sha256, base_url)))
 
 
 def _document(document: "_Document") -> Iterator[bytes]:
@@ -40,19 +40,21 @@ def _document(document: "_Document") -> Iterator[bytes]:
 
 
 class _Document:
-    def __init__(self, bundle: Bundle, sha256: str, base_url: str, agent_name: str) -> None:
+    def __init__(self, bundle: Bundle, sha256: str, base_url: str) -> None:
         record = bundle["record"]
+        self._approvals = bundle.get("approvals", [])
         self.prefixes = namespaces(base_url, record)
+        if self._approvals:
+            self.prefixes["approval"] = f"{self.prefixes['record']}bundle#/approvals/"
         self._bundle = bundle
         self._record = record
         self._sha256 = sha256
         self._steps = bundle["steps"]
         self._flow: DataFlow = follow(self._steps)
         self._used_early = self._find_used_early()
-        self._agent_name = agent_name
-        self._agent = f"agent:{local_name(record['agent_id'])}"
-        self._principal = f"principal:{local_name(record['principal'])}"
-        self._session = f"session:{local_name(record['session_id'])}"
+        self._agent = f"agent:{local_name(record['agent']['id'])}"
+        self._principal = _person(record["principal"])
+        self._session = f"session:{local_name(record['session']['id'])}"
         self._relations = count(1)
 
     def sections(self) -> Iterator[tuple[str, Members]]:
@@ -70,14 +72,35 @@ class _Document:
             yield name, ((f"_:id{next(self._relations)}", each) for each in statements)
 
     def _agents(self) -> Iterator[tuple[str, Statement]]:
-        yield (
-            self._agent,
-            {"prov:type": name_literal("prov:SoftwareAgent"), "prov:label": self._agent_name},
-        )
-        yield self._principal, {"prov:label": self._record["principal"]}
+        agent = self._record["agent"]
+        statement: Statement = {
+            "prov:type": name_literal("prov:SoftwareAgent"),
+            "prov:label": agent["name"],
+        }
+        if "external_id" in agent:
+            statement["rs:external_id"] = agent["external_id"]
+        if "version" in agent:
+            statement["rs:version"] = agent["version"]
+        yield self._agent, statement
+        people = [self._record["principal"], *(each["approved_by"] for each in self._approvals)]
+        for name in dict.fromkeys(people):
+            yield _person(name), {"prov:label": name}
 
     def _activities(self) -> Iterator[tuple[str, Statement]]:
-        yield self._session, {"prov:type": name_literal("rs:Session")}
+        session: Statement = {"prov:type": name_literal("rs:Session")}
+        if "external_id" in self._record["session"]:
+            session["rs:external_id"] = self._record["session"]["external_id"]
+        yield self._session, session
+        for index, approval in enumerate(self._approvals):
+            decided: Statement = {
+                "prov:type": name_literal("rs:Approval"),
+                "prov:startTime": approval["at"],
+                "prov:endTime": approval["at"],
+                "rs:decision": approval["decision"],
+            }
+            if "note" in approval:
+                decided["rs:note"] = approval["note"]
+            yield f"approval:{index}", decided
         for index, step in enumerate(self._steps):
             yield _step(index), _activity(step)
 
@@ -116,29 +139,41 @@ class _Document:
         yield {"prov:activity": self._session, "prov:agent": self._agent}
         for index in range(len(self._steps)):
             yield {"prov:activity": _step(index), "prov:agent": self._agent}
+        for index, approval in enumerate(self._approvals):
+            person = _person(approval["approved_by"])
+            yield {"prov:activity": f"approval:{index}", "prov:agent": person}
 
     def _communications(self) -> Iterator[Statement]:
-        begun, before = 0, self._session
+        by_span = {step["span_id"]: i for i, step in enumerate(self._steps) if "span_id" in step}
+        # The last step so far under each parent; under none if the record does not have it.
+        last: dict[int | None, int] = {}
         for index, step in enumerate(self._steps):
-            # Nothing that began after a step had ended informed it.
-            in_time = index > 0 and begun <= unix_nanoseconds(step["ended_at"])
-            informant = before if in_time else self._session
-            yield {"prov:informed": _step(index), "prov:informant": informant}
-            begun, before = unix_nanoseconds(step["started_at"]), _step(index)
+            parent = by_span.get(step.get("parent_span_id", ""))
+            candidates = (last.get(parent), parent if parent != index else None)
+            informants = (
+                _step(each)
+                for each in candidates
+                # Nothing that began after a step had ended informed it.
+                if each is not None and began(self._steps[each]) <= ended(step)
+            )
+            yield {
+                "prov:informed": _step(index),
+                "prov:informant": next(informants, self._session),
+            }
+            last[parent] = index
 
     def _usages(self) -> Iterator[Statement]:
         for index, version in self._flow.uses:
             usage: Statement = {"prov:activity": _step(index), "prov:entity": _data(version)}
             start, maker = self._steps[index]["started_at"], version.maker
-            made = None if maker is None else self._steps[maker]["ended_at"]
             # Nothing is used before it is made, so a time of use may not be claimed of that.
-            if made is None or unix_nanoseconds(made) <= unix_nanoseconds(start):
+            if maker is None or ended(self._steps[maker]) <= began(self._steps[index]):
                 usage["prov:time"] = start
             yield usage
 
     def _find_used_early(self) -> set[Version]:
         """Return what steps used that ended before its maker did: when it was made is not known."""
-        ends = [unix_nanoseconds(step["ended_at"]) for step in self._steps]
+        ends = [ended(step) for step in self._steps]
         return {
             version
             for index, version in self._flow.uses
@@ -157,14 +192,19 @@ class _Document:
                     "prov:entity": _data(version),
                     "prov:activity": _step(version.maker),
                 }
-                if version not in self._used_early:
-                    made["prov:time"] = self._steps[version.maker]["ended_at"]
+                maker = self._steps[version.maker]
+                if version not in self._used_early and "ended_at" in maker:
+                    made["prov:time"] = maker["ended_at"]
                 yield made
 
     def _alternates(self) -> Iterator[Statement]:
         for version in self._flow.versions:
             if version.older is not None:
                 yield {"prov:alternate1": _data(version), "prov:alternate2": _data(version.older)}
+
+
+def _person(name: str) -> str:
+    return f"principal:{local_name(name)}"
 
 
 def _step(index: int) -> str:
@@ -182,7 +222,7 @@ def _activity(step: Step) -> Statement:
         "prov:type": name_literal("rs:Step"),
         "prov:label": step["name"],
         "prov:startTime": step["started_at"],
-        "prov:endTime": step["ended_at"],
+        **({"prov:endTime": step["ended_at"]} if "ended_at" in step else {}),
         "rs:kind": step["kind"],
         "rs:status": step["status"],
     }

@@ -1,7 +1,11 @@
 """RFC 3339 texts as exact numbers: a float of seconds cannot hold today's nanoseconds."""
 
+import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from functools import lru_cache
+from typing import Any
 
 _TEXT = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
@@ -11,6 +15,8 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _SECOND = 1_000_000_000
 
 
+# A record's times are read when it is checked, when it is signed, and in each export.
+@lru_cache(maxsize=4096)
 def unix_nanoseconds(text: str) -> int:
     """Return the moment that an RFC 3339 text names, in nanoseconds since 1970, without rounding.
 
@@ -27,6 +33,16 @@ def unix_nanoseconds(text: str) -> int:
     days = date(year, month, day).toordinal() - _EPOCH_DAY
     seconds = ((days * 24 + hour) * 60 + minute) * 60 + second - _offset(sign, hours, minutes)
     return seconds * _SECOND + int((fraction or "")[:9].ljust(9, "0"))
+
+
+def began(step: Mapping[str, Any]) -> int:
+    """Return when a step began, in nanoseconds since 1970."""
+    return unix_nanoseconds(step["started_at"])
+
+
+def ended(step: Mapping[str, Any]) -> float:
+    """Return when a step ended, in nanoseconds since 1970; infinity where nobody saw it end."""
+    return unix_nanoseconds(step["ended_at"]) if "ended_at" in step else math.inf
 
 
 def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int:

@@ -680,14 +680,16 @@ class Pack:
 
     def read_bundle(self) -> str:
         """Read the bundle, as far as other files speak of it."""
-        data = self.view("bundle.json", MAX_BUNDLE)
-        schema, record, named, _, _, _ = members(read_json(data), BUNDLE)
-        known = schema == "records/bundle/v1" and type(record.get("id")) is str
-        require(known, "this is not a bundle of a kind that this program knows")
+        bundle = read_json(data := self.view("bundle.json", MAX_BUNDLE))
+        decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
+        schema, record, named, *_ = members(bundle, BUNDLE + decided)
+        agent = record.get("agent", {"id": record.get("agent_id")})
+        known = re.fullmatch("records/bundle/v[12]", schema) and type(record.get("id")) is str
+        require(known and type(agent) is dict, "this is not a bundle that this program knows")
         key = key_id(public_key(self.read("public-key.pem")))
         require(named == key, "it names another key than public-key.pem")
         self.found.update(record_id=record["id"], digest=sha256(data).hex(),
-                          created_at=record.get("created_at"), agent_id=record.get("agent_id"))
+                          created_at=record.get("created_at"), bundle_agent=agent)
         return f"it is the bundle of {record['id']}"
 
     def read_anchor(self) -> str:
@@ -701,10 +703,12 @@ class Pack:
         self.found["told"] = release
         for agent in agents:
             called, name = members(agent, AGENT)
-            good = called == self.found.get("agent_id", called)
-            require(good, f"the bundle is by another agent than {called}")
-            told = f"{release}, and that {called} was called {name!r},"
-            self.found.update(agent=agent, told=told)
+            # A bundle of the second form has the name, too.
+            signed = self.found.get("bundle_agent", {})
+            require(agent.items() <= {**agent, **signed}.items(),
+                    f"the bundle is by another agent than {called}, called {name!r}")
+            besides = "" if "name" in signed else f", and that {called} was called {name!r},"
+            self.found.update(agent=agent, told=release + besides)
         anchor = read_anchor(vkey, proof, lines)
         others = [] if timestamp is None else [f"a timestamp of {members(timestamp, STAMP)[0]}"]
         if lines:

@@ -31,11 +31,6 @@ class Breaker:
             self._try_again_at = now + self._seconds
             return True
 
-    def is_open(self) -> bool:
-        """Say whether a caller would be held back now."""
-        with self._lock:
-            return self._failing and self._clock() < self._try_again_at
-
     def failed(self) -> bool:
         """Note a failure; True when it is the first since the last success."""
         with self._lock:

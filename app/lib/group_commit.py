@@ -1,25 +1,32 @@
 """Group commit: items that arrive while a run is under way go together with the next one.
 
-As databases write the commits of many sessions with one flush (DeWitt et al., 1984). No timer and
-no thread of its own: whoever comes alone waits for nobody.
+As databases write the commits of many sessions with one flush (DeWitt et al., 1984). No timer:
+whoever comes alone waits for nobody.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from threading import Lock
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Generic, TypeVar
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 class _Seat(Generic[_Item, _Result]):
-    """An item, its outcome, and the group that its own thread carries; None if another does."""
+    """An item and its outcome.
 
-    __slots__ = ("called", "group", "item", "outcome")
+    A thread that submitted it waits to be `called`, and carries its `group` unless another does; a
+    coroutine awaits the `future`.
+    """
 
-    def __init__(self, item: _Item) -> None:
+    __slots__ = ("called", "future", "group", "item", "outcome")
+
+    def __init__(self, item: _Item, future: "asyncio.Future[_Result] | None" = None) -> None:
         self.item = item
+        self.future = future
         self.outcome: _Result | BaseException | None = None
         self.group: list[_Seat[_Item, _Result]] | None = None
         self.called = Lock()
@@ -29,7 +36,8 @@ class _Seat(Generic[_Item, _Result]):
 class GroupCommit(Generic[_Item, _Result]):
     """Runs the items of many threads together, at most `ways` runs at once.
 
-    Each run is carried by the thread of one of its items, which carries that run alone.
+    A run is carried by the thread of one of its items, which carries that run alone, or by one of
+    `ways` threads for those of coroutines, which end with the process.
     """
 
     def __init__(
@@ -48,12 +56,15 @@ class GroupCommit(Generic[_Item, _Result]):
         that the fault of one is its own. Any other error is that of each item.
         """
         self._run = run
+        self._ways = ways
         self._most = most
         self._weigh = weigh
         self._apart = apart
         self._lock = Lock()
         self._free = ways
         self._waiting: deque[_Seat[_Item, _Result]] = deque()
+        self._handed: SimpleQueue[list[_Seat[_Item, _Result]]] = SimpleQueue()
+        self._has_threads = False
 
     @property
     def waiting(self) -> int:
@@ -63,12 +74,7 @@ class GroupCommit(Generic[_Item, _Result]):
     def submit(self, item: _Item) -> _Result:
         """Have an item run; return its own result or raise its own error."""
         seat = _Seat[_Item, _Result](item)
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                seat.group = [seat]
-            else:
-                self._waiting.append(seat)
+        self._enter(seat)
         if seat.group is None:
             seat.called.acquire()
         if seat.group is not None:
@@ -81,18 +87,56 @@ class GroupCommit(Generic[_Item, _Result]):
         finally:
             del outcome
 
+    async def join(self, item: _Item) -> _Result:
+        """Have an item run by another thread; return its own result or raise its own error."""
+        seat = _Seat[_Item, _Result](item, asyncio.get_running_loop().create_future())
+        self._enter(seat)
+        if seat.group is not None:
+            self._hand(seat.group)
+        assert seat.future is not None  # noqa: S101  # narrows what was given above
+        try:
+            return await seat.future
+        finally:
+            # As above: no cycle.
+            del seat
+
+    def _enter(self, seat: _Seat[_Item, _Result]) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                seat.group = [seat]
+            else:
+                self._waiting.append(seat)
+
+    def _hand(self, group: "list[_Seat[_Item, _Result]]") -> None:
+        with self._lock:
+            begins, self._has_threads = not self._has_threads, True
+        for number in range(self._ways if begins else 0):
+            Thread(target=self._carry_all, name=f"group-{number}", daemon=True).start()
+        self._handed.put(group)
+
+    def _carry_all(self) -> None:
+        while True:
+            self._carry(self._handed.get())
+
     def _carry(self, group: "list[_Seat[_Item, _Result]]") -> None:
         """Run a group, call the carrier of the next one, then all of this one."""
         try:
             outcomes = self._outcomes([seat.item for seat in group])
         finally:
             self._call_next()
+        awaited: dict[asyncio.AbstractEventLoop, list[Any]] = {}
         for seat, outcome in zip(group, outcomes, strict=True):
+            if seat.future is not None:
+                awaited.setdefault(seat.future.get_loop(), []).append((seat.future, outcome))
+                continue
             seat.outcome = outcome
             if seat is not group[0]:
                 seat.called.release()
+        for loop, settled in awaited.items():
+            loop.call_soon_threadsafe(_settle, settled)
         # An error holds the frames it came through, which must not hold it: no cycle.
-        del outcomes, outcome
+        del group, seat, outcomes, outcome, awaited
 
     def _outcomes(self, items: Sequence[_Item]) -> Sequence[_Result | BaseException]:
         try:
@@ -120,7 +164,20 @@ class GroupCommit(Generic[_Item, _Result]):
                     break
                 group.append(self._waiting.popleft())
             first.group = group
-        first.called.release()
+        if first.future is None:
+            first.called.release()
+        else:
+            self._hand(group)
+
+
+def _settle(settled: "Iterable[tuple[asyncio.Future[Any], Any]]") -> None:
+    for future, outcome in settled:
+        if future.cancelled():
+            continue
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
 
 
 def _copy(error: BaseException) -> BaseException:

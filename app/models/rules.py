@@ -19,7 +19,7 @@ class RuleTurn(Base):
     claim_no: Mapped[Count]
     locked_until: Mapped[datetime | None]
     slow_until: Mapped[datetime | None]
-    work_from: Mapped[datetime] = mapped_column(server_default=text("'-infinity'"))
+    work_from: Mapped[datetime] = mapped_column(server_default=text("'epoch'"))
 
 
 class Rule(Base):

@@ -8,13 +8,13 @@ only text: its own integers and booleans take the canonical spelling.
 import enum
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from marshmallow import ValidationError, fields
+from marshmallow import ValidationError, fields, missing
 
 from app import ids
 from app.clock import rfc3339
@@ -44,6 +44,23 @@ class Described(fields.Field[Any]):
         documented = {"description": description, "example": example}
         given = {name: value for name, value in documented.items() if value is not None}
         super().__init__(*arguments, metadata={**metadata, **given}, **options)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the field has no validators, functions or default beside its type."""
+        more = self.validators or self.pre_load or self.post_load
+        return not more and self.load_default is missing
+
+    def load_plainly(self, value: Any) -> Any:
+        """Return what `deserialize` does of a good value, faster; raises for any other."""
+        if value is None:
+            if self.allow_none:
+                return None
+            raise self.make_error("null")
+        return self._load_plainly(value)
+
+    def _load_plainly(self, value: Any) -> Any:
+        return self._deserialize(value, None, None)
 
 
 class Strict(Described):
@@ -177,12 +194,13 @@ class Choice(Strict):
     def __init__(self, choices: type[enum.StrEnum], **options: Any) -> None:
         super().__init__(**options)
         self.choices = choices
+        self._by_text = {str(choice): choice for choice in choices}
         self.json_schema = {"type": "string", "enum": [str(choice) for choice in choices]}
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> enum.StrEnum:
-        for choice in self.choices:
-            if type(value) is str and value == choice.value:
-                return choice
+        found = self._by_text.get(value) if type(value) is str else None
+        if found is not None:
+            return found
         raise ValidationError(f"Send one of: {', '.join(self.choices)}.")
 
 
@@ -218,8 +236,8 @@ class Time(Strict):
         options.setdefault("example", "2026-01-31T12:00:00.000000Z")
         super().__init__(**options)
 
-    _RFC3339 = re.compile(
-        r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6})?)(?:(?<=\.\d{6})\d{1,3})?"
+    _FORM = re.compile(
+        r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6})?)((?<=\.\d{6})\d{1,3})?"
         r"([Zz]|[+-]\d\d:\d\d)",
         re.ASCII,
     )
@@ -227,10 +245,10 @@ class Time(Strict):
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
         text = _text(value)
         try:
-            match = self._RFC3339.fullmatch(text)
+            match = self._FORM.fullmatch(text)
             if match is None:
                 raise ValueError(text)
-            return datetime.fromisoformat("".join(match.groups()).upper()).astimezone(UTC)
+            return datetime.fromisoformat((match[1] + match[3]).upper()).astimezone(UTC)
         except (ValueError, OverflowError):
             raise ValidationError(
                 "Send an RFC 3339 time with its offset, such as 2026-01-31T12:00:00Z "
@@ -285,6 +303,13 @@ class Object(Described, fields.Nested):
 
     default_error_messages = {"type": "Send a JSON object."}  # noqa: RUF012  # as above
 
+    def _load_plainly(self, value: Any) -> Any:
+        load: Callable[[Any], Any] = self.schema.load_plainly  # type: ignore[attr-defined]  # ours
+        loaded = load(value) if type(value) is dict and not self.many else None
+        if loaded is None:
+            raise self.make_error("type")
+        return loaded
+
 
 class Items(Described, fields.List[Any]):
     """An array of `min_items` to `max_items` of one type."""
@@ -297,6 +322,17 @@ class Items(Described, fields.List[Any]):
         super().__init__(item, **options)
         self.min_items = min_items
         self.max_items = max_items
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it and its items have nothing beside their types."""
+        return super().is_plain and isinstance(self.inner, Described) and self.inner.is_plain
+
+    def _load_plainly(self, value: Any) -> list[Any]:
+        if type(value) is not list or not self.min_items <= len(value) <= self.max_items:
+            raise self.make_error("invalid")
+        read: Callable[[Any], Any] = self.inner.load_plainly  # type: ignore[attr-defined]  # plain
+        return [read(item) for item in value]
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
         # Counted first: a million items are refused without reading one.

@@ -1,13 +1,13 @@
 """The base schemas: strict objects of requests, and objects of responses."""
 
-from collections.abc import Collection, Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, ClassVar
 
 import marshmallow
 
-from app.schemas.fields import MOST_ERRORS, Strict
+from app.schemas.fields import MOST_ERRORS, Described, Items, Strict
 
 
 class Schema(marshmallow.Schema):
@@ -25,11 +25,51 @@ class Schema(marshmallow.Schema):
 
     def load(self, data: Any, **options: Any) -> Any:
         """Load an object, without most unknown names if it has very many: it will be refused."""
+        if type(data) is dict and not any(options.values()):
+            loaded = self.load_plainly(data)
+            if loaded is not None:
+                return loaded
         if type(data) is dict and len(data) > len(self.load_fields) + MOST_ERRORS:
             known = {field.data_key or name for name, field in self.load_fields.items()}
             kept = {*known, *islice((name for name in data if name not in known), MOST_ERRORS)}
             data = {name: value for name, value in data.items() if name in kept}
         return super().load(data, **options)
+
+    def load_plainly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a good object as `load` does, for a tenth of the time; None for any other.
+
+        What is wrong with an object, marshmallow says. A schema that has more than plain fields is
+        always left to it.
+        """
+        loaded: dict[str, Any] = {}
+        try:
+            for name, attribute, is_required, read in self._plan:
+                if name in sent:
+                    loaded[attribute] = read(sent[name])
+                elif is_required:
+                    return None
+            if len(loaded) != len(sent) or not self._plan:
+                return None
+            self.check(sent)
+        except marshmallow.ValidationError:
+            return None
+        return loaded
+
+    @cached_property
+    def _plan(self) -> list[tuple[str, str, bool, Callable[[Any], Any]]]:
+        """How each field is loaded plainly; nothing for a schema that has more than plain fields.
+
+        Its name, its attribute, whether it is required, and what reads its value.
+        """
+        hooks = {hook[0] for found in self._hooks.values() for hook in found}
+        plan = [
+            (field.data_key or name, field.attribute or name, field.required, field.load_plainly)
+            for name, field in self.load_fields.items()
+            if isinstance(field, Described) and field.is_plain
+        ]
+        attributes = {each[1] for each in plan}
+        is_plain = hooks == {"_check"} and self.unknown == marshmallow.RAISE and not self.many
+        return list(plan) if is_plain and len(attributes) == len(self.load_fields) else []
 
     def check(self, sent: Mapping[str, Any]) -> None:
         """Check the fields of an object, as sent, against each other; raises `ValidationError`.
@@ -58,7 +98,14 @@ class AnswerSchema(Schema):
 
         `given` are members that it has no attribute for, as JSON.
         """
-        return {**_without(cls, frozenset(given)).dump(source), **given}
+        # What marshmallow's dump does, for a fifth of its time: a hot route answers so.
+        fields = _without(cls, frozenset(given)).dump_fields.values()
+        shown = {
+            field.data_key or field.name: field._serialize(value, field.name, source)  # noqa: SLF001
+            for field in fields
+            if (value := _value(source, field.attribute or field.name)) is not marshmallow.missing
+        }
+        return {**shown, **given}
 
     @classmethod
     def json_schema(cls, **closer: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,6 +119,21 @@ class AnswerSchema(Schema):
         return object_schema({**described, **closer})
 
 
+class ItemsApart(Items):
+    """An array whose items stand for themselves: a wrong one is loaded as its `ValidationError`."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
+        if not isinstance(value, list) or not self.min_items <= len(value) <= self.max_items:
+            return super()._deserialize(value, *arguments, **options)
+        return [self._item(item, **options) for item in value]
+
+    def _item(self, item: Any, **options: Any) -> Any:
+        try:
+            return self.inner.deserialize(item, **options)
+        except marshmallow.ValidationError as error:
+            return error
+
+
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema of an object that has at least these members."""
     return {
@@ -80,6 +142,12 @@ def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
         "properties": dict(properties),
         "required": list(properties),
     }
+
+
+def _value(source: Any, name: str) -> Any:
+    if isinstance(source, Mapping):
+        return source.get(name, marshmallow.missing)
+    return getattr(source, name, marshmallow.missing)
 
 
 @cache

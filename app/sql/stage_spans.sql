@@ -1,5 +1,5 @@
--- Stages spans that exporters sent, each once, and says of their traces when to look at them: one
--- round trip and one commit. Called by app/core/traces/staging.py.
+-- Stages spans that exporters sent, each once, and notes when to look at their traces: one round trip.
+-- Called by app/core/traces/staging.py.
 --
 -- tenant                   becomes `app.tenant_id`, so row-level security binds what follows
 -- keys_used                the API keys to check again

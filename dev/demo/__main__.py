@@ -4,8 +4,6 @@ With STAY=0 it ends with its verdict as exit code; otherwise it leaves the servi
 Ctrl-C. An unmet claim ends it at once, with one line and exit code 1.
 """
 
-import argparse
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -53,11 +51,7 @@ class _Interrupted(Exception):
 
 def main() -> int:
     """Run the demo; return 0 when every claim held, 1 when one did not, 130 when interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m dev.demo", description=__doc__)
-    parser.add_argument("--tied", action="store_true", help="stop when the parent ends")
-    if parser.parse_args().tied:
-        processes.tie_to_parent(signal.SIGTERM)
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    processes.begin_program("dev.demo", __doc__)
     try:
         return _demo(environment(), Telling(sys.stdout), StopRequest())
     except Unmet as error:

@@ -51,7 +51,7 @@ def a_pack_for_an_auditor(scene: Scene, record_id: str, share_url: str) -> None:
     )
     for line in lines:
         telling.say(f"    {line}")
-    spoiled = pack.content.replace(b'"records/bundle/v1"', b'"records/bundle/v2"')
+    spoiled = pack.content.replace(b'"records/bundle/v2"', b'"records/bundle/v3"')
     code, lines = _verify(scene, {"pack.zip": spoiled, "keys.json": keys}, options)
     telling.claim(
         spoiled != pack.content and code == 1 and "bundle.json" in "\n".join(lines),

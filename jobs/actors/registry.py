@@ -6,7 +6,7 @@ from uuid import UUID
 import dramatiq
 
 from app.queue import ACTORS
-from jobs.actors import prune_history, sweep, ticks
+from jobs.actors import judge, prune_history, sweep, ticks
 from jobs.delivery.lane_run import LaneRun
 from jobs.durable.run_job import work_on
 from jobs.process.broker import TIME_LIMIT_MS, BellBroker
@@ -28,6 +28,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,
     "run_job": run_job,
     "integrate": ticks.integrate,
+    "judge": judge.run,
     "assemble": ticks.assemble,
     "sweep": sweep.run,
     "expire_bundles": ticks.expire_bundles,
@@ -40,6 +41,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "reseal": ticks.reseal,
     "free_stuck_jobs": ticks.free_stuck_jobs,
     "index_words": ticks.index_words,
+    "complete_idle_sessions": ticks.complete_idle_sessions,
 }
 
 # Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.

@@ -11,6 +11,7 @@ from app.core.health import readiness
 from app.core.log import head_store
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
+from app.core.rules.evaluators import Evaluators
 from app.core.traces.assembly import Assembler
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
@@ -42,6 +43,7 @@ class Runtime:
     flusher: Flusher
     bulkhead: Bulkhead
     log: Sequencer
+    evaluators: Evaluators
     assembler: Assembler
     mailer: Mailer
     tally: Tally
@@ -82,6 +84,7 @@ class Runtime:
             flusher,
             Bulkhead(threads),
             log,
+            Evaluators(),
             Assembler(database, settings, tally),
             mailer_of(settings),
             tally,
@@ -98,6 +101,7 @@ class Runtime:
 
     def close(self) -> None:
         """Write the remaining outcomes and close all services."""
+        self.evaluators.close()
         self.flusher.stop(_FLUSH_AT_STOP_SECONDS)
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)

@@ -174,15 +174,19 @@ CREATE TABLE sessions (
     title         text,
     metadata_json text,
     status        text NOT NULL CHECK (status IN ('open', 'completed')),
-    outcome       text CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
+    outcome       text CHECK (outcome IN ('succeeded', 'failed', 'cancelled', 'abandoned')),
     summary       text,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     completed_at  timestamptz,
+    -- Up to when it is known that something came to it; not written with what comes.
+    active_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, agent_id) REFERENCES agents,
     CHECK ((status = 'completed') = (outcome IS NOT NULL AND completed_at IS NOT NULL))
 );
 SELECT isolate('sessions');
+-- Of all tenants: those that have been quiet the longest come first.
+CREATE INDEX sessions_active_at ON sessions (active_at) WHERE status = 'open';
 CREATE UNIQUE INDEX sessions_external_id ON sessions (tenant_id, external_id)
     WHERE external_id IS NOT NULL;
 CREATE INDEX sessions_agent ON sessions (tenant_id, agent_id, id);
@@ -207,10 +211,16 @@ CREATE TABLE records (
     key_id        text NOT NULL REFERENCES signing_keys,
     signature     bytea NOT NULL CHECK (length(signature) = 64),
     created_at    timestamptz NOT NULL,
+    trace_id      text,
+    -- The transaction that wrote it, so that a reader misses none that commits late.
+    written_by    bigint NOT NULL DEFAULT (pg_current_xact_id()::text)::bigint,
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
 );
 SELECT isolate('records');
+CREATE INDEX records_occurred_at ON records (tenant_id, occurred_at);
+CREATE INDEX records_written_by ON records (tenant_id, written_by, id);
+CREATE INDEX records_trace ON records (tenant_id, trace_id, id) WHERE trace_id IS NOT NULL;
 CREATE INDEX records_session ON records (tenant_id, session_id, id);
 CREATE INDEX records_agent ON records (tenant_id, agent_id, id);
 CREATE INDEX records_principal ON records (tenant_id, principal, id);
@@ -479,6 +489,9 @@ CREATE TABLE webhooks (
 SELECT isolate('webhooks');
 -- What every event asks.
 CREATE INDEX webhooks_live ON webhooks (tenant_id) WHERE deleted_at IS NULL;
+-- Whoever names what few ask for: nobody, as a rule.
+CREATE INDEX webhooks_following ON webhooks (tenant_id)
+    WHERE deleted_at IS NULL AND event_types && ARRAY['record.created', 'session.opened'];
 CREATE INDEX webhooks_disabled ON webhooks (tenant_id)
     WHERE status = 'disabled' AND deleted_at IS NULL;
 
@@ -1041,7 +1054,7 @@ CREATE TABLE rule_turns (
     slow_until   timestamptz,
     -- Work is looked for from here on, and now and then from the beginning: entries of what was
     -- judged stay in the index while any old snapshot stands.
-    work_from    timestamptz NOT NULL DEFAULT '-infinity'
+    work_from    timestamptz NOT NULL DEFAULT 'epoch'
 ) WITH (fillfactor = 50);
 SELECT isolate('rule_turns');
 
@@ -1106,6 +1119,13 @@ CREATE TABLE rule_work (
     PRIMARY KEY (tenant_id, at, subject_id)
 );
 SELECT isolate('rule_work');
+CREATE TRIGGER records_followed AFTER INSERT ON records
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION emit_followed();
+CREATE TRIGGER sessions_followed AFTER INSERT ON sessions
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION emit_followed();
+
 CREATE TRIGGER records_to_judge AFTER INSERT ON records
     REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION queue_for_rules();

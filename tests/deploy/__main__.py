@@ -16,18 +16,15 @@ from pathlib import Path
 
 from tests.deploy import debian, servers
 from tests.deploy.debian import HostRefused
-from tests.deploy.figures import HEAD, Figures
-from tests.deploy.previous import upgraded
 from tests.deploy.restoring import restored
 from tests.deploy.servers import Servers
-from tests.deploy.variants import VARIANTS, deployed
+from tests.deploy.variants import deployed
 from tests.deploy.words import as_written
 
-# In the order of work; each returns its figures, if it has any.
-PARTS: Mapping[str, Callable[[Servers], Sequence[Figures]]] = {
-    "variants": lambda running: [deployed(running, variant) for variant in VARIANTS],
+# In the order of work.
+PARTS: Mapping[str, Callable[[Servers], object]] = {
+    "variants": deployed,
     "words": as_written,
-    "previous": upgraded,
     "restored": restored,
 }
 
@@ -44,24 +41,23 @@ def main() -> int:
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="deployed-"))
     try:
-        figures = _run(chosen, folder)
+        _run(chosen, folder)
     except Exception as error:  # noqa: BLE001  # whatever it is, its trace is kept
         return _told(folder, error)
     except KeyboardInterrupt:
         shutil.rmtree(folder)
         return 130
     shutil.rmtree(folder)
-    if figures:
-        print("\n".join(["", HEAD, *(each.row() for each in figures)]))
     print(f"\nmake test-deploy: everything passed in {time.monotonic() - began:.0f} s")
     return 0
 
 
-def _run(parts: Sequence[str], folder: Path) -> list[Figures]:
+def _run(parts: Sequence[str], folder: Path) -> None:
     host = debian.prepared()
     print(", ".join(host.versions), flush=True)
     with servers.serving(host, folder) as running:
-        return [figures for part in parts for figures in PARTS[part](running)]
+        for part in parts:
+            PARTS[part](running)
 
 
 def _told(folder: Path, error: Exception) -> int:

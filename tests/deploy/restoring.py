@@ -13,7 +13,6 @@ import psycopg
 
 from app import ids
 from tests.deploy import journey
-from tests.deploy.figures import Figures
 from tests.deploy.servers import Servers
 from tests.deploy.site import ASK_AGAIN_SECONDS, Site, Variant
 from tests.deploy.telling import heading, say
@@ -29,7 +28,7 @@ _MANUAL = "docs/operations.md"
 _DELIVERIES = "SELECT webhook_id, event_id, status FROM deliveries"
 
 
-def restored(servers: Servers) -> list[Figures]:
+def restored(servers: Servers) -> None:
     """Dump a deployment under load, lose it, restore it elsewhere, and let it go on."""
     heading(f"a dump under load, restored ({VARIANT})")
     lost = Site(servers, VARIANT, VARIANT.name)
@@ -50,7 +49,6 @@ def restored(servers: Servers) -> list[Figures]:
     finally:
         found.stop()
         lost.stop()
-    return []
 
 
 def _dumped(site: Site, tenant: journey.Tenant) -> None:

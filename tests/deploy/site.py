@@ -56,11 +56,10 @@ class Site:
     variant: Variant
     database: str
     settings: dict[str, str] = field(default_factory=dict)
-    code: Path = ROOT
     folder: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        self.folder = self.servers.folder / f"{self.database}-of-{self.code.name}"
+        self.folder = self.servers.folder / self.database
         self.folder.mkdir()
         self.ports = {number: own_port() for number in _BOTH}
         self.root_key = self.settings.get("ROOT_ADMIN_KEY") or api_keys.new()
@@ -94,7 +93,7 @@ class Site:
         """Run a command in an operator's shell; return what it printed, or fail with that."""
         done = subprocess.run(
             ["/bin/sh", "-e", "-c", command],
-            cwd=cwd or self.code,
+            cwd=cwd or ROOT,
             env=self._environ(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -193,7 +192,7 @@ class Site:
             self.running[name] = processes.start(
                 ["/bin/sh", "-c", self._command(line)],
                 env=self._environ(**own),
-                cwd=self.code,
+                cwd=ROOT,
                 output=log,
             )
 
@@ -208,7 +207,7 @@ class Site:
         return [line for line in self._lines() if line != "release"]
 
     def _lines(self) -> Mapping[str, str]:
-        return procfile.read(self.code / "Procfile")
+        return procfile.read(ROOT / "Procfile")
 
     def _command(self, line: str) -> str:
         if line == "web" and self.variant.server == "gunicorn":
@@ -216,7 +215,7 @@ class Site:
         return self._lines()[line]
 
     def _environ(self, **own: str) -> dict[str, str]:
-        binaries = self.code / ".venv" / "bin"
+        binaries = ROOT / ".venv" / "bin"
         path = binaries if binaries.exists() else Path(sys.executable).parent
         return {**PLAIN, **self.settings, "PATH": f"{path}:{PLAIN['PATH']}", **own}
 

@@ -1,7 +1,12 @@
 """Each variant of a deployment: the main journey, a death of each process, and an orderly end."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import psycopg
+
 from tests.deploy import journey
-from tests.deploy.figures import Figures, watched
 from tests.deploy.servers import Servers
 from tests.deploy.site import Site, Variant
 from tests.deploy.telling import heading, say
@@ -13,33 +18,58 @@ VARIANTS = (
 _LOAD = 30
 # The sum of docs/setup.md: two instances at the default, and two for a command.
 _CONNECTIONS = 2 * 40 + 2
+_OPEN = """
+SELECT count(*) FROM pg_stat_activity
+ WHERE datname = %s AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
 
 
-def deployed(servers: Servers, variant: Variant) -> Figures:
-    """Deploy one variant on an empty database, and hold it to all checks; return its figures."""
+def deployed(servers: Servers) -> None:
+    """Deploy each variant on an empty database, and hold it to all checks."""
+    for variant in VARIANTS:
+        _deployed(servers, variant)
+
+
+def _deployed(servers: Servers, variant: Variant) -> None:
     heading(str(variant))
-    figures = Figures(str(variant))
     site = Site(servers, variant, variant.name)
     site.make_database()
     say(site.release())
     try:
-        figures.start = site.start()
+        took = site.start()
         site.wait_for()
-        say(f"two of each process are ready, {figures.start:.1f} s after their start")
-        with watched(site, figures):
-            _used(site, figures)
-        assert figures.connections <= _CONNECTIONS, figures
-        say(
-            f"PostgreSQL had {figures.connections} connections at most, of {_CONNECTIONS} to expect"
-        )
-        figures.stop = site.stop()
-        say(f"all end {figures.stop:.1f} s after SIGTERM, none of them killed")
+        say(f"two of each process are ready, {took:.1f} s after their start")
+        with _connections(site) as seen:
+            _used(site)
+        assert max(seen) <= _CONNECTIONS, seen
+        say(f"PostgreSQL had {max(seen)} connections at most, of {_CONNECTIONS} to expect")
+        say(f"all end {site.stop():.1f} s after SIGTERM, none of them killed")
     finally:
         site.stop()
-    return figures
 
 
-def _used(site: Site, figures: Figures) -> None:
+@contextmanager
+def _connections(site: Site) -> Iterator[list[int]]:
+    """Count PostgreSQL's connections every two seconds, for the length of the `with`."""
+    over, seen = threading.Event(), [0]
+
+    def watch() -> None:
+        admin_url = site.servers.admin_url("postgres")
+        with closing(psycopg.connect(admin_url, autocommit=True)) as connection:
+            while not over.wait(2.0):
+                (row,) = connection.execute(_OPEN, (site.database,)).fetchall()
+                seen.append(row[0])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _used(site: Site) -> None:
     journey.an_event_arrives_signed(site)
     say("a finding arrives as a signed event, and both web processes tell the same of it")
     journey.a_record_is_proven(site)
@@ -58,5 +88,4 @@ def _used(site: Site, figures: Figures) -> None:
                 site.start(name)
             site.wait_for()
         closed = tenant.close_books(first, second)
-    figures.findings = len(first.accepted) + len(second.accepted)
     say(f"a leader of each is killed while findings are posted: {closed}")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from dev import processes
 from dev.stack import ROOT
-from tests.deploy.figures import Figures
 from tests.deploy.servers import ALONE, Servers
 from tests.deploy.telling import heading, say
 from tests.support.programs.documents import block, blocks
@@ -32,7 +31,7 @@ KEY = "svc_…"
 EXAMPLES = (DATABASE, REDIS, ADDRESS, RECEIVER, TENANT, KEY)
 
 
-def as_written(servers: Servers) -> list[Figures]:
+def as_written(servers: Servers) -> None:
     """Run setup.md's section on deploying, then README's check of a pack, in a fresh clone."""
     heading("the documents' words in a fresh clone, as the user nobody")
     user = pwd.getpwnam("nobody")
@@ -57,7 +56,6 @@ def as_written(servers: Servers) -> list[Figures]:
         assert receiver.requests, f"no finding arrived: {log}"
     assert log.read_text().endswith("\nVALID\n"), f"the pack is not verified: {log}"
     say("installed, released, started; a finding delivered, a pack verified, as written")
-    return []
 
 
 def written() -> str:

@@ -8,18 +8,13 @@ from collections import Counter
 
 import pytest
 
-from bench.figures import Bound, Figure, Reach, number, percentile
+from bench.figures import Bound, Figure, Reach, percentile
 from bench.processes import cpu_seconds
 from bench.traffic import load
 from bench.traffic.load import NUMBER, Plan
 from tests.support.servers.receivers import Receiver, Request, http_answer
 
 HEAD = load.head("POST", "/things", [("Authorization", "Bearer key")])
-
-
-def test_a_figure_is_written_beside_its_bound_with_their_ratio() -> None:
-    figure = Figure("deliveries", 4680, "/s", Bound("bare actor", 2410))
-    assert figure.line() == "deliveries: 4680/s, bare actor 2410/s, ratio 1.94"
 
 
 def test_a_figure_says_whether_it_reaches_what_it_is_to_reach() -> None:
@@ -31,35 +26,11 @@ def test_a_figure_says_whether_it_reaches_what_it_is_to_reach() -> None:
     assert (good.as_json()["reached"], bad.as_json()["reached"]) == (True, False)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_could_not_be_measured_reaches_nothing(value: float) -> None:
-    assert not Reach(at_most=10).reached(Figure("name", value, " ms"))
-
-
-def test_a_ratio_to_nothing_reaches_nothing() -> None:
-    figure = Figure("name", 5, "/s", Bound("peer", 0))
-    assert figure.ratio is None
-    assert not Reach(at_least=0.1, of_ratio=True).reached(figure)
-
-
 def test_a_percentile_is_a_value_that_was_measured() -> None:
     values = [float(value) for value in range(100, 0, -1)]
     assert [percentile(values, percent) for percent in (0, 1, 50, 99, 100)] == [1, 1, 50, 99, 100]
     assert percentile([7.0], 99) == 7.0
     assert math.isnan(percentile([], 50))
-
-
-def test_a_number_is_written_with_three_digits() -> None:
-    numbers = [0.0, 0.01234, 1.5, 49.96, 123.4, 10_136.2, math.nan]
-    assert [number(each) for each in numbers] == [
-        "0",
-        "0.0123",
-        "1.50",
-        "50.0",
-        "123",
-        "10136",
-        "-",
-    ]
 
 
 @pytest.mark.parametrize(("count", "processes"), [(1, 2), (7, 2), (10, 3), (2, 4), (500, 1)])

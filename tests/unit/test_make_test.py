@@ -75,24 +75,6 @@ def test_in_ci_a_test_that_failed_runs_once_more_and_is_named_if_it_passes(
     assert last == f"make test: passed, but UNSTEADY, a fault to mend: {name}"
 
 
-def test_in_ci_a_test_that_fails_again_fails_the_run(
-    project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (project / "test_it.py").write_text(FAILS_AT_FIRST + ONE_FAILS)
-    assert run(PASSES[:1], 7, project, again=True) == 1
-    assert capfd.readouterr().out.splitlines()[-1].startswith("make test: 2 failed: ")
-
-
-def test_a_pass_that_could_not_begin_is_named_with_its_exit_code(
-    project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (project / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--nonsense'\n")
-    assert run(PASSES[:1], 7, project) == 1
-    last = capfd.readouterr().out.splitlines()[-1]
-    assert last.startswith("make test: did not finish: pytest -p no:")
-    assert "(exit code 4)" in last
-
-
 def test_every_test_on_whole_services_is_where_the_second_pass_looks() -> None:
     marked = re.compile(r"^(pytestmark = .*|@)pytest\.mark\.stacks", re.MULTILINE)
     for file in {*ROOT.glob("tests/**/test_*.py")} - {Path(__file__)}:

@@ -5,13 +5,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from dev import processes, procfile
-from dev.refusal import CannotStart
+from dev import processes
 from tests.support.faults import LONG_ENOUGH, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,23 +87,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         run.process.wait()
 
 
-def test_a_procfile_gives_each_process_its_command_in_order(tmp_path: Path) -> None:
-    file = tmp_path / "Procfile"
-    file.write_text("# what runs\nweb: serve --port $PORT\n\nworker:   work a: b\n")
-    assert list(procfile.read(file).items()) == [
-        ("web", "serve --port $PORT"),
-        ("worker", "work a: b"),
-    ]
-
-
-@pytest.mark.parametrize("line", ["web", "web:", ": serve", "we b: serve"])
-def test_a_line_that_is_no_process_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
-    file = tmp_path / "Procfile"
-    file.write_text(f"web: serve\n{line}\n")
-    with pytest.raises(CannotStart, match="line 2"):
-        procfile.read(file)
-
-
 def test_a_process_that_ends_is_started_again_after_a_doubling_pause(
     start: Callable[..., Run],
 ) -> None:
@@ -120,13 +101,6 @@ def test_a_process_that_ends_is_started_again_after_a_doubling_pause(
         "frail     | ended with exit code 3; starting again in 0.8 s",
     ]
     assert run.stop() == 0
-
-
-def test_a_killed_process_is_named_by_its_signal(start: Callable[..., Run]) -> None:
-    run = start("web: echo $$ > $HERE/web; exec sleep 60\n")
-    os.kill(run.pid("web"), signal.SIGKILL)
-    until(lambda: bool(run.said))
-    assert run.said == ["web       | was killed by SIGKILL; starting again in 0.2 s"]
 
 
 def test_sigterm_goes_to_the_leader_alone(start: Callable[..., Run]) -> None:
@@ -180,56 +154,6 @@ def test_a_leader_that_does_not_heed_is_killed_in_the_end(start: Callable[..., R
     assert process.stdout.readline() == b"up\n"
     assert processes.stop(process, grace=0.5) == -signal.SIGKILL
     process.stdout.close()
-
-
-def test_the_same_request_heard_twice_is_not_force(start: Callable[..., Run]) -> None:
-    run = start(
-        "web: trap 'sleep 1.5; echo drained; exit' TERM; echo $$ > $HERE/up; "
-        "while :; do sleep 0.1; done\n"
-    )
-    run.pid("up")
-    run.process.terminate()
-    run.process.send_signal(signal.SIGINT)
-    run.process.terminate()
-    assert run.process.wait(LONG_ENOUGH) == 0
-    assert run.said == ["web       | drained"]
-
-
-def test_a_second_request_after_a_second_ends_it_at_once(start: Callable[..., Run]) -> None:
-    run = start("web: trap '' TERM; echo $$ > $HERE/up; while :; do sleep 0.1; done\n")
-    pid = run.pid("up")
-    run.process.terminate()
-    # Again and again: on a slow machine the first is heard late, and the next too soon after it.
-    for _ in range(10):
-        with suppress(subprocess.TimeoutExpired):
-            run.process.wait(1.2)
-            break
-        run.process.terminate()
-    # Unheeded it would be killed after twenty-five seconds of grace.
-    assert run.process.returncode == 0
-    assert not alive(pid)
-
-
-def test_lines_come_whole_and_behind_their_names(start: Callable[..., Run]) -> None:
-    run = start(
-        "one: for i in $(seq 200); do printf 'left-'; printf 'right\\n'; done; "
-        "printf 'no newline'; exec sleep 60\n"
-        "two: for i in $(seq 200); do printf 'up-'; printf 'down\\n' >&2; done; sleep 60\n"
-    )
-    until(lambda: sum("up-down" in line for line in run.said) == 200)
-    until(lambda: sum("left-right" in line for line in run.said) == 200)
-    assert run.stop() == 0
-    assert set(run.said) == {
-        "one       | left-right",
-        "one       | no newline",
-        "two       | up-down",
-    }
-
-
-def test_a_line_without_end_is_passed_on_in_pieces(start: Callable[..., Run]) -> None:
-    run = start("web: head -c 300000 /dev/zero | tr '\\0' x; echo; sleep 60\n")
-    until(lambda: sum(line.count("x") for line in run.said) == 300_000)
-    assert 1 < len(run.said) <= 300_000 // 65_536 + 2
 
 
 def test_a_reader_that_goes_away_does_not_end_the_service(tmp_path: Path) -> None:

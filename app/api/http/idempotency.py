@@ -16,8 +16,9 @@ from app.database import Tx
 from app.errors import FieldError, Invalid
 
 HEADER = "Idempotency-Key"
+REPLAYED = {"Idempotent-Replayed": "true"}
 
-_KEY = re.compile(r"[\x20-\x7e]{1,255}")
+KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
 def sent_key() -> str | None:
@@ -26,7 +27,7 @@ def sent_key() -> str | None:
     For a dry run, which stores no response but refuses a malformed key as other requests do.
     """
     key = request.headers.get(HEADER)
-    if key is not None and _KEY.fullmatch(key) is None:
+    if key is not None and KEY.fullmatch(key) is None:
         raise Invalid(
             FieldError(
                 parsing.pointer(HEADER), "Request header: send 1 to 255 printable ASCII characters."
@@ -65,7 +66,7 @@ def once(
     kept = repeat.find(session, master_keys)
     if kept is not None:
         first = json.loads(kept[1])
-        return answer(first["body"], kept[0], {**first["headers"], "Idempotent-Replayed": "true"})
+        return answer(first["body"], kept[0], {**first["headers"], **REPLAYED})
     made = {"body": make(), "headers": dict(headers or {})}
     repeat.keep(session, master_keys, status, encode(made))
     return answer(made["body"], status, headers)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from flask import Flask, Response, g, request
@@ -12,7 +12,7 @@ from werkzeug.routing import BaseConverter, UnicodeConverter
 from app import ids, metrics
 from app.api.http.access import auth, rate_limit
 from app.api.http.requests.headers import REQUEST_ID, client_address, request_id
-from app.api.http.services import services
+from app.api.http.services import Services, services
 from app.errors import BadRequest
 from app.lib.gateway.gateway import READY, WAIT
 from app.settings import Settings
@@ -24,7 +24,7 @@ _WORDS = ("self", "batch")
 MAX_HEADERS = 16 * 1024
 MAX_URL = 8 * 1024
 
-_HOST = re.compile(r"(?:[A-Za-z0-9._~%!$&'()*+;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+HOST = re.compile(r"(?:[A-Za-z0-9._~%!$&'()*+;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
 _log = structlog.get_logger("access")
 
@@ -42,20 +42,39 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"
 
 def register(app: Flask, settings: Settings) -> None:
     """Register the hooks around every request of this application."""
-    fixed = {**_HEADERS, "Cache-Control": "no-store"}
-    if settings.base_url.startswith("https:"):
-        fixed["Strict-Transport-Security"] = f"max-age={_TWO_YEARS}"
+    fixed = fixed_headers(settings)
 
     def leave(response: Response) -> Response:
         own = {name.lower() for name, _ in response.headers}
         response.headers.extend(pair for pair in fixed.items() if pair[0].lower() not in own)
         response.headers[REQUEST_ID] = request_id()
         if not request.environ.get(WAIT):
-            _record(response)
+            caller = g.get("caller")
+            record(
+                services(),
+                g.began,
+                Answer(
+                    request_id=request_id(),
+                    method=request.method if request.method in _METHODS else "other",
+                    route=request.url_rule.rule if request.url_rule else "(none)",
+                    status=response.status_code,
+                    problem=g.get("problem"),
+                    address=client_address(),
+                    key_id=ids.text("key", caller.key_id) if caller else None,
+                ),
+            )
         return rate_limit.add_headers(response)
 
     app.before_request(_enter)
     app.after_request(leave)
+
+
+def fixed_headers(settings: Settings) -> dict[str, str]:
+    """Return the headers that every answer has, unless it says otherwise."""
+    fixed = {**_HEADERS, "Cache-Control": "no-store"}
+    if settings.base_url.startswith("https:"):
+        fixed["Strict-Transport-Security"] = f"max-age={_TWO_YEARS}"
+    return fixed
 
 
 def _enter() -> None:
@@ -65,7 +84,7 @@ def _enter() -> None:
     # needs none.
     host = request.environ.get("HTTP_HOST", "")
     optional = not host and request.environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
-    if not optional and _HOST.fullmatch(host) is None:
+    if not optional and HOST.fullmatch(host) is None:
         raise BadRequest("Send one Host header: a name or an address, and a port if any.")
     # The router matches a path whatever number of slashes it begins with; and one that is escaped
     # is no separator (RFC 3986 section 2.2), as what stands before the service may take it. An id
@@ -80,30 +99,28 @@ def _enter() -> None:
         raise RequestURITooLarge
 
 
-def _record(response: Response) -> None:
-    """Count the request and log one line: the route and never the URL, which may hold a token."""
-    seconds = time.perf_counter() - g.began
-    route = request.url_rule.rule if request.url_rule else "(none)"
-    here = services()
-    method = request.method if request.method in _METHODS else "other"
-    here.tally.add(metrics.HTTP_REQUESTS, method, route, str(response.status_code))
-    here.tally.observe(metrics.HTTP_SECONDS, seconds, route)
+class Answer(NamedTuple):
+    """An answered request, as its log line says: the route, never the URL, may hold no token."""
+
+    request_id: str
+    method: str
+    route: str
+    status: int
+    problem: str | None
+    address: str
+    key_id: str | None
+
+
+def record(here: Services, began: float, answer: Answer) -> None:
+    """Count a request that was read at `began` (`time.perf_counter`), and log one line."""
+    seconds = time.perf_counter() - began
+    here.tally.add(metrics.HTTP_REQUESTS, answer.method, answer.route, str(answer.status))
+    here.tally.observe(metrics.HTTP_SECONDS, seconds, answer.route)
     here.counters.begin()
     here.key_heartbeat.begin()
     here.process_report.begin()
     here.renderings.drop_old()
-    caller = g.get("caller")
-    _log.info(
-        "request",
-        request_id=request_id(),
-        method=request.method,
-        route=route,
-        status=response.status_code,
-        problem=g.get("problem"),
-        address=client_address(),
-        duration_ms=round(seconds * 1000, 2),
-        key_id=ids.text("key", caller.key_id) if caller else None,
-    )
+    _log.info("request", **answer._asdict(), duration_ms=round(seconds * 1000, 2))
 
 
 class SegmentConverter(UnicodeConverter):

@@ -12,6 +12,8 @@ from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
 from app.core.master_keys import key_registry
+from app.core.records import intake as records_intake
+from app.core.rules.evaluators import Evaluators
 from app.core.traces.staging import Staging
 from app.core.verification.verifier import Verifier
 from app.database import Database
@@ -42,15 +44,18 @@ class Services:
     readiness: Readiness
     keyring: Keyring
     findings: findings.Intake
+    records: records_intake.Intake
     verifier: Verifier
     damage: Breaker
     staging: Staging
     large: LargeWork
+    evaluators: Evaluators
     answers: Shares
     renderings: Renderings
 
     def close(self) -> None:
         """Write the last counters and key uses, and close every connection."""
+        self.evaluators.close()
         self.keyring.close()
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)

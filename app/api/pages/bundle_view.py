@@ -22,6 +22,14 @@ MOST_NAMES = 50
 MOST_APPROVALS = 50
 CONTENT_CHARACTERS = 60_000
 DETAIL_CHARACTERS = 2_000
+# Content under other names than a step's inputs and outputs, and in its place when it is left out.
+_CONTENT = (
+    *("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion"),
+    *("llm.input_messages", "llm.output_messages", "traceloop.entity", "ai.prompt", "ai.response"),
+    *("user_prompt", "full_command"),
+)
+_EVENTS_OF_CONTENT = ("tool.output", "gen_ai.choice")
+_LEFT_OUT = (None, "", "<REDACTED>", "__REDACTED__")
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -127,7 +135,7 @@ def shown(read: Bundle) -> ShownBundle:
     """Return what a page shows of a bundle."""
     steps = read["steps"]
     axis = Axis(map(span_of, steps))
-    telemetry = any("span_id" in step for step in steps)
+    is_telemetry = any("span_id" in step for step in steps)
     return ShownBundle(
         content=indented(read["content"], CONTENT_CHARACTERS),
         steps=[_step(depth, step, axis) for depth, step in as_tree(steps)[:MOST_STEPS]],
@@ -136,7 +144,7 @@ def shown(read: Bundle) -> ShownBundle:
             {**each, "at": datetime.fromisoformat(each["at"])}
             for each in read.get("approvals", [])[:MOST_APPROVALS]
         ],
-        captured=not telemetry or any(step.get("inputs") or step.get("outputs") for step in steps),
+        captured=not is_telemetry or any(map(_has_content, steps)),
     )
 
 
@@ -167,6 +175,19 @@ def duration(span: tuple[int, int]) -> str:
 def indented(value: Any, most: int) -> Cut:
     """Return JSON, indented, truncated to `most` characters."""
     return _cut(indented_json.beginning(value, most), most)
+
+
+def _has_content(step: Step) -> bool:
+    """Say whether a step of telemetry has a message, an argument or a result."""
+    sides = (step.get(side, {}) for side in ("inputs", "outputs"))
+    values = [value for side in sides if isinstance(side, dict) for value in side.values()]
+    for of in (step["attributes"], *(event["attributes"] for event in step["events"])):
+        values += [
+            of[name] for name in of if any(f"{name}.".startswith(f"{each}.") for each in _CONTENT)
+        ]
+    return any(value not in _LEFT_OUT for value in values) or any(
+        event["name"] in _EVENTS_OF_CONTENT and event["attributes"] for event in step["events"]
+    )
 
 
 def _step(depth: int, step: Step, axis: Axis) -> dict[str, Any]:

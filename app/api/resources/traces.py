@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import Response, request
+from flask import Response, g, request
 
 from app.api.http import problems
 from app.api.http.access.auth import caller, requires
@@ -34,6 +34,19 @@ _UNKNOWN = 2
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _ANY_JSON = {"schema": {"type": "object"}}
 _EITHER = {export.PROTOBUF: _BINARY, export.JSON_TYPE: _ANY_JSON}
+_STATUS = {
+    "type": "object",
+    "properties": {"code": {"type": "integer"}, "message": {"type": "string"}},
+    "required": ["code", "message"],
+}
+_REFUSED = {
+    "description": "A `google.rpc.Status` in the request's encoding, or a problem.",
+    "content": {
+        export.PROTOBUF: _BINARY,
+        export.JSON_TYPE: {"schema": _STATUS},
+        problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}},
+    },
+}
 
 
 class TraceArgs(PageArgs):
@@ -49,16 +62,17 @@ TracePageSchema = page_schema(TraceSchema)
 @requires(Role.WRITE, confirmed_by_view=True)
 @blp.doc(
     requestBody={
-        "required": True,
+        "required": False,
         "description": "An `ExportTraceServiceRequest`, at most 8 MiB when unpacked.",
         "content": _EITHER,
     },
     responses={
-        "200": {
+        200: {
             "description": "An `ExportTraceServiceResponse` in the request's encoding; its partial "
             "success counts spans that can never be taken.",
             "content": _EITHER,
-        }
+        },
+        **dict.fromkeys((400, 413, 415, 429, 503), _REFUSED),
     },
 )
 @takes_gzip
@@ -70,6 +84,7 @@ def create() -> Response:
     sent. Once a trace's root has ended, and nothing came for two seconds, its spans become a record
     for each local root. Errors are a `google.rpc.Status` in the request's encoding.
     """
+    g.answers_status = True
     is_json = _is_json()
     here = services()
     refuse = staging.pin_check(here.database, caller())
@@ -100,9 +115,12 @@ def _answer(body: bytes, status: int, *, is_json: bool) -> Response:
 
 @blp.errorhandler(Exception)
 def answer_error(error: Exception) -> Response:
-    """Answer an exporter's error as a `google.rpc.Status`, any other request's as a problem."""
+    """Answer an exporter's error as a `google.rpc.Status`, another caller's as a problem.
+
+    Who sends JSON is known as an exporter in the view: refusals before it are problems.
+    """
     problem = problems.answer_error(error)
-    if request.method != "POST":
+    if "answers_status" not in g and request.mimetype != export.PROTOBUF:
         return problem
     detail = str((problem.get_json(silent=True) or {}).get("detail", ""))
     is_json = request.mimetype != export.PROTOBUF

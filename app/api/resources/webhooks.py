@@ -16,6 +16,7 @@ from app.api.http.transactions import transaction
 from app.api.resources.webhook_schemas import (
     AccountingArgs,
     AccountingSchema,
+    LaneHealthSchema,
     NewWebhookSchema,
     RotationSchema,
     WebhookChangeSchema,
@@ -23,6 +24,7 @@ from app.api.resources.webhook_schemas import (
     WebhookSchema,
     WebhookWithSecretSchema,
 )
+from app.clock import rfc3339
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.jobs import control as job_control
@@ -179,4 +181,11 @@ def with_secret(watched: Watched, secret: str) -> dict[str, Any]:
 
 def represent(watched: Watched) -> dict[str, Any]:
     """Return a webhook as `WebhookSchema` describes it, to this request's caller."""
-    return webhooks.represent(watched, caller(), services().settings.master_keys)
+    webhook, since = watched.webhook, watched.lane.held_since
+    return WebhookSchema.of(
+        webhook,
+        **webhooks.shown_target(webhook, caller(), services().settings.master_keys),
+        held=since is not None,
+        held_since=None if since is None else rfc3339(since),
+        health=LaneHealthSchema.of(watched.lane, **webhooks.health(watched)),
+    )

@@ -60,5 +60,6 @@ def show(finding_id: str) -> Response:
         "findings/one",
         finding=found,
         names=names,
+        may_see_rules=caller().pin is None,
         does=(f"findings show {finding_id}", f"GET /v1/findings/{finding_id}"),
     )

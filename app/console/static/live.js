@@ -135,7 +135,27 @@ async function copy(button) {
   button.textContent = "Copied";
 }
 
+/** Have the service check what is typed into a form, soon after the reader pauses. */
+function checkAsTyped(form) {
+  let due = 0;
+  form.addEventListener("input", () => {
+    clearTimeout(due);
+    const mine = due = setTimeout(async () => {
+      const body = new URLSearchParams(new FormData(form));
+      try {
+        const answer = await fetch(form.dataset.check, { method: "POST", body });
+        const text = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const said = text.querySelector('[data-cell="checked"]');
+        if (said !== null && mine === due) form.querySelector('[data-cell="checked"]').replaceChildren(...said.childNodes);
+      } catch {
+        // The buttons still work once the service answers again.
+      }
+    }, 400);
+  });
+}
+
 localise(document);
+for (const form of document.querySelectorAll("form[data-check]")) checkAsTyped(form);
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", () => copy(button));

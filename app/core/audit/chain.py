@@ -63,10 +63,11 @@ def append(
     last in a transaction: it holds the tenant's head until the commit. Raises `AuditChainBroken`
     where the chain's head is none that an append left; nothing was written then.
     """
+    role = {} if actor.role is None else {"role": actor.role}
     draft = hash_chain.draft(
         {
             "tenant_id": ids.text("ten", tenant_id),
-            "actor": _actor_json(actor),
+            "actor": {"type": actor.type, "id": actor.id, **role},
             "action": action,
             "target": {"type": target[0], "id": target[1]},
             "details": dict(details or {}),
@@ -141,11 +142,6 @@ def _unappendable(seq: int | None) -> AuditChainBroken:
     if not 0 < seq <= MAX_SEQ:
         return view.broken(1, Reason.MISSING, "a head that an entry can follow", f"seq {seq}")
     return view.broken(seq, Reason.BEYOND_END, "nothing behind the head", f"entry {seq}")
-
-
-def _actor_json(actor: Actor) -> dict[str, str]:
-    named = {"type": actor.type, "id": actor.id}
-    return named if actor.role is None else {**named, "role": actor.role}
 
 
 _log = structlog.get_logger(__name__)

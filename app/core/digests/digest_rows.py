@@ -146,12 +146,13 @@ def take(session: Session, digest: Digest, after: str | None) -> str:
     scan has passed its id stays in the series, for the next digest.
     """
     cur = cursor(session)
+    is_taking = after is not None and after.startswith(_TAKING)
     wanted = {
         "tenant": digest.tenant_id,
         "id": digest.id,
         "series": digest.series,
         "through": digest.through,
-        "last": _last_taken(after),
+        "last": UUID(after.removeprefix(_TAKING)) if after and is_taking else UUID(int=0),
         "most": TAKEN_AT_ONCE,
     }
     taken = cur.execute(_TAKE, wanted).fetchone()
@@ -160,12 +161,6 @@ def take(session: Session, digest: Digest, after: str | None) -> str:
     cur.execute(_FIX_COUNT, (digest.tenant_id, digest.id))
     session.refresh(digest)
     return TAKEN
-
-
-def _last_taken(cursor_of_job: str | None) -> UUID:
-    if cursor_of_job is None or not cursor_of_job.startswith(_TAKING):
-        return UUID(int=0)
-    return UUID(cursor_of_job.removeprefix(_TAKING))
 
 
 # As long as the alert of late digests waits.

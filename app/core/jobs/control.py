@@ -18,7 +18,7 @@ from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
 # Jobs of other kinds follow a tenant's settings, and have an audit entry only at their end.
-CANCELLABLE = frozenset({"bulk_replay", "retry_now"})
+CANCELLABLE = frozenset({"bulk_replay", "retry_now", "rule_test", "rule_backfill"})
 
 _PLACE = tuple_(Job.kind, Job.id)
 
@@ -85,7 +85,8 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
     job = job_rows.locked(session, tenant_id, job_id)
     if job.kind not in CANCELLABLE:
         raise NotResumable(
-            f"A job of the kind {job.kind} runs to its end; only what sends deliveries stops."
+            f"A job of the kind {job.kind} runs to its end; only replays and rules over the past "
+            "stop."
         )
     if job.finished_at is not None:
         raise NotResumable(f"The job is {job.status} already.")

@@ -107,8 +107,9 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     """
     _refuse_wider(caller, wanted)
     parent = _lock_parent(session, caller)
-    if wanted.pin is not None:
-        _require_agent(session, caller.tenant_id, wanted.pin.agent_id)
+    pin = wanted.pin
+    if pin is not None and session.get(Agent, (caller.tenant_id, pin.agent_id)) is None:
+        raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
     expires_at = _within(parent, wanted, _end(session, wanted))
     key_text = api_keys.new()
     row = ApiKey(
@@ -207,11 +208,6 @@ def _within(parent: ApiKey, wanted: NewKey, expires_at: datetime | None) -> date
             detail=f"The key that mints this one expires at {until}.",
         )
     return expires_at
-
-
-def _require_agent(session: Session, tenant_id: UUID, agent_id: UUID) -> None:
-    if session.get(Agent, (tenant_id, agent_id)) is None:
-        raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
 
 
 def _end(session: Session, wanted: NewKey) -> datetime | None:

@@ -116,27 +116,22 @@ def _last(
                 "The log can go on as it is: the database holds what was published. A successor is "
                 "for a database that was restored to an earlier moment (or say --force)."
             )
-        is_behind = published is not None and _is_behind(outside, published.checkpoint)
-        if published is None or is_behind or _is_at_work(session, generation):
+        # The next integration moves an older head on. A candidate may wait for ever.
+        is_behind = (
+            published is not None
+            and outside is not None
+            and outside.origin == published.checkpoint.origin
+            and outside.size < published.checkpoint.size
+        )
+        work = publication.prepared(session, generation)
+        is_at_work = work is not None and publication.candidate(session, generation) is None
+        if published is None or is_behind or is_at_work:
             raise Conflict("The log is at work on a checkpoint: try again in a moment.")
     if outside is not None:
         return outside
     if published is None:
         raise Conflict("Nothing shows what the log published last: there is nothing to go on from.")
     return publication.intact(published).checkpoint
-
-
-def _is_at_work(session: Session, generation: Generation) -> bool:
-    """Say whether the next checkpoint is about to be signed; a candidate may wait for ever."""
-    work = publication.prepared(session, generation)
-    return work is not None and publication.candidate(session, generation) is None
-
-
-def _is_behind(outside: Checkpoint | None, published: Checkpoint) -> bool:
-    """Say whether the head is older than what was published: the next integration moves it on."""
-    return (
-        outside is not None and outside.origin == published.origin and outside.size < published.size
-    )
 
 
 def _is_halted(session: Session, generation: Generation, head: bytes | None) -> bool:

@@ -1,9 +1,9 @@
 """The durable job that builds a record's pack; one at a time for a record.
 
 A step chooses evidence and reads the bundle; its errand writes the pack and stores it in one
-transaction, which locks the bundle's row and checks the lease. A killed build leaves nothing.
-Builds from the same source have the same bytes. A pack is replaced when better evidence exists,
-after a rotation of its key, by another release, and when others are trusted.
+transaction. A killed build leaves nothing; builds from the same source have the same bytes. A pack
+is replaced when better evidence exists, after a rotation of its key, by another release, and when
+others are trusted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -225,16 +225,12 @@ def is_current(session: Session, settings: Settings, stored: StoredPack, wanted:
     """Say whether a pack is as good as one that would be made now."""
     have = stored.source
     if have.generation != wanted.generation:
-        return _rank_still(session, settings, have) > wanted.rank
+        # Of what is in it, that which still vouches for it.
+        place = (have.generation, have.checkpoint_size)
+        others = (settings.witness_policy, settings.tsa_ca_file)
+        return have.rank & anchoring.rank_of(session, *place, *others) > wanted.rank
     made_alike = (have.key_id, have.recipe) == (wanted.key_id, wanted.recipe)
     return made_alike and have.rank >= wanted.rank
-
-
-def _rank_still(session: Session, settings: Settings, have: Source) -> int:
-    """Return what still vouches for a pack, of that which is in it."""
-    place = (have.generation, have.checkpoint_size)
-    now = anchoring.rank_of(session, *place, settings.witness_policy, settings.tsa_ca_file)
-    return have.rank & now
 
 
 def recipe(settings: Settings, agent_name: str, revoked_at: datetime | None = None) -> str:

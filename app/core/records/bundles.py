@@ -14,9 +14,6 @@ from app.core.records import retention
 from app.database import Tx, carried, cursor
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 
-_STORE = """
-INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes) VALUES (%s, %s, %s, %s, %b)
-"""
 _KEPT = f"""
   FROM bundles AS b
   JOIN records AS r ON r.tenant_id = b.tenant_id AND r.id = b.record_id
@@ -31,13 +28,9 @@ _IS_KEPT = "SELECT true" + KEPT
 _HELD = "FOR KEY SHARE OF b"
 
 
-def store(
-    tx: Tx, master_keys: MasterKeys, tenant_id: UUID, record_id: UUID, content: bytes, digest: bytes
-) -> None:
-    """Store a bundle's exact bytes, whose SHA-256 is `digest`."""
-    sealed = master_keys.seal(content, identity(tenant_id, record_id))
-    carried(tx, len(sealed))
-    cursor(tx).execute(_STORE, (tenant_id, record_id, digest, len(content), sealed))
+def sealed(master_keys: MasterKeys, tenant_id: UUID, record_id: UUID, content: bytes) -> bytes:
+    """Return a bundle's exact bytes as they are stored."""
+    return master_keys.seal(content, identity(tenant_id, record_id))
 
 
 def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
@@ -87,11 +80,11 @@ def read_many(
     """
     query = _READ_MANY + (_HELD if hold else "")
     found = cursor(session).execute(query, (tenant_id, record_ids), binary=True).fetchall()
-    carried(session, max((len(sealed) for _, sealed in found), default=0))
+    carried(session, max((len(raw) for _, raw in found), default=0))
     contents, damaged = {}, []
-    for record_id, sealed in found:
+    for record_id, raw in found:
         try:
-            contents[record_id] = master_keys.open(sealed, identity(tenant_id, record_id))
+            contents[record_id] = master_keys.open(raw, identity(tenant_id, record_id))
         except KeyMissing:
             raise
         except CannotOpen:

@@ -1,41 +1,27 @@
-"""Records: signed, stored, and committed to in the log.
-
-Signing takes time, so it happens between two short transactions: the first reads the key, the
-second stores metadata, the sealed bundle and a leaf that waits for the log. Raw cursors keep this
-hot path fast.
-"""
+"""Records: what they are and how they are read; `intake` stores them, `signing` signs them."""
 
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, LiteralString
+from typing import Any
 from uuid import UUID
 
 from marshmallow import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.clock import rfc3339
-from app.core import feeds, signing_keys
+from app.core import feeds
 from app.core.callers import Caller
+from app.core.delivery import event_types
 from app.core.log import proofs
-from app.core.records import bundles, retention, storage
-from app.core.signing_keys import Purpose
-from app.database import Tx, cursor
-from app.errors import NotFound, SessionCompleted
-from app.evidence import bundle
+from app.core.records import retention
+from app.core.records.signing import Signed
+from app.errors import NotFound
 from app.ledger import leaves, merkle
-from app.lib.crypto.sealing import MasterKeys
-from app.lib.crypto.signing import SigningKey
 from app.models import Bundle, Record
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
-from app.settings import Settings
 
 MAX_LABELS = 64
 
@@ -117,119 +103,36 @@ class RecordSchema(AnswerSchema):
     log = fields.Object(LogSchema)
 
 
-@dataclass(frozen=True)
-class NewRecord:
-    """A record as its author sends it: `content` is any JSON, `steps` are JSON-ready objects."""
-
-    session_id: UUID
-    kind: str
-    title: str
-    content: Any
-    occurred_at: datetime | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    steps: Sequence[bundle.Step] = ()
-
-
-# Locked where the record is stored, so no record follows its session's completion.
-_SESSION = """
-SELECT agent_id, principal, status, clock_timestamp() FROM sessions
- WHERE tenant_id = %s AND id = %s
-"""
-_NOW = "SELECT clock_timestamp()"
-_COLUMNS = tuple(column.key for column in Record.__table__.columns)
-_INSERT = (
-    f"INSERT INTO records ({', '.join(_COLUMNS)})"
-    f" VALUES ({', '.join(f'%({name})s' for name in _COLUMNS)})"
+CREATED = event_types.Entry(
+    "A record was signed and stored. Only webhooks whose event_types name this type get it. `data` "
+    "is the record's metadata.",
+    RecordSchema.json_schema(
+        bundle=BundleSchema.json_schema(expired={"const": False}), log=LogSchema.json_schema()
+    ),
+    {
+        "id": "rec_019a0b7c5d2e7f3a8b4c5d6e7f809102",
+        "session_id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
+        "principal": "maria@example.com",
+        "kind": "tool.call",
+        "title": "Refunded order 4711",
+        "labels": {"env": "production"},
+        "occurred_at": "2026-01-31T12:01:10.000000Z",
+        "created_at": "2026-01-31T12:01:10.482113Z",
+        "bundle": {
+            "sha256": "5e" * 32,
+            "size": 2048,
+            "key_id": "b79a90d42ac0e07a",
+            "signature": "A" * 86 + "==",
+            "expired": False,
+        },
+        "log": {"status": "pending", "index": None},
+    },
 )
+"""What `record.created` is, for the catalogue of event types."""
+
+
 NO_RECORD = "There is no record with this id."
-
-_LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %s, %s)"
-
-
-@dataclass(frozen=True)
-class Draft:
-    """Inputs of a record's signature: its session's agent and principal, the time, and the key."""
-
-    agent_id: UUID
-    principal: str
-    now: datetime
-    signing_key: SigningKey
-
-
-@dataclass(frozen=True)
-class Signed:
-    """A record ready to be stored: its row, and its bundle's exact bytes."""
-
-    row: Record
-    raw: bytes
-
-
-def draft(tx: Tx, caller: Caller, master_keys: MasterKeys, session_id: UUID) -> Draft | None:
-    """Return the inputs of a record's signature; None when there is no such session."""
-    found = _session(tx, caller, session_id, lock="")
-    if found is None:
-        return None
-    agent_id, principal, _, now = found
-    signing_key, since = signing_keys.current_with_age(tx, master_keys, Purpose.BUNDLE)
-    if now < since:
-        # It was made after the time was read: no record may be older than its key.
-        ((now,),) = cursor(tx).execute(_NOW).fetchall()
-    return Draft(agent_id, principal, now, signing_key)
-
-
-def sign(caller: Caller, drafted: Draft, new: NewRecord) -> Signed:
-    """Write and sign a record. Slow for large ones, so no transaction may be open."""
-    row = Record(
-        tenant_id=caller.tenant_id,
-        id=ids.new(drafted.now),
-        session_id=new.session_id,
-        agent_id=drafted.agent_id,
-        principal=drafted.principal,
-        kind=new.kind,
-        title=new.title,
-        labels_json=fields.json_text(dict(new.labels)),
-        occurred_at=new.occurred_at or drafted.now,
-        created_at=drafted.now,
-    )
-    key = drafted.signing_key
-    raw = bundle.write(_facts(row), new.content, new.steps, key_id=key.public.id)
-    row.bundle_sha256, row.bundle_size = sha256(raw).digest(), len(raw)
-    row.key_id, row.signature = key.public.id, key.sign(raw)
-    return Signed(row, raw)
-
-
-def add(
-    tx: Tx, caller: Caller, settings: Settings, session_id: UUID, signed: Signed | None
-) -> dict[str, Any]:
-    """Store a signed record; return its JSON representation.
-
-    Raises `NotFound` when its session does not exist (`signed` is None then) or is outside the
-    caller's pin, `SessionCompleted` when the session has ended, also since the record was signed,
-    and `StorageLimit` when the tenant's limits are reached.
-    """
-    stored = storage.use_of(tx, caller.tenant_id)
-    found = _session(tx, caller, session_id, lock="FOR SHARE")
-    if found is None or signed is None:
-        raise NotFound("There is no session with this id.")
-    if found[2] == "completed":
-        raise SessionCompleted(
-            "This session is completed; open a new one for what the agent does next."
-        )
-    storage.require_room(stored, len(signed.raw), settings)
-    row = signed.row
-    cursor(tx).execute(_INSERT, {name: getattr(row, name) for name in _COLUMNS})
-    bundles.store(tx, settings.master_keys, row.tenant_id, row.id, signed.raw, row.bundle_sha256)
-    leaf = leaves.Record(row.bundle_sha256).data
-    cursor(tx).execute(_LEAF, (ids.new(row.created_at), merkle.leaf_hash(leaf), leaf))
-    return _json(row, index=None, expired=False)
-
-
-def _session(
-    tx: Tx, caller: Caller, session_id: UUID, *, lock: LiteralString
-) -> tuple[UUID, str, str, datetime] | None:
-    """Return a session's agent, principal and status, and the time; None outside the pin."""
-    found = cursor(tx).execute(_SESSION + lock, (caller.tenant_id, session_id)).fetchone()
-    return found if found is not None and caller.may_touch(found[0], found[1]) else None
 
 
 def find(session: Session, caller: Caller, record_id: UUID | None) -> Record:
@@ -282,23 +185,12 @@ def _kept(session: Session, rows: Sequence[Record]) -> set[UUID]:
     )
 
 
-def _facts(row: Record) -> bundle.Record:
-    """Return the metadata in a record's bundle."""
-    return {
-        "id": ids.text("rec", row.id),
-        "tenant_id": ids.text("ten", row.tenant_id),
-        "session_id": ids.text("ses", row.session_id),
-        "agent_id": ids.text("agt", row.agent_id),
-        "principal": row.principal,
-        "kind": row.kind,
-        "title": row.title,
-        "labels": json.loads(row.labels_json),
-        "occurred_at": rfc3339(row.occurred_at),
-        "created_at": rfc3339(row.created_at),
-    }
+def fresh(signed: Signed) -> dict[str, Any]:
+    """Return the JSON representation of a record that is stored now."""
+    return _json(signed, index=None, expired=False)
 
 
-def _json(row: Record, *, index: int | None, expired: bool) -> dict[str, Any]:
+def _json(row: Record | Signed, *, index: int | None, expired: bool) -> dict[str, Any]:
     """Return a record's JSON representation; `index` is its index in the published log."""
     return RecordSchema.of(
         row,

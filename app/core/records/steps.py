@@ -1,11 +1,12 @@
-"""The steps of a record, in the form that is signed."""
+"""What the steps of a record say: how each went, and the models that they name."""
 
 import enum
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.clock import rfc3339
-from app.evidence.bundle import Event, Step
+# What answered, what was asked for (OpenTelemetry), and OpenInference's name for either.
+_MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+MOST_MODELS = 100
 
 
 class StepStatus(enum.StrEnum):
@@ -16,22 +17,7 @@ class StepStatus(enum.StrEnum):
     UNSET = "unset"
 
 
-def as_signed(steps: Iterable[Mapping[str, Any]]) -> list[Step]:
-    """Return steps as JSON-ready objects: times as RFC 3339, every field present."""
-    return [
-        Step(
-            name=step["name"],
-            kind=step["kind"],
-            started_at=rfc3339(step["started_at"]),
-            ended_at=rfc3339(step["ended_at"]),
-            status=step["status"],
-            attributes=step["attributes"],
-            inputs=step["inputs"],
-            outputs=step["outputs"],
-            events=[
-                Event(name=event["name"], at=rfc3339(event["at"]), attributes=event["attributes"])
-                for event in step["events"]
-            ],
-        )
-        for step in steps
-    ]
+def models(steps: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of models in the attributes of steps, sorted, the first hundred."""
+    told = (step["attributes"].get(name) for step in steps for name in _MODELS)
+    return sorted({name for name in told if isinstance(name, str) and name})[:MOST_MODELS]

@@ -8,22 +8,17 @@ no connection and no key.
 import json
 import mmap
 import os
-import re
 import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
-from functools import lru_cache
-from typing import Any, BinaryIO, NamedTuple
+from hashlib import sha256
+from typing import Any, BinaryIO
 
 from cel_expr_python import cel
-from cel_expr_python.ext import ext_strings
 
+from app.core.rules.compiling import cause, check, compiled, environment, text_of
 from app.core.rules.language import (
-    FIELDS,
     LENGTH,
     MARK,
     MOST_MATCHES,
@@ -37,190 +32,6 @@ MEMORY = 768 * 1024 * 1024
 """Bytes of address space: a record of 8 MiB takes 500 MB in the worst form."""
 
 MOST_TEXT = 10_000
-_OBJECT = cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
-_TYPES = {
-    "record": _OBJECT,
-    "content": cel.Type.DYN,
-    "steps": cel.Type.List(_OBJECT),
-    "step": _OBJECT,
-    "session": _OBJECT,
-}
-_TEXT_OF = {
-    "string": cel.Type.STRING,
-    "int": cel.Type.INT,
-    "double": cel.Type.DOUBLE,
-    "bool": cel.Type.BOOL,
-    "map": cel.Type.Map(cel.Type.DYN, cel.Type.DYN),
-    "list": cel.Type.List(cel.Type.DYN),
-    "null": cel.Type.NULL,
-}
-_CARD = re.compile(r"(?<![0-9])[0-9](?:[ -]?[0-9]){12,18}(?![0-9])")
-_ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
-_UNDECLARED = re.compile(r"undeclared reference to '([^']*)' \(in container ''\)")
-_STATUS = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
-
-
-class Refused(NamedTuple):
-    """Why an expression does not compile: a place in it, both from 1, and a sentence."""
-
-    line: int
-    column: int
-    detail: str
-
-
-def text_of(value: object) -> str:
-    """Return a value as text: strings as they are, all else as JSON."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():g}s"
-    if isinstance(value, bytes | bytearray):
-        return value.hex()
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=text_of)
-
-
-def has_card_number(text: str) -> bool:
-    """Say whether a text has 13 to 19 digits that pass Luhn's check (ISO/IEC 7812-1, annex B)."""
-    for found in _CARD.finditer(text):
-        digits = [int(each) for each in found[0] if each.isdigit()]
-        doubled = (sum(divmod(2 * each, 10)) for each in digits[-2::-2])
-        if len(set(digits)) > 1 and (sum(digits[::-2]) + sum(doubled)) % 10 == 0:
-            return True
-    return False
-
-
-@lru_cache(maxsize=16)
-def _environment(names: tuple[str, ...]) -> Any:
-    functions = [
-        cel.FunctionDecl(
-            "text",
-            [
-                cel.Overload(
-                    f"text_{name}", return_type=cel.Type.STRING, parameters=[kind], impl=text_of
-                )
-                for name, kind in _TEXT_OF.items()
-            ],
-        ),
-        cel.FunctionDecl(
-            "hasCardNumber",
-            [
-                cel.Overload(
-                    "has_card_number",
-                    return_type=cel.Type.BOOL,
-                    parameters=[cel.Type.STRING],
-                    impl=has_card_number,
-                )
-            ],
-        ),
-    ]
-    types = {name: _TYPES.get(name, cel.Type.DYN) for name in names}
-    return cel.NewEnv(variables=types, extensions=[ext_strings.ExtStrings()], functions=functions)
-
-
-@lru_cache(maxsize=2000)
-def _compiled(on: str, text: str) -> Any:
-    return _environment(tuple(VARIABLES[on])).compile(text)
-
-
-def check(on: str, fields: Mapping[str, str | None]) -> dict[str, Refused]:
-    """Return why fields of a rule do not compile; `title` and `detail` are templates."""
-    wanted = {"when": ("BOOL",), "dedupe": ("STRING",)}
-    found: dict[str, Refused] = {}
-    for name, text in fields.items():
-        if text is None:
-            continue
-        refused = (
-            _refusal(on, text, wanted[name]) if name in wanted else _template_refusal(on, text)
-        )
-        if refused is not None:
-            found[name] = refused
-    return found
-
-
-def _template_refusal(on: str, template: str) -> Refused | None:
-    try:
-        for text, begins in list(pieces(template)):
-            refused = None if begins is None else _refusal(on, text, ())
-            if begins is not None and refused is not None:
-                return _placed(template, begins + _offset(text, refused), refused.detail)
-    except Erred as unclosed:
-        return _placed(template, int(str(unclosed)), "Close this expression with }}.")
-    return None
-
-
-def _refusal(on: str, text: str, types: Sequence[str]) -> Refused | None:
-    """Return why an expression does not compile, or is of none of these types."""
-    try:
-        given = _compiled(on, text).return_type().name()
-    except RuntimeError as error:
-        return _explained(on, text, str(error))
-    if types and given not in (*types, "DYN"):
-        return Refused(1, 1, f"This gives {given.lower()}; send one that gives {types[0].lower()}.")
-    return _unknown_field(on, text)
-
-
-def _explained(on: str, text: str, error: str) -> Refused:
-    found = _ERROR.search(error)
-    if found is None or int(found[1]) < 1:
-        return Refused(1, 1, (found[3] if found else _cause(error)).strip())
-    place = Refused(int(found[1]), int(found[2]), found[3].strip())
-    undeclared = _UNDECLARED.search(place.detail)
-    if undeclared is None:
-        return place
-    name = undeclared[1].split(".")[0]
-    declared = ", ".join(f"`{each}`" for each in VARIABLES[on])
-    near = get_close_matches(name, (*VARIABLES[on], "text", "hasCardNumber"), 1)
-    advice = f"`{near[0]}` is" if near else f"there are {declared}"
-    return _placed(text, _begin_of(text, place, name), f"`{name}` is not declared; {advice}.")
-
-
-def _unknown_field(on: str, text: str) -> Refused | None:
-    """Return the refusal of a name that no field of a record, step or session has.
-
-    Maps have no declared fields. So each field is declared as a variable of its qualified name,
-    which CEL resolves first.
-    """
-    known = {
-        f"{owner}.{name}": owner
-        for owner, names in FIELDS.items()
-        for name in names
-        if owner.split(".")[0] in VARIABLES[on]
-    }
-    plain = {name for name in VARIABLES[on] if name not in FIELDS}
-    try:
-        _environment((*sorted(plain), *sorted(known))).compile(text)
-    except RuntimeError as error:
-        for found in _ERROR.finditer(str(error)):
-            undeclared = _UNDECLARED.search(found[3])
-            name = undeclared[1] if undeclared else ""
-            owner = next((each for each in sorted(FIELDS, reverse=True) if name == each), "")
-            parent, _, field = name.rpartition(".")
-            if not owner and parent in FIELDS and name not in known:
-                place = Refused(int(found[1]), int(found[2]), "")
-                near = get_close_matches(field, FIELDS[parent], 1)
-                advice = f"`{near[0]}` is" if near else "it has " + ", ".join(FIELDS[parent])
-                detail = f"`{field}` is no field of {parent}; {advice}."
-                return _placed(text, _begin_of(text, place, field), detail)
-    return None
-
-
-def _offset(text: str, place: Refused) -> int:
-    lines = text.split("\n")
-    return sum(len(each) + 1 for each in lines[: place.line - 1]) + place.column - 1
-
-
-def _begin_of(text: str, place: Refused, name: str) -> int:
-    """Return where a name begins: CEL names the dot behind it, or the parenthesis."""
-    at = _offset(text, place)
-    before, behind = text.rfind(name, 0, at + len(name)), text.find(name, at)
-    return before if before >= 0 else max(behind, 0)
-
-
-def _placed(text: str, offset: int, detail: str) -> Refused:
-    before = text[:offset].split("\n")
-    return Refused(len(before), len(before[-1]) + 1, detail)
 
 
 class Rule:
@@ -230,10 +41,10 @@ class Rule:
         self, on: str, when: str, title: str, detail: str | None, dedupe: str | None
     ) -> None:
         self.on = on
-        self.when = _compiled(on, when)
+        self.when = compiled(on, when)
         self._title = title
         self._detail = detail
-        self._dedupe = None if dedupe is None else _compiled(on, dedupe)
+        self._dedupe = None if dedupe is None else compiled(on, dedupe)
 
     def matches(self, seen: Any) -> bool:
         """Say whether the condition holds for an activation. Raises `Erred`."""
@@ -249,7 +60,7 @@ class Rule:
         def written(template: str) -> str:
             parts = list(pieces(template))
             return "".join(
-                text if begins is None else text_of(_value(_compiled(self.on, text), seen))
+                text if begins is None else text_of(_value(compiled(self.on, text), seen))
                 for text, begins in parts
             )
 
@@ -257,7 +68,7 @@ class Rule:
             try:
                 return str(make())
             except (Erred, RuntimeError) as error:
-                errors.append(f"{name}: {_cause(str(error))}")
+                errors.append(f"{name}: {cause(str(error))}")
                 return instead
 
         title = tried("title", lambda: written(self._title), self._title)
@@ -266,10 +77,14 @@ class Rule:
             detail = tried("detail", lambda: written(self._detail or "")[:MOST_TEXT], detail)
         dedupe = None
         if self._dedupe is not None:
-            dedupe = tried("dedupe", lambda: text_of(_value(self._dedupe, seen)), None)
+            dedupe = tried("dedupe", lambda: _hashed(text_of(_value(self._dedupe, seen))), None)
         one_line = " ".join((title or "").replace("\0", " ").split()) or "(an empty title)"
         match = Match(step, one_line[:500], detail and detail.replace("\0", " "), dedupe, what)
         return match, "; ".join(errors)
+
+
+def _hashed(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _made(text: dict[str, Any]) -> Rule | str:
@@ -277,7 +92,7 @@ def _made(text: dict[str, Any]) -> Rule | str:
     try:
         return Rule(**text)
     except RuntimeError as error:
-        return _cause(str(error))
+        return cause(str(error))
 
 
 def _value(expression: Any, seen: Any) -> Any:
@@ -288,11 +103,6 @@ def _value(expression: Any, seen: Any) -> Any:
     if found.type() == cel.Type.ERROR:
         raise Erred(str(value))
     return found.plain_value()
-
-
-def _cause(error: str) -> str:
-    """Return an error of CEL without its status codes."""
-    return _STATUS.sub("", _STATUS.sub("", error)).replace("\0", " ")[:500] or "It failed."
 
 
 class Subject:
@@ -306,11 +116,11 @@ class Subject:
         self._by_step: dict[int, Any] = {}
         seen: dict[str, Any]
         if bundle is None:
-            self._environment = _environment(tuple(VARIABLES["session"]))
+            self._environment = environment(VARIABLES["session"])
             seen = {"session": self._facts}
         else:
             read = json.loads(bundle) if bundle else {"content": None, "steps": []}
-            self._environment = _environment(tuple(VARIABLES["record"]))
+            self._environment = environment(VARIABLES["record"])
             self.steps = read["steps"]
             seen = {"record": self._facts, "content": read["content"], "steps": self.steps}
         self.whole = self._environment.Activation(seen)
@@ -318,21 +128,23 @@ class Subject:
     def step(self, number: int) -> Any:
         """Return the activation of one step."""
         if number not in self._by_step:
-            environment = _environment(tuple(VARIABLES["step"]))
             seen = {"record": self._facts, "step": self.steps[number]}
-            self._by_step[number] = environment.Activation(seen)
+            self._by_step[number] = environment(VARIABLES["step"]).Activation(seen)
         return self._by_step[number]
 
     def judge(self, rule: Rule | str) -> dict[str, Any] | None:
         """Return what came of a rule, or of one that does not compile; None for nothing."""
-        failed = rule if isinstance(rule, str) else "Its content has expired." * self.expired
+        failed = (
+            rule
+            if isinstance(rule, str)
+            else "Its content has expired or cannot be read." * self.expired
+        )
         if failed or isinstance(rule, str):
             return {"matched": 0, "matches": [], "errors": 1, "error": failed, "step": None}
-        matched, errors = 0, 0
+        matched = 0
         matches: list[Match] = []
-        first = where = None
-        on_steps = rule.on == "step"
-        for number in range(len(self.steps)) if on_steps else (None,):
+        errors: list[tuple[str, int | None]] = []
+        for number in range(len(self.steps)) if rule.on == "step" else (None,):
             seen = self.whole if number is None else self.step(number)
             try:
                 if not rule.matches(seen):
@@ -343,16 +155,16 @@ class Subject:
                 match, error = rule.describe(seen, number, self._what(number))
                 matches.append(match)
             except (Erred, RuntimeError) as caught:
-                error = _cause(str(caught))
+                error = cause(str(caught))
             if error:
-                errors += 1
-                first, where = first or error, number if first is None else where
+                errors.append((error, number))
         if not matched and not errors:
             return None
+        first, where = errors[0] if errors else (None, None)
         return {
             "matched": matched,
             "matches": matches,
-            "errors": errors,
+            "errors": len(errors),
             "error": first,
             "step": where,
         }
@@ -407,7 +219,7 @@ class Child:
             self._limit(limit)
             subject = Subject(json.loads(facts), bundle)
             found: dict[int, Any] = {}
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
             for at in asked["apply"][place]:
                 if (number, at) not in skipped:
                     self._mark(number, at)
@@ -415,7 +227,7 @@ class Child:
                     came = subject.judge(rules[at])
                     if came is not None:
                         found[at] = came
-                    if time.monotonic() > began + asked["seconds_a_subject"]:
+                    if time.process_time() > used + asked["cpu_a_subject"]:
                         self._limit(0)
                         self._write("slow")
                         return
@@ -451,8 +263,8 @@ def main() -> None:
         # They go to a whole group of processes; this one ends with its input.
         signal.signal(number, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.nice(5)
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     try:
         Child(int(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer).run()
     except MemoryError:

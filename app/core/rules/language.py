@@ -38,7 +38,7 @@ FIELDS: Mapping[str, Sequence[str]] = {
 }
 """The fields of what a rule sees, by its name."""
 
-VARIABLES: Mapping[str, Sequence[str]] = {
+VARIABLES: Mapping[str, tuple[str, ...]] = {
     "record": ("record", "content", "steps"),
     "step": ("record", "step"),
     "session": ("session",),
@@ -51,7 +51,10 @@ class Erred(Exception):
 
 
 class Match(NamedTuple):
-    """A match: the step's index if the rule is on steps, and the texts of its finding."""
+    """A match: the step's index if the rule is on steps, and the texts of its finding.
+
+    `dedupe` is the SHA-256 of that text, in hexadecimal.
+    """
 
     step: int | None
     title: str

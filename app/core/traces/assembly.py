@@ -5,28 +5,26 @@ together. Traces are claimed by their row's lock, so workers share the work and 
 """
 
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 from threading import Lock
-from typing import Any
 from uuid import UUID
 
 import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
-from app.core import findings, signing_keys
+from app.core import findings
 from app.core.callers import Caller, Role
-from app.core.records import records
-from app.core.records.records import Draft, NewRecord
-from app.core.signing_keys import Purpose
+from app.core.records.intake import Intake
+from app.core.records.signing import NewRecord, Signed
 from app.core.traces import homes
 from app.core.traces.homes import Claimed, Plan
-from app.core.words import search_keys
-from app.database import Database, RawTransaction, Tx, carried, cursor
+from app.database import Database, RawTransaction, Tx, cursor
 from app.errors import Unavailable
-from app.evidence.spans import export, mapping, runs, verdicts
+from app.evidence.spans import approvals, export, mapping, runs, verdicts
 from app.evidence.spans.runs import Before, Staged
 from app.lib.canonical_json import JSON
 from app.lib.metric_registry import Tally
@@ -106,8 +104,8 @@ class Assembler:
 
     def __init__(self, database: Database, settings: Settings, tally: Tally) -> None:
         self._database = database
-        self._settings = settings
         self._tally = tally
+        self._records = Intake(database, settings)
         # Mapping and signing are Python's work: a second thread would only slow down the first.
         self._at_work = Lock()
 
@@ -119,11 +117,14 @@ class Assembler:
         if not self._at_work.acquire(blocking=False):
             return False
         try:
-            while due := self._due():
+            claimed = 1
+            # Nothing claimed: what is due is another worker's.
+            while claimed and (due := self._due()):
+                claimed = 0
                 for tenant_id in due:
                     if time.monotonic() > until:
                         return True
-                    self._batch(tenant_id)
+                    claimed += self._batch(tenant_id)
         finally:
             self._at_work.release()
         return False
@@ -132,37 +133,46 @@ class Assembler:
         with self._database.across_tenants() as session:
             return due_tenants(session)
 
-    def _batch(self, tenant_id: UUID) -> None:
-        """Assemble some traces of a tenant in one transaction."""
+    def _batch(self, tenant_id: UUID) -> int:
+        """Assemble some traces of a tenant in one transaction; return how many were claimed."""
         claimed: list[Claimed] = []
         try:
-            with self._database.raw_transaction(tenant_id) as tx:
-                claimed += self._claim(tx, tenant_id, None)
-                plans = self._assemble(tx, tenant_id, claimed)
+            self._transact(tenant_id, claimed)
         except Unavailable:
-            raise
-        except Exception as error:
-            if not claimed:
-                raise
-            # One trace is at fault: each is tried alone.
-            _log.warning("traces_not_assembled", traces=len(claimed), why=_words(error))
+            # Of two workers that open the same sessions, or where an agent was renamed meanwhile.
+            self._transact(tenant_id, claimed)
+        except Exception as error:  # noqa: BLE001  # one trace is at fault: each is tried alone
+            _log.warning("traces_not_assembled", traces=len(claimed), error=_words(error))
             for each in claimed:
                 self._alone(tenant_id, each)
-        else:
-            self._count(plans)
+        return len(claimed)
 
     def _alone(self, tenant_id: UUID, trace: Claimed) -> None:
         """Assemble one trace, or put it off: its fault must not stop the others."""
         try:
-            with self._database.raw_transaction(tenant_id) as tx:
-                plans = self._assemble(tx, tenant_id, self._claim(tx, tenant_id, trace))
+            self._transact(tenant_id, [], trace)
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it raises is written to its row
-            _log.exception("trace_not_assembled", trace=trace.trace_id.hex(), why=_words(error))
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error(
+                "trace_not_assembled",
+                trace=trace.trace_id.hex(),
+                error=_words(error),
+                at=f"{at.filename}:{at.lineno}",
+            )
             self._postpone(tenant_id, trace, _words(error))
-        else:
-            self._count(plans)
+
+    def _transact(
+        self, tenant_id: UUID, claimed: list[Claimed], only: Claimed | None = None
+    ) -> None:
+        """Claim and assemble traces; what was claimed is in `claimed`, whatever is raised."""
+        with self._database.raw_transaction(tenant_id) as tx:
+            claimed[:] = self._claim(tx, tenant_id, only)
+            plans = _plans(tx, tenant_id, claimed) if claimed else []
+            self._record(tx, tenant_id, plans)
+            _settle(tx, tenant_id, plans)
+        self._count(plans)
 
     def _postpone(self, tenant_id: UUID, trace: Claimed, reason: str) -> None:
         key = (tenant_id, trace.pin, trace.trace_id)
@@ -187,28 +197,22 @@ class Assembler:
             claimed.append(trace)
         return claimed
 
-    def _assemble(
-        self, tx: RawTransaction, tenant_id: UUID, claimed: Sequence[Claimed]
-    ) -> list[Plan]:
-        if not claimed:
-            return []
-        plans = _plans(tx, tenant_id, claimed)
-        self._record(tx, tenant_id, plans)
-        _settle(tx, tenant_id, plans)
-        return plans
-
     def _record(self, tx: RawTransaction, tenant_id: UUID, plans: Sequence[Plan]) -> None:
         """Store the records of all plans and their findings."""
+        if not any(plan.runs for plan in plans):
+            return
         caller = Caller(tenant_id, UUID(int=0), Role.WRITE, None, "assembly")
         found_homes = homes.find(tx, tenant_id, plans)
-        keys = self._settings.master_keys
-        key, _ = signing_keys.current_with_age(tx, keys, Purpose.BUNDLE)
-        lexemes = search_keys.lexemes(tx, keys, tenant_id)
-        ((now,),) = cursor(tx).execute("SELECT clock_timestamp()").fetchall()
+        opened = {session_id for session_id, _, _ in found_homes.values()}
+        actors = self._records.signer.actors(tx, tenant_id, opened)
+        signed: list[Signed] = []
         found: list[findings.NewFinding] = []
         for plan in plans:
             for place, (run, mapped) in enumerate(plan.runs):
-                session_id, agent_id, principal = found_homes[id(plan), place]
+                session_id, _, principal = found_homes[id(plan), place]
+                # A supplement is its first record's agent's, whatever its spans say.
+                agent = actors[session_id].agent
+                is_same = agent.get("external_id") == mapped.agent.external_id
                 labels = dict(mapped.labels)
                 if run.supplement:
                     first = (*plan.trace.record_ids, *plan.record_ids)[0]
@@ -220,16 +224,17 @@ class Assembler:
                     content=mapped.content,
                     occurred_at=mapped.occurred_at,
                     labels=labels,
-                    steps=[_as_v1(step) for step in mapped.steps],
+                    steps=mapped.steps,
+                    approvals=approvals.of_steps(mapped.steps, principal),
+                    agent_version=mapped.agent.version if is_same else None,
                 )
-                signed = records.sign(caller, Draft(agent_id, principal, now, key, lexemes), new)
-                carried(tx, len(signed.raw))
-                records.add(tx, caller, self._settings, session_id, signed)
-                plan.record_ids.append(signed.row.id)
+                signed += self._records.signer.sign_all(caller, [new], tx)
+                plan.record_ids.append(signed[-1].id)
                 found += [
-                    findings.NewFinding(session_id, *verdict, record_id=signed.row.id)
+                    findings.NewFinding(session_id, *verdict, record_id=signed[-1].id)
                     for verdict in verdicts.of_steps(mapped.steps)
                 ]
+        self._records.add_all(tx, caller, signed)
         if found:
             findings.add(tx, caller, found, source=findings.Source.OTLP)
 
@@ -315,16 +320,3 @@ def _settle(tx: Tx, tenant_id: UUID, plans: Sequence[Plan]) -> None:
 
 def _id(staged: Staged) -> bytes:
     return bytes.fromhex(staged.span.span_id)
-
-
-def _as_v1(step: dict[str, Any]) -> dict[str, Any]:
-    kept = {
-        name: step[name]
-        for name in ("name", "kind", "started_at", "status", "attributes", "events")
-    }
-    return {
-        **kept,
-        "ended_at": step.get("ended_at", step["started_at"]),
-        "inputs": step.get("inputs", []),
-        "outputs": step.get("outputs", []),
-    }

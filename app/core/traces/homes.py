@@ -1,11 +1,13 @@
 """Whose record a run of spans becomes: its agent, its principal, and its conversation's session."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from app import ids
 from app.core import agents, sessions
 from app.core.agents import NewAgent
 from app.core.sessions import NewSession
@@ -51,80 +53,111 @@ class Plan:
 
 
 _OF_RECORDS = """
-SELECT id, session_id, agent_id, principal FROM records WHERE tenant_id = %s AND id = ANY (%s)
+SELECT r.id, r.session_id, r.agent_id, r.principal, s.external_id, s.status
+  FROM records AS r JOIN sessions AS s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
+ WHERE r.tenant_id = %s AND r.id = ANY (%s)
 """
+_NUMBERED = re.compile(r"(.+)#([1-9][0-9]{0,8})", re.DOTALL)
 
+Key = tuple[int, int]
+"""A run: its plan's `id`, and its place there."""
 
 Home = tuple[UUID, UUID, str]
 """A session, its agent and its principal."""
 
 
-def find(tx: Tx, tenant_id: UUID, plans: Sequence[Plan]) -> dict[tuple[int, int], Home]:
-    """Return the session, agent and principal of each run, by its plan's `id` and its place."""
-    homes: dict[tuple[int, int], Home] = {}
-    firsts = [plan.trace.record_ids[0] for plan in plans if plan.trace.record_ids]
-    of_records: dict[UUID, Home] = {}
-    if firsts:
-        rows = cursor(tx).execute(_OF_RECORDS, (tenant_id, firsts)).fetchall()
-        of_records = {record_id: (session, agent, who) for record_id, session, agent, who in rows}
-    fresh: list[tuple[tuple[int, int], Plan, Mapped]] = []
-    for plan in plans:
-        for place, (run, mapped) in enumerate(plan.runs):
-            if not run.supplement:
-                fresh.append(((id(plan), place), plan, mapped))
-    known = agents.get_or_create(
-        tx,
-        tenant_id,
-        [NewAgent(*mapped.agent) for _, plan, mapped in fresh if plan.trace.pin_agent_id is None],
-    )
-    asking = [
-        (
-            key,
-            plan.trace.pin_agent_id or known[mapped.agent.external_id].id,
-            plan.trace.pin_principal or mapped.principal,
-            mapped,
-        )
-        for key, plan, mapped in fresh
+@dataclass
+class _Asking:
+    """A run that needs a session: whose, of which conversation, and its number of that name."""
+
+    key: Key
+    agent_id: UUID
+    principal: str
+    conversation: str
+    number: int = 1
+    others: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The external id to ask for next."""
+        return self.conversation if self.number == 1 else f"{self.conversation}#{self.number}"
+
+
+def find(tx: Tx, tenant_id: UUID, plans: Sequence[Plan]) -> dict[Key, Home]:
+    """Return the session, agent and principal of each run.
+
+    A conversation's session belongs to one agent and principal: another's is
+    `<conversation>#<agent>`. One that ended takes no more, and the next is `<conversation>#2`.
+    Supplements keep those of their trace's first record.
+    """
+    fresh = [
+        ((id(plan), place), plan.trace, mapped)
+        for plan in plans
+        for place, (run, mapped) in enumerate(plan.runs)
+        if not run.supplement
     ]
-    homes.update(_sessions(tx, tenant_id, asking))
+    unpinned = [mapped for _, trace, mapped in fresh if trace.pin_agent_id is None]
+    known = agents.get_or_create(tx, tenant_id, [NewAgent(*each.agent) for each in unpinned])
+    asking = [
+        _Asking(
+            key,
+            trace.pin_agent_id or known[mapped.agent.external_id].id,
+            trace.pin_principal or mapped.principal,
+            mapped.conversation,
+            others=mapping.external_id(f"{mapped.conversation}#{mapped.agent.external_id}"),
+        )
+        for key, trace, mapped in fresh
+    ]
+    homes, ended = _of_first_records(tx, tenant_id, plans)
+    homes |= _sessions(tx, tenant_id, asking + ended)
     for plan in plans:
-        first = plan.trace.record_ids[:1]
-        home = of_records[first[0]] if first else homes.get((id(plan), 0))
-        for place, (run, _) in enumerate(plan.runs):
-            if run.supplement and home is not None:
-                homes[id(plan), place] = home
+        supplements = [place for place, (run, _) in enumerate(plan.runs) if run.supplement]
+        first = supplements[0] if plan.trace.record_ids and supplements else 0
+        for place in supplements:
+            homes[id(plan), place] = homes[id(plan), first]
     return homes
 
 
-def _sessions(
-    tx: Tx, tenant_id: UUID, asking: list[tuple[tuple[int, int], UUID, str, Mapped]]
-) -> dict[tuple[int, int], Home]:
-    """Return the session of each run: its conversation's, unless that is another's or has ended.
+def _of_first_records(
+    tx: Tx, tenant_id: UUID, plans: Sequence[Plan]
+) -> tuple[dict[Key, Home], list[_Asking]]:
+    """Return the homes of first supplements to older records, and those whose session ended."""
+    wanted: dict[UUID, Key] = {}
+    for plan in plans:
+        places = [place for place, (run, _) in enumerate(plan.runs) if run.supplement]
+        if plan.trace.record_ids and places:
+            wanted[plan.trace.record_ids[0]] = (id(plan), places[0])
+    homes: dict[Key, Home] = {}
+    ended: list[_Asking] = []
+    if wanted:
+        rows = cursor(tx).execute(_OF_RECORDS, (tenant_id, list(wanted))).fetchall()
+        for record_id, session_id, agent_id, principal, external_id, status in rows:
+            if status == "open":
+                homes[wanted[record_id]] = (session_id, agent_id, principal)
+                continue
+            name = external_id or ids.text("ses", session_id)
+            numbered = _NUMBERED.fullmatch(name)
+            base, number = (numbered[1], int(numbered[2])) if numbered else (name, 1)
+            ended.append(_Asking(wanted[record_id], agent_id, principal, base, number + 1))
+    return homes, ended
 
-    Another agent's or principal's is `<conversation>#<agent>`, the next of an ended one `…#2`.
-    """
-    homes: dict[tuple[int, int], Home] = {}
-    names = {key: (mapped.conversation, 1) for key, _, _, mapped in asking}
+
+def _sessions(tx: Tx, tenant_id: UUID, asking: Sequence[_Asking]) -> dict[Key, Home]:
+    homes: dict[Key, Home] = {}
     while asking:
-        new = {}
-        for key, agent_id, principal, _ in asking:
-            base, number = names[key]
-            name = base if number == 1 else f"{base}#{number}"
-            new.setdefault(name, NewSession(name, agent_id, principal))
+        new = {each.name: NewSession(each.name, each.agent_id, each.principal) for each in asking}
         known = sessions.get_or_create(tx, tenant_id, list(new.values()))
         left = []
         for each in asking:
-            key, agent_id, principal, mapped = each
-            base, number = names[key]
-            found = known[base if number == 1 else f"{base}#{number}"]
-            foreign = (found.agent_id, found.principal) != (agent_id, principal)
-            if not foreign and found.status == "open":
-                homes[key] = (found.id, agent_id, principal)
+            found = known[each.name]
+            is_theirs = (found.agent_id, found.principal) == (each.agent_id, each.principal)
+            if is_theirs and found.status == "open":
+                homes[each.key] = (found.id, each.agent_id, each.principal)
                 continue
-            if foreign and base == mapped.conversation:
-                names[key] = (mapping.external_id(f"{base}#{mapped.agent.external_id}"), 1)
+            if not is_theirs and each.others is not None:
+                each.conversation, each.number, each.others = each.others, 1, None
             else:
-                names[key] = (base, number + 1)
+                each.number += 1
             left.append(each)
         asking = left
     return homes

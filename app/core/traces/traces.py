@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -11,9 +12,13 @@ from sqlalchemy.orm import Session, defer
 from app import ids
 from app.core.callers import Caller
 from app.core.traces import staging
+from app.database import Tx, cursor
 from app.models import Trace
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
+
+MOST_COUNTED = 1_000
+"""There may be millions, and each look would read them all."""
 
 
 class TraceStatus(enum.StrEnum):
@@ -24,6 +29,17 @@ class TraceStatus(enum.StrEnum):
     INCOMPLETE = "incomplete"
     DROPPED = "dropped"
     REJECTED = "rejected"
+
+
+# Each reads the index by status.
+_COUNTS = " UNION ALL ".join(
+    f"""
+SELECT '{status}', (SELECT count(*) FROM (
+        SELECT FROM traces WHERE tenant_id = %(tenant)s AND status = '{status}'
+           AND (%(pin)s::uuid IS NULL OR pin = %(pin)s)
+         LIMIT {MOST_COUNTED + 1}) AS few)"""
+    for status in TraceStatus
+)
 
 
 class TraceSchema(AnswerSchema):
@@ -75,3 +91,28 @@ def rows(
     if before is not None:
         found = found.where(Trace.id < before)
     return session.scalars(found.order_by(Trace.id.desc()).limit(limit)).all()
+
+
+def counts(tx: Tx, caller: Caller) -> dict[TraceStatus, int]:
+    """Return how many traces are in each state, counted up to one more than `MOST_COUNTED`."""
+    pin = None if caller.pin is None else staging.scope_of(caller.pin)
+    found = cursor(tx).execute(_COUNTS, {"tenant": caller.tenant_id, "pin": pin}).fetchall()
+    return {TraceStatus(status): count for status, count in found}
+
+
+FORGOTTEN_AT_ONCE = 1_000
+# A program that sends all of its spans here has a dropped trace for each of its requests.
+_DROPPED_FOR = timedelta(days=1)
+_FORGET = """
+DELETE FROM traces WHERE (tenant_id, id) IN (
+    SELECT tenant_id, id FROM traces
+     WHERE status <> 'staged'
+       AND (at < %s OR status = 'dropped' AND at < clock_timestamp() - %s)
+     LIMIT %s FOR UPDATE SKIP LOCKED)
+"""
+
+
+def forget_old(session: Session, before: datetime) -> int:
+    """Delete a batch of old traces, in a session that sees all tenants; return how many."""
+    values = (before, _DROPPED_FOR, FORGOTTEN_AT_ONCE)
+    return cursor(session).execute(_FORGET, values).rowcount

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.anchoring import anchors
+from app.core.anchoring.anchors import AnchoringState
 from app.core.audit import view
 from app.database import cursor
 from app.errors import AuditChainBroken
@@ -104,8 +105,8 @@ def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:
         raise view.broken(kept.seq, "other_head", kept.hash, row[0].hex())
 
 
-def check_setting(session: Session, tenant_id: UUID) -> None:
-    """Compare the tenant's row with what its chain, found good, says about anchoring.
+def check_setting(session: Session, tenant_id: UUID) -> AnchoringState:
+    """Return whether a chain, found good, is anchored, as it and the tenant's row say.
 
     The database's owner could disable anchoring in `tenants` to hide later changes. Raises
     `AuditChainBroken` at the last entry that says otherwise.
@@ -115,6 +116,7 @@ def check_setting(session: Session, tenant_id: UUID) -> None:
         stated = f"anchoring_enabled {str(now.enabled_in_chain).lower()}, as the chain says"
         found = f"{str(now.enabled).lower()} in tenants"
         raise view.broken(now.changed_by, "other_setting", stated, found)
+    return now
 
 
 def _named(session: Session, tenant_id: UUID, found: Break) -> AuditChainBroken:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.anchoring import anchors
+from app.core.anchoring.anchors import AnchoringState
 from app.core.audit import chain, view
 from app.core.log import status
 from app.core.log.head_store import HeadStore
@@ -154,7 +154,9 @@ class Verifier:
             began = database_now(session)
             name = chain.chain_name(session, self.master_keys, tenant_id)
             last = published_log.newest(session, self.master_keys, outside)
-            ended = list(self._ended(session, last))
+            ended: list[Ended] = []
+            if last is not None:
+                ended += published_log.older(session, self.master_keys, last.generation)
             end = stored_chain.end(session, tenant_id)
             since = None
             if asked.since_anchor and last is not None:
@@ -166,7 +168,8 @@ class Verifier:
                 logs = [last, *(each.last for each in ended)]
                 known = [each for each in logs if each is not None]
                 stamps.check(session, self.master_keys, known, full=asked.full)
-            stored_chain.check_setting(session, tenant_id)
+            setting = stored_chain.check_setting(session, tenant_id)
+            kept = "empty" if last is None or outside.head is None else "kept"
             report: dict[str, Any] = {
                 "status": "intact" if since is None else "intact-since-anchor",
                 "chain": name.hex(),
@@ -174,9 +177,9 @@ class Verifier:
                 "head": view.head_json(end),
                 "anchored_through": found.through,
                 "unanchored_entries": end.seq - (found.through or 0),
-                "anchors": _anchors(session, tenant_id, last, found, stamps),
+                "anchors": _anchors(setting, last, found, stamps),
                 "log": None if last is None else _log_json(last, ended),
-                "head_store": _head_store(last, outside),
+                "head_store": kept if outside.kept else status.NO_HEAD,
             }
             if since is not None:
                 report["since"] = {**view.head_json(since), "leaf_index": found.index}
@@ -184,11 +187,6 @@ class Verifier:
             contradiction = _contradiction(session, tenant_id, report, asked)
             is_whole = last is not None and since is None and read_from == 0
             return began, report, contradiction, is_whole
-
-    def _ended(self, session: Session, last: Published | None) -> list[Ended]:
-        if last is None:
-            return []
-        return list(published_log.older(session, self.master_keys, last.generation))
 
 
 def _compared(
@@ -247,19 +245,14 @@ def _contradiction(
 
 
 def _anchors(
-    session: Session,
-    tenant_id: UUID,
-    last: Published | None,
-    found: Found,
-    stamps: Stamps | None,
+    setting: AnchoringState, last: Published | None, found: Found, stamps: Stamps | None
 ) -> dict[str, Any]:
-    state = anchors.state_of(session, tenant_id)
-    off = state.disabled_since
+    off = setting.disabled_since
     newest = None
     if last is not None and found.index is not None:
         newest = (last.generation.number, found.index)
     return {
-        "enabled": state.enabled,
+        "enabled": setting.enabled,
         "disabled_since": None if off is None else rfc3339(off),
         "checked": found.checked,
         "pending": found.pending,
@@ -282,9 +275,3 @@ def _log_json(last: Published, ended: list[Ended]) -> dict[str, Any]:
             for each in ended
         ],
     }
-
-
-def _head_store(last: Published | None, outside: Outside) -> str:
-    if not outside.kept:
-        return status.NO_HEAD
-    return "kept" if outside.head is not None and last is not None else "empty"

@@ -180,7 +180,8 @@ def change(
     others = {name: value for name, value in wanted.items() if name not in ("url", "headers")}
     changed = {name for name, value in others.items() if value != getattr(webhook, name)}
     if after != before:
-        changed |= _changed_parts(before, after)
+        parts = ("url", "headers")
+        changed |= {name for name in parts if getattr(after, name) != getattr(before, name)}
         others |= webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook.id, after)
     for name, value in others.items():
         setattr(webhook, name, value)
@@ -241,29 +242,6 @@ def target_of(webhook: Webhook, master_keys: MasterKeys) -> Target:
     )
 
 
-def represent(watched: Watched, caller: Caller, master_keys: MasterKeys) -> dict[str, Any]:
-    """Return a webhook's JSON representation, as GET returns it, without its secret.
-
-    A URL's path and query often hold a secret (incoming webhooks of chat services), so callers
-    that may only read see the host. Nobody sees a header's value.
-    """
-    webhook = watched.webhook
-    return {
-        "id": ids.text("whk", webhook.id),
-        **_shown_target(webhook, caller, master_keys),
-        "event_types": webhook.event_types,
-        "description": webhook.description,
-        "max_in_flight": webhook.max_in_flight,
-        "status": webhook.status,
-        "disabled_reason": webhook.disabled_reason,
-        "held": watched.lane.held_since is not None,
-        "held_since": rfc3339(watched.lane.held_since) if watched.lane.held_since else None,
-        "health": _health(watched),
-        "created_at": rfc3339(webhook.created_at),
-        "updated_at": rfc3339(webhook.updated_at),
-    }
-
-
 def _changed_target(before: Target, wanted: Mapping[str, Any]) -> Target:
     """Return the target with the wanted URL and headers; raises `Invalid`.
 
@@ -277,10 +255,6 @@ def _changed_target(before: Target, wanted: Mapping[str, Any]) -> Target:
     if "headers" not in wanted:
         return after
     return replace(after, headers=_headers(before.headers, wanted["headers"]))
-
-
-def _changed_parts(before: Target, after: Target) -> set[str]:
-    return {name for name in ("url", "headers") if getattr(after, name) != getattr(before, name)}
 
 
 def _headers(before: Mapping[str, str], wanted: Mapping[str, str] | None) -> dict[str, str]:
@@ -298,7 +272,12 @@ def _headers(before: Mapping[str, str], wanted: Mapping[str, str] | None) -> dic
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> dict[str, Any]:
+def shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> dict[str, Any]:
+    """Return `url` and `headers` as the caller may see them.
+
+    A URL's path and query often hold a secret (incoming webhooks of chat services), so callers
+    that may only read see the host. Nobody sees a header's value.
+    """
     try:
         target = target_of(webhook, master_keys)
     except CannotOpen:
@@ -310,7 +289,8 @@ def _shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> 
     }
 
 
-def _health(watched: Watched) -> dict[str, Any]:
+def health(watched: Watched) -> dict[str, Any]:
+    """Return what the lane's row does not say of its health as it is."""
     lane = watched.lane
     paused = lane.paused_until is not None and lane.paused_until > watched.now
     refusing_since = lane_health.refusing_since(lane, watched.now)
@@ -325,12 +305,9 @@ def _health(watched: Watched) -> dict[str, Any]:
     }
     return {
         "state": [state for state in State if applies[state]][-1].value,
-        "consecutive_failures": lane.consecutive_failures,
         "paused_until": rfc3339(lane.paused_until) if paused and lane.paused_until else None,
-        "failing_since": rfc3339(lane.failing_since) if lane.failing_since else None,
         "refusing_since": rfc3339(refusing_since) if refusing_since else None,
         "refused_status": lane.refused_status if refusing_since else None,
-        "last_success_at": rfc3339(lane.last_success_at) if lane.last_success_at else None,
         "slow": lane.slow_at is not None,
         "concurrency": {
             "now": watched.in_flight,

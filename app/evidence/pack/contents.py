@@ -29,17 +29,15 @@ def write(evidence: Evidence) -> Archive:
     ValueErrors), for evidence that its reader would have to refuse.
     """
     checkpoint = evidence.check()
-    read = bundle.read(evidence.bundle)
+    read = bundle.read(evidence.bundle, evidence.agent_name)
     digest = sha256(evidence.bundle).hexdigest()
     record = read["record"]
 
     def provenance() -> Iterator[bytes]:
-        return prov.write(
-            read, sha256=digest, base_url=evidence.base_url, agent_name=evidence.agent_name
-        )
+        return prov.write(read, sha256=digest, base_url=evidence.base_url)
 
     # The anchor holds the agent by its id, as the bundle has it, and the name it had then.
-    agent = {"id": record["agent_id"], "name": evidence.agent_name}
+    agent = {"id": record["agent"]["id"], "name": record["agent"]["name"]}
     summed = [
         archive.measure("prov.json", provenance),
         of_bytes("README.txt", readme.write(evidence, checkpoint, record)),

@@ -32,7 +32,8 @@ class Evidence:
 
     `bundle` and `signature` are the stored bytes and the 64 of their signature by `public_key`;
     `base_url` is the service's, without a slash at its end, and `release` its version. `agent_name`
-    is what the agent was called when the record was made, for the bundle has its id alone.
+    is what the agent was called when the record was made, for a bundle of version 1 has its id
+    alone.
     `checkpoint`
     is the note as published, with the log's own signature only; `leaf_index` and `path` say where
     in that tree the record's leaf is. `cosignatures` are lines by others on the same checkpoint;

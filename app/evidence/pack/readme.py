@@ -147,8 +147,8 @@ def write(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> bytes:
     text = _TEXT.format(
         record_id=record_id,
         underline="=" * len(title),
-        agent_name=visible(evidence.agent_name),
-        agent_id=record["agent_id"],
+        agent_name=visible(record["agent"]["name"]),
+        agent_id=record["agent"]["id"],
         sentence=evidence.anchored_by,
         release=evidence.release,
         base_url=evidence.base_url,

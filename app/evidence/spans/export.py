@@ -119,7 +119,7 @@ def _in_protobuf(body: bytes) -> _Spans:
 def _in_json(body: bytes) -> _Spans:
     try:
         for each in _items(otlp_json.parse(body), "resourceSpans"):
-            resource = each.get("resource") or {}
+            resource = each.get("resource", {})
             if not isinstance(resource, dict):
                 raise Malformed("a resource is no object")
             spans = [
@@ -131,7 +131,9 @@ def _in_json(body: bytes) -> _Spans:
 
 
 def _items(found: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    items = found.get(name) or []
+    items = found.get(name)
+    if items is None:
+        return []
     if not (isinstance(items, list) and all(isinstance(each, dict) for each in items)):
         raise Malformed(f"{name} is no array of objects")
     return items

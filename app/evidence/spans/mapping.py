@@ -200,7 +200,7 @@ def _values(value: JSON, *, plain: bool) -> dict[str, JSON]:
 def parsed(text: str) -> JSON:
     """Return the value of JSON text, as canonical JSON can hold it; other text as it is."""
     try:
-        value = json.loads(
+        value: JSON = json.loads(
             text,
             parse_int=lambda digits: number(int(digits)) if len(digits) < 20 else digits,
             parse_float=lambda digits: number(float(digits)),
@@ -211,7 +211,8 @@ def parsed(text: str) -> JSON:
     except (ValueError, RecursionError):
         return text
     # Only an escape brings half of a surrogate pair into text that has none.
-    return _cleaned(value) if "\\u" in text else value
+    cleaned: JSON = _cleaned(value) if "\\u" in text else value
+    return cleaned
 
 
 def _is_deep(value: Any) -> bool:

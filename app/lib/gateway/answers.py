@@ -78,8 +78,38 @@ class Answer:
         ]
 
 
+class Written:
+    """A response that is whole, as `Answer` is one that an application makes."""
+
+    __slots__ = ("headers", "piece", "status")
+    whole = True
+
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.piece = body
+
+
+async def send_small(answer: Written, transmit: Send, pace: Pace) -> None:
+    """Send an answer that is whole; of at most `PIECE`, which the server's buffer holds, at once.
+
+    So no clock runs while a reader takes it. Raises `ReaderTooSlow`.
+    """
+    if len(answer.piece) > PIECE:
+        await send(answer, transmit, nothing_more, pace)
+        return
+    await transmit(
+        {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
+    )
+    await transmit({"type": "http.response.body", "body": answer.piece, "more_body": False})
+
+
+async def nothing_more() -> None:
+    """Stand for the further pieces of an answer that has none."""
+
+
 async def send(
-    answer: Answer, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
+    answer: Answer | Written, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
 ) -> None:
     """Send an answer in messages of `PIECE`, calling `more` for each next piece of it.
 

@@ -2,7 +2,7 @@
 
 import sys
 from asyncio import get_running_loop, timeout
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from app.lib.fair_shares import NoShare, Shares
 from app.lib.gateway import answers, bodies
-from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send
+from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send, Written
 from app.lib.gateway.bodies import BodyCutShort, Failed, Pace
 from app.lib.gateway.client import Client, ClientLeft, Receive
 from app.lib.gateway.connections import Connections
@@ -33,8 +33,12 @@ REFUSED, REFUSED_SECONDS = "gateway.refused", 1.0
 # Between two looks whether an answer is ready: soon at first.
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWS_BY = 0.05, 0.5, 1.5
 
+# A longer body is read and answered in a thread: the event loop must not be kept so long.
+FAST_BODY = 16 * 1024
+
 Environ: TypeAlias = dict[str, Any]
 Scope: TypeAlias = Mapping[str, Any]
+FastPath: TypeAlias = Callable[[Scope, bytes], Awaitable[Written | Environ]]
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,9 @@ class Gateway:
     and none has more than half of them. `most` says how many bytes a long body may have, from a
     request's environ; 0 for a request that is refused without it. `urgent` are paths that have a
     thread each, where `address` takes turns; what is not answered within `PROBE_SECONDS` there is
-    answered by the path's own application, on the event loop. `connections` hears of each request,
-    and `on_slow_reader` of every answer that was given up.
+    answered by the path's own application, on the event loop. `fast` paths may answer POSTs with a
+    small body on the event loop, or add to the environ of the application. `connections` hears of
+    each request, and `on_slow_reader` of every answer that was given up.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Gateway:
         address: Callable[[Scope], object] = _peer,
         most: Callable[[Environ], int] = lambda made: sys.maxsize,
         urgent: Mapping[str, Application] = MappingProxyType({}),
+        fast: Mapping[bytes, FastPath] = MappingProxyType({}),
         connections: Connections | None = None,
         on_slow_reader: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
@@ -93,6 +99,7 @@ class Gateway:
         self._caller = caller
         self._address = address
         self._most = most
+        self._fast = fast
         self._threads = Threads(threads, max(threads // 2, 1), "request")
         self._urgent = {path: (Threads(1, 1, path), late) for path, late in urgent.items()}
 
@@ -126,12 +133,24 @@ class Gateway:
                 answer = await threads.run(self._address(scope), call, client.leaving)
         except TimeoutError:
             answer = Answer(late, made)
-        await answers.send(answer, send, _nothing, self._limits.answer)
+        await answers.send(answer, send, answers.nothing_more, self._limits.answer)
 
     async def _answer_request(self, scope: Scope, client: Client, send: Send) -> None:
-        made = environ(scope, BytesIO())
+        fast = self._fast.get(scope["raw_path"])
+        small = fast is not None and 0 < (bodies.length(scope) or 0) <= FAST_BODY
+        found: Written | Environ = {}
+        body: BytesIO | Failed | None = None
+        if fast is not None and small and scope["method"] == "POST":
+            body = await bodies.read(client, self._limits.body, FAST_BODY)
+            if isinstance(body, BytesIO):
+                found = await fast(scope, body.getvalue())
+        if isinstance(found, Written):
+            with client.awaited():
+                await answers.send_small(found, send, self._limits.answer)
+            return
+        made = {**environ(scope, BytesIO()), **found}
         with ExitStack() as held:
-            made["wsgi.input"] = await self._body(scope, made, client, held)
+            made["wsgi.input"] = body or await self._body(scope, made, client, held)
             made[WAIT] = waits = list[Wait]()
             answer = await self._call(scope, client, made)
         for wait in waits:
@@ -154,7 +173,7 @@ class Gateway:
 
     async def _call(self, scope: Scope, client: Client, made: Environ) -> Answer:
         """Run the application; after a body that failed the connection ends."""
-        made[READY] = perf_counter()
+        made.setdefault(READY, perf_counter())
         call = partial(Answer, self._application, made)
         answer = await self._threads.run(self._caller(scope), call, client.leaving)
         if isinstance(made["wsgi.input"], Failed):
@@ -203,7 +222,3 @@ class Gateway:
                 pause = min(pause * _GROWS_BY, _LONGEST_PAUSE)
         finally:
             wait.over()
-
-
-async def _nothing() -> None:
-    """Stand for the further pieces of an answer that has none."""

@@ -14,7 +14,7 @@ from app.database import cursor
 from app.manage.doctor.context import Context, place
 
 if TYPE_CHECKING:
-    from redis import Redis
+    pass
 
 _DEGRADED = "#readyz-says-degraded"
 _THE_DATABASE = "setup.md#the-database"
@@ -287,28 +287,14 @@ def queues(context: Context) -> Iterator[Part]:
 
 
 def _messages(context: Context) -> Iterator[Part]:
-    waiting, taken = context.redis(_count)
-    counted = ", ".join(f"{name} {count}" for name, count in waiting.items())
-    text = f"messages waiting: {counted}; taken and not done: {taken}"
+    names = sorted(queue.QUEUES)
+    counts = context.redis(lambda client: [client.llen(queue.queue_key(name)) for name in names])
+    waiting = dict(zip(names, counts, strict=True))
+    text = f"messages waiting: {', '.join(f'{name} {count}' for name, count in waiting.items())}"
     if max(waiting.values()) > _MANY_MESSAGES:
         yield warning(text, "start a worker, or add one", see="#an-alert-fires")
     else:
         yield ok(text)
-
-
-def _count(client: "Redis") -> tuple[dict[str, int], int]:
-    """Return how many messages wait in each queue, and how many workers have taken."""
-    names = sorted(queue.QUEUES)
-    heard = client.zrange("dramatiq:__heartbeats__", 0, -1)
-    workers = [each.decode() for each in heard if isinstance(each, bytes)]
-    with client.pipeline(transaction=False) as pipe:
-        for name in names:
-            pipe.llen(queue.queue_key(name))
-        for worker in workers:
-            for name in names:
-                pipe.scard(f"dramatiq:__acks__.{worker}.{name}")
-        counts = pipe.execute()
-    return dict(zip(names, counts, strict=False)), sum(counts[len(names) :])
 
 
 def _due(context: Context) -> Iterator[Part]:

@@ -1,4 +1,4 @@
-"""Agents and their sessions."""
+"""Agents and their sessions; traces that became their records."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ import click
 
 from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until
 
-_AGENTS = {"ID": "id", "NAME": "name", "DESCRIPTION": "description", "CREATED": "created_at"}
+_AGENTS = {
+    "ID": "id",
+    "NAME": "name",
+    "EXTERNAL ID": "external_id",
+    "VERSION": "version",
+    "CREATED": "created_at",
+}
 _SESSIONS = {
     "ID": "id",
     "STATUS": "status",
     "OUTCOME": "outcome",
     "PRINCIPAL": "principal",
     "TITLE": "title",
+    "EXTERNAL ID": "external_id",
     "CREATED": "created_at",
+}
+_TRACES = {
+    "TRACE": "trace_id",
+    "STATUS": "status",
+    "SPANS": "spans",
+    "SERVICE": "service",
+    "EXPORTER": "exporter",
+    "REASON": "reason",
+    "LAST SPAN": "at",
 }
 
 
@@ -23,11 +39,13 @@ def agents() -> None:
 
 
 @agents.command("list")
+@click.option("--name")
+@click.option("--external-id", metavar="ID", help="Your own id of it.")
 @how_many
 @pass_run
-def list_agents(run: Run, limit: int | None) -> None:
+def list_agents(run: Run, /, limit: int | None, **filters: str | None) -> None:
     """List agents, newest first."""
-    run.list("/v1/agents", _AGENTS, limit)
+    run.list("/v1/agents", _AGENTS, limit, **filters)
 
 
 @agents.command("show")
@@ -40,11 +58,14 @@ def show_agent(run: Run, agent_id: str) -> None:
 
 @agents.command("add")
 @click.argument("name")
+@click.option("--external-id", metavar="ID", help="Your own id of it, unique in the tenant.")
+@click.option("--version")
 @click.option("--description")
 @pass_run
-def add_agent(run: Run, name: str, description: str | None) -> None:
+def add_agent(run: Run, /, **fields: str | None) -> None:
     """Make an agent."""
-    run.out.item(run.client.create("/v1/agents", {"name": name, "description": description}))
+    given = {name: text for name, text in fields.items() if text is not None}
+    run.out.item(run.client.create("/v1/agents", given))
 
 
 @click.group(cls=Group)
@@ -56,6 +77,7 @@ def sessions() -> None:
 @click.option("--agent", "agent_id", metavar="ID")
 @click.option("--principal")
 @click.option("--status", type=click.Choice(["open", "completed"]))
+@click.option("--external-id", metavar="ID", help="Your own id of it.")
 @since_until
 @how_many
 @pass_run
@@ -76,10 +98,11 @@ def show_session(run: Run, session_id: str) -> None:
 @click.option("--agent", required=True, metavar="ID", help="Whose session it is.")
 @click.option("--principal", required=True, help="For whom the agent acts.")
 @click.option("--title")
+@click.option("--external-id", metavar="ID", help="Your own id of it, unique in the tenant.")
 @pass_run
-def open_session(run: Run, agent: str, principal: str, title: str | None) -> None:
+def open_session(run: Run, /, agent: str, principal: str, **fields: str | None) -> None:
     """Open a session."""
-    run.out.item(run.client.open_session(agent, principal, title=title))
+    run.out.item(run.client.open_session(agent, principal, **fields))
 
 
 @sessions.command("complete")
@@ -95,3 +118,20 @@ def open_session(run: Run, agent: str, principal: str, title: str | None) -> Non
 def complete_session(run: Run, session_id: str, outcome: str, summary: str | None) -> None:
     """Complete a session: it takes no more records."""
     run.out.item(run.client.complete_session(session_id, outcome, summary))
+
+
+@click.group(cls=Group)
+def traces() -> None:
+    """What OpenTelemetry's exporters sent, and what became of it."""
+
+
+@traces.command("list")
+@click.option(
+    "--status",
+    type=click.Choice(["staged", "assembled", "incomplete", "dropped", "rejected"]),
+)
+@how_many
+@pass_run
+def list_traces(run: Run, limit: int | None, status: str | None) -> None:
+    """List traces, the one that came last first."""
+    run.list("/v1/traces", _TRACES, limit, status=status)

@@ -1,13 +1,15 @@
-"""The audit chain over HTTP: entries, pages, filters, who may read it."""
+"""The audit chain over HTTP: pages, filters and exports."""
 
 import json
 from urllib.parse import quote
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
+from app.errors import LogDamaged
 from app.ledger import hash_chain
 from tests.api.audit.chains import (
+    NDJSON,
     _execute,
     change_settings,
     check_chain,
@@ -16,7 +18,7 @@ from tests.api.audit.chains import (
     numbers,
 )
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.making import pointers, refused, shifted
+from tests.support.callers.making import pointers, refused, revoke, shifted
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
@@ -115,3 +117,142 @@ def test_a_stranger_sees_a_chain_of_its_own(api: ApiOf, other_tenant: FreshTenan
     assert numbers(stranger) == [2, 1]
     cursor = api().get("/v1/audit?limit=1").json["next_cursor"]
     assert pointers(stranger.get(f"/v1/audit?limit=1&cursor={cursor}")) == ["/cursor"]
+
+
+def test_an_export_ends_with_its_own_entry_and_a_trailer(api: ApiOf) -> None:
+    change_settings(api(), 3)
+    *chain, trailer = export(api())
+    assert chain[-1]["action"] == "audit.export"
+    assert trailer == {
+        "type": "trailer",
+        "entries": len(chain),
+        "head": {"seq": len(chain), "hash": chain[-1]["hash"]},
+        "anchors": [],
+        "anchors_total": 0,
+    }
+    assert api().get("/v1/audit/verify").json["head"] == trailer["head"]
+
+
+def test_an_export_longer_than_one_part_is_whole(
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.core.verification.export.PART", 3)
+    change_settings(api(), 9)
+    *chain, trailer = export(api())
+    check_chain(chain)
+    assert trailer["entries"] == len(chain) == 12
+
+
+def test_what_is_appended_while_an_export_streams_is_not_in_it(
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.core.verification.export.PART", 2)
+    change_settings(api(), 5)
+    answer = api().get("/v1/audit", headers=NDJSON, buffered=False)
+    stream = answer.iter_encoded()
+    received = next(stream)
+    change_settings(api(), 3)
+    received += b"".join(stream)
+    *chain, trailer = map(json.loads, received.splitlines())
+    check_chain(chain)
+    assert trailer["entries"] == len(chain) == 8
+
+
+def test_an_export_takes_no_filters(api: ApiOf) -> None:
+    answer = api().get("/v1/audit?action=key.mint&limit=1", headers=NDJSON)
+    assert sorted(pointers(answer)) == ["/action", "/limit"]
+    assert numbers(api(), "action=audit.export") == []
+
+
+def test_an_export_of_a_chain_with_a_hole_breaks_off_before_it(
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.core.verification.export.PART", 2)
+    change_settings(api(), 3)
+    _execute(
+        admin_engine,
+        tenant,
+        "DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = 3",
+    )
+    stream = api().get("/v1/audit", headers=NDJSON, buffered=False).iter_encoded()
+    check_chain([json.loads(line) for line in next(stream).splitlines()])
+    assert list(stream) == [], "no trailer: it is not whole"
+
+
+def test_an_export_that_breaks_off_under_way_is_told_once_with_its_request(
+    api: ApiOf,
+    admin_engine: Engine,
+    tenant: FreshTenant,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("app.core.verification.export.PART", 2)
+    change_settings(api(), 3)
+    _execute(
+        admin_engine,
+        tenant,
+        "UPDATE audit_entries SET body = '[1]' WHERE tenant_id = :tenant AND seq = 3",
+    )
+    capsys.readouterr()
+    answer = api().get("/v1/audit", headers=NDJSON | {"X-Request-ID": "an-export"})
+    assert [json.loads(line)["seq"] for line in answer.data.splitlines()] == [1, 2]
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (told,) = [line for line in said if line["level"] not in ("info", "debug")]
+    assert (told["event"], told["level"]) == ("audit_chain_broken", "critical")
+    assert (told["request_id"], told["seq"], told["reason"]) == ("an-export", 3, "not_json")
+    with admin_engine.connect() as connection:
+        kept = connection.execute(
+            text("SELECT seq, reason FROM audit_breaks WHERE tenant_id = :tenant"),
+            {"tenant": tenant.id},
+        )
+        assert [tuple(row) for row in kept] == [(3, "not_json")]
+
+
+def test_what_else_ends_an_export_is_logged_and_never_a_whole_one(
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise LogDamaged("An anchor's leaf is missing in the log.")
+
+    monkeypatch.setattr("app.core.verification.export.trailer", fails)
+    capsys.readouterr()
+    answer = api().get("/v1/audit", headers=NDJSON | {"X-Request-ID": "an-export"})
+    check_chain([json.loads(line) for line in answer.data.splitlines()])
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (told,) = [line for line in said if line["event"] == "response_truncated"]
+    assert (told["request_id"], told["problem"]) == ("an-export", LogDamaged.slug)
+
+
+def test_head_exports_nothing_and_appends_nothing(api: ApiOf) -> None:
+    answer = api().request("HEAD", "/v1/audit", headers=NDJSON)
+    assert (answer.status_code, answer.content_type, answer.data) == (200, NDJSON["Accept"], b"")
+    assert numbers(api(), "action=audit.export") == []
+
+
+def test_an_export_that_cannot_even_begin_is_answered_as_a_broken_chain(
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    _execute(
+        admin_engine, tenant, "DELETE FROM audit_entries WHERE tenant_id = :tenant AND seq = 1"
+    )
+    answer = api().get("/v1/audit", headers=NDJSON)
+    assert refused(answer, 409, "audit-chain-broken")["seq"] == 1
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", "text/html", "text/*;q=0.1"])
+def test_other_accept_headers_get_a_page_and_export_nothing(api: ApiOf, accept: str) -> None:
+    answer = api().get("/v1/audit", headers={"Accept": accept})
+    assert answer.content_type == "application/json"
+    assert numbers(api(), "action=audit.export") == []
+
+
+def test_an_export_has_no_trailer_once_its_key_is_revoked(
+    api: ApiOf, mint: Mint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.core.verification.export.PART", 2)
+    change_settings(api(), 5)
+    key = mint("read")
+    stream = api(key).get("/v1/audit", headers=NDJSON, buffered=False).iter_encoded()
+    next(stream)
+    revoke(api, key)
+    assert list(stream) == []

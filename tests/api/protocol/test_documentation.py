@@ -67,11 +67,13 @@ def test_a_body_is_documented_as_required_exactly_where_one_is(api: ApiOf) -> No
     }
     assert {route for route, is_required in required.items() if not is_required} == {
         "patch /v1/agents/{agent_id}",
+        "patch /v1/rules/{rule_id}",
         "patch /v1/tenant/settings",
         "patch /v1/webhooks/{webhook_id}",
         "put /v1/agents/by-external-id/{external_id}",
         "post /v1/deliveries/replay",
         "post /v1/records/{record_id}/share-links",
+        "post /v1/traces",
         "post /v1/webhooks/{webhook_id}/replay",
         "post /v1/webhooks/{webhook_id}/retry-now",
         "post /v1/webhooks/{webhook_id}/rotate-secret",

@@ -11,8 +11,8 @@ from app.api.http import large_work
 from app.api.http.requests import large_bodies
 from app.api.http.services import EXTENSION
 from app.core.callers import Caller, Role
-from app.core.records import records
-from app.core.records.records import NewRecord
+from app.core.records.intake import Asked, Intake
+from app.core.records.signing import NewRecord
 from app.database import Database
 from app.errors import SessionCompleted
 from app.settings import Settings
@@ -35,14 +35,13 @@ def test_a_record_comes_in_while_another_is_signed(
     session = make_session(api())
     session_id = uuid_of(session["id"])
     caller = Caller(tenant.id, ids.new(), Role.WRITE, None, "test")
-    with database.transaction(tenant.id) as opened:
-        draft = records.draft(opened, caller, settings.master_keys, session_id)
-    assert draft is not None
-    signed = records.sign(caller, draft, NewRecord(session_id, "k", "t", None))
+    intake = Intake(database, settings)
+    ready = intake.sign(Asked(caller, [NewRecord(session_id, "k", "t", None)], [None]))
     done = api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
     assert done.status_code == 200
-    with pytest.raises(SessionCompleted), database.transaction(tenant.id) as opened:
-        records.add(opened, caller, settings, session_id, signed)
+    with database.transaction(tenant.id) as opened:
+        (refusal,) = intake.add_within(opened, ready)
+    assert isinstance(refusal, SessionCompleted)
     assert api().get("/v1/records").json["data"] == []
 
 

@@ -59,7 +59,8 @@ def send(api: Api, sent: ExportTraceServiceRequest, **headers: str) -> Answer:
 def taken(answer: Answer) -> ExportTraceServiceResponse:
     assert answer.status_code == 200, answer.data
     assert answer.content_type == "application/x-protobuf"
-    return ExportTraceServiceResponse.FromString(answer.data)
+    read: ExportTraceServiceResponse = ExportTraceServiceResponse.FromString(answer.data)
+    return read
 
 
 def records(api: Api) -> list[dict[str, Any]]:
@@ -308,7 +309,6 @@ def test_a_pinned_key_takes_no_other_agent_and_no_other_principal(
         (b"\x1f\x8b", {"Content-Encoding": "gzip"}, 400),
         (b"{}", {"Content-Encoding": "zstd"}, 415),
         (bytes(8 * 1024 * 1024 + 1), {}, 413),
-        (b"", {"Authorization": "Bearer svc_none"}, 401),
     ],
 )
 def test_errors_are_a_status_in_the_encoding_of_the_request(
@@ -327,19 +327,41 @@ def test_other_media_types_are_refused(api: ApiOf) -> None:
 
 
 def test_a_tenant_with_too_much_staged_is_told_to_come_back(
-    app: Flask, api: ApiOf, admin_engine: Engine, tenant: FreshTenant
+    app: Flask, settings: Settings, api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     taken(send(api(), RUN))
-    staging = app.extensions["record-service"].staging
-    staging._counted[tenant.id] = (float("inf"), staging._most_bytes)
-    taken(send(api(), RUN))
     with admin_engine.begin() as owner:
-        full = {"tenant": tenant.id, "bytes": staging._most_bytes}
+        full = {"tenant": tenant.id, "bytes": settings.tenant_staged_mib << 20}
         owner.execute(
             text("UPDATE traces SET staged_bytes = :bytes WHERE tenant_id = :tenant"), full
         )
-    staging._counted[tenant.id] = (float("inf"), staging._most_bytes)
+    app.extensions["record-service"].staging.forget_counts()
+    # This one is counted with what was staged; the next is refused.
+    taken(send(api(), request(span(6, 1))))
     answer = send(api(), request(span(7, 1)))
     assert answer.status_code == 429
     assert answer.headers["Retry-After"] == "10"
     assert "bytes of spans" in Status.FromString(answer.data).error_message
+
+
+def test_a_supplement_to_an_ended_session_goes_into_the_next(
+    api: ApiOf, assemble: Assemble
+) -> None:
+    taken(send(api(), RUN))
+    assemble()
+    (first,) = records(api())
+    ended = api().post(f"/v1/sessions/{first['session_id']}/complete", {"outcome": "succeeded"})
+    assert ended.status_code == 200
+    taken(send(api(), request(span(4, 2, attributes=TOOL))))
+    assemble()
+    later, _ = records(api())
+    assert later["labels"]["supplement_of"] == first["id"]
+    (newest, _) = api().get("/v1/sessions").json["data"]
+    assert (newest["id"], newest["external_id"]) == (later["session_id"], "chat-7#2")
+
+
+def test_a_key_that_is_not_good_is_told_in_protobuf_too(api: ApiOf) -> None:
+    answer = api("svc_none").post("/v1/traces", data=b"", headers=PROTOBUF)
+    assert (answer.status_code, answer.content_type) == (401, "application/x-protobuf")
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert "key" in Status.FromString(answer.data).error_message

@@ -1,21 +1,26 @@
-"""Database connections: shared, and waited for while the server has none left."""
+"""Connections to PostgreSQL: refused, lost, pooled, measured."""
 
-from collections.abc import Iterator
+import logging
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from structlog.testing import capture_logs
 
-from app.database import Database, carried, cursor
-from app.lib.database.pool import PatientPool, none_left
+from app.database import Database, Tx, carried, cursor
+from app.errors import Unavailable
+from app.lib.database.pool import PatientPool, PoolUse, none_left
 from app.models import NO_TENANT
 from app.settings import Settings
-from tests.support.faults import until
+from tests.support.callers.api import FreshTenant
+from tests.support.faults import LONG_ENOUGH, until
 
 ROLE = "limited_role"
 
@@ -151,3 +156,140 @@ def test_a_connection_that_carried_a_large_value_is_closed(
         after = session.execute(text("SELECT pg_backend_pid()")).scalar_one()
     assert (row[0] == after) is is_kept
     database.close()
+
+
+Opened = Callable[[FreshTenant], AbstractContextManager[Tx]]
+
+
+@pytest.fixture
+def own_database(settings: Settings) -> Iterator[Database]:
+    opened = Database(settings.database_url, application="lost connections")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["transaction", "raw_transaction"])
+def opened(own_database: Database, request: pytest.FixtureRequest) -> Opened:
+    """Return what opens a transaction, in each way that there is."""
+    return lambda tenant: getattr(own_database, request.param)(tenant.id)
+
+
+def terminate(engine: Engine, pid: int) -> None:
+    """End a connection, and wait until the server has done so."""
+    with engine.connect() as admin:
+        admin.execute(text("SELECT pg_terminate_backend(:pid, 10000)"), {"pid": pid})
+
+
+def test_connections_that_end_as_soon_as_they_are_made_mean_that_the_database_is_away(
+    own_database: Database, opened: Opened, tenant: FreshTenant, admin_engine: Engine
+) -> None:
+    def end(connection: psycopg.Connection[Any], _: object) -> None:
+        terminate(admin_engine, connection.info.backend_pid)
+
+    event.listen(own_database.engine, "connect", end)
+    for _ in range(2):
+        with pytest.raises(Unavailable), opened(tenant) as tx:
+            cursor(tx).execute("SELECT 1").fetchone()
+    event.remove(own_database.engine, "connect", end)
+    with opened(tenant) as tx:
+        assert cursor(tx).execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_connection_lost_half_way_is_replaced_and_no_error_of_the_pool_s_is_logged(
+    opened: Opened, tenant: FreshTenant, admin_engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+
+    def lose() -> None:
+        with opened(tenant) as tx:
+            row = cursor(tx).execute("SELECT pg_backend_pid()").fetchone()
+            assert row is not None
+            terminate(admin_engine, row[0])
+            cursor(tx).execute("SELECT 1").fetchone()
+
+    with pytest.raises(Unavailable):
+        lose()
+    assert caplog.records == []
+    with opened(tenant) as tx:
+        assert cursor(tx).execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_server_that_takes_no_writes_means_that_the_database_is_away(
+    own_database: Database, opened: Opened, tenant: FreshTenant
+) -> None:
+    def write() -> None:
+        with opened(tenant) as tx:
+            cursor(tx).execute("SET TRANSACTION READ ONLY")
+            cursor(tx).execute("UPDATE lanes SET ring_at = NULL")
+
+    def write_by_the_orm() -> None:
+        with own_database.transaction(tenant.id) as session:
+            session.execute(text("SET TRANSACTION READ ONLY"))
+            session.execute(text("UPDATE lanes SET ring_at = NULL"))
+
+    for writes in (write, write_by_the_orm):
+        with pytest.raises(Unavailable):
+            writes()
+    with opened(tenant) as tx:
+        assert cursor(tx).execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_connection_that_comes_back_after_the_close_is_closed(
+    own_database: Database, opened: Opened, tenant: FreshTenant
+) -> None:
+    with opened(tenant) as tx:
+        connection = cursor(tx).connection
+        own_database.close()
+        assert not connection.closed
+    assert connection.closed
+
+
+SIZE = 2
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """Return the seconds of each wait."""
+    return []
+
+
+@pytest.fixture
+def small(settings: Settings, waits: list[float]) -> Iterator[Database]:
+    opened = Database(settings.database_url, pool_size=SIZE, on_wait=waits.append)
+    yield opened
+    opened.close()
+
+
+def test_the_most_in_use_at_once_is_told_once(small: Database) -> None:
+    assert small.pool_use() == PoolUse(SIZE, 0)
+    with ExitStack() as held:
+        for _ in range(SIZE):
+            held.enter_context(small.across_tenants())
+    assert small.pool_use() == PoolUse(SIZE, SIZE)
+    assert small.pool_use() == PoolUse(SIZE, 0)
+
+
+def test_who_finds_a_connection_free_does_not_wait(small: Database, waits: list[float]) -> None:
+    for _ in range(3 * SIZE):
+        assert small.ask("SELECT 1", ()) == (1,)
+    assert waits == []
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_wait_for_a_connection_is_measured(
+    small: Database, waits: list[float], anew: bool
+) -> None:
+    if anew:
+        small.engine.dispose()
+    asked: list[object] = []
+    with ExitStack() as held:
+        for _ in range(SIZE):
+            held.enter_context(small.across_tenants())
+        waiter = threading.Thread(target=lambda: asked.append(small.ask("SELECT 1", ())))
+        waiter.start()
+        until(lambda: small._pool._pool.not_empty._waiters)  # type: ignore[attr-defined]
+        assert waits == asked == []
+    waiter.join(LONG_ENOUGH)
+    assert asked == [(1,)]
+    assert len(waits) == 1
+    assert waits[0] > 0

@@ -39,7 +39,13 @@ PLAIN = {
     "share_link_openings.address_hash": "a hash",
     "share_links.digest": "a hash",
     "signing_keys.public_key": "published",
+    "staged_spans.body": "for seconds, and a key is good for 2^32 seals",
+    "staged_spans.resource": "likewise",
+    "staged_spans.span_id": "an exporter's id",
+    "staged_spans.trace_id": "an exporter's id",
     "tenants.chain_salt": "the verifier's, and counts only with its seal",
+    "traces.assembled": "exporters' ids",
+    "traces.trace_id": "an exporter's id",
 }
 # Who seals what is in no row: it ends with its key, as docs/operations.md says.
 LEAVES = {"app/api/http/paging.py", "app/core/digests/schedule.py"}

@@ -31,6 +31,10 @@ _TERMINATE = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
+_BACKEND = """
+SELECT pid FROM pg_stat_activity
+ WHERE application_name = 'record-service web' ORDER BY query_start DESC LIMIT 1
+"""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,10 @@ class House:
         """Stop PostgreSQL, as an upgrade does, and start it again."""
         return Misfortune("PostgreSQL restarted", self._restart_postgres, every)
 
+    def postgres_killed(self, every: float) -> Misfortune:
+        """Kill a backend of PostgreSQL, which ends all others and recovers from its log."""
+        return Misfortune("PostgreSQL killed", self._kill_postgres, every)
+
     def processes(self, line: str) -> list[int]:
         """Return the processes of a line of the Procfile, its leader first."""
         children = children_by_parent()
@@ -149,6 +157,11 @@ class House:
     def _terminate(self) -> None:
         with suppress(psycopg.OperationalError), psycopg.connect(self.admin_url) as connection:
             connection.execute(_TERMINATE)
+
+    def _kill_postgres(self) -> None:
+        with suppress(psycopg.OperationalError), psycopg.connect(self.admin_url) as connection:
+            for (pid,) in connection.execute(_BACKEND).fetchall():
+                os.kill(pid, signal.SIGKILL)
 
     def _restart_postgres(self) -> None:
         self._postgres.stop()

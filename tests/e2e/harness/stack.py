@@ -44,14 +44,14 @@ class Caller:
 
     def __init__(self, base_url: str, key: str) -> None:
         self.key = key
-        self._base_url = base_url
+        self.base_url = base_url
         self._http = requests.Session()
         self._http.trust_env = False
         self._http.headers["Authorization"] = f"Bearer {key}"
 
     def ask(self, method: str, path: str, **options: Any) -> requests.Response:
         """Send a request and return the answer, whatever it is."""
-        return self._http.request(method, self._base_url + path, timeout=ANSWER_SECONDS, **options)
+        return self._http.request(method, self.base_url + path, timeout=ANSWER_SECONDS, **options)
 
     def get(self, path: str, status: int = 200, /, **query: Any) -> Any:
         """GET `path`; return the JSON of an answer of this status."""

@@ -1,13 +1,18 @@
-"""A worker hears each ring, and takes ticks before jobs and jobs before deliveries."""
+"""Messages: done, dropped, and after a Redis that was lost."""
 
+import json
+import logging
 import time
+from contextlib import ExitStack
 from threading import Barrier
 
 import pytest
+import structlog
 
+from app.errors import Unavailable
 from app.queue import ACTORS, Bell
 from jobs.process.broker import PRIORITIES, BellBroker
-from tests.jobs.broker.working import TENANT, Seen, declare, working
+from tests.jobs.broker.working import TENANT, Seen, declare, message, working
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 
 
@@ -98,3 +103,187 @@ def test_a_message_sent_past_the_bell_is_refused(own_valkey: OwnValkey) -> None:
 
     with pytest.raises(TypeError, match=r"app\.queue\.Bell"):
         actor.send()
+
+
+def test_unreadable_messages_are_dropped_and_the_rest_is_done(
+    own_valkey: OwnValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    seen = Seen()
+    rubbish = {
+        "a": b"not JSON",
+        "b": b"\xff\xfe",
+        "c": b"[]",
+        "d": b"null",
+        "e": json.dumps({"queue_name": "jobs"}).encode(),
+        "f": message(options=[]),
+        "g": message(options={"redis_message_id": 7}),
+        "h": message(actor_name="nobody", options={"redis_message_id": "h"}),
+        "i": message(args=["one", "too", "many"], options={"redis_message_id": "i"}),
+        "j": message(args=5, options={"redis_message_id": "j"}),
+        "k": message(queue_name="elsewhere", options={"redis_message_id": "k"}),
+        "l": message(args=[TENANT, "x"], kwargs=3, options={"redis_message_id": "l"}),
+        "m": message(args=[TENANT, "x"], options={"redis_message_id": "m", "max_age": "old"}),
+        "n": message(args=[TENANT, "x"], options={"redis_message_id": "n", "eta": 9e12}),
+        "o": message(args=[TENANT, "x"], options={"redis_message_id": "o", "throws": "all"}),
+        "p": message(message_id=["p"], options={"redis_message_id": "p"}),
+        "q": message(actor_name=["q"], options={"redis_message_id": "q"}),
+        "r": message(message_timestamp="r", options={"redis_message_id": "r", "max_age": 1}),
+    }
+    own_valkey.client.hset("dramatiq:jobs.msgs", mapping=rubbish)
+    own_valkey.client.rpush("dramatiq:jobs", "no such message", *rubbish)
+    with working(own_valkey, threads=1, run_job=seen.note):
+        Bell(own_valkey.url).ring("run_job", (TENANT, "good"))
+        until(lambda: (TENANT, "good") in seen.calls)
+    # Dramatiq begins a consumer that an error has ended anew, after a pause.
+    assert "Restarting consumer" not in caplog.text
+
+
+def test_a_ring_for_an_actor_of_a_later_release_is_dropped_with_one_line(
+    own_valkey: OwnValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Seen()
+    bell = Bell(own_valkey.url)
+    bell.ring("check_master_keys", ())
+    with working(own_valkey, sweep=seen.note):
+        bell.ring("sweep", ())
+        until(lambda: seen.calls == [()])
+        # Not kept for another worker, nor as a dead letter.
+        until(lambda: not [key for key in own_valkey.client.scan_iter() if b"tick" in key])
+    (line,) = [line for line in caplog.records if "check_master_keys" in line.getMessage()]
+    assert (line.levelname, "undefined actor" in line.getMessage()) == ("ERROR", True)
+
+
+def test_a_failed_message_is_not_kept_and_its_secret_not_logged(
+    own_valkey: OwnValkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_tenant: str, _job: str) -> None:
+        try:
+            raise ValueError("password=hunter2")
+        except ValueError as error:
+            raise RuntimeError("token=hunter2") from error
+
+    with structlog.testing.capture_logs() as lines, working(own_valkey, run_job=fail):
+        Bell(own_valkey.url).ring("run_job", (TENANT, "bad"))
+        until(lambda: any(line["event"] == "message_failed" for line in lines))
+        until(lambda: own_valkey.client.hlen("dramatiq:jobs.msgs") == 0)
+
+    (line,) = [line for line in lines if line["event"] == "message_failed"]
+    assert line["error"] == "RuntimeError < ValueError"
+    assert any(where.endswith(" fail") for where in line["at"])
+    assert "hunter2" not in caplog.text + repr(lines)
+    assert not [key for key in own_valkey.client.scan_iter() if b".XQ" in key]
+
+
+def test_a_database_that_is_away_is_said_and_is_no_failure_of_the_service(
+    own_valkey: OwnValkey,
+) -> None:
+    def fail(_: str) -> None:
+        raise Unavailable("hunter2")
+
+    with structlog.testing.capture_logs() as lines, working(own_valkey, run_job=fail):
+        Bell(own_valkey.url).ring("run_job", ("1",))
+        until(lambda: any(line["event"] == "database_unavailable" for line in lines))
+        until(lambda: own_valkey.client.hlen("dramatiq:jobs.msgs") == 0)
+    assert not any(line["event"] == "message_failed" for line in lines)
+    assert "hunter2" not in repr(lines)
+
+
+def test_a_tick_that_was_not_taken_in_time_is_dropped(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    bell = Bell(own_valkey.url)
+    bell.ring_many("sweep", [()] * 50, max_age_ms=1)
+    with working(own_valkey, sweep=seen.note):
+        until(lambda: own_valkey.client.hlen("dramatiq:tick.msgs") == 0)
+        assert seen.calls == []
+        bell.ring("sweep", (), max_age_ms=60_000)
+        until(lambda: seen.calls == [()])
+
+
+# What is heard or found by itself takes a second or two; who does neither looks after twenty.
+BEFORE_UNBIDDEN = 15.0
+
+
+def test_a_worker_that_hears_nothing_still_finds_messages(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    with working(own_valkey, run_job=seen.note):
+        until(lambda: own_valkey.client.pubsub_numsub("bell")[0][1])
+        own_valkey.client.execute_command("ACL SETUSER default resetchannels")
+        own_valkey.client.client_kill_filter(_type="pubsub", skipme=True)
+        unheard = message(options={"redis_message_id": "unheard"})
+        own_valkey.client.hset("dramatiq:jobs.msgs", "unheard", unheard)
+        own_valkey.client.rpush("dramatiq:jobs", "unheard")
+        until(lambda: seen.calls, BEFORE_UNBIDDEN)
+
+
+def test_a_flushed_redis_leaves_a_worker_that_works(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    with working(own_valkey, run_job=seen.note):
+        Bell(own_valkey.url).ring("run_job", (TENANT, "before"))
+        until(lambda: seen.calls)
+        own_valkey.client.flushall()
+        Bell(own_valkey.url).ring("run_job", (TENANT, "after"))
+        until(lambda: len(seen.calls) == 2, BEFORE_UNBIDDEN)
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["as it was", "empty"])
+def test_a_redis_that_comes_back_is_found_again(own_valkey: OwnValkey, emptied: bool) -> None:
+    seen = Seen()
+    bell = Bell(own_valkey.url)
+    with working(own_valkey, run_job=seen.note):
+        bell.ring("run_job", (TENANT, "before"))
+        until(lambda: seen.calls)
+        with structlog.testing.capture_logs() as lines, own_valkey.away(emptied=emptied):
+            # The worker looks once more when the bell falls silent.
+            until(
+                lambda: (
+                    {"wakeup_subscription_lost", "queue_unavailable"}
+                    <= {line["event"] for line in lines}
+                )
+            )
+        lost = [line for line in lines if line["event"] == "wakeup_subscription_lost"]
+        assert {line["reason"] for line in lost} <= {
+            "it closed the connection",
+            "the connection was reset",
+            "the connection was refused",
+        }
+        bell.ring("run_job", (TENANT, "after"))
+        until(lambda: len(seen.calls) == 2, BEFORE_UNBIDDEN)
+
+
+def test_a_worker_may_start_before_redis_does(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    with ExitStack() as running:
+        with own_valkey.away():
+            lines = running.enter_context(structlog.testing.capture_logs())
+            running.enter_context(working(own_valkey, run_job=seen.note))
+            until(lambda: any(line["event"] == "queue_unavailable" for line in lines))
+        Bell(own_valkey.url).ring("run_job", (TENANT, "job"))
+        until(lambda: seen.calls)
+
+
+def test_a_frozen_redis_holds_no_thread_for_long_and_work_goes_on_after_it(
+    own_valkey: OwnValkey,
+) -> None:
+    seen = Seen()
+    together = Barrier(3)
+
+    def run_job(tenant: str, job: str) -> None:
+        if job.startswith("held"):
+            together.wait(LONG_ENOUGH)
+        seen.note(tenant, job)
+
+    bell = Bell(own_valkey.url)
+    with working(own_valkey, threads=2, run_job=run_job):
+        bell.ring_many("run_job", [(TENANT, f"held {n}") for n in range(2)])
+        bell.ring_many("run_job", [(TENANT, f"next {n}") for n in range(2)])
+        until(lambda: together.n_waiting == 2)
+        until(lambda: own_valkey.client.llen("dramatiq:jobs") == 0)
+        with own_valkey.frozen():
+            together.wait(LONG_ENOUGH)
+            # Four messages, two threads, and a Redis that takes no acknowledgement.
+            until(lambda: len(seen.calls) == 4)
+        bell.ring("run_job", (TENANT, "afterwards"))
+        until(lambda: len(seen.calls) == 5)
+
+    assert len(set(seen.calls)) == 5

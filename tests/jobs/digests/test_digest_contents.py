@@ -1,11 +1,12 @@
-"""What a digest lists: what is new, once, and the rest in the next."""
+"""What a digest lists, to whom, and never twice in 24 hours."""
 
 import pytest
 from sqlalchemy import text
 
 from app.core.digests import content, digest_rows
 from app.core.webhooks import webhooks
-from tests.jobs.digesting import ADDRESS, Desk, Tenant, listed
+from tests.jobs.digesting import ADDRESS, Desk, Tenant, killed, listed
+from tests.support.servers.mail import Mood
 
 
 def test_what_is_new_is_listed_once_it_has_settled(desk: Desk, tenant: Tenant) -> None:
@@ -115,3 +116,198 @@ def test_a_webhook_that_fails_is_named_with_the_time_in_utc(
         assert "https://hooks.example.com" in mail.part(kind)
         assert "failing since 2026-01-02 03:04 UTC" in mail.part(kind)
         assert "a-token" not in mail.part(kind)
+
+
+def test_an_address_starts_from_the_moment_it_is_set(desk: Desk) -> None:
+    tenant = Tenant(desk)
+    tenant.find(3)
+    tenant.set_address()
+    after = tenant.find_settled()
+    (mail,) = desk.send()
+    assert listed(mail) == after
+
+
+def test_clearing_the_address_clears_what_was_pending(desk: Desk, tenant: Tenant) -> None:
+    tenant.find_settled()
+    desk.postbox.taken(Mood.NO_RECIPIENT)
+    desk.send()
+    tenant.find()
+    tenant.set_address(None)
+    assert tenant.statuses() == ["cancelled"]
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(48)
+    assert desk.send() == []
+    tenant.set_address()
+    after = tenant.find_settled()
+    (mail,) = desk.send()
+    assert listed(mail) == after
+
+
+def test_an_address_changed_between_rcpt_and_data_is_the_one_that_gets_the_mail(
+    desk: Desk, tenant: Tenant
+) -> None:
+    found = tenant.find_settled()
+    desk.postbox.at_recipient = lambda: tenant.set_address("new@example.com")
+    assert desk.send() == []
+    assert tenant.statuses() == ["pending"]
+    desk.postbox.at_recipient = lambda: None
+    desk.wait(0.1)
+    (mail,) = desk.send()
+    assert (mail.recipient, listed(mail)) == ("new@example.com", found)
+
+
+def test_an_address_cleared_between_rcpt_and_data_gets_nothing(desk: Desk, tenant: Tenant) -> None:
+    tenant.find_settled()
+    desk.postbox.at_recipient = lambda: tenant.set_address(None)
+    assert desk.send() == []
+    desk.postbox.at_recipient = lambda: None
+    desk.wait(0.1)
+    assert desk.send() == []
+    assert tenant.statuses() == ["cancelled"]
+
+
+def test_a_refusal_that_comes_after_the_clearing_brings_nothing_back(
+    desk: Desk, tenant: Tenant
+) -> None:
+    tenant.find_settled()
+    new: set[str] = set()
+
+    def begin_anew() -> None:
+        tenant.set_address(None)
+        tenant.set_address()
+        new.update(tenant.find())
+        desk.run("UPDATE findings SET created_at = created_at - interval '1 hour'")
+        desk.tick()
+
+    desk.postbox.at_recipient = begin_anew
+    desk.postbox.taken(Mood.NO_RECIPIENT)
+    desk.send()
+    assert tenant.statuses() == ["cancelled", "pending"]
+    desk.postbox.at_recipient = lambda: None
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(1)
+    assert listed(*desk.send()) == new
+    assert tenant.statuses() == ["cancelled", "sent"]
+
+
+@pytest.mark.parametrize("mood", [Mood.NO_RECIPIENT, Mood.NO_DATA, Mood.NO_CONTENT])
+@pytest.mark.parametrize("address", ["new@example.com", None])
+def test_a_refusal_that_comes_after_the_address_was_changed_is_not_waited_for(
+    desk: Desk, tenant: Tenant, mood: Mood, address: str | None
+) -> None:
+    found = tenant.find_settled()
+    desk.postbox.taken(mood)
+    if mood is Mood.NO_RECIPIENT:
+        desk.postbox.at_recipient = lambda: tenant.set_address(address)
+    else:
+        desk.postbox.at_refusal = lambda: tenant.set_address(address)
+    desk.send()
+    desk.postbox.taken(Mood.TAKE)
+    desk.postbox.at_recipient = desk.postbox.at_refusal = lambda: None
+    if address is None:
+        assert tenant.statuses() == ["cancelled"]
+        return
+    desk.wait(10 / 3600)
+    desk.work()
+    (mail,) = desk.postbox.mails
+    assert (mail.recipient, listed(mail)) == (address, found)
+
+
+def test_an_address_cleared_while_the_mail_is_on_its_way_changes_nothing_about_it(
+    desk: Desk, tenant: Tenant
+) -> None:
+    tenant.find_settled()
+    desk.postbox.at_content = lambda: tenant.set_address(None)
+    assert len(desk.send()) == 1
+    assert tenant.statuses() == ["sent"]
+
+
+def test_a_day_goes_by_between_two_mails(desk: Desk, tenant: Tenant) -> None:
+    tenant.find_settled()
+    assert len(desk.send()) == 1
+    second = tenant.find()
+    for _ in range(3):
+        desk.wait(7.9)
+        assert desk.send() == []
+    third = tenant.find()
+    desk.wait(0.5)
+    (mail,) = desk.send()
+    assert listed(mail) == second | third
+    desk.wait(30)
+    assert desk.send() == []
+
+
+def test_the_day_begins_when_the_server_has_taken_the_mail(desk: Desk, tenant: Tenant) -> None:
+    tenant.find_settled()
+    desk.postbox.at_content = lambda: desk.wait(59 / 3600)
+    assert len(desk.send()) == 1
+    assert tenant.statuses() == ["sent"]
+    desk.postbox.at_content = lambda: None
+    tenant.find()
+    desk.wait(23.99)
+    assert desk.send() == []
+    desk.wait(0.1)
+    assert len(desk.send()) == 1
+
+
+def test_clearing_and_setting_it_again_does_not_shorten_the_day(desk: Desk, tenant: Tenant) -> None:
+    tenant.find_settled()
+    assert len(desk.send()) == 1
+    tenant.set_address(None)
+    tenant.set_address("other@example.com")
+    tenant.find()
+    desk.wait(20)
+    assert desk.send() == []
+    desk.wait(5)
+    assert [mail.recipient for mail in desk.send()] == ["other@example.com"]
+
+
+def test_a_clock_that_was_set_back_delays_no_mail_for_more_than_a_day(
+    desk: Desk, tenant: Tenant
+) -> None:
+    tenant.find_settled()
+    assert len(desk.send()) == 1
+    desk.wait(-24 * 365)
+    found = tenant.find_settled()
+    assert desk.send() == []
+    desk.wait(23)
+    assert desk.send() == []
+    desk.wait(1.1)
+    (mail,) = desk.send()
+    assert listed(mail) == found
+
+
+def test_a_server_that_took_the_mail_long_after_it_was_given_up_begins_the_day(
+    desk: Desk, tenant: Tenant
+) -> None:
+    """RFC 5321 section 4.5.3.2.6 has a server think about a mail for ten minutes."""
+    tenant.find_settled()
+    desk.postbox.at_content = lambda: desk.wait(10 / 60)
+    desk.postbox.taken(Mood.GONE_AFTER_DOT)
+    assert len(desk.send()) == 1
+    assert tenant.statuses() == ["uncertain"]
+    desk.postbox.at_content = lambda: None
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(23.99)
+    assert desk.send() == []
+    desk.wait(0.1)
+    assert len(desk.send()) == 1
+
+
+@pytest.mark.parametrize("dies", [None, "before", "between"])
+def test_a_clock_that_was_set_back_keeps_no_open_digest_waiting(
+    desk: Desk, tenant: Tenant, dies: str | None
+) -> None:
+    """One that was refused waits for its next try; a worker that died held its lease."""
+    found = tenant.find_settled()
+    desk.mortal.dies = dies
+    desk.postbox.taken(Mood.TAKE if dies else Mood.NO_RECIPIENT)
+    assert killed(desk.send) == (dies is not None)
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(-24 * 365)
+    desk.tick()
+    desk.wait(0.1)
+    desk.send()
+    desk.wait(25)
+    desk.send()
+    assert listed(*desk.postbox.mails) == found

@@ -32,21 +32,6 @@ def test_one_of_many_callers_is_admitted_as_the_probe() -> None:
     assert sorted(admitted) == [False] * 15 + [True]
 
 
-def test_asking_whether_it_is_open_uses_up_no_probe() -> None:
-    clock = Hands()
-    breaker = Breaker(60, clock)
-    assert not breaker.is_open()
-    breaker.failed()
-    assert breaker.is_open()
-    clock.forward(61)
-    assert not breaker.is_open()
-    assert breaker.admits()
-    assert breaker.is_open()
-    breaker.succeeded()
-    assert not breaker.is_open()
-    assert [breaker.admits() for _ in range(3)] == [True, True, True]
-
-
 def test_only_the_first_failure_and_the_first_success_are_news() -> None:
     breaker = Breaker(60)
 

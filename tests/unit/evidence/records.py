@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from app.clock import rfc3339
 from app.evidence import bundle
 from app.evidence.bundle import Bundle, Record, Step
+from app.lib import canonical_json
 from app.lib.canonical_json import MAX_INTEGER
 
 BASE_URL = "https://records.example"
@@ -54,20 +55,37 @@ def _time_text(microseconds: int) -> str:
 times = st.integers(-(10**15), 2 * 10**16).map(_time_text)
 events = st.fixed_dictionaries({"name": names, "at": times}, optional={"attributes": attributes})
 sides = st.lists(names, max_size=3) | st.dictionaries(names, values, max_size=3)
+_needed = {
+    "name": names,
+    "kind": names | st.sampled_from(["tool", "chat", "invoke_agent", "plan"]),
+    "started_at": times,
+    "status": st.sampled_from(["ok", "error", "unset"]),
+}
+_besides = {
+    "attributes": attributes,
+    "events": st.lists(events, max_size=2),
+    "inputs": sides,
+    "outputs": sides,
+}
+# Few, so that steps are parents of each other, and of themselves.
+spans = st.sampled_from([f"{number:016x}" for number in (1, 2, 2**64 - 1)])
+traces = st.sampled_from(["1" * 32, "f" * 32])
+links = st.fixed_dictionaries(
+    {"trace_id": traces, "span_id": spans}, optional={"attributes": attributes}
+)
 steps = st.fixed_dictionaries(
-    {
-        "name": names,
-        "kind": names | st.sampled_from(["tool", "chat", "invoke_agent", "plan"]),
-        "started_at": times,
-        "ended_at": times,
-        "status": st.sampled_from(["ok", "error", "unset"]),
-    },
+    _needed,
     optional={
-        "attributes": attributes,
-        "events": st.lists(events, max_size=2),
-        "inputs": sides,
-        "outputs": sides,
+        **_besides,
+        "ended_at": times,
+        "span_id": spans,
+        "parent_span_id": spans,
+        "links": st.lists(links, max_size=2),
     },
+)
+steps_v1 = st.fixed_dictionaries({**_needed, "ended_at": times}, optional=_besides)
+approvals = st.fixed_dictionaries(
+    {"approved_by": names, "at": times, "decision": names}, optional={"note": names}
 )
 
 
@@ -80,33 +98,77 @@ def ids(prefix: str) -> st.SearchStrategy[str]:
     return st.integers(0, 2**128 - 1).map(lambda number: f"{prefix}_{number:032x}")
 
 
+_said = {
+    "id": ids("rec"),
+    "tenant_id": ids("ten"),
+    "principal": names,
+    "kind": names,
+    "title": names,
+    "labels": st.dictionaries(names, st.text(characters, max_size=8), max_size=3),
+    "created_at": times,
+}
 metadata = st.fixed_dictionaries(
     {
-        "id": ids("rec"),
-        "tenant_id": ids("ten"),
+        **_said,
+        "session": st.fixed_dictionaries({"id": ids("ses")}, optional={"external_id": names}),
+        "agent": st.fixed_dictionaries(
+            {"id": ids("agt"), "name": names}, optional={"external_id": names, "version": names}
+        ),
+        "occurred_at": times,
+    },
+    optional={"trace_id": traces, "models": st.lists(names, max_size=2)},
+)
+metadata_v1 = st.fixed_dictionaries(
+    {
+        **_said,
         "session_id": ids("ses"),
         "agent_id": ids("agt"),
-        "principal": names,
-        "kind": names,
-        "title": names,
-        "labels": st.dictionaries(names, st.text(characters, max_size=8), max_size=3),
         "occurred_at": st.none() | times,
-        "created_at": times,
     }
 )
 
 
-def _bundle(record: Any, content: Any, of_steps: list[Any]) -> Bundle:
-    return bundle.read(bundle.write(record, content, of_steps, key_id="0123456789abcdef"))
+def _bundle(record: Any, content: Any, of_steps: list[Any], decided: Any = ()) -> Bundle:
+    raw = bundle.write(record, content, of_steps, decided, key_id="0123456789abcdef")
+    return bundle.read(raw)
 
 
-bundles = st.builds(_bundle, metadata, values, st.lists(steps, max_size=3))
+def written_v1(record: Any, content: Any, of_steps: list[Any]) -> bytes:
+    """Return a bundle of version 1, as releases before wrote it."""
+    complete = [
+        {
+            "attributes": {},
+            **each,
+            "events": [{"attributes": {}, **event} for event in each.get("events", [])],
+        }
+        for each in of_steps
+    ]
+    return canonical_json.dumps(
+        {
+            "schema": "records/bundle/v1",
+            "record": record,
+            "content": content,
+            "steps": complete,
+            "nonce": "A" * 43,
+            "key_id": "0123456789abcdef",
+        }
+    )
+
+
+def _read_v1(record: Any, content: Any, of_steps: list[Any]) -> Bundle:
+    return bundle.read(written_v1(record, content, of_steps), AGENT)
+
+
+bundles_v1 = st.builds(_read_v1, metadata_v1, values, st.lists(steps_v1, max_size=3))
+bundles = bundles_v1 | st.builds(
+    _bundle, metadata, values, st.lists(steps, max_size=3), st.lists(approvals, max_size=2)
+)
 
 RECORD: Record = {
     "id": "rec_019412d0a1b27c3d8e4f5a6b7c8d9e0f",
     "tenant_id": "ten_019412d0a1b27c3d8e4f5a6b7c8d9e01",
-    "session_id": "ses_019412d0a1b27c3d8e4f5a6b7c8d9e02",
-    "agent_id": "agt_019412d0a1b27c3d8e4f5a6b7c8d9e03",
+    "session": {"id": "ses_019412d0a1b27c3d8e4f5a6b7c8d9e02"},
+    "agent": {"id": "agt_019412d0a1b27c3d8e4f5a6b7c8d9e03", "name": AGENT},
     "principal": "dana@example.com",
     "kind": "refund",
     "title": "Refund of order NW-86002",
@@ -129,7 +191,8 @@ def step(name: str, **members: Any) -> dict[str, Any]:
 
 def made_of(*of_steps: dict[str, Any], **members: Any) -> Bundle:
     """Return RECORD, changed as told, with these steps and an empty content."""
-    return _bundle(RECORD | members, None, list(of_steps))
+    decided = members.pop("approvals", ())
+    return _bundle(RECORD | members, None, list(of_steps), decided)
 
 
 def many_steps(number: int) -> Bundle:

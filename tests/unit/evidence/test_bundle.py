@@ -26,10 +26,33 @@ NONCE = re.compile(rb'"nonce":"([A-Za-z0-9_-]{43})"')
 
 
 def test_a_bundle_s_bytes_never_change() -> None:
-    kept = golden("bundle.json")
+    kept = golden("bundle-v2.json")
     read = bundle.read(kept)
-    again = bundle.write(read["record"], read["content"], read["steps"], key_id=read["key_id"])
+    parts = (read["record"], read["content"], read["steps"], read["approvals"])
+    again = bundle.write(*parts, key_id=read["key_id"])
     assert NONCE.sub(b"", again) == NONCE.sub(b"", kept)
+
+
+@given(records.metadata_v1, records.values, st.lists(records.steps_v1, max_size=3))
+@settings(max_examples=40)
+def test_a_bundle_of_version_1_is_read_with_all_that_it_says(
+    record: Any, content: Any, steps: list[Any]
+) -> None:
+    raw = records.written_v1(record, content, steps)
+    read = bundle.read(raw, "Loans")
+    assert (read["schema"], read["content"]) == ("records/bundle/v1", content)
+    assert read["steps"] == json.loads(raw)["steps"]
+    expected = dict(record)
+    expected["session"] = {"id": expected.pop("session_id")}
+    expected["agent"] = {"id": expected.pop("agent_id"), "name": "Loans"}
+    assert read["record"] == expected
+    for beside in (
+        {"approvals": []},
+        {"steps": [step("a", span_id="1" * 16, attributes={}, events=[])]},
+    ):
+        changed = {**json.loads(raw), **beside}
+        with pytest.raises(NotABundle):
+            bundle.read(json.dumps(changed).encode())
 
 
 def test_a_bundle_s_signature_of_once_is_still_good() -> None:
@@ -40,19 +63,28 @@ def test_a_bundle_s_signature_of_once_is_still_good() -> None:
     assert key.verifies(golden("bundle.sig"), golden("bundle.json"))
 
 
-@given(records.metadata, records.values, st.lists(records.steps, max_size=3))
+@given(
+    records.metadata,
+    records.values,
+    st.lists(records.steps, max_size=3),
+    st.lists(records.approvals, max_size=2),
+)
 @settings(max_examples=40)
 def test_what_is_written_is_canonical_and_reads_back_as_it_was(
-    record: Any, content: Any, steps: list[Any]
+    record: Any, content: Any, steps: list[Any], approvals: list[Any]
 ) -> None:
-    raw = bundle.write(record, content, steps, key_id="0123456789abcdef")
+    raw = bundle.write(record, content, steps, approvals, key_id="0123456789abcdef")
     read = bundle.read(raw)
     assert raw == rfc8785.dumps(json.loads(raw))
-    assert (read["schema"], read["key_id"]) == ("records/bundle/v1", "0123456789abcdef")
+    assert (read["schema"], read["key_id"]) == ("records/bundle/v2", "0123456789abcdef")
     assert (read["record"], read["content"]) == (record, content)
+    assert read.get("approvals", []) == approvals
     for given_step, read_step in zip(steps, read["steps"], strict=True):
         events = [{"attributes": {}} | event for event in given_step.get("events", [])]
-        assert read_step == {"attributes": {}} | given_step | {"events": events}
+        expected = {"attributes": {}} | given_step | {"events": events}
+        if "links" in given_step:
+            expected["links"] = [{"attributes": {}} | link for link in given_step["links"]]
+        assert read_step == expected
 
 
 def test_every_bundle_has_a_nonce_of_its_own() -> None:
@@ -78,18 +110,52 @@ def test_what_could_not_be_read_back_is_never_written(content: Any) -> None:
         bundle.write(RECORD, content, [], key_id="")
 
 
-WHOLE = made_of(step("one", inputs=["a"], events=[{"name": "e", "at": RECORD["created_at"]}]))
+WHOLE = made_of(
+    step(
+        "one",
+        inputs=["a"],
+        events=[{"name": "e", "at": RECORD["created_at"]}],
+        span_id="1" * 16,
+        links=[{"trace_id": "2" * 32, "span_id": "3" * 16}],
+    ),
+    approvals=[{"approved_by": "dana", "at": RECORD["created_at"], "decision": "approved"}],
+    trace_id="2" * 32,
+    models=["m-4"],
+)
 
 
 @pytest.mark.parametrize(
     ("pointer", "value"),
     [
-        ("/schema", "records/bundle/v2"),
+        ("/schema", "records/bundle/v3"),
         ("/nonce", None),
         ("/record", []),
         ("/record/title", None),
         ("/record/labels", {"team": 1}),
         ("/record/occurred_at", "yesterday"),
+        ("/record/occurred_at", None),
+        ("/record/session", "ses_1"),
+        ("/record/session/id", None),
+        ("/record/agent", {"id": "agt_1"}),
+        ("/record/agent/name", None),
+        ("/record/agent/name", {"id": "agt_1", "name": "n", "more": ""}),
+        ("/record/trace_id", "0" * 32),
+        ("/record/trace_id", "A" * 32),
+        ("/record/models", "m-4"),
+        ("/record/models", [1]),
+        ("/steps/0/span_id", "1" * 15),
+        ("/steps/0/span_id", "0" * 16),
+        ("/steps/0/parent_span_id", None),
+        ("/steps/0/ended_at", None),
+        ("/steps/0/links", {}),
+        ("/steps/0/links/0", {"trace_id": "2" * 32, "span_id": "3" * 16}),
+        ("/steps/0/links/0/trace_id", "2" * 16),
+        ("/steps/0/links/0/attributes", None),
+        ("/approvals", None),
+        ("/approvals/0", {}),
+        ("/approvals/0/at", "now"),
+        ("/approvals/0/decision", True),
+        ("/approvals/0/note", None),
         ("/record/created_at", None),
         ("/steps", {}),
         ("/steps/0", "one"),

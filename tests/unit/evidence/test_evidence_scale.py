@@ -10,7 +10,7 @@ import pytest
 from app.evidence import otlp, prov
 from app.evidence.bundle import Bundle
 from app.evidence.streaming import CHUNK_BYTES
-from tests.unit.evidence.records import AGENT, BASE_URL, SHA256, VERSION, many_steps
+from tests.unit.evidence.records import BASE_URL, SHA256, VERSION, many_steps
 
 Write = Callable[[Bundle], Iterator[bytes]]
 FEW, MANY = 1_000, 10_000
@@ -18,10 +18,8 @@ FEW, MANY = 1_000, 10_000
 TRACED = 5_000
 
 WRITERS: dict[str, Write] = {
-    "prov.json": lambda bundle: prov.write(
-        bundle, sha256=SHA256, base_url=BASE_URL, agent_name=AGENT
-    ),
-    "otlp-traces.json": lambda bundle: otlp.write_traces(bundle, version=VERSION, agent_name=AGENT),
+    "prov.json": lambda bundle: prov.write(bundle, sha256=SHA256, base_url=BASE_URL),
+    "otlp-traces.json": lambda bundle: otlp.write_traces(bundle, version=VERSION),
 }
 
 record = cache(many_steps)

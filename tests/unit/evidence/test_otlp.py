@@ -24,11 +24,11 @@ CREATED, FAILED = "record.created", "record.step.failed"
 
 
 def traces(bundle: Bundle) -> Any:
-    return json.loads(b"".join(otlp.write_traces(bundle, version=VERSION, agent_name=AGENT)))
+    return json.loads(b"".join(otlp.write_traces(bundle, version=VERSION)))
 
 
 def logs(bundle: Bundle) -> Any:
-    return json.loads(b"".join(otlp.write_logs(bundle, version=VERSION, agent_name=AGENT)))
+    return json.loads(b"".join(otlp.write_logs(bundle, version=VERSION)))
 
 
 def spans(bundle: Bundle) -> list[Any]:
@@ -66,12 +66,12 @@ def for_protobuf(value: Any) -> Any:
 
 
 def test_a_record_s_bytes_never_change() -> None:
-    bundle = bundles.read(golden("bundle.json"))
+    bundle = bundles.read(golden("bundle.json"), AGENT)
     for write, name in (
         (otlp.write_traces, "otlp-traces.json"),
         (otlp.write_logs, "otlp-logs.json"),
     ):
-        assert b"".join(write(bundle, version=VERSION, agent_name=AGENT)) == golden(name)
+        assert b"".join(write(bundle, version=VERSION)) == golden(name)
 
 
 @given(records.bundles)
@@ -91,14 +91,14 @@ def test_two_readers_know_every_field_and_give_every_document_back(bundle: Bundl
         assert type(message).FromString(message.SerializeToString()) == message
 
 
-@given(records.bundles)
+@given(records.bundles_v1)
 @settings(max_examples=40)
 def test_every_step_is_a_span_below_the_record_and_every_event_stands_in_both(
     bundle: Bundle,
 ) -> None:
     root, *below = spans(bundle)
     record, steps = bundle["record"], bundle["steps"]
-    trace = hashlib.sha256(record["session_id"].encode()).digest()[:16].hex()
+    trace = hashlib.sha256(record["session"]["id"].encode()).digest()[:16].hex()
     expected = [
         hashlib.sha256(f"{record['id']}:{index}".encode()).digest()[:8].hex()
         for index in range(-1, len(steps))
@@ -131,6 +131,118 @@ def test_every_step_is_a_span_below_the_record_and_every_event_stands_in_both(
         if each.get("name") not in (CREATED, FAILED):
             of_logs.append((each.pop("spanId"), each))
     assert of_logs == of_spans
+
+
+TRACE, OTHER_TRACE = "5" * 32, "6" * 32
+ROOT, CHILD, ABOVE = "1" * 16, "2" * 16, "3" * 16
+
+
+def test_spans_come_back_with_their_ids_parents_times_links_and_one_conversation() -> None:
+    link = {"trace_id": OTHER_TRACE, "span_id": CHILD, "attributes": {"why": "retry"}}
+    said = {
+        "gen_ai.conversation.id": "c-17",
+        "input.value": "q",
+        "otel.status_description": "no quota",
+    }
+    bundle = made_of(
+        step(
+            "POST /ask",
+            kind="trace",
+            span_id=ROOT,
+            parent_span_id=ABOVE,
+            links=[link],
+            started_at="2026-01-31T12:00:00.123456789Z",
+        ),
+        step(
+            "chat m",
+            kind="chat",
+            span_id=CHILD,
+            parent_span_id=ROOT,
+            attributes=said,
+            inputs={"value": "q"},
+            outputs={"value": 1},
+            status="error",
+        ),
+        trace_id=TRACE,
+        session={"id": RECORD["session"]["id"], "external_id": "c-17#2"},
+    )
+    root, child = spans(bundle)
+    assert (root["traceId"], root["spanId"], root["parentSpanId"]) == (TRACE, ROOT, ABOVE)
+    assert (child["traceId"], child["spanId"], child["parentSpanId"]) == (TRACE, CHILD, ROOT)
+    assert (root["name"], child["name"]) == ("POST /ask", "chat m")
+    assert root["startTimeUnixNano"] == "1769860800123456789"
+    (linked,) = root["links"]
+    assert (linked["traceId"], linked["spanId"]) == (OTHER_TRACE, CHILD)
+    assert attributes(linked) == {"why": {"stringValue": "retry"}}
+    for each in (root, child):
+        assert attributes(each)["gen_ai.conversation.id"] == {"stringValue": "c-17"}
+        assert "gen_ai.operation.name" not in attributes(each)
+    assert attributes(root)["record.id"] == {"stringValue": RECORD["id"]}
+    assert "record.id" not in attributes(child)
+    # What its attributes say stands there once, and what they do not say is not lost.
+    assert "record.step.inputs" not in attributes(child)
+    assert "record.step.outputs" in attributes(child)
+    created, failed = log_records(bundle)
+    assert (created["traceId"], created["spanId"]) == (TRACE, ROOT)
+    assert (failed["traceId"], failed["spanId"]) == (TRACE, CHILD)
+    assert failed["body"] == {"stringValue": "chat m failed: no quota"}
+    assert child["status"] == {"code": 2, "message": "no quota"}
+
+
+def test_a_step_that_says_its_span_alone_stands_under_the_record() -> None:
+    bundle = made_of(
+        step("a", span_id=CHILD, parent_span_id=ABOVE), step("b", span_id=ROOT), step("c")
+    )
+    root, *below = spans(bundle)
+    assert [each["parentSpanId"] for each in below] == [ABOVE, root["spanId"], root["spanId"]]
+    assert [each["spanId"] for each in below[:2]] == [CHILD, ROOT]
+    of_session = hashlib.sha256(RECORD["session"]["id"].encode()).digest()[:16].hex()
+    assert {each["traceId"] for each in (root, *below)} == {of_session}
+
+
+def test_a_conversation_is_named_by_the_spans_or_the_session_s_owner() -> None:
+    session = {"id": RECORD["session"]["id"], "external_id": "run 5"}
+    for members, expected in (
+        ({}, RECORD["session"]["id"]),
+        ({"session": session}, "run 5"),
+    ):
+        root, *_ = spans(made_of(step("a"), **members))
+        assert attributes(root)["gen_ai.conversation.id"] == {"stringValue": expected}
+
+
+def test_the_agent_is_named_by_its_owner_s_id_where_it_has_one() -> None:
+    agent = {"id": RECORD["agent"]["id"], "name": "Loans", "external_id": "loans", "version": "2"}
+    (root,) = spans(made_of(agent=agent))
+    told = attributes(root)
+    assert root["name"] == "invoke_agent Loans"
+    assert told["gen_ai.agent.id"] == {"stringValue": "loans"}
+    assert told["gen_ai.agent.version"] == {"stringValue": "2"}
+
+
+def test_a_step_that_nobody_saw_end_has_no_end() -> None:
+    unended = step("a", started_at="2026-01-31T12:00:07Z", status="error")
+    del unended["ended_at"]
+    bundle = made_of(step("b"), unended)
+    root, _, span = spans(bundle)
+    assert "endTimeUnixNano" not in span
+    assert root["endTimeUnixNano"] == span["startTimeUnixNano"]
+    assert log_records(bundle)[1]["timeUnixNano"] == span["startTimeUnixNano"]
+
+
+def test_an_approval_stands_in_both() -> None:
+    decided = {
+        "approved_by": "dana",
+        "at": RECORD["created_at"],
+        "decision": "approved",
+        "note": "in time",
+    }
+    bundle = made_of(approvals=[decided])
+    _, approval = log_records(bundle)
+    assert approval["eventName"] == "record.approval"
+    assert approval["body"] == {"stringValue": "dana decided: approved: in time"}
+    assert attributes(approval)["approval.approved_by"] == {"stringValue": "dana"}
+    (root,) = spans(bundle)
+    assert "approved" in json.dumps(attributes(root)["record.approvals"])
 
 
 def test_a_step_that_failed_has_a_log_record_that_says_why() -> None:
@@ -179,7 +291,7 @@ def test_the_record_lasts_from_the_first_start_to_the_last_end() -> None:
 def test_a_record_without_steps_is_a_moment() -> None:
     (told,) = spans(made_of())
     assert told["startTimeUnixNano"] == told["endTimeUnixNano"] == "1769860804000000000"
-    (untold,) = spans(made_of(occurred_at=None))
+    (untold,) = spans({**made_of(), "record": {**RECORD, "occurred_at": None}})
     assert untold["startTimeUnixNano"] == untold["endTimeUnixNano"] == "1769860805123456000"
 
 

@@ -1,5 +1,6 @@
 """Group commit: every submitter gets its own, no thread is kept, and no one waits alone."""
 
+import asyncio
 import gc
 import os
 import weakref
@@ -184,6 +185,59 @@ def test_a_wrong_number_of_results_is_an_error_and_nobody_hangs() -> None:
         for future in futures:
             with pytest.raises(RuntimeError, match="3 items were run, with 2 results"):
                 future.result(LONG_ENOUGH)
+
+
+def test_coroutines_and_threads_go_together_and_each_gets_its_own() -> None:
+    gate = Gate()
+
+    def run(items: Sequence[int]) -> list[tuple[int, int] | BaseException]:
+        results = gate(items)
+        return [
+            ValueError(item) if item == 3 else got for item, got in zip(items, results, strict=True)
+        ]
+
+    group = GroupCommit[int, tuple[int, int]](run, ways=2)
+
+    async def join_all() -> list[object]:
+        assert (await group.join(-10))[0] == -10
+        gate.groups.clear()
+        gate.open.clear()
+        first = [asyncio.create_task(group.join(number)) for number in (-1, -2)]
+        await asyncio.to_thread(until, lambda: len(gate.groups) == 2)
+        tasks: list[asyncio.Future[object]] = []
+        loop = asyncio.get_running_loop()
+        for number in range(6):
+            if number % 2:
+                tasks.append(asyncio.create_task(group.join(number)))
+            else:
+                tasks.append(loop.run_in_executor(None, group.submit, number))
+            await asyncio.to_thread(until, lambda: group.waiting == len(tasks))
+        gate.open.set()
+        assert [each[0] for each in await asyncio.gather(*first)] == [-1, -2]
+        return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+    found = asyncio.run(join_all())
+    assert gate.groups[2:] == [list(range(6))]
+    assert isinstance(found[3], ValueError)
+    assert [each[0] for each in found if isinstance(each, tuple)] == [0, 1, 2, 4, 5]
+    # A thread that submitted carries no later run: the carrier was of the group's first item.
+    assert group.submit(9) == (9, get_ident())
+
+
+def test_who_awaits_no_longer_keeps_no_other_from_its_own() -> None:
+    gate = Gate()
+    group = GroupCommit[int, tuple[int, int]](gate, ways=1)
+
+    async def leave() -> int:
+        gate.open.clear()
+        tasks = [asyncio.create_task(group.join(number)) for number in range(3)]
+        await asyncio.to_thread(until, lambda: group.waiting == 2)
+        tasks[1].cancel()
+        gate.open.set()
+        assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[1], BaseException)
+        return (await tasks[2])[0]
+
+    assert asyncio.run(leave()) == 2
 
 
 def test_an_error_is_freed_with_its_submitter() -> None:

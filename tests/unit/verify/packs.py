@@ -48,13 +48,20 @@ def record(number: int = 7) -> Record:
     return {
         "id": f"rec_{number:032x}",
         "tenant_id": f"ten_{1:032x}",
-        "session_id": f"ses_{2:032x}",
-        "agent_id": f"agt_{3:032x}",
+        "session": {"id": f"ses_{2:032x}", "external_id": "run 7"},
+        "agent": {
+            "id": f"agt_{3:032x}",
+            "name": AGENT,
+            "external_id": "urn:agents:pruefer",
+            "version": "2.4.1",
+        },
+        "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+        "models": ["m-4"],
         "principal": "ana@example.com",
         "kind": "decision",
         "title": "Überweisung geprüft 🏦",
         "labels": {"region": "eu", "\U00010000": "behind \ue000", "\ue000": "before"},
-        "occurred_at": None,
+        "occurred_at": "2026-01-31T11:59:58.000000Z",
         "created_at": "2026-01-31T12:00:00.123456Z",
     }
 
@@ -72,10 +79,29 @@ STEP: Mapping[str, Any] = {
 CONTENT = {"amount": 12.5, "text": 'a "quoted" \\ \b\f\n\r\t\x00\x7f\u2028 text', "none": None}
 
 
+APPROVAL = {
+    "approved_by": "ana@example.com",
+    "at": "2026-01-31T11:59:59.000000Z",
+    "decision": "approved",
+    "note": "within the limit",
+}
+
+
 def bundle_of(number: int = 7, *, key: SigningKey = KEY, content: Any = CONTENT) -> bytes:
     """A bundle, the same each time: tests are collected in several processes."""
-    raw = bundle.write(record(number), content, [STEP], key_id=key.public.id)
+    parts = (record(number), content, [STEP], [bundle.Approval(**APPROVAL)])
+    raw = bundle.write(*parts, key_id=key.public.id)
     return canonical_json.dumps({**bundle.read(raw), "nonce": "A" * 43})
+
+
+def bundle_v1() -> bytes:
+    """The same as a bundle of version 1, whose agent has no name in it."""
+    read: dict[str, Any] = dict(bundle.read(bundle_of()))
+    said = dict(read["record"])
+    said["session_id"] = said.pop("session")["id"]
+    said["agent_id"] = said.pop("agent")["id"]
+    del read["approvals"], said["trace_id"], said["models"]
+    return canonical_json.dumps({**read, "schema": "records/bundle/v1", "record": said})
 
 
 def evidence(

@@ -53,12 +53,16 @@ def count_key(caller: Caller) -> None:
     """Count a request of a key, once; raises `RateLimited`."""
     if _was_counted("key"):
         return
-    counters = _limits()
-    times = _times()
-    _spend(
+    _spend(nearest(_limits(), caller, _times()))
+
+
+def nearest(counters: Limits, caller: Caller, times: int) -> Spent:
+    """Count so many requests of a key; return its use of the limit nearest to exhaustion."""
+    spent = (
         counters.keys.hit(caller.key_id.bytes, times),
         counters.tenants.hit(caller.tenant_id.bytes, times),
     )
+    return min(spent, key=_left)
 
 
 def count_address() -> None:
@@ -110,14 +114,18 @@ def add_headers(response: Response) -> Response:
     return response
 
 
-def _spend(*spent: Spent) -> None:
-    """Raise if a rate limit is exceeded; the headers describe the limit nearest to exhaustion."""
-    g.spent = nearest = min(spent, key=lambda each: each.rate.limit - each.count)
-    if nearest.exceeded:
+def _left(spent: Spent) -> int:
+    return spent.rate.limit - spent.count
+
+
+def _spend(spent: Spent) -> None:
+    """Raise if a rate limit is exceeded; the headers describe it."""
+    g.spent = spent
+    if spent.exceeded:
         raise RateLimited(
-            f"More than {nearest.rate.limit} requests {nearest.scope} in {nearest.rate.seconds} "
-            f"seconds; come back in {nearest.resets_in} seconds.",
-            headers={"Retry-After": str(nearest.resets_in), **nearest.headers()},
+            f"More than {spent.rate.limit} requests {spent.scope} in {spent.rate.seconds} "
+            f"seconds; come back in {spent.resets_in} seconds.",
+            headers={"Retry-After": str(spent.resets_in), **spent.headers()},
         )
 
 

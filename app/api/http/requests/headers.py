@@ -14,14 +14,14 @@ from app.lib import forwarded
 LONGEST_WAIT = 15.0
 LONGEST_WAIT_WITHOUT_KEY = 10.0
 REQUEST_ID = "X-Request-ID"
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
+REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 
 def request_id() -> str:
     """Return this request's id: the caller's `X-Request-ID` if it is well-formed, else a new id."""
     if "request_id" not in g:
         sent = request.headers.get(REQUEST_ID, "")
-        g.request_id = sent if _REQUEST_ID.fullmatch(sent) else ids.new().hex
+        g.request_id = sent if REQUEST_ID_FORM.fullmatch(sent) else ids.new().hex
     return cast(str, g.request_id)
 
 

@@ -151,7 +151,13 @@ def load(schema: marshmallow.Schema, sent: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return cast(dict[str, Any], schema.load(sent))
     except marshmallow.ValidationError as error:
-        raise Invalid(*_fields(error.messages)) from None
+        raise refusal(error) from None
+
+
+def refusal(error: marshmallow.ValidationError, most: int = MOST_ERRORS) -> Invalid:
+    """Return the error of what a schema refused, with at most `most` places."""
+    places = _flatten(error.messages, "")
+    return Invalid(*nsmallest(most, places, key=attrgetter("pointer")))
 
 
 def takes_a_record(view: _View) -> _View:
@@ -322,11 +328,6 @@ def _check_media_type() -> None:
             f"Send the body as Content-Type: {MEDIA_TYPE}, in UTF-8; "
             f"it came as {request.content_type or 'no type at all'}."
         )
-
-
-def _fields(messages: Any) -> list[FieldError]:
-    """Turn marshmallow's tree of messages into pointers, the first hundred."""
-    return nsmallest(MOST_ERRORS, _flatten(messages, ""), key=attrgetter("pointer"))
 
 
 def _flatten(messages: Any, path: str) -> Iterator[FieldError]:

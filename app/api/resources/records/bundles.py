@@ -153,20 +153,13 @@ def read_traces(args: dict[str, Any], record_id: str) -> Response:
     return export("otlp-traces.json")
 
 
-_Write: TypeAlias = Callable[[Record, Bundle, str], Iterator[bytes]]
+_Write: TypeAlias = Callable[[Record, Bundle], Iterator[bytes]]
 FORMATS: Mapping[str, _Write] = {
-    "prov.json": lambda record, read, agent_name: prov.write(
-        read,
-        sha256=record.bundle_sha256.hex(),
-        base_url=services().settings.base_url,
-        agent_name=agent_name,
+    "prov.json": lambda record, read: prov.write(
+        read, sha256=record.bundle_sha256.hex(), base_url=services().settings.base_url
     ),
-    "otlp-logs.json": lambda _, read, agent_name: otlp.write_logs(
-        read, version=VERSION, agent_name=agent_name
-    ),
-    "otlp-traces.json": lambda _, read, agent_name: otlp.write_traces(
-        read, version=VERSION, agent_name=agent_name
-    ),
+    "otlp-logs.json": lambda _, read: otlp.write_logs(read, version=VERSION),
+    "otlp-traces.json": lambda _, read: otlp.write_traces(read, version=VERSION),
 }
 
 
@@ -186,7 +179,12 @@ def export(name: str) -> Response:
     # An iterator, so that werkzeug sets no Content-Length: the length is not known.
     answered = Response(iter(()), content_type=MEDIA_TYPE)
     if request.method != "HEAD":
-        _fill(answered, etag, record, lambda read: FORMATS[name](record, read, agent_name))
+        _fill(
+            answered,
+            etag,
+            record,
+            lambda raw: FORMATS[name](record, bundle.read(raw, agent_name)),
+        )
     answered.set_etag(etag)
     return answered
 
@@ -195,7 +193,7 @@ def _fill(
     answered: Response,
     etag: str,
     record: Record,
-    write: Callable[[Bundle], Iterator[bytes]],
+    write: Callable[[bytes], Iterator[bytes]],
 ) -> None:
     """Set a response's body; an export too large for the cache is rendered while it is sent."""
     renderings = services().renderings
@@ -212,7 +210,7 @@ def _fill(
         held.enter_context(share_of_memory(record.bundle_size))
         with admitted() as (session, _):
             raw = contents.read(session, services().settings.master_keys, record)
-        answered.response, whole = renderings.made(etag, write(bundle.read(raw)))
+        answered.response, whole = renderings.made(etag, write(raw))
         if not whole:
             answered.call_on_close(held.pop_all().close)
 

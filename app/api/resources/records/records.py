@@ -1,29 +1,40 @@
 """Records over HTTP: create, search and read. Their bundles are in `bundles.py`."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, TypeAlias
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
 
-from flask import Response
-from marshmallow import ValidationError, validates_schema
-from sqlalchemy.orm import Session
+from flask import Response, request
+from marshmallow import ValidationError
 
 from app import ids
-from app.api.http.access.auth import caller, requires
-from app.api.http.idempotency import once
-from app.api.http.paging import FeedArgs, filters, page, page_schema
-from app.api.http.requests.parsing import MAX_RECORD, Blueprint, takes_a_record
-from app.api.http.responses.answers import answer
+from app.api.http.access.auth import caller, confirmed_caller, requires
+from app.api.http.idempotency import REPLAYED, once, sent_key, sent_request
+from app.api.http.requests import parsing
+from app.api.http.requests.content_coding import takes_gzip
+from app.api.http.requests.parsing import Blueprint, takes_a_record
+from app.api.http.responses.answers import answer, answer_written, encode
 from app.api.http.services import services
 from app.api.http.transactions import raw_transaction, transaction
-from app.core import feeds
+from app.api.resources.records import record_list
+from app.api.resources.records.record_list import RecordArgs, RecordPageSchema
+from app.api.resources.records.record_schemas import (
+    MOST_ENTRY_ERRORS,
+    BatchArgs,
+    NewRecordSchema,
+    NewRecordsSchema,
+    RecordsSchema,
+)
+from app.core import idempotency
 from app.core.callers import Role
-from app.core.records import records, search, steps
-from app.core.records.records import KIND, LABELS, TITLE, Labels, NewRecord, RecordSchema
-from app.core.records.search import Found, Search
-from app.core.records.steps import StepStatus
-from app.schemas import fields
-from app.schemas.schema import Schema
+from app.core.records import records
+from app.core.records.intake import Asked, Result, Stored
+from app.core.records.records import RecordSchema
+from app.core.records.signing import NewRecord
+from app.errors import PROBLEM_TYPES, ServiceError
+from app.lib import canonical_json
+from app.schemas.fields import MOST_ERRORS
 
 blp = Blueprint(
     "records",
@@ -33,110 +44,8 @@ blp = Blueprint(
 )
 
 
-MAX_STEPS = 50_000
-MAX_STEP_EVENTS = 10_000
-
-_INPUTS: dict[str, Any] = {
-    "description": "Inputs or outputs of the step: an array of names, or an object of names with "
-    "their values.",
-    "example": ["order-4711.json"],
-}
-
-
-class Names(fields.Strict):
-    """Names of things: an array of strings, or an object whose members are named so."""
-
-    json_schema: Mapping[str, Any] = MappingProxyType(
-        {"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "object"}]}
-    )
-
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> list[str] | dict[str, Any]:
-        if isinstance(value, dict) or (
-            isinstance(value, list) and all(isinstance(name, str) for name in value)
-        ):
-            return value
-        raise ValidationError("Send an array of names, or an object of names with their values.")
-
-
-class StepEventSchema(Schema):
-    """An event during a step."""
-
-    name = fields.Text(500, required=True)
-    at = fields.Time(required=True)
-    attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
-
-
-class StepSchema(Schema):
-    """A step of the agent's work."""
-
-    name = fields.Text(500, required=True, example="look up the order")
-    kind = fields.Text(200, required=True, example="tool")
-    started_at = fields.Time(required=True)
-    ended_at = fields.Time(required=True)
-    status = fields.Choice(StepStatus, required=True)
-    attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
-    inputs = Names(load_default=list, metadata=_INPUTS)
-    outputs = Names(load_default=list, metadata=_INPUTS)
-    events = fields.Items(
-        fields.Object(StepEventSchema), max_items=MAX_STEP_EVENTS, load_default=list
-    )
-
-    @validates_schema
-    def _check_order(self, step: dict[str, Any], **_: Any) -> None:
-        if step["ended_at"] < step["started_at"]:
-            raise ValidationError("A step ends when it started, or later.", "ended_at")
-
-
-class NewRecordSchema(Schema):
-    """A record to sign and store."""
-
-    session_id = fields.Id("ses", required=True)
-    kind = fields.Text(200, required=True, metadata=KIND)
-    title = fields.Text(500, required=True, metadata=TITLE)
-    occurred_at = fields.Time(description="Absent: when the service received it.")
-    labels = Labels(load_default=dict, metadata=LABELS)
-    content = fields.JsonValue(
-        MAX_RECORD,
-        required=True,
-        allow_none=True,
-        description="Any JSON that describes what the agent did.",
-        example={"amount": "49.90 EUR"},
-    )
-    steps = fields.Items(fields.Object(StepSchema), max_items=MAX_STEPS, load_default=list)
-
-
-RecordPageSchema = page_schema(RecordSchema)
-
-
-class LabelPair(fields.Text):
-    """A label to find records by, as `name:value`."""
-
-    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> tuple[str, str]:  # type: ignore[override]  # a pair of texts, where the base has one
-        name, colon, rest = super()._deserialize(value, *arguments, **options).partition(":")
-        if not name or not colon:
-            raise ValidationError("Write name:value.")
-        return name, rest
-
-
-class RecordArgs(FeedArgs):
-    """Filters of the list of records; all given must match."""
-
-    q = fields.Text(
-        1000,
-        description="Words, which must all match, ignoring case; words in "
-        '"quotes" match as a phrase. Matches in title, kind or labels come first, '
-        "then matches in the content (its texts and numbers, and the names of "
-        "steps, inputs and outputs; the first 5,000 words).",
-    )
-    session_id = fields.Id("ses")
-    kind = fields.Text(200)
-    label = fields.Items(
-        LabelPair(700), max_items=16, description="`name:value`; several must all match."
-    )
-
-
 @blp.route("", methods=["POST"])
-@requires(Role.WRITE)
+@requires(Role.WRITE, confirmed_by_view=True)
 @takes_a_record
 @blp.arguments(NewRecordSchema())
 @blp.response(201, RecordSchema)
@@ -148,13 +57,105 @@ def create(body: dict[str, Any]) -> Response:
     the transparency log follows (`log-proof`). A completed session takes no more records (409), nor
     does a tenant that has reached its storage limit (409 `storage-limit`).
     """
-    new = NewRecord(**{**body, "steps": steps.as_signed(body["steps"])})
-    settings = services().settings
+    new = NewRecord(**body)
+    (found,) = services().records.add(Asked(caller(), [new], [sent_request()]))
+    if not isinstance(found, Stored):
+        raise found
+    return answer_written(found.body, 201, REPLAYED if found.replayed else None)
+
+
+@blp.route("/batch", methods=["POST"])
+@requires(Role.WRITE, confirmed_by_view=True)
+@takes_gzip
+@takes_a_record
+@blp.arguments(NewRecordsSchema())
+@blp.arguments(BatchArgs, location="query")
+@blp.response(201, RecordsSchema)
+@blp.alt_response(404, "NOT_FOUND")
+def create_batch(body: dict[str, Any], args: dict[str, Any]) -> Response:
+    """Sign and store up to 1000 records
+
+    The body is at most 8 MiB. Each record is taken or refused for itself, as if it were sent alone:
+    `data` has the record, or its `problem`. With `atomic=true` all are stored or none, and a
+    problem answers the request, with pointers to the records.
+    """
+    here, atomic = services().records, args["atomic"]
+    asked = _asked(body["records"], atomic=atomic)
+    if sent_key() is None:
+        written = b",".join(_entries(here.add(asked), atomic=atomic))
+        return answer_written(b'{"data":[%b]}' % written, 201)
+    confirmed_caller()
+    ready = here.sign(asked)
     with raw_transaction() as tx:
-        draft = records.draft(tx, caller(), settings.master_keys, new.session_id)
-    signed = None if draft is None else records.sign(caller(), draft, new)
-    with raw_transaction() as tx:
-        return once(tx, 201, lambda: records.add(tx, caller(), settings, new.session_id, signed))
+
+        def store() -> dict[str, Any]:
+            written = _entries(here.add_within(tx, ready), atomic=atomic)
+            return {"data": [json.loads(each) for each in written]}
+
+        return once(tx, 201, store)
+
+
+def _asked(sent: Sequence[Any], *, atomic: bool) -> Asked:
+    """Return the records of a batch; one that cannot be loaded is its error."""
+    raw = parsing.json_object()["records"]
+    new: list[NewRecord | ServiceError] = []
+    repeats: list[idempotency.Request | None] = []
+    for each, written in zip(sent, raw, strict=True):
+        if isinstance(each, ValidationError):
+            new.append(parsing.refusal(each, MOST_ENTRY_ERRORS))
+            repeats.append(None)
+            continue
+        key = each.pop("idempotency_key", None)
+        new.append(NewRecord(**each))
+        repeats.append(key and _repeat(key, written))
+    return Asked(caller(), new, repeats, atomic)
+
+
+def _repeat(key: str, written: Mapping[str, Any]) -> idempotency.Request:
+    alone = {name: value for name, value in written.items() if name != "idempotency_key"}
+    path = request.path.removesuffix("/batch")
+    return idempotency.Request.of(caller(), key, "POST", path, canonical_json.dumps(alone))
+
+
+def _entries(found: Sequence[Result], *, atomic: bool) -> list[bytes]:
+    """Return what became of each record, as JSON; raises what answers the whole request."""
+    refused = {place: each for place, each in enumerate(found) if isinstance(each, ServiceError)}
+    if len(refused) == len(found):
+        # Perhaps no statement has confirmed the caller.
+        confirmed_caller()
+    if atomic and refused:
+        raise _together(refused)
+    return [
+        each.body if isinstance(each, Stored) else encode({"problem": _problem(each)})
+        for each in found
+    ]
+
+
+def _problem(error: ServiceError | None) -> dict[str, Any]:
+    kind = PROBLEM_TYPES[error.slug]
+    return {
+        "status": kind.status,
+        "type": f"{services().settings.base_url}/problems/{error.slug}",
+        "errors": _errors(error, ""),
+    }
+
+
+def _together(refused: Mapping[int, ServiceError]) -> ServiceError:
+    """Return the first error, with pointers to all records that have its status."""
+    first = next(iter(refused.values()))
+    alike = (
+        _errors(each, f"/records/{place}")
+        for place, each in refused.items()
+        if each.slug == first.slug
+    )
+    first.members = {**first.members, "errors": [*islice(chain.from_iterable(alike), MOST_ERRORS)]}
+    return first
+
+
+def _errors(error: ServiceError, record: str) -> list[dict[str, Any]]:
+    """Return the places of an error in a record; of one without places, the record itself."""
+    places = error.members.get("errors") or [{"pointer": "", "detail": error.detail}]
+    return [{**each, "pointer": record + each["pointer"]} for each in places]
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -162,35 +163,13 @@ def create(body: dict[str, Any]) -> Response:
 @blp.arguments(RecordArgs, location="query")
 @blp.response(200, RecordPageSchema)
 def list_records(args: dict[str, Any]) -> Response:
-    """Search records, or list them newest first.
+    """Search records, or list them newest first, or follow them with `order=asc`.
 
     A page of a search may hold fewer records than `limit`, even none, although more follow:
-    continue while there is a `next_cursor`.
+    continue while there is a `next_cursor`. With `order=asc` ask later with `after`, the id of the
+    last record read.
     """
-    with transaction() as session:
-        return page(
-            args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
-        )
-
-
-FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
-
-
-def fetch(
-    session: Session, args: Mapping[str, Any], after: int | None, limit: int
-) -> feeds.Page[FoundRecord]:
-    """Return the records that `RecordArgs` selects, each as its GET answers it."""
-    others = {name: value for name, value in filters(args).items() if name not in ("q", "label")}
-    asked = Search(args.get("q"), args.get("label", ()), others)
-    master_keys = services().settings.master_keys
-    rows = search.rows(session, caller(), master_keys, asked, after, limit)
-    shown = records.represent(session, [row.record for row in rows])
-    return feeds.Page(zip(rows, shown, strict=True), rows.read_to)
-
-
-def position(found: FoundRecord) -> int:
-    """Return a found record's position in its list."""
-    return found[0].place.number
+    return record_list.answer_page(args)
 
 
 @blp.route("/<record_id>", methods=["GET"])

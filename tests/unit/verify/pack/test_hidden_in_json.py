@@ -72,6 +72,7 @@ DEEP = b"[" * 200_000
         anchor_with(lambda value: value.pop("agent")),
         anchor_with(lambda value: value["agent"].update(id="agt_" + "0" * 32)),
         anchor_with(lambda value: value["agent"].update(name=None)),
+        anchor_with(lambda value: value["agent"].update(name="another name")),
         anchor_with(lambda value: value["agent"].update(more=1)),
         anchor_with(lambda value: value.update(agent="agt_1")),
         anchor_with(lambda value: value.update(timestamp={})),
@@ -106,3 +107,39 @@ def test_numbers_and_names_of_a_bundle_survive_their_canonical_form(tmp_path: Pa
     }
     data = b"".join(pack.write(packs.evidence(packs.bundle_of(content=content))))
     assert checked(tmp_path, data).code == 0
+
+
+def test_a_pack_of_a_bundle_of_version_1_is_valid_with_its_agent_s_name_on_the_packer_s_word(
+    tmp_path: Path,
+) -> None:
+    data = b"".join(pack.write(packs.evidence(packs.bundle_v1())))
+    found = checked(tmp_path, data)
+    assert found.code == 0, found.text
+    anchor = files_of(data)["anchor.json"]
+    other = anchor.replace(f"agt_{3:032x}".encode(), f"agt_{4:032x}".encode())
+    found = checked(tmp_path, resealed(files_of(data) | {"anchor.json": other}))
+    assert found.verdicts["anchor.json"] == "INVALID"
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        (b'"name":"Pr', b'"name":"Qr'),
+        (b'"external_id":"urn:agents', b'"external_id":"urn:bgents'),
+        (b'"external_id":"run 7"', b'"external_id":"run 8"'),
+        (b'"version":"2', b'"version":"3'),
+        (b'"models":["m-4"]', b'"models":["m-5"]'),
+        (b'"trace_id":"4', b'"trace_id":"5'),
+        (b'"decision":"approved"', b'"decision":"rejected"'),
+        (b'"approved_by":"ana', b'"approved_by":"eva'),
+    ],
+)
+def test_who_acted_with_what_and_who_approved_is_in_what_is_signed(
+    tmp_path: Path, was: bytes, becomes: bytes
+) -> None:
+    raw = files_of(PACK)["bundle.json"]
+    assert raw.count(was) == 1
+    changed = {"bundle.json": raw.replace(was, becomes)}
+    found = checked(tmp_path, resealed(files_of(PACK) | changed))
+    assert found.code == 1
+    assert found.verdicts["bundle.sig"] == "INVALID"

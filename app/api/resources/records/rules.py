@@ -1,0 +1,295 @@
+"""Rules over HTTP: write, try on the past, switch on, and let them judge the past."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flask import Response
+from marshmallow import ValidationError
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.idempotency import once, sent_key
+from app.api.http.paging import MAX_LIMIT, PageArgs, page, page_schema
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.answers import answer, no_content
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.core.callers import Role
+from app.core.findings import Severity
+from app.core.jobs import control as job_control
+from app.core.jobs.control import JobSchema
+from app.core.rules import library, rules, scanning
+from app.core.rules.evaluators import RuleText
+from app.core.rules.library import ExampleSchema
+from app.core.rules.rule_schemas import (
+    DEDUPE,
+    LARGEST_MAX_PER_HOUR,
+    MAX_PER_HOUR,
+    MOST,
+    MOST_CEL,
+    NAME,
+    TEMPLATE,
+    WHEN,
+    On,
+    RuleSchema,
+    VersionSchema,
+    represent,
+    represent_version,
+)
+from app.core.rules.scanning import LARGEST_TEST, MOST_AT_ONCE, ResultSchema, Wanted
+from app.schemas import fields
+from app.schemas.schema import AnswerSchema, Schema
+
+blp = Blueprint(
+    "rules",
+    __name__,
+    url_prefix="/v1/rules",
+    description="Conditions over records, steps and sessions that make findings.",
+)
+
+_PATTERN = {"description": "Text; `{{expression}}` in it is evaluated."}
+
+
+class RuleChangeSchema(Schema):
+    """A change to a rule; fields not sent stay."""
+
+    name = fields.Text(200, metadata=NAME)
+    on = fields.Choice(On)
+    when = fields.Text(MOST_CEL, metadata=WHEN)
+    severity = fields.Choice(Severity)
+    title = fields.Text(500, metadata=TEMPLATE | _PATTERN)
+    detail = fields.Text(MOST_CEL, allow_none=True, metadata=_PATTERN)
+    dedupe = fields.Text(MOST_CEL, allow_none=True, metadata=DEDUPE)
+    max_per_hour = fields.Integer(1, LARGEST_MAX_PER_HOUR, metadata=MOST)
+    enabled = fields.Boolean()
+
+
+class NewRuleSchema(RuleChangeSchema):
+    """A rule to create; it is off unless `enabled`."""
+
+    name = fields.Text(200, required=True, metadata=NAME)
+    on = fields.Choice(On, required=True)
+    when = fields.Text(MOST_CEL, required=True, metadata=WHEN)
+    severity = fields.Choice(Severity, required=True)
+    title = fields.Text(500, required=True, metadata=TEMPLATE | _PATTERN)
+    max_per_hour = fields.Integer(1, LARGEST_MAX_PER_HOUR, load_default=MAX_PER_HOUR, metadata=MOST)
+    enabled = fields.Boolean(load_default=False, metadata={"default": False})
+
+
+class RuleTestSchema(RuleChangeSchema):
+    """A rule to try, and on what: some records, or the newest of a time."""
+
+    on = fields.Choice(On, required=True)
+    when = fields.Text(MOST_CEL, required=True, metadata=WHEN)
+    title = fields.Text(500, required=True, metadata=TEMPLATE | _PATTERN)
+    record_ids = fields.Items(fields.Id("rec"), min_items=1, max_items=MOST_AT_ONCE)
+    since = fields.Time()
+    until = fields.Time()
+    limit = fields.Integer(
+        1, LARGEST_TEST, load_default=MOST_AT_ONCE, metadata={"default": MOST_AT_ONCE}
+    )
+
+    def check(self, sent: Mapping[str, Any]) -> None:
+        """Refuse records beside a time, and records for a rule on sessions."""
+        if "record_ids" in sent and sent.keys() & {"since", "until", "limit"}:
+            raise ValidationError("Send record_ids, or since, until and limit.", "record_ids")
+        if "record_ids" in sent and sent.get("on") == On.SESSION:
+            raise ValidationError("A rule on sessions looks at no records.", "record_ids")
+
+
+class RuleBackfillSchema(Schema):
+    """The time to judge, and how fast."""
+
+    since = fields.Time(required=True)
+    until = fields.Time(required=True, description="Exclusive, and not in the future.")
+    rate = fields.Integer(1, 10_000, description="Records a second; absent: as fast as it goes.")
+    dry_run = fields.Boolean(load_default=False, description="Count, and make no finding.")
+
+
+class RuleExamplesSchema(AnswerSchema):
+    """The library."""
+
+    data = fields.Items(fields.Object(ExampleSchema), max_items=MAX_LIMIT)
+
+
+RulePageSchema = page_schema(RuleSchema)
+RuleVersionPageSchema = page_schema(VersionSchema)
+
+
+@blp.route("", methods=["POST"])
+@requires(Role.ADMIN, whole_tenant=True)
+@blp.arguments(NewRuleSchema)
+@blp.response(201, RuleSchema)
+def create(body: dict[str, Any]) -> Response:
+    """Create a rule
+
+    Its expressions are compiled: each that is refused is named with its `line` and `column`. It
+    judges what is created while it is enabled.
+    """
+    rules.check(services().evaluators, body)
+    with transaction() as session:
+        rules.prepare(session, caller().tenant_id)
+    with transaction() as session:
+        return once(session, 201, lambda: represent(rules.create(session, caller(), body)))
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(PageArgs, location="query")
+@blp.response(200, RulePageSchema)
+def list_rules(args: dict[str, Any]) -> Response:
+    """List rules, newest first"""
+    with transaction() as session:
+        return page(args, lambda *where: rules.rows(session, caller().tenant_id, *where), represent)
+
+
+@blp.route("/examples", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.response(200, RuleExamplesSchema)
+def examples() -> Response:
+    """List ready rules
+
+    Each is the body of a POST, off, with records or a session that it matches and does not match.
+    """
+    return answer({"data": library.examples()})
+
+
+@blp.route("/<rule_id>", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.response(200, RuleSchema)
+def read(rule_id: str) -> Response:
+    """Read a rule"""
+    with transaction() as session:
+        found = rules.find(session, caller().tenant_id, ids.parse("rul", rule_id))
+        return answer(represent(found))
+
+
+@blp.route("/<rule_id>", methods=["PATCH"])
+@requires(Role.ADMIN, whole_tenant=True)
+@blp.arguments(RuleChangeSchema)
+@blp.response(200, RuleSchema)
+def change(body: dict[str, Any], rule_id: str) -> Response:
+    """Change a rule, or switch it on or off
+
+    Fields not sent stay. A change of anything but `enabled` makes a new version, which judges what
+    is created from then on.
+    """
+    return answer(changed(rule_id, body, _in_transaction))
+
+
+def changed(
+    rule_id: str,
+    body: Mapping[str, Any],
+    within: Callable[[Callable[[Session], dict[str, Any]]], dict[str, Any]],
+) -> dict[str, Any]:
+    """Change a rule of the caller's tenant, after its expressions were checked.
+
+    The change is made `within` a transaction.
+    """
+    rule = ids.parse("rul", rule_id)
+    tenant_id = caller().tenant_id
+    version = None
+    if body.keys() & {"on", "when", "title", "detail", "dedupe"}:
+        with transaction() as session:
+            before = represent(rules.find(session, tenant_id, rule))
+        rules.check(services().evaluators, {**before, **body})
+        version = before["version"]
+    return within(lambda session: represent(rules.change(session, caller(), rule, body, version)))
+
+
+def _in_transaction(make: Callable[[Session], dict[str, Any]]) -> dict[str, Any]:
+    with transaction() as session:
+        return make(session)
+
+
+@blp.route("/<rule_id>", methods=["DELETE"])
+@requires(Role.ADMIN, whole_tenant=True)
+@blp.response(204)
+def delete(rule_id: str) -> Response:
+    """Delete a rule
+
+    Its versions stay readable, and its name may be used again.
+    """
+    with transaction() as session:
+        rules.delete(session, caller(), ids.parse("rul", rule_id))
+    return no_content()
+
+
+@blp.route("/<rule_id>/versions", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(PageArgs, location="query")
+@blp.response(200, RuleVersionPageSchema)
+def versions(args: dict[str, Any], rule_id: str) -> Response:
+    """List a rule's versions, newest first, also of one that was deleted"""
+    rule = ids.parse("rul", rule_id)
+    with transaction() as session:
+        return page(
+            args,
+            lambda *where: rules.versions(session, caller().tenant_id, rule, *where),
+            represent_version,
+            lambda each: each.version,
+        )
+
+
+@blp.route("/test", methods=["POST"])
+@requires(Role.WRITE, whole_tenant=True)
+@blp.arguments(RuleTestSchema)
+@blp.response(200, ResultSchema)
+@blp.alt_response(202, schema=JobSchema)
+@blp.alt_response(404, "NOT_FOUND")
+def test(body: dict[str, Any]) -> Response:
+    """Try a rule on the past
+
+    Nothing is stored, and no finding made. Up to 100 records are answered at once; more are a job,
+    whose `progress` has the same members.
+    """
+    sent_key()
+    rules.check(services().evaluators, body)
+    text, wanted = tried(body)
+    if wanted.limit > MOST_AT_ONCE:
+        with transaction() as session:
+            tenant_id = caller().tenant_id
+            return once(
+                session,
+                202,
+                lambda: job_control.represent(
+                    scanning.start_test(session, tenant_id, text, wanted)
+                ),
+            )
+    return answer(tried_now(text, wanted))
+
+
+def tried(body: Mapping[str, Any]) -> tuple[RuleText, Wanted]:
+    """Return the rule of a test, and what it looks at."""
+    on = body["on"].value
+    text = RuleText(on, body["when"], body["title"], body.get("detail"), body.get("dedupe"))
+    choice = {name: body.get(name) for name in ("since", "until", "record_ids")}
+    return text, Wanted(on, **choice, limit=body.get("limit", MOST_AT_ONCE))
+
+
+def tried_now(text: RuleText, wanted: Wanted) -> dict[str, Any]:
+    """Return the result of a short test."""
+    here = services()
+    with transaction() as session:
+        chosen = scanning.test(session, here.settings.master_keys, caller().tenant_id, wanted)
+    return scanning.judge(here.evaluators, text, chosen).answer()
+
+
+@blp.route("/<rule_id>/backfill", methods=["POST"])
+@requires(Role.ADMIN, whole_tenant=True)
+@blp.arguments(RuleBackfillSchema)
+@blp.response(202, JobSchema)
+def backfill(body: dict[str, Any], rule_id: str) -> Response:
+    """Let a rule judge the past
+
+    By its version of now, on or off. What that version has matched already makes no finding again.
+    Cancel the job to stop it. `max_per_hour` does not hold; `rate` does.
+    """
+    rule = ids.parse("rul", rule_id)
+    with transaction() as session:
+        return once(
+            session,
+            202,
+            lambda: job_control.represent(scanning.start_backfill(session, caller(), rule, body)),
+        )

@@ -1,0 +1,1 @@
+"""Rules over HTTP, judged by a worker in this process."""

@@ -1,0 +1,133 @@
+"""Rules that cost too much are ended, and after three times switched off; others go on."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from app.core.rules import library
+from app.core.rules.evaluators import BULK, QUICK, Evaluators, RuleText, Subject
+from tests.api.rules.conftest import STEP, Ruled
+
+COSTLY = [
+    # Copies of a list, 10,000 long.
+    ("record", "content.l.map(a, content.x + content.x).size() == 1"),
+    # Memory: a thousand texts of a megabyte.
+    ("record", "content.l.map(a, (content.x + text(a)).replace('1', '2')).size() == 1"),
+    ("record", "content.l.exists(a, (" + " + ".join(["content.x"] * 16) + ").size() < 0)"),
+    ("record", "content.l.exists(a, text(content).contains('nothing like this' + text(a)))"),
+    ("record", "content.l.all(a, content.x.matches('(x|x)*y' + text(a)) == false)"),
+]
+BOUNDED = [
+    "content.l.exists(a, content.l.exists(b, a == b + 1000000))",
+    "content.x.matches('^(a+)+$')",
+    "content.x.matches('(x+x+)+y')",
+]
+
+
+@pytest.fixture
+def big() -> dict[str, Any]:
+    return {"l": list(range(50_000)), "x": "x" * 1_000_000}
+
+
+@pytest.mark.parametrize(("on", "when"), COSTLY)
+def test_a_costly_rule_is_ended_and_switched_off_and_others_are_judged(
+    ruled: Ruled, big: dict[str, Any], on: str, when: str
+) -> None:
+    costly = ruled.rule(name="costly", on=on, when=when, title="t")
+    ruled.rule(name="good", when="content.x.size() == 1000000", title="good {{record.id}}")
+    records = [ruled.record(big)["id"] for _ in range(4)]
+
+    ruled.judge()
+
+    found = ruled.findings()
+    assert sorted(each["title"] for each in found if each["rule"] == "good") == sorted(
+        f"good {each}" for each in records
+    )
+    (off,) = (each for each in found if each["rule"] == "costly")
+    assert off["title"] == ("The rule costly was switched off: it took too much time or memory")
+    assert off["data"] == {
+        "rule": {"id": costly["id"], "version": 1},
+        "switched_off": "too_costly",
+    }
+    shown = ruled.read(costly)
+    assert (shown["state"], shown["enabled"]) == ("off", False)
+    assert shown["last_error"]["count"] == 3
+    assert "too much time or memory" in shown["last_error"]["detail"]
+    entry = ruled.api.get("/v1/audit?action=rule.disable").json["data"][0]
+    assert entry["actor"]["type"] == "system"
+    assert entry["details"]["reason"] == "too_costly"
+
+
+@pytest.mark.parametrize("when", BOUNDED)
+def test_what_the_runtime_bounds_ends_nothing(ruled: Ruled, big: dict[str, Any], when: str) -> None:
+    rule = ruled.rule(when=when, title="t")
+    ruled.record(big)
+
+    ruled.judge()
+
+    error = ruled.read(rule)["last_error"]
+    assert error is None or error["detail"] == "Iteration budget exceeded", error
+
+
+def test_an_evaluator_that_is_killed_is_replaced_and_nobody_is_blamed() -> None:
+    evaluators = Evaluators()
+    text = RuleText("record", "content == 1", "t", None, None)
+    subjects = [Subject({}, b'{"content":1,"steps":[]}', [0])] * 3
+    try:
+        before = evaluators.judge(BULK, [text], subjects, seconds=5)
+        process = evaluators._lanes[BULK]._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        after = evaluators.judge(BULK, [text], subjects, seconds=5)
+    finally:
+        evaluators.close()
+    assert [each[0].matched for each in (*before.verdicts, *after.verdicts)] == [1] * 6
+    assert not after.slow
+
+
+def test_the_quick_evaluator_leaves_a_slow_rule_to_others() -> None:
+    evaluators = Evaluators()
+    slow = RuleText("record", COSTLY[0][1], "t", None, None)
+    bundle = b'{"content":{"l":[%s],"x":"%s"},"steps":[]}' % (
+        b",".join(b"1" for _ in range(9_000)),
+        b"x" * 100_000,
+    )
+    try:
+        judged = evaluators.judge(QUICK, [slow], [Subject({}, bundle, [0])], seconds=5)
+    finally:
+        evaluators.close()
+    assert judged.slow
+    assert judged.verdicts == []
+
+
+def test_each_case_of_the_library_matches_as_often_as_it_says() -> None:
+    evaluators = Evaluators()
+    try:
+        for rule in library.examples():
+            texts = {name: rule[name] for name in ("when", "title", "detail", "dedupe")}
+            assert evaluators.check(rule["on"], texts) == {}
+            for case in rule["cases"]:
+                matched, title = _judged(evaluators, RuleText(rule["on"], **texts), case)
+                assert matched == case["matched"], (rule["name"], case)
+                assert "{{" not in title
+    finally:
+        evaluators.close()
+
+
+def _judged(evaluators: Evaluators, text: RuleText, case: dict[str, Any]) -> tuple[int, str]:
+    import json
+
+    agent = {"id": "agt_1", "external_id": None, "name": "a", "version": None}
+    if case["session"] is not None:
+        subject = Subject({"agent": agent} | case["session"], None, [0])
+    else:
+        steps = [STEP | {"events": []} | step for step in case["steps"]]
+        bundle = json.dumps({"content": case["content"], "steps": steps}).encode()
+        subject = Subject({"agent": agent} | case["record"], bundle, [0])
+    verdict = evaluators.judge(BULK, [text], [subject], seconds=5).verdicts[0].get(0)
+    if verdict is None:
+        return 0, ""
+    assert verdict.error is None, (text, verdict)
+    return verdict.matched, "".join(each.title for each in verdict.matches)

@@ -1,0 +1,1 @@
+"""Spans of OpenTelemetry: reading them, and mapping them to records and findings."""
