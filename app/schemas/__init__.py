@@ -1,1 +1,1 @@
-"""JSON shapes: `fields`, `span_fields` are types of values, `described` their base; `schema` objects."""
+"""JSON shapes: `fields` and `span_fields` are types of values over `described`; `schema` objects."""
