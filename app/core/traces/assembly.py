@@ -32,6 +32,8 @@ from app.settings import Settings
 
 # A batch is one transaction, which takes half a second at most.
 MOST_TRACES = 100
+MOST_CLAIMED = 4 * 1024 * 1024
+# Of one trace; the rest of it follows as a supplement.
 MOST_BYTES = 8 * 1024 * 1024
 # After the last span of a trace whose root never comes; `stage_spans` has the other waits.
 PATIENCE = timedelta(seconds=60)
@@ -54,6 +56,11 @@ def due_tenants(session: Session) -> list[UUID]:
     return [row[0] for row in cursor(session).execute(_DUE).fetchall()]
 
 
+# A plan made while a table was small must not read all of it when it has grown.
+_BY_INDEX = """
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true)
+"""
 _CLAIM = """
 SELECT pin, trace_id, pin_agent_id, pin_principal, staged_bytes, assembled, record_ids,
        is_incomplete, at, clock_timestamp()
@@ -184,7 +191,8 @@ class Assembler:
         self._tally.add(metrics.TRACES, "rejected" if expired else "failed")
 
     def _claim(self, tx: Tx, tenant_id: UUID, only: Claimed | None) -> list[Claimed]:
-        """Lock due traces, or one of them, of 8 MiB together or one larger one."""
+        """Lock due traces, or one of them, of 4 MiB together or one larger one."""
+        cursor(tx).execute(_BY_INDEX)
         pin, trace_id = (only.pin, only.trace_id) if only else (None, None)
         values = (tenant_id, pin, pin, trace_id, MOST_TRACES)
         claimed: list[Claimed] = []
@@ -192,7 +200,7 @@ class Assembler:
         for row in cursor(tx).execute(_CLAIM, values).fetchall():
             trace = Claimed(*row)
             size += trace.staged_bytes
-            if claimed and size > MOST_BYTES:
+            if claimed and size > MOST_CLAIMED:
                 break
             claimed.append(trace)
         return claimed

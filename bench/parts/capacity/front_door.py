@@ -113,7 +113,7 @@ def _send(lab: Lab, tenant: Tenant, bodies: Sequence[bytes]) -> None:
 
 def _bare(lab: Lab, bodies: Sequence[bytes]) -> float:
     """Return how many spans a second one thread reads and inserts."""
-    with psycopg.connect(lab.environ["DATABASE_URL"], autocommit=True) as connection:
+    with psycopg.connect(lab.environ["DATABASE_ADMIN_URL"], autocommit=True) as connection:
         connection.execute("CREATE TABLE bare_spans (trace_id bytea, span_id bytea, body bytea)")
         began = time.monotonic()
         for body in bodies:
