@@ -29,6 +29,7 @@ CONNECTIONS = 8
 _HEADERS = {"Content-Type": export.PROTOBUF}
 _MIB = 1024 * 1024
 _PACED_SPANS = 1_000
+_INSERT = "INSERT INTO bare_spans SELECT * FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[])"
 _MESSAGES = json.dumps(
     [{"role": "user", "parts": [{"type": "text", "content": "Refund it. " * 20}]}]
 )
@@ -122,10 +123,7 @@ def _bare(lab: Lab, bodies: Sequence[bytes]) -> float:
                 [bytes.fromhex(each.span_id) for each in spans],
                 [each.body for each in spans],
             )
-            connection.execute(
-                "INSERT INTO bare_spans SELECT * FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[])",
-                columns,
-            )
+            connection.execute(_INSERT, columns)
         seconds = time.monotonic() - began
         connection.execute("DROP TABLE bare_spans")
     return len(bodies) * SPANS_A_REQUEST / seconds
