@@ -1,1 +1,1 @@
-"""JSON shapes: `fields` are the types of values, `described` their base; `schema` has objects."""
+"""JSON shapes: `fields` are the types of values, `described` their base, `schema` the objects."""

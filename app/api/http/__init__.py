@@ -1,7 +1,7 @@
 """HTTP machinery that all routes share.
 
-What is small and good goes by `fast_path`. All else passes `request_hooks`, `access/` and
-`requests/` to its route, which uses `services`, `large_work`, `transactions`, `idempotency`,
-`paging` and `responses/`; after a wait its `admission` is repeated. Errors become `problems`.
+A request passes `request_hooks`, `access/` and `requests/` to its route, which uses `services`,
+`large_work`, `transactions`, `idempotency`, `paging` and `responses/`; after a wait its `admission`
+is repeated. Small POSTs of a hot route take the `fast_path`. Errors become `problems`.
 `documentation` writes the OpenAPI document.
 """
