@@ -1,1 +1,1 @@
-"""JSON shapes: `fields` are the types of values, `described` their base, `schema` the objects."""
+"""JSON shapes: `fields`, `span_fields` are types of values over `described`; `schema` objects."""
