@@ -1,0 +1,126 @@
+"""Searches for open deliveries begin beyond what an old snapshot keeps, and pass over nothing."""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from app.core.delivery import claims, sweeping
+from app.core.delivery.lanes import lanes
+from app.database import Database
+from app.settings import Settings
+from tests.core.delivery.test_outcomes import recorded, succeeded
+from tests.support.workers.outbox import Outbox
+
+DELIVERED = 300
+# Of one claim: its own row by two indexes, and what was delivered since the position was taken.
+FEW = 40
+
+
+@pytest.fixture
+def outbox(fresh_database: Database, settings: Settings) -> Outbox:
+    return Outbox.of_new_tenant(fresh_database, settings)
+
+
+@pytest.fixture
+def webhook(outbox: Outbox) -> UUID:
+    return outbox.webhook()
+
+
+@pytest.fixture
+def snapshot(outbox: Outbox) -> Iterator[None]:
+    """Keep all that was deleted since, as a dump does."""
+    with outbox.database.across_tenants(snapshot=True) as session:
+        session.execute(text("SELECT FROM tenants"))
+        session.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        yield
+
+
+def deliver(outbox: Outbox, webhook: UUID, count: int) -> None:
+    for _ in range(count // 50):
+        outbox.emit(50)
+        claimed = outbox.claim(webhook, 50)
+        recorded(outbox.database, *(succeeded(outbox.tenant_id, webhook, each) for each in claimed))
+
+
+def look_anew(outbox: Outbox) -> None:
+    """Let the next claim take the lane's position again, as it does once a second."""
+    outbox.run("UPDATE lanes SET open_from[6] = 'epoch' WHERE open_from IS NOT NULL")
+
+
+def entries_read(session: Session, *indexes: str) -> int:
+    """Count the index entries that this transaction has read."""
+    return int(
+        session.scalars(
+            text(
+                "SELECT sum(pg_stat_get_xact_tuples_returned(oid)) FROM pg_class"
+                " WHERE relname = ANY (:indexes)"
+            ),
+            {"indexes": list(indexes)},
+        ).one()
+    )
+
+
+@pytest.mark.usefixtures("snapshot")
+def test_a_claim_reads_little_however_much_was_delivered_since_a_snapshot(
+    outbox: Outbox, webhook: UUID
+) -> None:
+    deliver(outbox, webhook, DELIVERED)
+    look_anew(outbox)
+    outbox.claim(webhook)
+    outbox.emit()
+    with outbox.database.transaction(outbox.tenant_id) as session:
+        lane = lanes.load(session, outbox.tenant_id, webhook)
+        assert lane is not None
+        assert len(claims.claim(session, lane, 10)()) == 1
+        lanes.reschedule(session, outbox.tenant_id, webhook)
+        assert entries_read(session, "open_deliveries_due", "open_deliveries_pkey") < FEW
+        assert entries_read(session, "lanes_pkey") < FEW
+
+
+@pytest.mark.usefixtures("snapshot")
+def test_a_sweep_reads_little_however_much_was_delivered_since_a_snapshot(
+    outbox: Outbox, webhook: UUID
+) -> None:
+    deliver(outbox, webhook, DELIVERED)
+    for _ in range(3):
+        outbox.swept()
+    with outbox.database.across_tenants(scans=False) as session:
+        sweeping.wake(session)
+        sweeping.due(session)
+        assert entries_read(session, "open_deliveries_time", "lanes_look_at") < FEW
+
+
+def test_an_event_that_is_committed_late_is_claimed_and_swept(
+    outbox: Outbox, webhook: UUID
+) -> None:
+    with outbox.database.transaction(outbox.tenant_id) as late:
+        late.execute(
+            text(
+                "SELECT emit_events(:t, 'x', ARRAY[id_beside(:w)], ARRAY[''::bytea],"
+                " ARRAY[:w]::uuid[], now(), interval '0', NULL)"
+            ),
+            {"t": outbox.tenant_id, "w": outbox.emit()[0]},
+        )
+        for _ in range(3):
+            outbox.emit()
+            look_anew(outbox)
+            assert outbox.claim(webhook)
+            outbox.swept()
+        outbox.run("UPDATE lanes SET due_at = NULL, ring_at = NULL")
+    assert webhook in outbox.swept()
+    look_anew(outbox)
+    assert [row.sequence for row in outbox.claim(webhook)] == [5]
+
+
+def test_a_delivery_that_waits_for_a_retry_is_found_again(outbox: Outbox, webhook: UUID) -> None:
+    outbox.emit(2)
+    first, _ = outbox.claim(webhook)
+    outbox.run("UPDATE open_deliveries SET lease_until = clock_timestamp()")
+    for _ in range(2):
+        look_anew(outbox)
+        again = outbox.claim(webhook)
+        assert {row.id for row in again} >= {first.id}
+        outbox.run("UPDATE open_deliveries SET lease_until = clock_timestamp()")
