@@ -1,5 +1,6 @@
 """Searches for open deliveries begin beyond what an old snapshot keeps, and pass over nothing."""
 
+import threading
 from collections.abc import Iterator
 from uuid import UUID
 
@@ -9,9 +10,12 @@ from sqlalchemy.orm import Session
 
 from app.core.delivery import claims, sweeping
 from app.core.delivery.lanes import lanes
+from app.core.replay import replay
 from app.database import Database
 from app.settings import Settings
 from tests.core.delivery.test_outcomes import recorded, succeeded
+from tests.support.database.databases import waiting
+from tests.support.faults import until
 from tests.support.workers.outbox import Outbox
 
 DELIVERED = 300
@@ -124,3 +128,40 @@ def test_a_delivery_that_waits_for_a_retry_is_found_again(outbox: Outbox, webhoo
         again = outbox.claim(webhook)
         assert {row.id for row in again} >= {first.id}
         outbox.run("UPDATE open_deliveries SET lease_until = clock_timestamp()")
+
+
+def test_an_urgent_delivery_from_before_the_first_numbering_is_claimed(
+    outbox: Outbox, webhook: UUID
+) -> None:
+    with outbox.database.transaction(outbox.tenant_id) as session:
+        test = replay.fire_test(session, outbox.caller, webhook)
+    outbox.emit(2)
+    outbox.number(webhook)
+    outbox.emit()
+    claimed = outbox.claim(webhook)
+    assert claimed[0].id == test.id
+    assert [row.sequence for row in claimed[1:]] == [1, 2, 3]
+
+
+def test_a_sweep_beside_another_notes_no_more_than_it_has_read(outbox: Outbox) -> None:
+    outbox.webhook()
+    outbox.emit()
+
+    def sweep() -> None:
+        with outbox.database.across_tenants(scans=False) as session:
+            sweeping.wake(session)
+
+    with outbox.database.across_tenants() as other:
+        other.execute(text("SELECT FROM sweeps FOR UPDATE"))
+        sweeper = threading.Thread(target=sweep)
+        sweeper.start()
+        until(lambda: waiting(outbox.database.engine))
+        # After the sweep has read, and before the other one has looked at the clock.
+        outbox.emit()
+        other.execute(text("UPDATE sweeps SET settled = clock_timestamp()"))
+    sweeper.join()
+    (missed,) = outbox.rows(
+        "SELECT max(next_attempt_at) > (SELECT through FROM sweeps) AS is_ahead"
+        "  FROM open_deliveries"
+    )
+    assert missed["is_ahead"]
