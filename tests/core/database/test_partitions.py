@@ -254,4 +254,4 @@ def _partitions_locked_by_a_claim(outbox: Outbox, webhook: UUID) -> dict[str, in
                 "  JOIN pg_class ON oid = inhparent AND relkind = 'p' GROUP BY 1"
             )
         )
-        return dict(found.tuples().all())
+        return {row[0]: row[1] for row in found}

@@ -54,17 +54,13 @@ def look_anew(outbox: Outbox) -> None:
     outbox.run("UPDATE lanes SET open_from[6] = 'epoch' WHERE open_from IS NOT NULL")
 
 
-def entries_read(session: Session, *indexes: str) -> int:
-    """Count the index entries that this transaction has read."""
-    return int(
-        session.scalars(
-            text(
-                "SELECT sum(pg_stat_get_xact_tuples_returned(oid)) FROM pg_class"
-                " WHERE relname = ANY (:indexes)"
-            ),
-            {"indexes": list(indexes)},
-        ).one()
-    )
+def entries_read(session: Session) -> int:
+    """Count the entries of the hot tables' indexes that this connection has read."""
+    query = """
+    SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) FROM pg_index
+     WHERE indrelid IN ('open_deliveries'::regclass, 'lanes'::regclass)
+    """
+    return int(session.scalars(text(query)).one())
 
 
 @pytest.mark.usefixtures("snapshot")
@@ -76,12 +72,12 @@ def test_a_claim_reads_little_however_much_was_delivered_since_a_snapshot(
     outbox.claim(webhook)
     outbox.emit()
     with outbox.database.transaction(outbox.tenant_id) as session:
+        before = entries_read(session)
         lane = lanes.load(session, outbox.tenant_id, webhook)
         assert lane is not None
         assert len(claims.claim(session, lane, 10)()) == 1
         lanes.reschedule(session, outbox.tenant_id, webhook)
-        assert entries_read(session, "open_deliveries_due", "open_deliveries_pkey") < FEW
-        assert entries_read(session, "lanes_pkey") < FEW
+        assert entries_read(session) - before < FEW
 
 
 @pytest.mark.usefixtures("snapshot")
@@ -92,9 +88,10 @@ def test_a_sweep_reads_little_however_much_was_delivered_since_a_snapshot(
     for _ in range(3):
         outbox.swept()
     with outbox.database.across_tenants(scans=False) as session:
+        before = entries_read(session)
         sweeping.wake(session)
         sweeping.due(session)
-        assert entries_read(session, "open_deliveries_time", "lanes_look_at") < FEW
+        assert entries_read(session) - before < FEW
 
 
 def test_an_event_that_is_committed_late_is_claimed_and_swept(
