@@ -1,1 +1,1 @@
-"""JSON shapes: `fields`, `span_fields` are types of values; `schema` has objects of both ways."""
+"""JSON shapes: `fields` and `span_fields` are types of values over `described`; `schema` objects."""
