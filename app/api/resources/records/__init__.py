@@ -1,4 +1,4 @@
-"""Over HTTP: `records` and their `rules`, `share_links`; by `bundle_access` what a bundle gives.
+"""Over HTTP: `records`, `record_schemas`, `record_list`; `rules` over them; `share_links`.
 
-These are `bundles` and `evidence_packs`.
+`bundle_access` admits to `bundles` and `evidence_packs`.
 """
