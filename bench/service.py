@@ -125,6 +125,11 @@ class Tenant:
         opened = self.ask("POST", "/v1/sessions", {"agent_id": agent, "principal": "bench"})
         self._session_id = opened["id"]
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that name its key."""
+        return dict([self._authorization])
+
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send one request and return the JSON of a good answer; raises `BenchError`."""
         answer = self._http.request(method, self._service.base_url + path, json=body, timeout=60)
@@ -177,12 +182,15 @@ class Tenant:
             **limits,
         )
 
-    def records(self, *, connections: int, **limits: Any) -> Plan:
-        """Return a plan that posts records of some 2 KB, with steps."""
+    def records(self, *, connections: int, batch: int | None = None, **limits: Any) -> Plan:
+        """Return a plan that posts records of some 2 KB, with steps, one or `batch` a request."""
+        path, body = "/v1/records", self.record_body()
+        if batch is not None:
+            path, body = "/v1/records/batch", {"records": [body] * batch}
         return Plan(
             self._service.port,
-            load.head("POST", "/v1/records", [self._authorization]),
-            json.dumps(self.record_body()).encode(),
+            load.head("POST", path, [self._authorization]),
+            json.dumps(body).encode(),
             connections,
             **limits,
         )

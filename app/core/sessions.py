@@ -43,6 +43,15 @@ class Outcome(enum.StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    ABANDONED = "abandoned"
+
+
+class GivenOutcome(enum.StrEnum):
+    """The outcomes that a caller may give; the service itself abandons."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class SessionSchema(AnswerSchema):
@@ -86,6 +95,14 @@ COMPLETED = event_types.Entry(
 )
 """What `session.completed` is, for the catalogue of event types."""
 
+
+OPENED = event_types.Entry(
+    "A session was opened. Only webhooks whose event_types name this type get it. `data` is the "
+    "session.",
+    SessionSchema.json_schema(status={"const": "open"}),
+    COMPLETED.example | {"status": "open", "outcome": None, "summary": None, "completed_at": None},
+)
+"""What `session.opened` is."""
 
 # In one order, so that two transactions which open the same sessions do not deadlock.
 _OPEN = """
@@ -234,12 +251,18 @@ def find(session: Session, caller: Caller, session_id: UUID | None) -> AgentSess
     return feeds.find(session, AgentSession, caller, session_id, missing)
 
 
+def of(session: Session, tenant_id: UUID, session_ids: Sequence[UUID]) -> Sequence[AgentSession]:
+    """Return a tenant's sessions by their ids."""
+    wanted = (AgentSession.tenant_id == tenant_id, AgentSession.id.in_(session_ids))
+    return session.scalars(select(AgentSession).where(*wanted)).all()
+
+
 def complete(
     session: Session,
     caller: Caller,
     session_id: UUID | None,
     *,
-    outcome: Outcome,
+    outcome: GivenOutcome,
     summary: str | None = None,
 ) -> AgentSession:
     """Complete a session with its outcome and emit `session.completed`.

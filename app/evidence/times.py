@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Any
 
 _TEXT = re.compile(
@@ -14,6 +15,8 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _SECOND = 1_000_000_000
 
 
+# A record's times are read when it is checked, when it is signed, and in each export.
+@lru_cache(maxsize=4096)
 def unix_nanoseconds(text: str) -> int:
     """Return the moment that an RFC 3339 text names, in nanoseconds since 1970, without rounding.
 

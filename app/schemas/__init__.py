@@ -1,1 +1,1 @@
-"""JSON shapes: `fields` are the types of values; `schema` has objects of requests and answers."""
+"""JSON shapes: `fields`, `span_fields` are types of values, `described` their base; `schema` objects."""

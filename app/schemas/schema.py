@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import marshmallow
 
-from app.schemas.fields import MOST_ERRORS, Described, Strict
+from app.schemas.described import Described
+from app.schemas.fields import MOST_ERRORS, Items, Strict
 
 
 class Schema(marshmallow.Schema):
@@ -98,7 +99,14 @@ class AnswerSchema(Schema):
 
         `given` are members that it has no attribute for, as JSON.
         """
-        return {**_without(cls, frozenset(given)).dump(source), **given}
+        # What marshmallow's dump does, for a fifth of its time: a hot route answers so.
+        fields = _without(cls, frozenset(given)).dump_fields.values()
+        shown = {
+            field.data_key or field.name: field._serialize(value, field.name, source)  # noqa: SLF001
+            for field in fields
+            if (value := _value(source, field.attribute or field.name)) is not marshmallow.missing
+        }
+        return {**shown, **given}
 
     @classmethod
     def json_schema(cls, **closer: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,6 +120,21 @@ class AnswerSchema(Schema):
         return object_schema({**described, **closer})
 
 
+class ItemsApart(Items):
+    """An array whose items stand for themselves: a wrong one is loaded as its `ValidationError`."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
+        if not isinstance(value, list) or not self.min_items <= len(value) <= self.max_items:
+            return super()._deserialize(value, *arguments, **options)
+        return [self._item(item, **options) for item in value]
+
+    def _item(self, item: Any, **options: Any) -> Any:
+        try:
+            return self.inner.deserialize(item, **options)
+        except marshmallow.ValidationError as error:
+            return error
+
+
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema of an object that has at least these members."""
     return {
@@ -120,6 +143,12 @@ def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
         "properties": dict(properties),
         "required": list(properties),
     }
+
+
+def _value(source: Any, name: str) -> Any:
+    if isinstance(source, Mapping):
+        return source.get(name, marshmallow.missing)
+    return getattr(source, name, marshmallow.missing)
 
 
 @cache

@@ -126,15 +126,17 @@ class Intake:
 
     def add_within(self, tx: Tx, ready: Ready) -> list[Result]:
         """Store signed records in a transaction; else as `add`."""
-        return self._until_signed(ready, self._store(tx, [ready], waits=True)[0], tx)
+        return self._until_signed(ready, self.store(tx, [ready], waits=True)[0], tx)
 
     def add_all(self, tx: Tx, caller: Caller, signed: Sequence[Signed]) -> None:
         """Store signed records in a transaction, all of them; raises the first one's error."""
         if not signed:
             return
         asked = Asked(caller, (), [None] * len(signed), atomic=True)
-        for result in self._store(tx, [Ready(asked, signed)], waits=True)[0]:
+        for result in self.store(tx, [Ready(asked, signed)], waits=True)[0]:
             if isinstance(result, ServiceError):
+                # What they were signed by may be no longer so.
+                self.signer.forget(signed)
                 raise result
 
     def _until_signed(self, ready: Ready, results: list[Result], tx: Tx | None) -> list[Result]:
@@ -161,19 +163,19 @@ class Intake:
 
     def _retry(self, ready: Ready, tx: Tx | None) -> list[Result]:
         if tx is not None:
-            return self._store(tx, [ready], waits=True)[0]
+            return self.store(tx, [ready], waits=True)[0]
         try:
             with self._database.statement() as opened:
-                return self._store(opened, [ready], waits=True)[0]
+                return self.store(opened, [ready], waits=True)[0]
         except Unavailable as error:
             # Others of the request may be stored.
             return [error for _ in ready.signed]
 
     def _run(self, group: Sequence[Ready]) -> list[list[Result]]:
         with self._database.statement() as tx:
-            return self._store(tx, group, waits=False)
+            return self.store(tx, group, waits=False)
 
-    def _store(self, tx: Tx, group: Sequence[Ready], *, waits: bool) -> list[list[Result]]:
+    def store(self, tx: Tx, group: Sequence[Ready], *, waits: bool) -> list[list[Result]]:
         """Store what several requests have ready, in one call; return what became of each."""
         master_keys = self._settings.master_keys
         rows = [

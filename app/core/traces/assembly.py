@@ -5,6 +5,7 @@ together. Traces are claimed by their row's lock, so workers share the work and 
 """
 
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
@@ -116,11 +117,14 @@ class Assembler:
         if not self._at_work.acquire(blocking=False):
             return False
         try:
-            while due := self._due():
+            claimed = 1
+            # Nothing claimed: what is due is another worker's.
+            while claimed and (due := self._due()):
+                claimed = 0
                 for tenant_id in due:
                     if time.monotonic() > until:
                         return True
-                    self._batch(tenant_id)
+                    claimed += self._batch(tenant_id)
         finally:
             self._at_work.release()
         return False
@@ -129,37 +133,46 @@ class Assembler:
         with self._database.across_tenants() as session:
             return due_tenants(session)
 
-    def _batch(self, tenant_id: UUID) -> None:
-        """Assemble some traces of a tenant in one transaction."""
+    def _batch(self, tenant_id: UUID) -> int:
+        """Assemble some traces of a tenant in one transaction; return how many were claimed."""
         claimed: list[Claimed] = []
         try:
-            with self._database.raw_transaction(tenant_id) as tx:
-                claimed += self._claim(tx, tenant_id, None)
-                plans = self._assemble(tx, tenant_id, claimed)
+            self._transact(tenant_id, claimed)
         except Unavailable:
-            raise
-        except Exception as error:
-            if not claimed:
-                raise
-            # One trace is at fault: each is tried alone.
-            _log.warning("traces_not_assembled", traces=len(claimed), why=_words(error))
+            # Of two workers that open the same sessions, or where an agent was renamed meanwhile.
+            self._transact(tenant_id, claimed)
+        except Exception as error:  # noqa: BLE001  # one trace is at fault: each is tried alone
+            _log.warning("traces_not_assembled", traces=len(claimed), error=_words(error))
             for each in claimed:
                 self._alone(tenant_id, each)
-        else:
-            self._count(plans)
+        return len(claimed)
 
     def _alone(self, tenant_id: UUID, trace: Claimed) -> None:
         """Assemble one trace, or put it off: its fault must not stop the others."""
         try:
-            with self._database.raw_transaction(tenant_id) as tx:
-                plans = self._assemble(tx, tenant_id, self._claim(tx, tenant_id, trace))
+            self._transact(tenant_id, [], trace)
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it raises is written to its row
-            _log.exception("trace_not_assembled", trace=trace.trace_id.hex(), why=_words(error))
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error(
+                "trace_not_assembled",
+                trace=trace.trace_id.hex(),
+                error=_words(error),
+                at=f"{at.filename}:{at.lineno}",
+            )
             self._postpone(tenant_id, trace, _words(error))
-        else:
-            self._count(plans)
+
+    def _transact(
+        self, tenant_id: UUID, claimed: list[Claimed], only: Claimed | None = None
+    ) -> None:
+        """Claim and assemble traces; what was claimed is in `claimed`, whatever is raised."""
+        with self._database.raw_transaction(tenant_id) as tx:
+            claimed[:] = self._claim(tx, tenant_id, only)
+            plans = _plans(tx, tenant_id, claimed) if claimed else []
+            self._record(tx, tenant_id, plans)
+            _settle(tx, tenant_id, plans)
+        self._count(plans)
 
     def _postpone(self, tenant_id: UUID, trace: Claimed, reason: str) -> None:
         key = (tenant_id, trace.pin, trace.trace_id)
@@ -184,18 +197,10 @@ class Assembler:
             claimed.append(trace)
         return claimed
 
-    def _assemble(
-        self, tx: RawTransaction, tenant_id: UUID, claimed: Sequence[Claimed]
-    ) -> list[Plan]:
-        if not claimed:
-            return []
-        plans = _plans(tx, tenant_id, claimed)
-        self._record(tx, tenant_id, plans)
-        _settle(tx, tenant_id, plans)
-        return plans
-
     def _record(self, tx: RawTransaction, tenant_id: UUID, plans: Sequence[Plan]) -> None:
         """Store the records of all plans and their findings."""
+        if not any(plan.runs for plan in plans):
+            return
         caller = Caller(tenant_id, UUID(int=0), Role.WRITE, None, "assembly")
         found_homes = homes.find(tx, tenant_id, plans)
         opened = {session_id for session_id, _, _ in found_homes.values()}

@@ -21,6 +21,8 @@ from app.ledger.hash_chain import START, Break, Head, Reason
 from app.models import AuditHead
 
 PART = 1000
+# The daily run's, in a snapshot: some seconds.
+ENTRIES_AT_ONCE = 500_000
 # A request's body is a tenth of that; a longer one must not fill the memory.
 _LONGEST = 10 * 1024 * 1024
 _RFC3339 = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
@@ -76,6 +78,18 @@ def check(session: Session, tenant_id: UUID, last: Head, after: Head = START) ->
     cur.execute("ROLLBACK TO SAVEPOINT chain")
     if broken is not None:
         raise _named(session, tenant_id, broken)
+
+
+def part_end(session: Session, tenant_id: UUID, after: Head, last: Head) -> Head:
+    """Return the head at which a part of the chain may end that begins behind `after`.
+
+    Where its entry is missing it is `last`: then the rest is one part, which finds that.
+    """
+    seq = after.seq + ENTRIES_AT_ONCE
+    if seq >= last.seq:
+        return last
+    row = cursor(session).execute(_ANY, (tenant_id, seq)).fetchone()
+    return last if row is None else Head(seq, row[0].hex())
 
 
 def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:

@@ -6,6 +6,7 @@ be computed from the PEM: `openssl pkey -pubin -in public-key.pem -outform DER |
 
 import base64
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 
 from cryptography.exceptions import InvalidSignature
@@ -27,7 +28,7 @@ class PublicKey:
         if len(self.raw) != KEY_BYTES:
             raise ValueError(f"An Ed25519 public key has {KEY_BYTES} bytes.")
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The key's id: 16 hex digits."""
         return sha256(self._encoded(Encoding.DER)).hexdigest()[:16]
