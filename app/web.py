@@ -28,7 +28,6 @@ from app.api.resources import (
     jobs,
     keys,
     log,
-    rules,
     search,
     sessions,
     tenant,
@@ -37,7 +36,7 @@ from app.api.resources import (
 )
 from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, signature_debugger, stats
-from app.api.resources.records import bundles, evidence_packs, records, share_links
+from app.api.resources.records import bundles, evidence_packs, records, rules, share_links
 from app.console import site as console
 from app.core import findings as findings_core
 from app.core.health import readiness

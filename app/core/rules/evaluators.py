@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -93,10 +94,10 @@ class _Process:
     """One running child; any method raises `EOFError` once it has ended."""
 
     def __init__(self) -> None:
-        marker = os.memfd_create("rules")
-        os.ftruncate(marker, mmap.PAGESIZE)
-        self._page = mmap.mmap(marker, mmap.PAGESIZE)
-        try:
+        with tempfile.TemporaryFile() as page:
+            marker = page.fileno()
+            page.truncate(mmap.PAGESIZE)
+            self._page = mmap.mmap(marker, mmap.PAGESIZE)
             # No secret of ours is in its environment.
             self._child = subprocess.Popen(  # noqa: S603  # our own module
                 [sys.executable, "-m", "app.core.rules.child", str(marker)],
@@ -107,8 +108,6 @@ class _Process:
                 cwd=_ROOT,
                 env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(_ROOT)},
             )
-        finally:
-            os.close(marker)
         assert self._child.stdin is not None  # noqa: S101  # narrows: it is a pipe
         assert self._child.stdout is not None  # noqa: S101  # narrows: it is a pipe
         self._input, self._output = self._child.stdin, self._child.stdout
@@ -297,6 +296,7 @@ class _Run:
                 done = True
             except EOFError:
                 self._blame(process.at())
+                self.alive()
                 late = self.judged.verdicts and time.monotonic() > self._until
                 done = bool(late) or (self.quick and self.judged.slow)
 

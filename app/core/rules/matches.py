@@ -7,7 +7,6 @@ a row of `rule_matches`: one that is there already makes no finding again.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -233,7 +232,7 @@ def _of_match(work: Work, judge: Judge, verdict: Verdict) -> list[_Draft]:
         new = NewFinding(
             about["session_id"], judge.name, judge.severity, title, detail, data, record_id
         )
-        return _Draft(judge, new, None if dedupe is None else sha256(dedupe.encode()).digest())
+        return _Draft(judge, new, None if dedupe is None else bytes.fromhex(dedupe))
 
     found = [
         draft(

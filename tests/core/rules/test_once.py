@@ -138,15 +138,9 @@ def _rules(database: Database, admin: Caller) -> list[UUID]:
         ("c", "step", "record.kind != '' && 7 % 7 == 0"),
         ("d", "session", "session.outcome == 'failed' && 7 % 7 == 0"),
     ):
-        body: dict[str, Any] = {
-            "name": name,
-            "on": on,
-            "when": when,
-            "severity": Severity.LOW,
-            "title": "t",
-        }
+        body = {"name": name, "on": on, "when": when, "severity": Severity.LOW, "title": "t"}
+        always: dict[str, Any] = {"enabled": True, "max_per_hour": 100_000}
         with database.transaction(admin.tenant_id) as session:
-            body |= {"enabled": True, "max_per_hour": 100_000}
             made.append(rules.create(session, admin, body | always).id)
     return made
 

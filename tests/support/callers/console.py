@@ -67,5 +67,5 @@ def paths(app: Flask, world: World) -> list[str]:
         if (access := access_rule(app.view_functions[rule.endpoint])) and access.role
     ]
     ids = world.ids() | {"number": "1"}
-    filled = [re.sub(r"<(?:int:)?(\w+)>", lambda match: ids[match[1]], rule) for rule in rules]
+    filled = [re.sub(r"<(\w+)>", lambda match: ids[match[1]], rule) for rule in rules]
     return [*sorted(filled), "/console/sign-in", "/console/nothing"]

@@ -1,4 +1,4 @@
-"""Records over HTTP: `records` with `record_schemas` and `record_list`, `share_links`.
+"""Records over HTTP: `records` with `record_schemas` and `record_list`, their `rules`.
 
-By `bundle_access` one gets `bundles` and `evidence_packs`.
+`share_links` open them; by `bundle_access` one gets `bundles` and `evidence_packs`.
 """
