@@ -133,12 +133,19 @@ class Database:
         """
         return self._transaction(f"app.tenant_id = '{tenant_id}'", snapshot=snapshot)
 
-    def across_tenants(self, *, snapshot: bool = False) -> AbstractContextManager[Session]:
+    def across_tenants(
+        self, *, snapshot: bool = False, scans: bool = True
+    ) -> AbstractContextManager[Session]:
         """Open a transaction that sees every tenant's rows.
 
-        For work on all tenants: sweep, flusher, clock. Raises as `transaction` does.
+        For work on all tenants: sweep, flusher, clock. Raises as `transaction` does. Without
+        `scans` no table is read as a whole that has an index for it: while an old snapshot stands,
+        one with few rows is large.
         """
-        return self._transaction("app.every_tenant = 'on'", snapshot=snapshot)
+        scope = "app.every_tenant = 'on'"
+        if not scans:
+            scope += "; SET LOCAL enable_seqscan = off"
+        return self._transaction(scope, snapshot=snapshot)
 
     @contextmanager
     def raw_transaction(self, tenant_id: UUID) -> Iterator[RawTransaction]:

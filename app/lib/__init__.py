@@ -5,5 +5,5 @@
 `mail/` send with a `breaker`; `redis_reasons` names failures; `group_commit` runs items together;
 `database/` wraps the driver;
 `metric_registry` counts, `repeater` runs threads, `process` is what one does about itself;
-`json_lines` logs.
+`group_commit` joins what threads ask at once; `json_lines` logs.
 """

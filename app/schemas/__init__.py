@@ -1,1 +1,1 @@
-"""JSON shapes: `fields` are the types of values; `schema` has objects of requests and answers."""
+"""JSON shapes: `fields` and `span_fields` are types of values over `described`; `schema` objects."""

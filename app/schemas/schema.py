@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import marshmallow
 
-from app.schemas.fields import MOST_ERRORS, Described, Items, Strict
+from app.schemas.described import Described
+from app.schemas.fields import MOST_ERRORS, Items, Strict
 
 
 class Schema(marshmallow.Schema):

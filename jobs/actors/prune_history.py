@@ -19,6 +19,7 @@ from app.core.packs import store
 from app.core.partitions import Partition
 from app.core.records import anonymous_access
 from app.core.rules import matches
+from app.core.traces import traces
 from app.database import Database
 from app.errors import Unavailable
 from jobs.process.runtime import Runtime
@@ -47,6 +48,8 @@ def run(here: Runtime) -> None:
     hours = _close_hours(here.database, begins_at)
     forget_jobs = partial(job_retention.forget_old, before=begins_at)
     jobs = _in_batches(here.database, job_retention.AT_ONCE, forget_jobs)
+    forget_traces = partial(traces.forget_old, before=begins_at)
+    gone = _in_batches(here.database, traces.FORGOTTEN_AT_ONCE, forget_traces)
     _log.info(
         "history_pruned",
         made=made,
@@ -56,6 +59,7 @@ def run(here: Runtime) -> None:
         packs=packs,
         hours=hours,
         jobs=jobs,
+        traces=gone,
     )
 
 

@@ -31,7 +31,7 @@ def test_a_lock_table_without_room_for_the_partitions_there_are_is_told(
     here: Installation,
 ) -> None:
     assert here.states("locks") == {State.OK}
-    for week in range(1, 150):
+    for week in range(1, 260):
         lower, upper = (ids.earliest_at(LONG_AGO + n * partitions.WEEK) for n in (week, week + 1))
         for parent in partitions.PARENTS:
             here.run(

@@ -12,7 +12,7 @@ from app.core.master_keys import key_registry
 from app.lib.crypto.sealing import MasterKeys
 from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Tenant, desk_at
-from tests.monitoring import log_faults
+from tests.monitoring import log_faults, trace_faults
 from tests.support.callers.making import make_record, make_session, record_of
 from tests.support.faults import until
 from tests.support.servers.mail import Mood, serving
@@ -282,6 +282,10 @@ FAULTS = {
         Fault(job_waits, frozenset({"JobsLate"})),
         Fault(rules_wait, frozenset({"RulesLate"})),
         Fault(job_fails, frozenset({"JobDead", "ServiceFault"})),
+        Fault(trace_faults.traces_wait, frozenset({"TracesLate"})),
+        Fault(trace_faults.staging_full, frozenset({"StagingFull"})),
+        Fault(trace_faults.trace_damaged, frozenset({"TracesFail"})),
+        Fault(trace_faults.spans_rejected, frozenset({"SpansRejected"})),
         Fault(mail_put_off, frozenset({"DigestsLate", "DigestsRefused", "JobsLate"})),
         Fault(sender_refused, frozenset({"DigestsRefused", "MailRefused"})),
         Fault(recipient_refused, frozenset({"DigestsRefused", "RecipientRefused"})),

@@ -40,8 +40,12 @@ _STATUS = {
     "required": ["code", "message"],
 }
 _REFUSED = {
-    "description": "A `google.rpc.Status` in the request's encoding.",
-    "content": {export.PROTOBUF: _BINARY, export.JSON_TYPE: {"schema": _STATUS}},
+    "description": "A `google.rpc.Status` in the request's encoding, or a problem.",
+    "content": {
+        export.PROTOBUF: _BINARY,
+        export.JSON_TYPE: {"schema": _STATUS},
+        problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}},
+    },
 }
 
 

@@ -61,6 +61,8 @@ _TOTALS: Final = {
     "oldest_rule_work_seconds": "How long a record or session has waited for its rules.",
     "rules_failing": "Rules that are on, and had an error within a day.",
     "oldest_digest_seconds": "Age of the oldest open digest.",
+    "oldest_trace_due_seconds": "How long the longest due trace waits to be assembled.",
+    "spans_staged_bytes": "Bytes of spans that wait to be assembled.",
     "unanchored": "Parts of anchoring that fail.",
     "witness_alarms": "Witnesses that saw another log of our name.",
     "unanchored_seconds": "How long the oldest of them has failed.",
@@ -98,7 +100,7 @@ WITH unseen AS (
     SELECT status, (SELECT now FROM present) - greatest(run_at, locked_until) AS age
       FROM jobs WHERE finished_at IS NULL
 )
-SELECT lane.*, job.*, incident.*, broken.*,
+SELECT lane.*, job.*, incident.*, broken.*, trace.*,
        (SELECT count(*) FROM present_lanes
          WHERE paused_until > (SELECT now FROM present)) AS lanes_paused,
        (SELECT count(*) FROM webhooks
@@ -135,6 +137,11 @@ SELECT lane.*, job.*, incident.*, broken.*,
               greatest(coalesce(extract(epoch FROM max(age)), 0), 0)::float8
                   AS oldest_job_due_seconds
          FROM open_job) AS job
+ CROSS JOIN (
+       SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(due_at)), 0),
+                       0)::float8 AS oldest_trace_due_seconds,
+              coalesce(sum(staged_bytes), 0)::float8 AS spans_staged_bytes
+         FROM traces WHERE status = 'staged') AS trace
  CROSS JOIN (
        SELECT count(*) AS unanchored, count(*) FILTER (WHERE alarm) AS witness_alarms,
               coalesce(extract(epoch FROM (SELECT now FROM present) - min(since)), 0)::float8

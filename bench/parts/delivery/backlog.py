@@ -153,7 +153,7 @@ class Steps:
 
     def record(self, lane: Lane, claimed: list[Claimed]) -> None:
         """Have all of them succeeded."""
-        with self._database.across_tenants() as session:
+        with self._database.across_tenants(scans=False) as session:
             outcomes.record(
                 session,
                 [_success(lane, each) for each in claimed],
@@ -170,7 +170,7 @@ class Steps:
     def sweep(self) -> None:
         """Sweep, and take it back: a lane that was rung is left alone for two seconds."""
         try:
-            with self._database.across_tenants() as session:
+            with self._database.across_tenants(scans=False) as session:
                 sweeping.wake(session)
                 sweeping.due(session)
                 raise _Undo

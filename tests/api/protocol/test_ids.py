@@ -12,6 +12,7 @@ from tests.support.callers.making import finding_of, make_session, record_of
 from tests.support.callers.matrix import ROWS
 from tests.support.callers.sending import make_webhook
 
+FOLLOWED = ("/v1/records", "after")
 NO_IDS = ("{prefix}_1", "agent-Z", "{prefix}_" + "A" * 32, "0" * 32, "xyz_" + "0" * 32)
 
 

@@ -1,4 +1,4 @@
-"""Records over HTTP: `records` with `record_schemas` and `record_list`, their `rules`.
+"""Over HTTP: `records`, `record_schemas`, `record_list`; `rules` over them; `share_links`.
 
-`share_links` open them; by `bundle_access` one gets `bundles` and `evidence_packs`.
+`bundle_access` admits to `bundles` and `evidence_packs`.
 """

@@ -21,9 +21,10 @@ from app.core import feeds
 from app.core.records import bundles, following, records, search
 from app.core.records.records import RecordSchema
 from app.core.records.search import Found, Search
+from app.errors import FieldError, Invalid
 from app.evidence import bundle
 from app.models import Record
-from app.schemas import fields
+from app.schemas import fields, span_fields
 
 
 class Order(enum.StrEnum):
@@ -76,7 +77,7 @@ class RecordArgs(FeedArgs):
     label = fields.Items(
         LabelPair(700), max_items=16, description="`name:value`; several must all match."
     )
-    trace_id = fields.HexId(32, description="The label `trace_id`, where it is a trace's id.")
+    trace_id = span_fields.HexId(32, description="The label `trace_id`, where it is a trace's id.")
     occurred_since = fields.Time(description="Occurred at this moment or later.")
     occurred_until = fields.Time(description="Occurred before this moment.")
     order = fields.Choice(
@@ -91,23 +92,23 @@ class RecordArgs(FeedArgs):
         "null once that has expired. Pages end early at 8 MiB of bundles.",
     )
 
-    def check(self, sent: Mapping[str, Any]) -> None:
-        """Hold `after`, `q` and `label` to the orders that have them."""
-        is_ascending = sent.get("order") == Order.ASC
-        if "after" in sent and not is_ascending:
-            raise ValidationError("Only with order=asc.", "after")
-        if is_ascending and (wrong := {"q", "label"} & sent.keys()):
-            raise ValidationError({name: ["Not with order=asc."] for name in wrong})
-
 
 FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
 _NO_FILTERS = ("q", "label", "order", "after", "include")
 
 
 def answer_page(args: Mapping[str, Any]) -> Response:
-    """Answer one page of the records that `RecordArgs` selects."""
+    """Answer one page of the records that `RecordArgs` selects.
+
+    Raises `Invalid` for a parameter that the order does not have.
+    """
+    is_ascending = args.get("order") == Order.ASC
+    wrong = {"q", "label"} & args.keys() if is_ascending else {"after"} & args.keys()
+    if wrong:
+        text = f"Query parameter: {'Not' if is_ascending else 'Only'} with order=asc."
+        raise Invalid(*(FieldError(f"/{name}", text) for name in sorted(wrong)))
     with transaction() as session:
-        if args.get("order") == Order.ASC:
+        if is_ascending:
             return page(
                 args,
                 lambda *where: _ascending(session, args, *where),

@@ -11,7 +11,7 @@ from app.clock import rfc3339
 from app.core.records.records import KIND, LABELS, TITLE, Labels, RecordSchema
 from app.core.records.steps import StepStatus
 from app.evidence.times import began, ended
-from app.schemas import fields
+from app.schemas import fields, span_fields
 from app.schemas.fields import MOST_ERRORS
 from app.schemas.schema import AnswerSchema, ItemsApart, Schema
 
@@ -49,15 +49,15 @@ class StepEventSchema(Schema):
     """An event during a step."""
 
     name = fields.Text(500, required=True)
-    at = fields.PreciseTime(required=True)
+    at = span_fields.PreciseTime(required=True)
     attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
 
 
 class StepLinkSchema(Schema):
     """A span, of any trace, that a step has to do with."""
 
-    trace_id = fields.HexId(32, required=True)
-    span_id = fields.HexId(16, required=True)
+    trace_id = span_fields.HexId(32, required=True)
+    span_id = span_fields.HexId(16, required=True)
     attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
 
 
@@ -66,8 +66,8 @@ class StepSchema(Schema):
 
     name = fields.Text(500, required=True, example="look up the order")
     kind = fields.Text(200, required=True, example="tool")
-    started_at = fields.PreciseTime(required=True)
-    ended_at = fields.PreciseTime(
+    started_at = span_fields.PreciseTime(required=True)
+    ended_at = span_fields.PreciseTime(
         required=True, allow_none=True, description="Null: nobody saw it end."
     )
     status = fields.Choice(StepStatus, required=True)
@@ -77,8 +77,8 @@ class StepSchema(Schema):
     events = fields.Items(
         fields.Object(StepEventSchema), max_items=MAX_STEP_EVENTS, load_default=list
     )
-    span_id = fields.HexId(16, description="Its span in OpenTelemetry, once in a record.")
-    parent_span_id = fields.HexId(16)
+    span_id = span_fields.HexId(16, description="Its span in OpenTelemetry, once in a record.")
+    parent_span_id = span_fields.HexId(16)
     links = fields.Items(fields.Object(StepLinkSchema), max_items=MAX_STEP_LINKS)
 
     @validates_schema

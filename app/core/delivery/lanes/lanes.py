@@ -11,7 +11,6 @@ from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
 
-from app.core.delivery.events import PRIORITY_URGENT
 from app.core.delivery.lanes import lane_hours, recovery
 from app.database import Tx, cursor
 
@@ -164,26 +163,12 @@ def number_locked(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     return cursor(session, scalar_row).execute(_NUMBER, wanted).fetchone() or 0
 
 
-# Of each level the first row that no worker holds; where that is not due, also the first lease to
-# end: all that is due is held then, so few rows are read.
-_RESCHEDULE = f"""
+_RESCHEDULE = """
 WITH began AS MATERIALIZED (
     SELECT *, clock_timestamp() AS now FROM present_lanes
      WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-), earliest AS (
-    SELECT level.priority, CASE WHEN free.at <= began.now THEN free.at ELSE least(free.at, (
-               SELECT min(d.lease_until) FROM open_deliveries AS d
-                WHERE {_OF_LEVEL} AND d.next_attempt_at <= began.now
-                  AND d.lease_until > began.now)) END AS at
-      FROM began CROSS JOIN open_levels() AS level
-      LEFT JOIN LATERAL (
-        SELECT d.next_attempt_at AS at FROM open_deliveries AS d
-         WHERE {_OF_LEVEL} AND (d.lease_until IS NULL OR d.lease_until <= began.now)
-         ORDER BY d.next_attempt_at LIMIT 1) AS free ON true
 ), open AS (
-    SELECT min(at) FILTER (WHERE priority = {PRIORITY_URGENT}) AS urgent,
-           min(at) FILTER (WHERE priority > {PRIORITY_URGENT}) AS patient
-      FROM earliest
+    SELECT urgent, patient FROM next_due(%(tenant)s, %(webhook)s)
 ), due AS (
     SELECT least(open.urgent, CASE WHEN open.patient IS NOT NULL AND began.held_since IS NULL
                                    THEN greatest(open.patient, began.paused_until) END) AS at
