@@ -48,7 +48,8 @@ _AWAY = (
 _LOCK_TIMEOUT = "2s"
 _SET_TENANT = f"""
 SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '{_LOCK_TIMEOUT}', true),
-       set_config('idle_in_transaction_session_timeout', %s, true)
+       set_config('idle_in_transaction_session_timeout', %s, true),
+       set_config('enable_seqscan', 'off', true)
 """
 
 
@@ -133,16 +134,23 @@ class Database:
         """
         return self._transaction(f"app.tenant_id = '{tenant_id}'", snapshot=snapshot)
 
-    def across_tenants(self, *, snapshot: bool = False) -> AbstractContextManager[Session]:
+    def across_tenants(
+        self, *, snapshot: bool = False, scans: bool = True
+    ) -> AbstractContextManager[Session]:
         """Open a transaction that sees every tenant's rows.
 
-        For work on all tenants: sweep, flusher, clock. Raises as `transaction` does.
+        For work on all tenants: sweep, flusher, clock. Raises as `transaction` does. Without
+        `scans` no table is read as a whole that has an index for it: while an old snapshot stands,
+        one with few rows is large.
         """
-        return self._transaction("app.every_tenant = 'on'", snapshot=snapshot)
+        scope = "app.every_tenant = 'on'"
+        if not scans:
+            scope += "; SET LOCAL enable_seqscan = off"
+        return self._transaction(scope, snapshot=snapshot)
 
     @contextmanager
     def raw_transaction(self, tenant_id: UUID) -> Iterator[RawTransaction]:
-        """Open a transaction for a hot path: as `transaction`, without the ORM.
+        """Open a transaction for a hot path: as `transaction`, without the ORM and `scans`.
 
         Statements are pipelined: they go out together when a result is fetched, or with the COMMIT.
         So a statement that fails may raise only there, and `rowcount` is not known before a fetch.

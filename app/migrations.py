@@ -24,15 +24,14 @@ _LOCK = 7_264_301_558
 _TRY_AGAIN_SECONDS = 0.2
 # The release before may hold every connection until it is idle.
 _WAIT_SECONDS = 90.0
-# How many queries of all history the server's lock table must have room for.
-_QUERIES_AT_ONCE = 8
 # Privileges of the service's own role on tables where it does not have all.
 _RIGHTS = {
     "alembic_version": "SELECT",
     "history_policy": "SELECT",
     "audit_entries": "SELECT, INSERT",
-    # A view.
+    # Views.
     "deliveries": "SELECT",
+    "present_lanes": "SELECT",
 }
 
 
@@ -90,7 +89,7 @@ def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
         partitions.keep(connection, history_days)
         _grant(connection, role)
         locks = partitions.locks(connection)
-    if locks.needed * _QUERIES_AT_ONCE > locks.most:
+    if locks.are_few:
         line += (
             f"; a query of all history takes {locks.needed} locks and the server has room for"
             f" {locks.most}: raise max_locks_per_transaction"

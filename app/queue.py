@@ -46,6 +46,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "reseal": "tick",
     "free_stuck_jobs": "tick",
     "index_words": "tick",
+    "complete_idle_sessions": "tick",
 }
 QUEUES: Final = frozenset(ACTORS.values())
 

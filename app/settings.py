@@ -92,6 +92,7 @@ class Settings:
     retry_schedule: tuple[float, ...] = _setting("RETRY_SCHEDULE", values.schedule, RETRY_SCHEDULE)
     pause_seconds: float = _setting("PAUSE_SECONDS", values.positive, 30.0)
     history_days: int = _setting("HISTORY_DAYS", values.whole(1, 3650, "number of days"), 90)
+    session_idle_seconds: float = _setting("SESSION_IDLE_SECONDS", values.positive, 86_400.0)
     disable_after_days: float = _setting("DISABLE_AFTER_DAYS", values.positive, 5.0)
     digest_settle_seconds: float = _setting("DIGEST_SETTLE_SECONDS", values.seconds, 900.0)
     smtp_url: MailServer | None = _setting("SMTP_URL", MailServer.parse, None)

@@ -28,17 +28,15 @@ from app.api.resources import (
     jobs,
     keys,
     log,
-    rules,
     search,
     sessions,
-    signature_debugger,
     tenant,
     traces,
     webhooks,
 )
 from app.api.resources.audit import anchors, audit
-from app.api.resources.deliveries import deliveries, replays, stats
-from app.api.resources.records import bundles, evidence_packs, records, share_links
+from app.api.resources.deliveries import deliveries, replays, signature_debugger, stats
+from app.api.resources.records import bundles, evidence_packs, records, rules, share_links
 from app.console import site as console
 from app.core import findings as findings_core
 from app.core.health import readiness

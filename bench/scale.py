@@ -18,6 +18,7 @@ class Scale:
     slow_webhooks: int
     backlogs: tuple[int, ...]
     pasts: tuple[int, ...]
+    snapshot: int
     failures: int
     records: int
     repeats: int
@@ -41,6 +42,7 @@ FULL = Scale(
     slow_webhooks=98,
     backlogs=(1_000, 100_000, 1_000_000),
     pasts=(1_000, 1_000_000, 10_000_000),
+    snapshot=420_000,
     failures=200_000,
     records=1_000_000,
     repeats=40,
@@ -63,6 +65,7 @@ QUICK = Scale(
     slow_webhooks=40,
     backlogs=(1_000, 30_000),
     pasts=(1_000, 30_000),
+    snapshot=70_000,
     failures=9_000,
     records=30_000,
     repeats=10,

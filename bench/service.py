@@ -125,6 +125,11 @@ class Tenant:
         opened = self.ask("POST", "/v1/sessions", {"agent_id": agent, "principal": "bench"})
         self._session_id = opened["id"]
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that name its key."""
+        return dict([self._authorization])
+
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Send one request and return the JSON of a good answer; raises `BenchError`."""
         answer = self._http.request(method, self._service.base_url + path, json=body, timeout=60)

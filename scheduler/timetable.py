@@ -46,6 +46,12 @@ TIMETABLE: Final = by_name(
         # The sweep rings it each second while traces are due.
         Entry("assemble", actor="assemble", every=10, max_age=10),
         Entry("free_stuck_jobs", actor="free_stuck_jobs", every=_MINUTE, max_age=_MINUTE),
+        Entry(
+            "complete_idle_sessions",
+            actor="complete_idle_sessions",
+            every=_MINUTE,
+            max_age=_MINUTE,
+        ),
         Entry("send_digests", actor="send_digests", every=_MINUTE, max_age=_MINUTE),
         Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),
         Entry("reseal", actor="reseal", every=_HOUR, max_age=_HOUR),

@@ -65,16 +65,25 @@ def newest(
     """Return the statement for one page of rows that the caller may see, newest first.
 
     `filters` maps columns to the values they must equal; `since` (inclusive) and `until`
-    (exclusive), aware datetimes, bound `created_at`. A filter of None is ignored.
+    (exclusive), aware datetimes, bound `created_at`; `occurred_since` and `occurred_until` bound a
+    record's `occurred_at`. A filter of None is ignored.
     `before` is the cursor: the last id of the previous page.
     """
-    conditions = visible(model, caller)
+    found = conditions(model, caller, filters)
+    if before is not None:
+        found.append(model.id < before)
+    return select(model).where(*found).order_by(model.id.desc()).limit(limit)
+
+
+def conditions(
+    model: _Model, caller: Caller, filters: Mapping[str, object]
+) -> list[ColumnElement[bool]]:
+    """Return the conditions of visibility and of the filters of `newest`."""
+    found = visible(model, caller)
     for name, value in filters.items():
         if value is not None:
-            conditions += _conditions(model, name, value)
-    if before is not None:
-        conditions.append(model.id < before)
-    return select(model).where(*conditions).order_by(model.id.desc()).limit(limit)
+            found += _conditions(model, name, value)
+    return found
 
 
 def find(
@@ -93,5 +102,9 @@ def _conditions(model: _Model, name: str, value: object) -> list[ColumnElement[b
         return [model.created_at >= value, model.id >= ids.earliest_at(value)]
     if name == "until" and isinstance(value, datetime):
         return [model.created_at < value, model.id <= ids.latest_at(value)]
+    if name == "occurred_since":
+        return [Record.occurred_at >= value]
+    if name == "occurred_until":
+        return [Record.occurred_at < value]
     column: ColumnElement[object] = getattr(model, name)
     return [column == value]

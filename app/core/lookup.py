@@ -36,6 +36,7 @@ class Type(enum.StrEnum):
     DIGEST = "digest"
     KEY = "key"
     SHARE_LINK = "share_link"
+    RULE = "rule"
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,15 @@ _KINDS = (
         "/v1/records/{parent}/share-links",
         _PIN.replace("t.", "r."),
         ("rec", "t.record_id"),
+    ),
+    _Kind(
+        Type.RULE,
+        "rul",
+        "rules AS t",
+        "t.name",
+        "/v1/rules/{id}",
+        deleted="t.deleted_at IS NOT NULL",
+        history="/v1/rules/{id}/versions",
     ),
 )
 # An agent's name has to contain every word. A tenant has few agents: all are read.

@@ -23,6 +23,8 @@ WEEK = timedelta(days=7)
 # A service without a running scheduler must still have partitions for new rows for weeks.
 WEEKS_AHEAD = 5
 _DAYS_A_WEEK = 90
+# How many queries of all history the server's lock table must have room for.
+_QUERIES_AT_ONCE = 8
 
 _MAKE = text("SELECT make_history_partition(:parent, :lower, :upper)")
 
@@ -133,6 +135,11 @@ class Locks:
 
     needed: int
     most: int
+
+    @property
+    def are_few(self) -> bool:
+        """Whether a few such queries at once would find no more."""
+        return self.needed * _QUERIES_AT_ONCE > self.most
 
 
 _LOCKS = text("""

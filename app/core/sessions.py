@@ -43,6 +43,15 @@ class Outcome(enum.StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    ABANDONED = "abandoned"
+
+
+class GivenOutcome(enum.StrEnum):
+    """The outcomes that a caller may give; the service itself abandons."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class SessionSchema(AnswerSchema):
@@ -86,6 +95,14 @@ COMPLETED = event_types.Entry(
 )
 """What `session.completed` is, for the catalogue of event types."""
 
+
+OPENED = event_types.Entry(
+    "A session was opened. Only webhooks whose event_types name this type get it. `data` is the "
+    "session.",
+    SessionSchema.json_schema(status={"const": "open"}),
+    COMPLETED.example | {"status": "open", "outcome": None, "summary": None, "completed_at": None},
+)
+"""What `session.opened` is."""
 
 # In one order, so that two transactions which open the same sessions do not deadlock.
 _OPEN = """
@@ -179,11 +196,11 @@ def put(
     agent_id = session.scalar(select(Agent.id).where(Agent.tenant_id == caller.tenant_id, named))
     if agent_id is None or not caller.may_touch(agent_id, principal):
         raise NotFound(_NO_AGENT)
-    same = (
-        select(AgentSession)
-        .where(AgentSession.tenant_id == caller.tenant_id, AgentSession.external_id == external_id)
-        .with_for_update(key_share=True)
+    same = select(AgentSession).where(
+        AgentSession.tenant_id == caller.tenant_id, AgentSession.external_id == external_id
     )
+    if beside:
+        same = same.with_for_update(key_share=True)
     found = session.scalar(same)
     if found is None:
         whose: dict[str, Any] = {"agent_id": agent_id, "principal": principal}
@@ -234,12 +251,18 @@ def find(session: Session, caller: Caller, session_id: UUID | None) -> AgentSess
     return feeds.find(session, AgentSession, caller, session_id, missing)
 
 
+def of(session: Session, tenant_id: UUID, session_ids: Sequence[UUID]) -> Sequence[AgentSession]:
+    """Return a tenant's sessions by their ids."""
+    wanted = (AgentSession.tenant_id == tenant_id, AgentSession.id.in_(session_ids))
+    return session.scalars(select(AgentSession).where(*wanted)).all()
+
+
 def complete(
     session: Session,
     caller: Caller,
     session_id: UUID | None,
     *,
-    outcome: Outcome,
+    outcome: GivenOutcome,
     summary: str | None = None,
 ) -> AgentSession:
     """Complete a session with its outcome and emit `session.completed`.

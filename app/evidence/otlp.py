@@ -35,8 +35,10 @@ _INFO = {"severityNumber": 9, "severityText": "INFO"}
 _ERROR = {"severityNumber": 17, "severityText": "ERROR"}
 # OpenTelemetry's name of an event that tells of an error, and where errors are told in words.
 _EXCEPTION = "exception"
+# Where the conventions keep a status's message.
+_DESCRIPTION = "otel.status_description"
 _OF_SPANS = (gen_ai.INPUTS, gen_ai.OUTPUTS)
-_MESSAGES = ("exception.message", "error.message", "message")
+_MESSAGES = ("exception.message", "error.message", "otel.status_description", "message")
 
 
 def trace_id(session_id: str) -> str:
@@ -128,7 +130,7 @@ class _Exported:
                     "attributes": attributes(self._of_step(index, step)),
                     "events": [_span_event(event) for event in step["events"]],
                     "links": [_span_link(link) for link in step.get("links", ())],
-                    "status": without_empty({"code": _STATUS_CODES[step["status"]]}),
+                    "status": _status(step),
                 }
             )
 
@@ -223,6 +225,12 @@ class _Exported:
                 "spanId": self.span_id(index),
             }
         )
+
+
+def _status(step: Step) -> dict[str, object]:
+    told = step["attributes"].get(_DESCRIPTION) if "span_id" in step else None
+    message = told if isinstance(told, str) else ""
+    return without_empty({"message": message, "code": _STATUS_CODES[step["status"]]})
 
 
 def _names(index: int, step: Step) -> dict[str, JSON]:

@@ -6,7 +6,7 @@ from app.core.anchoring import monitor
 from app.core.log import head_guard, head_store, rebuild, status, succession
 from app.core.log.sequencer import Sequencer
 from app.core.verification import alerts
-from app.core.verification import jobs as verification_jobs
+from app.core.verification import daily as verification_jobs
 from app.database import Database
 from app.manage.service import require_yes, service, tell_untold
 from app.settings import Settings

@@ -52,3 +52,4 @@ class AgentSession(Base):
     summary: Mapped[str | None]
     created_at: Mapped[CreatedAt]
     completed_at: Mapped[datetime | None]
+    active_at: Mapped[CreatedAt]

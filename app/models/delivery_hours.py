@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import Integer, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, TenantId
+from app.models.base import Base, Count, TenantId
 
 _Few = Annotated[int, mapped_column(Integer, server_default=text("0"))]
 
@@ -42,6 +42,7 @@ class DeliveryHour(_Counts, Base):
     tenant_id: Mapped[TenantId]
     at: Mapped[datetime] = mapped_column(primary_key=True)
     webhook_id: Mapped[UUID] = mapped_column(primary_key=True)
+    version: Mapped[Count]
 
 
 class TenantHour(_Counts, Base):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import SmallInteger
+from sqlalchemy import BigInteger, FetchedValue, SmallInteger
 from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -30,6 +30,8 @@ class Record(Base):
     signature: Mapped[bytes]
     created_at: Mapped[datetime]
     trace_id: Mapped[str | None]
+    # The transaction that wrote it.
+    written_by: Mapped[int] = mapped_column(BigInteger, server_default=FetchedValue())
 
 
 class Bundle(Base):

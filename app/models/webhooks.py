@@ -40,16 +40,19 @@ class Lane(Base):
 
     `next_sequence` is the webhook's own counter of accepted events: accounting compares it with the
     totals, and neither is computed from the other. The `…_open` are what has not ended, an event
-    from when it has its number. The `…_arrived` are, of the failed and the cancelled, those whose event a replay has delivered.
+    from when it has its number. The `…_arrived` are, of the failed and the cancelled, those whose
+    event a replay has delivered.
     """
 
     __tablename__ = "lanes"
 
     tenant_id: Mapped[TenantId]
     webhook_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    version: Mapped[Count]
     next_sequence: Mapped[int] = mapped_column(server_default=text("1"))
     due_at: Mapped[datetime | None]
     ring_at: Mapped[datetime | None]
+    look_at: Mapped[datetime | None]
     paused_until: Mapped[datetime | None]
     pause_level: Mapped[SmallCount]
     consecutive_failures: Mapped[Count]
@@ -99,5 +102,6 @@ class LaneSlot(Base):
     tenant_id: Mapped[TenantId]
     webhook_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
     slot: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    version: Mapped[Count]
     holder: Mapped[UUID | None]
     lease_until: Mapped[datetime | None]

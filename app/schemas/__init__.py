@@ -1,1 +1,1 @@
-"""JSON shapes: `fields` are the types of values; `schema` has objects of requests and answers."""
+"""JSON shapes: values (`fields`, `span_fields`, over `described`), and objects (`schema`)."""

@@ -14,53 +14,16 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from marshmallow import ValidationError, fields, missing
+from marshmallow import ValidationError, fields
 
 from app import ids
 from app.clock import rfc3339
 from app.lib import canonical_json
+from app.schemas.described import Described
 
 # A thousand findings can be wrong in many places each; a reader stops long before this. Nothing is
 # checked further once so much is wrong: each fault costs marshmallow more than a good value does.
 MOST_ERRORS = 100
-
-
-class Described(fields.Field[Any]):
-    """A field with a `description` and an `example` for the OpenAPI document."""
-
-    default_error_messages = {  # noqa: RUF012  # marshmallow's own spelling
-        "required": "This field is required.",
-        "null": "null is not allowed here.",
-    }
-
-    def __init__(
-        self,
-        *arguments: Any,
-        description: str | None = None,
-        example: Any = None,
-        metadata: Mapping[str, Any] = MappingProxyType({}),
-        **options: Any,
-    ) -> None:
-        documented = {"description": description, "example": example}
-        given = {name: value for name, value in documented.items() if value is not None}
-        super().__init__(*arguments, metadata={**metadata, **given}, **options)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the field has no validators, functions or default beside its type."""
-        more = self.validators or self.pre_load or self.post_load
-        return not more and self.load_default is missing
-
-    def load_plainly(self, value: Any) -> Any:
-        """Return what `deserialize` does of a good value, faster; raises for any other."""
-        if value is None:
-            if self.allow_none:
-                return None
-            raise self.make_error("null")
-        return self._load_plainly(value)
-
-    def _load_plainly(self, value: Any) -> Any:
-        return self._deserialize(value, None, None)
 
 
 class Strict(Described):
@@ -236,7 +199,7 @@ class Time(Strict):
         options.setdefault("example", "2026-01-31T12:00:00.000000Z")
         super().__init__(**options)
 
-    _RFC3339 = re.compile(
+    _FORM = re.compile(
         r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6})?)((?<=\.\d{6})\d{1,3})?"
         r"([Zz]|[+-]\d\d:\d\d)",
         re.ASCII,
@@ -245,7 +208,7 @@ class Time(Strict):
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
         text = _text(value)
         try:
-            match = self._RFC3339.fullmatch(text)
+            match = self._FORM.fullmatch(text)
             if match is None:
                 raise ValueError(text)
             return datetime.fromisoformat((match[1] + match[3]).upper()).astimezone(UTC)
@@ -257,35 +220,6 @@ class Time(Strict):
 
     def _serialize(self, value: datetime | None, *_: Any, **__: Any) -> str | None:
         return None if value is None else rfc3339(value)
-
-
-class PreciseTime(Time):
-    """The same to the nanosecond, as RFC 3339 in UTC: with six decimals, or nine if they say more.
-
-    For times that are kept as text.
-    """
-
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:  # type: ignore[override]  # a text, where the base has a moment
-        written = rfc3339(super()._deserialize(value))
-        match = self._RFC3339.fullmatch(value)
-        nanoseconds = (match[2] if match else None) or ""
-        return f"{written[:-1]}{nanoseconds:0<3}Z" if nanoseconds.strip("0") else written
-
-
-class HexId(Strict):
-    """The id of a span (16 digits) or of a trace (32) as OpenTelemetry writes it."""
-
-    def __init__(self, digits: int, **options: Any) -> None:
-        super().__init__(**options)
-        self._form = re.compile(f"(?!0+$)[0-9a-f]{{{digits}}}", re.ASCII)
-        self._wrong = f"Send {digits} digits of 0-9, a-f, not all of them 0."
-        self.json_schema = {"type": "string", "pattern": f"^{self._form.pattern}$"}
-
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
-        text = _text(value)
-        if self._form.fullmatch(text) is None:
-            raise ValidationError(self._wrong)
-        return text
 
 
 def json_text(value: object) -> str | None:
@@ -385,21 +319,6 @@ class Items(Described, fields.List[Any]):
         if wrong:
             raise ValidationError(wrong, valid_data=loaded)
         return loaded
-
-
-class ItemsApart(Items):
-    """An array whose items stand for themselves: a wrong one is loaded as its `ValidationError`."""
-
-    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
-        if not isinstance(value, list) or not self.min_items <= len(value) <= self.max_items:
-            return super()._deserialize(value, *arguments, **options)
-        return [self._item(item, **options) for item in value]
-
-    def _item(self, item: Any, **options: Any) -> Any:
-        try:
-            return self.inner.deserialize(item, **options)
-        except ValidationError as error:
-            return error
 
 
 def _count(messages: Any) -> int:

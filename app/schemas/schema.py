@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import marshmallow
 
-from app.schemas.fields import MOST_ERRORS, Described, Strict
+from app.schemas.described import Described
+from app.schemas.fields import MOST_ERRORS, Items, Strict
 
 
 class Schema(marshmallow.Schema):
@@ -117,6 +118,21 @@ class AnswerSchema(Schema):
             if isinstance(field, Strict)
         }
         return object_schema({**described, **closer})
+
+
+class ItemsApart(Items):
+    """An array whose items stand for themselves: a wrong one is loaded as its `ValidationError`."""
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
+        if not isinstance(value, list) or not self.min_items <= len(value) <= self.max_items:
+            return super()._deserialize(value, *arguments, **options)
+        return [self._item(item, **options) for item in value]
+
+    def _item(self, item: Any, **options: Any) -> Any:
+        try:
+            return self.inner.deserialize(item, **options)
+        except marshmallow.ValidationError as error:
+            return error
 
 
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,8 @@ DECLARE
     claimed open_deliveries[];
     lost uuid[];
 BEGIN
-    SELECT open_from INTO begins FROM lanes WHERE tenant_id = tenant AND webhook_id = webhook;
+    SELECT open_from INTO begins FROM present_lanes
+     WHERE tenant_id = tenant AND webhook_id = webhook;
     IF begins[6] IS NULL OR begins[6] < now() - interval '1 s' THEN
         settled := settled_before();
         SELECT array_agg(greatest(begins[place], least(settled, (
@@ -44,10 +45,14 @@ BEGIN
                     ORDER BY d.next_attempt_at LIMIT 1))) ORDER BY place) || now()
           INTO begins
           FROM open_levels() AS level;
-        UPDATE lanes SET open_from = begins WHERE tenant_id = tenant AND webhook_id = webhook;
+        UPDATE lanes SET open_from = begins
+         WHERE tenant_id = tenant AND webhook_id = webhook AND version = (
+               SELECT version FROM present_lanes
+                WHERE tenant_id = tenant AND webhook_id = webhook);
     END IF;
     WITH present AS MATERIALIZED (
-        SELECT clock_timestamp() AS now
+        SELECT clock_timestamp() AS now, version, next_sequence FROM present_lanes
+         WHERE tenant_id = tenant AND webhook_id = webhook
     ), due AS MATERIALIZED (
         SELECT picked.*
           FROM open_levels() AS level
@@ -63,9 +68,7 @@ BEGIN
              ORDER BY d.next_attempt_at LIMIT at_most) AS picked
          WHERE level.priority <= lowest
            AND (slot_holder IS NULL OR EXISTS (
-                SELECT FROM lane_slots AS s
-                 WHERE s.tenant_id = tenant AND s.webhook_id = webhook
-                   AND s.holder = slot_holder))
+                SELECT FROM present_slots(tenant, webhook) AS s WHERE s.holder = slot_holder))
          ORDER BY level.priority, picked.next_attempt_at LIMIT at_most
     ), placed AS MATERIALIZED (
         SELECT due.id, due.created_at, due.taken_over,
@@ -78,21 +81,31 @@ BEGIN
                          events_open = events_open + found.count,
                          due_at = least(due_at, greatest(clock_timestamp(), paused_until))
           FROM (SELECT count(place) AS count FROM placed) AS found
-         WHERE tenant_id = tenant AND webhook_id = webhook AND found.count > 0
+         WHERE tenant_id = tenant AND webhook_id = webhook
+           AND version = (SELECT version FROM present) AND found.count > 0
+    ), hour AS (
+        SELECT accepted_hour(placed.created_at) AS at, count(*) AS accepted
+          FROM placed WHERE placed.place IS NOT NULL GROUP BY 1
+    ), known AS (
+        UPDATE delivery_hours AS h
+           SET accepted = h.accepted + hour.accepted, version = h.version + 1
+          FROM hour
+         WHERE h.tenant_id = tenant AND h.at = hour.at AND h.webhook_id = webhook
+           AND h.version = (SELECT version FROM delivery_hours AS n
+                             WHERE n.tenant_id = tenant AND n.at = hour.at
+                               AND n.webhook_id = webhook
+                             ORDER BY n.version DESC LIMIT 1)
+        RETURNING h.at
     ), accepted AS (
-        INSERT INTO delivery_hours AS h (tenant_id, at, webhook_id, accepted)
-        SELECT tenant, accepted_hour(placed.created_at), webhook, count(*)
-          FROM placed WHERE placed.place IS NOT NULL GROUP BY 2
-        ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE
-           SET accepted = h.accepted + excluded.accepted
+        INSERT INTO delivery_hours (tenant_id, at, webhook_id, accepted)
+        SELECT tenant, at, webhook, accepted FROM hour WHERE at NOT IN (SELECT at FROM known)
     ), taken AS (
         UPDATE open_deliveries AS d
-           SET sequence = coalesce(d.sequence, l.next_sequence - 1 + placed.place),
+           SET sequence = coalesce(d.sequence, present.next_sequence - 1 + placed.place),
                claims_lost = claims_lost + placed.taken_over::int, status = 'sending',
                claim_no = claim_no + 1, lease_until = clock_timestamp() + lease
-          FROM placed, lanes AS l
+          FROM placed, present
          WHERE d.tenant_id = tenant AND d.id = placed.id
-           AND l.tenant_id = tenant AND l.webhook_id = webhook
         RETURNING d AS delivery, d.id, placed.taken_over
     )
     SELECT array_agg(delivery), array_agg(taken.id) FILTER (WHERE taken.taken_over)

@@ -1,6 +1,6 @@
 -- Stores events of one type and moment, and a delivery for each webhook that wants them; returns
 -- those webhooks, or null.
--- Called by app/core/delivery/events.py (`emit`) and `add_findings`.
+-- Called by app/core/delivery/events.py (`emit`), `add_findings` and `emit_followed`.
 --
 -- tenant                  whose events
 -- kind                    their type
@@ -9,6 +9,8 @@
 -- moment                  when they happened
 -- first_wait              how long each delivery waits before its first attempt
 -- not_to                  a webhook that gets none (an event about itself), or null
+--
+-- A webhook without types wants all but those that few ask for.
 --
 -- A decision is 17 bytes: the webhook's id, and 1 for matched, 2 for filtered, 3 for disabled
 -- (app/core/delivery/history/decisions.py).
@@ -26,7 +28,10 @@ BEGIN
            coalesce(bool_or(code = '\x03'), false),
            array_agg(id) FILTER (WHERE code = '\x01')
       INTO decided, is_disabled, lanes
-      FROM (SELECT id, CASE WHEN kind <> ALL (event_types) THEN '\x02'::bytea
+      FROM (SELECT id, CASE WHEN kind <> ALL (event_types)
+                                 OR (event_types IS NULL
+                                     AND kind IN ('record.created', 'session.opened'))
+                            THEN '\x02'::bytea
                             WHEN status = 'disabled' THEN '\x03' ELSE '\x01' END AS code
               FROM webhooks
              WHERE tenant_id = tenant AND deleted_at IS NULL AND id IS DISTINCT FROM not_to

@@ -18,6 +18,8 @@ from app.core.keys import console_sessions
 from app.core.packs import store
 from app.core.partitions import Partition
 from app.core.records import anonymous_access
+from app.core.rules import matches
+from app.core.traces import traces
 from app.database import Database
 from app.errors import Unavailable
 from jobs.process.runtime import Runtime
@@ -39,12 +41,15 @@ def run(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
         forgotten += console_sessions.forget_old(session)
-    packs = _in_batches(here.database, store.MOST_AT_ONCE, store.forget_replaced)
+    packs = _forget_packs(here.database)
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)
+        forgotten += matches.forget_old(session, begins_at)
     hours = _close_hours(here.database, begins_at)
     forget_jobs = partial(job_retention.forget_old, before=begins_at)
     jobs = _in_batches(here.database, job_retention.AT_ONCE, forget_jobs)
+    forget_traces = partial(traces.forget_old, before=begins_at)
+    gone = _in_batches(here.database, traces.FORGOTTEN_AT_ONCE, forget_traces)
     _log.info(
         "history_pruned",
         made=made,
@@ -54,7 +59,13 @@ def run(here: Runtime) -> None:
         packs=packs,
         hours=hours,
         jobs=jobs,
+        traces=gone,
     )
+
+
+def _forget_packs(database: Database) -> int:
+    """Delete replaced packs; return how many."""
+    return _in_batches(database, store.MOST_AT_ONCE, store.forget_replaced)
 
 
 def _close_hours(database: Database, begins_at: datetime) -> int:

@@ -41,6 +41,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "reseal": ticks.reseal,
     "free_stuck_jobs": ticks.free_stuck_jobs,
     "index_words": ticks.index_words,
+    "complete_idle_sessions": ticks.complete_idle_sessions,
 }
 
 # Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.

@@ -28,7 +28,7 @@ NUMBERING_SECONDS = 0.3
 
 def run(here: Runtime) -> None:
     """Ring due lanes, jobs and tenants' rules: messages of earlier rings may be lost."""
-    with here.database.across_tenants() as session:
+    with here.database.across_tenants(scans=False) as session:
         unnumbered = sweeping.wake(session)
         due = sweeping.due(session)
         to_judge = judging.due(session)

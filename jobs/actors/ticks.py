@@ -2,18 +2,18 @@
 
 import time
 from contextlib import suppress
+from datetime import timedelta
 from uuid import UUID
 
 import structlog
 
-from app.core import finding_search
+from app.core import finding_search, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.digests import schedule
-from app.core.jobs import stuck_jobs
+from app.core.jobs import leases
 from app.core.master_keys import key_registry, resealing
 from app.core.records import expiry, record_words
 from app.core.verification import daily
-from app.core.verification import jobs as verification_jobs
 from app.core.words import word_index
 from app.core.words.word_index import Source
 from app.errors import Conflict, LogHalted, Unavailable
@@ -27,6 +27,7 @@ ASSEMBLE_SECONDS = 5.0
 # rest meanwhile.
 INDEX_SECONDS = 4.0
 MOST_TENANTS = 10
+IDLE_SECONDS = 10.0
 # Time budget; the next tick continues, as ticks share two threads with the sweep and the jobs.
 DIGEST_SECONDS = 10.0
 
@@ -104,7 +105,17 @@ def reseal(here: Runtime) -> None:
 def free_stuck_jobs(here: Runtime) -> None:
     """Each minute: free jobs that are due too late; the sweep then rings those that are due."""
     with here.database.across_tenants() as session:
-        stuck_jobs.free_stuck(session)
+        leases.free_stuck(session)
+
+
+def complete_idle_sessions(here: Runtime) -> None:
+    """Each minute: complete sessions that nothing came to for SESSION_IDLE_SECONDS."""
+    deadline = time.monotonic() + IDLE_SECONDS
+    idle = timedelta(seconds=here.settings.session_idle_seconds)
+    more = True
+    while more and time.monotonic() < deadline:
+        with here.database.across_tenants() as session:
+            more = idle_sessions.complete_idle(session, idle)
 
 
 def expire_bundles(here: Runtime) -> None:
@@ -119,7 +130,7 @@ def expire_bundles(here: Runtime) -> None:
 def verify_audit(here: Runtime) -> None:
     """Daily: enqueue the verification of every audit chain, unless one is open."""
     with here.database.across_tenants() as session:
-        verification_jobs.enqueue_daily(session)
+        daily.enqueue_daily(session)
 
 
 def send_digests(here: Runtime) -> None:
@@ -156,7 +167,7 @@ def anchor_audit(here: Runtime) -> None:
         monitor.watch_log(session)
         heads.enqueue_due(session)
         if daily.watch(session, here.settings.master_keys):
-            verification_jobs.enqueue_daily(session)
+            daily.enqueue_daily(session)
 
 
 def stamp_checkpoint(here: Runtime) -> None:

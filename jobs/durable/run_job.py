@@ -26,7 +26,7 @@ from app.core.records import expiry
 from app.core.replay import bulk_replay, send_now
 from app.core.rules import scanning
 from app.core.rules.scanning import Scanner
-from app.core.verification import jobs as verification
+from app.core.verification import daily as verification
 from app.core.webhooks import receiver_check
 from app.core.webhooks.receiver_check import Checker
 from app.database import Database
@@ -73,7 +73,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
-    verification.KIND: lambda here: partial(verification.step, here.verifier),
+    verification.KIND: lambda here: partial(verification.job_step, here.verifier),
     scanning.TEST: lambda here: Scanner(here.evaluators, here.settings.master_keys).test,
     scanning.BACKFILL: lambda here: Scanner(here.evaluators, here.settings.master_keys).backfill,
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,

@@ -113,7 +113,7 @@ class Flusher:
         return widened
 
     def _record(self, batch: list[Outcome]) -> list[LaneKey]:
-        with self._database.across_tenants() as session:
+        with self._database.across_tenants(scans=False) as session:
             recorded = outcomes.record(
                 session,
                 batch,

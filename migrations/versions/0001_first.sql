@@ -174,15 +174,19 @@ CREATE TABLE sessions (
     title         text,
     metadata_json text,
     status        text NOT NULL CHECK (status IN ('open', 'completed')),
-    outcome       text CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
+    outcome       text CHECK (outcome IN ('succeeded', 'failed', 'cancelled', 'abandoned')),
     summary       text,
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     completed_at  timestamptz,
+    -- Up to when it is known that something came to it; not written with what comes.
+    active_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, agent_id) REFERENCES agents,
     CHECK ((status = 'completed') = (outcome IS NOT NULL AND completed_at IS NOT NULL))
 );
 SELECT isolate('sessions');
+-- Of all tenants: those that have been quiet the longest come first.
+CREATE INDEX sessions_active_at ON sessions (active_at) WHERE status = 'open';
 CREATE UNIQUE INDEX sessions_external_id ON sessions (tenant_id, external_id)
     WHERE external_id IS NOT NULL;
 CREATE INDEX sessions_agent ON sessions (tenant_id, agent_id, id);
@@ -208,10 +212,14 @@ CREATE TABLE records (
     signature     bytea NOT NULL CHECK (length(signature) = 64),
     created_at    timestamptz NOT NULL,
     trace_id      text,
+    -- The transaction that wrote it, so that a reader misses none that commits late.
+    written_by    bigint NOT NULL DEFAULT (pg_current_xact_id()::text)::bigint,
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
 );
 SELECT isolate('records');
+CREATE INDEX records_occurred_at ON records (tenant_id, occurred_at);
+CREATE INDEX records_written_by ON records (tenant_id, written_by, id);
 CREATE INDEX records_trace ON records (tenant_id, trace_id, id) WHERE trace_id IS NOT NULL;
 CREATE INDEX records_session ON records (tenant_id, session_id, id);
 CREATE INDEX records_agent ON records (tenant_id, agent_id, id);
@@ -362,9 +370,9 @@ CREATE TABLE findings (
     -- The series in which it waits, then the digest that lists it. Null where the tenant had no
     -- address.
     digest_id  uuid,
-    PRIMARY KEY (tenant_id, id),
-    FOREIGN KEY (tenant_id, session_id) REFERENCES sessions,
-    FOREIGN KEY (tenant_id, record_id) REFERENCES records
+    PRIMARY KEY (tenant_id, id)
+    -- No foreign keys: `add_findings` finds session and record, neither of which is ever deleted, and
+    -- the key's lock writes a session's row anew for each of the transactions that meet on it.
 );
 SELECT isolate('findings');
 CREATE INDEX findings_session ON findings (tenant_id, session_id, id);
@@ -481,16 +489,23 @@ CREATE TABLE webhooks (
 SELECT isolate('webhooks');
 -- What every event asks.
 CREATE INDEX webhooks_live ON webhooks (tenant_id) WHERE deleted_at IS NULL;
+-- Whoever names what few ask for: nobody, as a rule.
+CREATE INDEX webhooks_following ON webhooks (tenant_id)
+    WHERE deleted_at IS NULL AND event_types && ARRAY['record.created', 'session.opened'];
 CREATE INDEX webhooks_disabled ON webhooks (tenant_id)
     WHERE status = 'disabled' AND deleted_at IS NULL;
 
--- The hot row, which workers lock: room in each page keeps the changes out of the indexes.
+-- The hot row, which workers lock. Each change gives it a new version, at the end of its key: while
+-- an old snapshot keeps all earlier ones, the newest is found at once (`present_lanes`).
 CREATE TABLE lanes (
     tenant_id               uuid NOT NULL,
     webhook_id              uuid NOT NULL,
+    version                 bigint NOT NULL DEFAULT 0,
     next_sequence           bigint NOT NULL DEFAULT 1,
     due_at                  timestamptz,
     ring_at                 timestamptz,
+    -- When the sweep has to look at it: never before the moment of its last change.
+    look_at                 timestamptz,
     held_since              timestamptz,
     -- The circuit breaker.
     paused_until            timestamptz,
@@ -534,17 +549,33 @@ CREATE TABLE lanes (
     tests_open              bigint NOT NULL DEFAULT 0,
     failed_arrived          bigint NOT NULL DEFAULT 0,
     cancelled_arrived       bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (tenant_id, webhook_id),
+    PRIMARY KEY (tenant_id, webhook_id, version),
     FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
-) WITH (fillfactor = 50);
+);
 SELECT isolate('lanes');
-CREATE INDEX lanes_due_at ON lanes (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX lanes_paused ON lanes (paused_until) WHERE paused_until IS NOT NULL;
+CREATE INDEX lanes_look_at ON lanes (look_at) WHERE look_at IS NOT NULL;
+CREATE TRIGGER renew_lane BEFORE INSERT OR UPDATE ON lanes
+    FOR EACH ROW EXECUTE FUNCTION renew_lane();
+
+CREATE VIEW present_lanes WITH (security_invoker = true) AS
+SELECT w.tenant_id, w.id AS webhook_id, newest.version, newest.next_sequence, newest.due_at,
+       newest.ring_at, newest.held_since, newest.paused_until, newest.pause_level,
+       newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
+       newest.last_failures, newest.warned_at, newest.unsuccessful_since,
+       newest.unsuccessful_attempts, newest.unsuccessful_deliveries, newest.refused_status,
+       newest.concurrency, newest.halved_at, newest.latency_ms, newest.recovering,
+       newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
+       newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
+  FROM webhooks AS w
+ CROSS JOIN LATERAL (
+    SELECT * FROM lanes AS l WHERE l.tenant_id = w.tenant_id AND l.webhook_id = w.id
+     ORDER BY l.version DESC LIMIT 1) AS newest;
 
 -- One row: what is due on any lane before these moments was looked at, and has its number.
 CREATE TABLE sweeps (
     id               boolean PRIMARY KEY DEFAULT true CHECK (id),
     through          timestamptz NOT NULL DEFAULT 'epoch',
+    lanes_through    timestamptz NOT NULL DEFAULT 'epoch',
     numbered_through timestamptz NOT NULL DEFAULT 'epoch',
     -- What `settled_before` said when they were written last.
     settled          timestamptz NOT NULL DEFAULT 'epoch'
@@ -555,12 +586,15 @@ CREATE TABLE lane_slots (
     tenant_id   uuid NOT NULL,
     webhook_id  uuid NOT NULL,
     slot        smallint NOT NULL,
+    version     bigint NOT NULL DEFAULT 0,
     holder      uuid,
     lease_until timestamptz,
-    PRIMARY KEY (tenant_id, webhook_id, slot),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES lanes
-) WITH (fillfactor = 50);
+    PRIMARY KEY (tenant_id, webhook_id, slot, version),
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+);
 SELECT isolate('lane_slots');
+CREATE TRIGGER renew_slot BEFORE UPDATE ON lane_slots
+    FOR EACH ROW EXECUTE FUNCTION renew_slot();
 
 
 -- Events and deliveries: history, partitioned by id, which is time --------------------------------
@@ -740,13 +774,14 @@ CREATE TABLE tenant_hours (
 );
 SELECT isolate('tenant_hours');
 
--- The same of each webhook. An hour's row is changed with each batch of outcomes: room in its page
--- keeps the changes out of the index. A tenant's hours lie side by side, for charts of all.
+-- The same of each webhook. An hour's row is changed with each batch of outcomes, and each change
+-- gives it a new version, as of a lane. A tenant's hours lie side by side, for charts of all.
 CREATE TABLE delivery_hours (
     LIKE tenant_hours INCLUDING DEFAULTS,
     webhook_id uuid NOT NULL,
-    PRIMARY KEY (tenant_id, at, webhook_id)
-) WITH (fillfactor = 70);
+    version    bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant_id, at, webhook_id, version)
+);
 SELECT isolate('delivery_hours');
 
 
@@ -1084,6 +1119,13 @@ CREATE TABLE rule_work (
     PRIMARY KEY (tenant_id, at, subject_id)
 );
 SELECT isolate('rule_work');
+CREATE TRIGGER records_followed AFTER INSERT ON records
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION emit_followed();
+CREATE TRIGGER sessions_followed AFTER INSERT ON sessions
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION emit_followed();
+
 CREATE TRIGGER records_to_judge AFTER INSERT ON records
     REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION queue_for_rules();

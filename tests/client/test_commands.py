@@ -197,3 +197,33 @@ def test_agents_and_sessions_go_by_ids_of_their_owner_s(records: Command) -> Non
     (line,) = records("sessions", "list", "--external-id", "chat/1").out.splitlines()
     assert line.split("\t")[0] == session
     assert "chat/1" in line
+
+
+def test_a_rule_is_refused_with_its_place_tried_added_and_switched(
+    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
+) -> None:
+    make_record(api(), session["id"], content={"amount": 2000})
+    rule = {"name": "n", "on": "record", "when": "recrod.kind == 'a'", "severity": "low"}
+    file = tmp_path / "rule.json"
+    file.write_text(json.dumps(rule | {"title": "{{content.amount}}"}))
+
+    refused = records("rules", "add", str(file))
+    assert refused.code == 2, refused.err
+    assert "`recrod` is not declared; `record` is" in refused.err
+    file.write_text(json.dumps(rule | {"when": "content.amount > 1", "title": "t"}))
+    tried = json.loads(records("rules", "test", str(file), "--json").out)
+    assert (tried["evaluated"], tried["matched"]) == (1, 1)
+    made = json.loads(records("rule", "add", str(file), "--enable", "--json").out)
+    assert made["state"] == "on"
+    assert records("rules", "disable", made["id"]).code == 0
+    ready = records("rules", "add", "--example", "card-number", "--json")
+    listed = json.loads(records("rules", "list", "--json").out)["data"]
+    assert [each["name"] for each in listed] == [json.loads(ready.out)["name"], "n"]
+    assert {each["state"] for each in listed} == {"off"}
+    assert records("rules", "show", made["id"], "--versions").out.count("\n") == 1
+    span = ("--since", "2026-01-01T00:00:00Z", "--until", "2026-01-02T00:00:00Z")
+    assert json.loads(records("rules", "backfill", made["id"], *span, "--json").out)["kind"] == (
+        "rule_backfill"
+    )
+    assert records("rules", "add", str(file), "--example", "card-number").code == 2
+    assert records("rules", "add", "--example", "nothing").code == 2

@@ -43,7 +43,7 @@ def test_what_came_waits_and_became_of_it_is_shown_with_its_exporter_and_service
     assert figures(page) == ["0", "1", "0", "1", "1"]
     (record,) = records(api())
     assert f'href="/console/records/{record["id"]}">record</a>' in page
-    for status, told in (("dropped", "no span of an agent"), ("rejected", "no id")):
+    for status, told in (("dropped", "no span of an agent"), ("rejected", "all zeros")):
         (row,) = rows(admin.get(f"{PAGE}?status={status}").text)
         assert told in row
     assert "No trace is in this state" in admin.get(f"{PAGE}?status=incomplete").text

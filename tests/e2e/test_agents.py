@@ -81,10 +81,25 @@ def test_each_program_leaves_a_record_by_two_variables(service: RunningStack, na
         assert done["outputs"]
 
 
+def test_a_person_s_decision_is_signed_with_the_record(service: RunningStack) -> None:
+    caller = service.fresh_tenant()
+    decided = block(PAGE, "python", "approval.decision").replace("\n", "\n        ")
+    asked = '"execute_tool refund", attributes=tool) as span:\n'
+    program = block(PAGE, "python", "get_tracer")
+    assert asked in program
+    run(program.replace(asked, f"{asked}        {decided.rstrip()}\n"), service, caller)
+    until(lambda: caller.get("/v1/records")["data"])
+    (record,) = caller.get("/v1/records")["data"]
+    bundle = json.loads(caller.ask("GET", f"/v1/records/{record['id']}/bundle").content)
+    (approval,) = bundle["approvals"]
+    assert (approval["decision"], approval["approved_by"]) == ("approved", "erin@example.com")
+
+
 def test_every_program_is_run_and_every_package_named_is_pinned() -> None:
     page = (ROOT / PAGE).read_text("utf-8")
     programs = blocks(page, "python")
-    assert len(programs) == len(PROGRAMS)
+    # That of an approval runs within another.
+    assert len(programs) == len(PROGRAMS) + 1
     installed = " ".join(re.findall(r"`pip install ([^`]+)`", page)).split()
     assert len(installed) >= len(PROGRAMS)
     assert set(installed) <= frameworks.pinned()

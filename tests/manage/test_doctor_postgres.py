@@ -1,15 +1,19 @@
 """The doctor on PostgreSQL: each of its findings, brought about by the fault that it is for."""
 
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from app import ids
+from app.core import partitions
 from app.core.health.parts import State
 from tests.support.database.doctoring import Installation
 from tests.support.servers.pooler import Pooler
+
+LONG_AGO = datetime(2020, 1, 6, tzinfo=UTC)
 
 
 def moved(here: Installation, **changes: object) -> str:
@@ -21,6 +25,23 @@ def moved(here: Installation, **changes: object) -> str:
 def driver_url(here: Installation) -> str:
     """Return the address of the database as psycopg reads it."""
     return here.settings.database_url.replace("+psycopg", "")
+
+
+def test_a_lock_table_without_room_for_the_partitions_there_are_is_told(
+    here: Installation,
+) -> None:
+    assert here.states("locks") == {State.OK}
+    for week in range(1, 260):
+        lower, upper = (ids.earliest_at(LONG_AGO + n * partitions.WEEK) for n in (week, week + 1))
+        for parent in partitions.PARENTS:
+            here.run(
+                "SELECT make_history_partition(:parent, :lower, :upper)",
+                parent=parent,
+                lower=lower,
+                upper=upper,
+            )
+    assert here.states("locks") == {State.FAILED}
+    assert "max_locks_per_transaction" in here.failing("locks")
 
 
 def test_a_database_that_is_well_is_told_with_its_version(here: Installation) -> None:

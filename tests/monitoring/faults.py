@@ -12,8 +12,8 @@ from app.core.master_keys import key_registry
 from app.lib.crypto.sealing import MasterKeys
 from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Tenant, desk_at
-from tests.monitoring import log_faults
-from tests.support.callers.making import make_session, record_of
+from tests.monitoring import log_faults, trace_faults
+from tests.support.callers.making import make_record, make_session, record_of
 from tests.support.faults import until
 from tests.support.servers.mail import Mood, serving
 from tests.support.servers.receivers import Receiver, http_answer
@@ -168,6 +168,14 @@ def job_waits(service: Monitored) -> None:
     service.run("UPDATE jobs SET run_at = run_at - interval '2 minutes'")
 
 
+def rules_wait(service: Monitored) -> None:
+    api = service.api(service.tenant().root_key)
+    rule = {"name": "n", "on": "record", "when": "true", "severity": "low", "title": "t"}
+    assert api.post("/v1/rules", rule | {"enabled": True}).status_code == 201
+    make_record(api, make_session(api)["id"])
+    service.run("UPDATE rule_work SET at = at - interval '2 minutes'")
+
+
 def job_fails(service: Monitored) -> None:
     """A job has arguments that its step cannot read, until it gives up."""
     tenant = service.tenant()
@@ -272,7 +280,12 @@ FAULTS = {
         Fault(receiver_gone, frozenset({"AttemptsFail", "WebhookDisabled"})),
         Fault(worker_killed, frozenset({"WorkersLost"})),
         Fault(job_waits, frozenset({"JobsLate"})),
+        Fault(rules_wait, frozenset({"RulesLate"})),
         Fault(job_fails, frozenset({"JobDead", "ServiceFault"})),
+        Fault(trace_faults.traces_wait, frozenset({"TracesLate"})),
+        Fault(trace_faults.staging_full, frozenset({"StagingFull"})),
+        Fault(trace_faults.trace_damaged, frozenset({"TracesFail"})),
+        Fault(trace_faults.spans_rejected, frozenset({"SpansRejected"})),
         Fault(mail_put_off, frozenset({"DigestsLate", "DigestsRefused", "JobsLate"})),
         Fault(sender_refused, frozenset({"DigestsRefused", "MailRefused"})),
         Fault(recipient_refused, frozenset({"DigestsRefused", "RecipientRefused"})),

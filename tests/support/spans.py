@@ -68,7 +68,10 @@ def span(
     for event_name, of in events:
         made.events.add(name=event_name, time_unix_nano=began, attributes=pairs(of))
     for member, found in members.items():
-        setattr(made, member, found)
+        if isinstance(found, list):
+            getattr(made, member).extend(found)
+        else:
+            setattr(made, member, found)
     return made
 
 

@@ -2,5 +2,6 @@
 
 A request passes `request_hooks`, `access/` and `requests/` to its route, which uses `services`,
 `large_work`, `transactions`, `idempotency`, `paging` and `responses/`; after a wait its `admission`
-is repeated. Errors become `problems`. `documentation` writes the OpenAPI document.
+is repeated. Small POSTs of a hot route take the `fast_path`. Errors become `problems`.
+`documentation` writes the OpenAPI document.
 """

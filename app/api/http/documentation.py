@@ -63,6 +63,7 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "record_id": ids.json_schema("rec"),
     "share_link_id": ids.json_schema("shr"),
     "finding_id": ids.json_schema("fnd"),
+    "rule_id": ids.json_schema("rul"),
     "webhook_id": ids.json_schema("whk"),
     "delivery_id": ids.json_schema("dlv"),
     "event_id": ids.json_schema("evt"),
@@ -106,7 +107,12 @@ class ProblemSchema(marshmallow.Schema):
     errors = plain.List(
         plain.Nested(
             marshmallow.Schema.from_dict(
-                {"pointer": plain.String(required=True), "detail": plain.String(required=True)},
+                {
+                    "pointer": plain.String(required=True),
+                    "detail": plain.String(required=True),
+                    "line": plain.Integer(metadata={"description": "Of an expression, from 1."}),
+                    "column": plain.Integer(metadata={"description": "In that line, from 1."}),
+                },
                 name="FieldErrorSchema",
             )
         ),

@@ -21,6 +21,7 @@ from app.core.delivery.event_types import Entry, EventType
 from app.core.delivery.history import event_feed, event_history
 from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.delivery.history.event_feed import Page, Position
+from app.core.records import records
 from app.errors import FieldError, Invalid
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
@@ -31,6 +32,8 @@ NOW = "now"
 CATALOGUE: Mapping[EventType, Entry] = {
     EventType.FINDING_CREATED: findings.CREATED,
     EventType.SESSION_COMPLETED: sessions.COMPLETED,
+    EventType.RECORD_CREATED: records.CREATED,
+    EventType.SESSION_OPENED: sessions.OPENED,
     **event_types.OTHERS,
 }
 

@@ -143,7 +143,7 @@ def _metrics() -> bytes:
     with suppress(Unavailable), here.database.transaction(NO_TENANT) as session:
         figures = counters.read(session)
     for read in gauges.OF_DATABASE:
-        with suppress(Unavailable), here.database.across_tenants() as session:
+        with suppress(Unavailable), here.database.across_tenants(scans=False) as session:
             gauges.limit_time(session)
             families += list(read(session, here.settings))
     return prometheus.text(figures, families)

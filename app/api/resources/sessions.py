@@ -59,7 +59,7 @@ class NamedSessionSchema(_SessionSchema):
 class CompletionSchema(Schema):
     """How a session ended."""
 
-    outcome = fields.Choice(sessions.Outcome, required=True)
+    outcome = fields.Choice(sessions.GivenOutcome, required=True)
     summary = fields.Text(10_000, allow_none=True)
 
 
@@ -142,6 +142,8 @@ def read(session_id: str) -> Response:
 @blp.response(200, SessionSchema)
 def complete(body: dict[str, Any], session_id: str) -> Response:
     """Complete a session, once.
+
+    A session that nothing came to for SESSION_IDLE_SECONDS is completed as `abandoned`.
 
     Emits `session.completed`. A second completion is answered 409, but a repeat with the same
     `Idempotency-Key` as the first. Findings may still be added, since analysis often ends after the

@@ -40,8 +40,12 @@ _STATUS = {
     "required": ["code", "message"],
 }
 _REFUSED = {
-    "description": "A `google.rpc.Status` in the request's encoding.",
-    "content": {export.PROTOBUF: _BINARY, export.JSON_TYPE: {"schema": _STATUS}},
+    "description": "A `google.rpc.Status` in the request's encoding, or a problem.",
+    "content": {
+        export.PROTOBUF: _BINARY,
+        export.JSON_TYPE: {"schema": _STATUS},
+        problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}},
+    },
 }
 
 
@@ -63,12 +67,12 @@ TracePageSchema = page_schema(TraceSchema)
         "content": _EITHER,
     },
     responses={
-        "200": {
+        200: {
             "description": "An `ExportTraceServiceResponse` in the request's encoding; its partial "
             "success counts spans that can never be taken.",
             "content": _EITHER,
         },
-        **dict.fromkeys(("400", "413", "415", "429", "503"), _REFUSED),
+        **dict.fromkeys((400, 413, 415, 429, 503), _REFUSED),
     },
 )
 @takes_gzip

@@ -105,7 +105,8 @@ def _event_types(**options: Any) -> fields.Items:
         max_items=len(EventType),
         allow_none=True,
         validate=_distinct,
-        description="The event types to send; null: all.",
+        description="The event types to send; null: all but `record.created` and `session.opened`, "
+        "which only go to who names them.",
         metadata={"uniqueItems": True},
         **options,
     )

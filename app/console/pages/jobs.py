@@ -24,7 +24,8 @@ from app.core.jobs.control import Status
 from app.core.packs import building
 from app.core.records import expiry
 from app.core.replay import bulk_replay, job_changes, send_now
-from app.core.verification import jobs as verification
+from app.core.rules import scanning
+from app.core.verification import daily as verification
 from app.core.webhooks import receiver_check
 from app.errors import Invalid
 from app.models import Job
@@ -40,6 +41,8 @@ KINDS = {
     schedule.KIND: "digest",
     verification.KIND: "verification of the audit chain",
     receiver_check.KIND: "check of a receiver",
+    scanning.TEST: "test of a rule",
+    scanning.BACKFILL: "backfill of a rule",
 }
 
 _GOES_ON = "It goes on where it stopped."

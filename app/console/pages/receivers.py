@@ -12,9 +12,9 @@ from app.api.http.access.auth import caller
 from app.api.http.requests import parsing
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources import signature_debugger
+from app.api.resources.deliveries import signature_debugger
 from app.api.resources.deliveries.delivery_schemas import DecisionArgs
-from app.api.resources.signature_debugger import PastedSchema, diagnosis
+from app.api.resources.deliveries.signature_debugger import PastedSchema, diagnosis
 from app.api.resources.webhook_schemas import RotationSchema
 from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering

@@ -1,5 +1,6 @@
 """Rules: the list with the library, an editor with a check and a dry run, and a rule's page."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.rules import (
+from app.api.resources.records.rules import (
     NewRuleSchema,
     RuleBackfillSchema,
     RuleChangeSchema,
@@ -29,13 +30,14 @@ from app.core.findings import Severity
 from app.core.jobs import control as job_control
 from app.core.rules import library, rules, scanning
 from app.core.rules.language import FIELDS, VARIABLES
-from app.core.rules.rule_schemas import On, represent, represent_version
+from app.core.rules.rule_schemas import COLUMNS, On, represent, represent_version
 from app.errors import FieldError, Invalid, NotFound
 
 blp = Blueprint("rules", __name__, url_prefix="/rules")
 
 _HOURS = 48
-_ADDS = ("rules add FILE", "POST /v1/rules")
+_ADDS = ("rules add --example card-number", "POST /v1/rules")
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 _TEXTS = {
     ("enabled", True): "The rule is on: it judges what is created from now on.",
     ("enabled", False): "The rule is off.",
@@ -66,7 +68,7 @@ def use_example(name: str) -> Response:
     chosen = next((each for each in library.examples() if each["name"] == name), None)
     if chosen is None:
         raise NotFound("There is no such example.")
-    made = _create({field: chosen[field] for field in rules.COLUMNS})
+    made = _create({field: chosen[field] for field in COLUMNS})
     place = url_for(".show", rule_id=made["id"])
     return rendering.done(place, "The rule is there, off. Try it, then switch it on.")
 
@@ -181,18 +183,18 @@ def delete(rule_id: str) -> Response:
     return rendering.done(url_for(".index"), "The rule was deleted. Its versions stay readable.")
 
 
-@blp.get("/<rule_id>/versions/<int:number>")
+@blp.get("/<rule_id>/versions/<number>")
 @signed_in(Role.READ, whole_tenant=True)
-def version(rule_id: str, number: int) -> Response:
+def version(rule_id: str, number: str) -> Response:
     """Show a rule as it was."""
-    rule = ids.parse("rul", rule_id)
+    rule = ids.parse("rul", rule_id) if _NUMBER.fullmatch(number) else None
     with transaction() as session:
-        found = rules.version(session, caller().tenant_id, rule, number)
+        found = rules.version(session, caller().tenant_id, rule, int(number) if rule else 0)
         told = represent_version(found)
     return rendering.page(
         "rules/version",
         rule_id=rule_id,
-        version=told,
+        was=told,
         does=(f"rules show {rule_id} --versions", f"GET /v1/rules/{rule_id}/versions"),
     )
 

@@ -55,6 +55,7 @@ _PLACES: dict[Type, tuple[str, str, str]] = {
     Type.JOB: ("jobs.show", "job_id", "job"),
     Type.DIGEST: ("findings.index", "digest_id", "dig"),
     Type.KEY: ("keys.show", "key_id", "key"),
+    Type.RULE: ("rules.show", "rule_id", "rul"),
 }
 # These stand on the page of something else, or below it.
 _WITHIN: dict[Type, Callable[[Hit], str]] = {
@@ -78,5 +79,9 @@ def _place(hit: Hit) -> str:
     endpoint, name, prefix = _PLACES[hit.type]
     if hit.type is Type.WEBHOOK and hit.is_deleted:
         endpoint = "deliveries.index"
+    if hit.type is Type.RULE and hit.is_deleted:
+        # Its first version is always there.
+        rule = ids.text("rul", hit.id)
+        return url_for("console.rules.version", rule_id=rule, number=1)
     named: dict[str, Any] = {name: ids.text(prefix, hit.id)}
     return url_for(f"console.{endpoint}", **named)

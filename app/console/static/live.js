@@ -140,13 +140,13 @@ function checkAsTyped(form) {
   let due = 0;
   form.addEventListener("input", () => {
     clearTimeout(due);
-    due = setTimeout(async () => {
+    const mine = due = setTimeout(async () => {
       const body = new URLSearchParams(new FormData(form));
       try {
         const answer = await fetch(form.dataset.check, { method: "POST", body });
         const text = new DOMParser().parseFromString(await answer.text(), "text/html");
         const said = text.querySelector('[data-cell="checked"]');
-        if (said !== null) form.querySelector('[data-cell="checked"]').replaceChildren(...said.childNodes);
+        if (said !== null && mine === due) form.querySelector('[data-cell="checked"]').replaceChildren(...said.childNodes);
       } catch {
         // The buttons still work once the service answers again.
       }

@@ -7,7 +7,7 @@ from uuid import UUID
 from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
-from app.core.delivery.lanes import lanes
+from app.core.delivery.lanes import lane_hours, lanes
 from app.database import Tx, cursor
 from app.errors import Conflict
 
@@ -115,7 +115,11 @@ def withdraw(session: Session, tenant_id: UUID, webhook_id: UUID, job_id: UUID) 
     cursor(session).execute(_WITHDRAW, wanted)
 
 
-_ARRIVED = """
+_ARRIVED_NOW = """
+    SELECT tenant_id, webhook_id, date_trunc('hour', clock_timestamp(), 'UTC') AS at,
+           count(*) AS succeeded
+      FROM arrived GROUP BY tenant_id, webhook_id"""
+_ARRIVED = f"""
 WITH arrived AS (
     UPDATE ended_deliveries AS d SET status = 'succeeded', finished_at = clock_timestamp()
       FROM unnest(%(tenants)s::uuid[], %(deliveries)s::uuid[]) AS sent (tenant_id, id)
@@ -128,13 +132,7 @@ WITH arrived AS (
            count(*) FILTER (WHERE kind = 'replay') AS replays,
            count(*) FILTER (WHERE kind = 'test') AS tests
       FROM arrived GROUP BY tenant_id, webhook_id
-), hours AS (
-    INSERT INTO delivery_hours AS h (tenant_id, webhook_id, at, succeeded)
-    SELECT tenant_id, webhook_id, date_trunc('hour', clock_timestamp(), 'UTC'), count(*)
-      FROM arrived GROUP BY tenant_id, webhook_id
-    ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE
-       SET succeeded = h.succeeded + excluded.succeeded
-)
+), {lane_hours.added(_ARRIVED_NOW, ["succeeded"])}
 UPDATE lanes AS l SET events_cancelled = l.events_cancelled - totals.events,
                       replays_cancelled = l.replays_cancelled - totals.replays,
                       tests_cancelled = l.tests_cancelled - totals.tests

@@ -18,6 +18,8 @@ class EventType(enum.StrEnum):
 
     FINDING_CREATED = "finding.created"
     SESSION_COMPLETED = "session.completed"
+    RECORD_CREATED = "record.created"
+    SESSION_OPENED = "session.opened"
     WEBHOOK_TEST = "webhook.test"
     WEBHOOK_FAILING = "webhook.failing"
     WEBHOOK_DISABLED = "webhook.disabled"

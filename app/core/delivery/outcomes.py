@@ -165,9 +165,7 @@ WITH {_OUTCOME}, gone AS (
            NULL::timestamptz AS next_attempt_at, total_ms FROM gone
      UNION ALL
     SELECT * FROM again
-), hours AS (
-    {lane_hours.add("done")}
-), history AS (
+), {lane_hours.add("done")}, history AS (
     {_HISTORY}
 )
 SELECT id, claim_no, status, next_attempt_at FROM done
@@ -182,9 +180,7 @@ WITH {_OUTCOME}, done AS (
      WHERE {_MINE} AND d.status = 'cancelled' AND d.id = ANY (%(delivery_id)b::uuid[])
     RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status,
               NULL::timestamptz AS next_attempt_at, o.total_ms
-), hours AS (
-    {lane_hours.add("done")}
-), history AS (
+), {lane_hours.add("done")}, history AS (
     {_HISTORY}
 )
 SELECT id, claim_no, status, next_attempt_at, true AS late FROM done

@@ -21,60 +21,72 @@ UNNUMBERED_FOR = timedelta(seconds=30)
 # A row that was never claimed has not made its lane due. Each is looked at once, in the order in
 # which it is due: what lies dead before `sweeps.through` costs nothing. A lane that is locked is
 # looked at again. `settled` is of an earlier statement, as `settled_before` asks for; an idle
-# service writes it rarely.
+# service writes it rarely. What another sweep has written meanwhile (`seen` has not) is of later
+# rows than this one reads.
 _WAKE = """
-WITH arrived AS MATERIALIZED (
+WITH seen AS MATERIALIZED (
+    SELECT * FROM sweeps
+), arrived AS MATERIALIZED (
     SELECT tenant_id, webhook_id, min(next_attempt_at) AS oldest FROM open_deliveries
-     WHERE next_attempt_at >= (SELECT through FROM sweeps)
+     WHERE next_attempt_at >= (SELECT through FROM seen)
        AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
      GROUP BY tenant_id, webhook_id
 ), asleep AS MATERIALIZED (
-    SELECT w.tenant_id, w.webhook_id, a.oldest
+    SELECT w.tenant_id, w.webhook_id, w.version, a.oldest
       FROM arrived AS a
-      JOIN lanes AS w ON w.tenant_id = a.tenant_id AND w.webhook_id = a.webhook_id
+      JOIN present_lanes AS w ON w.tenant_id = a.tenant_id AND w.webhook_id = a.webhook_id
      WHERE (w.due_at IS NULL OR w.due_at > greatest(clock_timestamp(), w.paused_until))
        AND w.held_since IS NULL
 ), woken AS (
     UPDATE lanes AS l SET due_at = greatest(clock_timestamp(), l.paused_until)
-     WHERE (l.tenant_id, l.webhook_id) IN (
-        SELECT w.tenant_id, w.webhook_id FROM lanes AS w JOIN asleep AS a
+     WHERE (l.tenant_id, l.webhook_id, l.version) IN (
+        SELECT w.tenant_id, w.webhook_id, w.version FROM lanes AS w JOIN asleep AS a
             ON w.tenant_id = a.tenant_id AND w.webhook_id = a.webhook_id
+           AND w.version = a.version
          ORDER BY w.tenant_id, w.webhook_id
            FOR NO KEY UPDATE OF w SKIP LOCKED)
     RETURNING l.tenant_id, l.webhook_id
 ), unnumbered AS MATERIALIZED (
     SELECT DISTINCT tenant_id, webhook_id FROM open_deliveries
-     WHERE next_attempt_at >= (SELECT numbered_through FROM sweeps)
-       AND next_attempt_at < (SELECT settled FROM sweeps) - %(patience)s
+     WHERE next_attempt_at >= (SELECT numbered_through FROM seen)
+       AND next_attempt_at < (SELECT settled FROM seen) - %(patience)s
        AND fresh AND sequence IS NULL
 ), looked AS (
-    UPDATE sweeps
-       SET through = greatest(through, least(settled, (
+    UPDATE sweeps AS s
+       SET through = greatest(s.through, least(seen.settled, (
                SELECT min(oldest) FROM asleep
                 WHERE (tenant_id, webhook_id) NOT IN (
                       SELECT tenant_id, webhook_id FROM woken)))),
-           numbered_through = CASE WHEN EXISTS (SELECT FROM unnumbered) THEN numbered_through
-                                   ELSE greatest(numbered_through, settled - %(patience)s) END,
+           numbered_through = CASE WHEN EXISTS (SELECT FROM unnumbered) THEN s.numbered_through
+                                   ELSE greatest(s.numbered_through,
+                                                 seen.settled - %(patience)s) END,
+           lanes_through = greatest(s.lanes_through, least(seen.settled, (
+               SELECT min(look_at) FROM lanes
+                WHERE look_at >= (SELECT lanes_through FROM seen)))),
            settled = settled_before()
-     WHERE EXISTS (SELECT FROM arrived) OR settled < now() - interval '5 s'
+      FROM seen
+     WHERE EXISTS (SELECT FROM arrived) OR seen.settled < now() - interval '5 s'
 )
-SELECT tenant_id, webhook_id, (SELECT settled FROM sweeps) - %(patience)s FROM unnumbered
+SELECT tenant_id, webhook_id, (SELECT settled FROM seen) - %(patience)s FROM unnumbered
 """
 
-# One statement for lanes and jobs: an idle service sends it each second.
+# One statement for lanes and jobs: an idle service sends it each second. Ringing a lane moves its
+# `look_at`; those of suspended tenants keep theirs, so it may lie far behind.
 _DUE = """
 WITH due AS MATERIALIZED (
-    SELECT tenant_id, webhook_id FROM lanes
-     WHERE due_at <= clock_timestamp()
+    SELECT tenant_id, webhook_id, version FROM lanes
+     WHERE look_at >= (SELECT lanes_through FROM sweeps) AND look_at <= (SELECT clock_timestamp())
        AND (ring_at IS NULL OR ring_at < clock_timestamp() - interval '2 s')
        AND tenant_id NOT IN (SELECT id FROM tenants WHERE suspended_at IS NOT NULL)
      ORDER BY ring_at NULLS FIRST, due_at LIMIT %(most)s
        FOR NO KEY UPDATE SKIP LOCKED
 ), placed AS (
-    SELECT tenant_id, webhook_id, row_number() OVER () AS place FROM due
+    SELECT tenant_id, webhook_id, version, row_number() OVER () AS place FROM due
 ), rung AS (
     UPDATE lanes AS l SET ring_at = now() + placed.place * interval '1 us'
-      FROM placed WHERE (l.tenant_id, l.webhook_id) = (placed.tenant_id, placed.webhook_id)
+      FROM placed
+     WHERE (l.tenant_id, l.webhook_id, l.version)
+         = (placed.tenant_id, placed.webhook_id, placed.version)
     RETURNING l.tenant_id, l.webhook_id, placed.place
 ), job AS (
     UPDATE jobs AS j SET ring_at = clock_timestamp()

@@ -5,6 +5,7 @@ plain text, untrusted text adds no line of its own. Headers are ASCII and bodies
 no server needs SMTPUTF8 or 8BITMIME.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -63,7 +64,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A webhook that needs attention: its origin (the path may hold a token) and the problem."""
+    """What needs attention: a webhook's origin (a path may hold a token) or a rule, and why."""
 
     id: UUID
     origin: str
@@ -94,6 +95,7 @@ class Content:
     shown: int
     webhooks: Sequence[Trouble]
     parts: Sequence[Part]
+    rules: Sequence[Trouble] = ()
     brief: bool = False
 
 
@@ -137,6 +139,13 @@ SELECT w.id, w.url, w.status, w.disabled_reason, l.failing_since, l.refused_stat
  ORDER BY w.status, w.id LIMIT %s
 """
 
+# Those that erred in the last day, and those that the service has switched off.
+_RULES = """
+SELECT id, name, enabled, errors, last_error_json FROM rules
+ WHERE tenant_id = %s AND deleted_at IS NULL AND erred_at > clock_timestamp() - interval '1 day'
+ ORDER BY enabled, id LIMIT %s
+"""
+
 
 def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Content:
     """Return the content of a digest; `name` is the tenant's name."""
@@ -160,6 +169,7 @@ def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Conte
         shown=sum(len(group.lines) for group in groups),
         webhooks=[Trouble(row["id"], _origin(row["url"]), _what(row)) for row in troubled],
         parts=parts,
+        rules=_failing_rules(session, tenant_id),
     )
 
 
@@ -179,6 +189,10 @@ def without_words(full: Content, tenant_id: UUID) -> Content:
         groups=[Group(each, "", n, lines[each]) for each, n in full.by_severity.items()],
         groups_left=0,
         webhooks=[replace(each, origin=ids.text("whk", each.id)) for each in full.webhooks],
+        rules=[
+            replace(each, origin=ids.text("rul", each.id), what="has errors or was switched off")
+            for each in full.rules
+        ],
         brief=True,
     )
 
@@ -204,6 +218,20 @@ def _groups(counted: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[
 def _line(row: Mapping[str, Any]) -> Line:
     title, principal = one_line(row["title"], _TITLE), one_line(row["principal"], _NAME)
     return Line(row["id"], title, principal, row["created_at"], row["again"])
+
+
+def _failing_rules(session: Session, tenant_id: UUID) -> list[Trouble]:
+    found = cursor(session, dict_row).execute(_RULES, (tenant_id, MOST_WEBHOOKS))
+    return [
+        Trouble(
+            row["id"],
+            one_line(row["name"], _NAME),
+            f"{'' if row['enabled'] else 'is off; '}{row['errors']:,} of its evaluations had an "
+            "error, the last one: "
+            f"{one_line(json.loads(row['last_error_json'])['detail'], _TITLE)}",
+        )
+        for row in found
+    ]
 
 
 def _origin(url: str) -> str:

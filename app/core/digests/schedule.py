@@ -1,9 +1,8 @@
 """The digest schedule: due tenants, the row that claims a digest, and changes of the address.
 
 A tenant with an address is due when its oldest waiting finding has settled, and a day has passed
-since a mail may have been accepted (`KEEPS_BACK`) or one was refused (`REFUSED_LATELY`). Due is
-computed from the rows; of concurrent claims one succeeds. The token in a mail clears its address;
-it does not expire, for people look for it in old mails.
+since a mail may have been accepted (`KEEPS_BACK`) or one was refused (`REFUSED_LATELY`). Of
+concurrent claims one succeeds. The token in a mail clears its address, and does not expire.
 """
 
 import base64

@@ -58,7 +58,11 @@ _TOTALS: Final = {
     "lanes_paused": "Lanes that wait because their receiver failed.",
     "oldest_due_seconds": "How long the longest due lane has been due.",
     "oldest_job_due_seconds": "How long the longest due job is due.",
+    "oldest_rule_work_seconds": "How long a record or session has waited for its rules.",
+    "rules_failing": "Rules that are on, and had an error within a day.",
     "oldest_digest_seconds": "Age of the oldest open digest.",
+    "oldest_trace_due_seconds": "How long the longest due trace waits to be assembled.",
+    "spans_staged_bytes": "Bytes of spans that wait to be assembled.",
     "unanchored": "Parts of anchoring that fail.",
     "witness_alarms": "Witnesses that saw another log of our name.",
     "unanchored_seconds": "How long the oldest of them has failed.",
@@ -82,12 +86,12 @@ WITH unseen AS (
 ), suspended AS MATERIALIZED (
     SELECT id FROM tenants WHERE suspended_at IS NOT NULL
 ), waiting AS (
-    SELECT l.tenant_id, l.webhook_id, l.due_at FROM lanes AS l
+    SELECT l.tenant_id, l.webhook_id, l.due_at FROM present_lanes AS l
      WHERE l.due_at <= (SELECT now FROM present)
     UNION ALL
     SELECT u.tenant_id, u.webhook_id, greatest(u.next_attempt_at, l.paused_until)
       FROM unseen AS u
-      JOIN lanes AS l ON l.tenant_id = u.tenant_id AND l.webhook_id = u.webhook_id
+      JOIN present_lanes AS l ON l.tenant_id = u.tenant_id AND l.webhook_id = u.webhook_id
 ), due AS (
     SELECT (SELECT now FROM present) - min(due_at) AS age FROM waiting
      WHERE due_at <= (SELECT now FROM present)
@@ -96,8 +100,8 @@ WITH unseen AS (
     SELECT status, (SELECT now FROM present) - greatest(run_at, locked_until) AS age
       FROM jobs WHERE finished_at IS NULL
 )
-SELECT lane.*, job.*, incident.*, broken.*,
-       (SELECT count(*) FROM lanes
+SELECT lane.*, job.*, incident.*, broken.*, trace.*,
+       (SELECT count(*) FROM present_lanes
          WHERE paused_until > (SELECT now FROM present)) AS lanes_paused,
        (SELECT count(*) FROM webhooks
          WHERE status <> 'disabled' AND deleted_at IS NULL) AS webhooks_enabled,
@@ -109,6 +113,15 @@ SELECT lane.*, job.*, incident.*, broken.*,
           FROM digests WHERE status IN ('pending', 'sending')
            AND refusal IS DISTINCT FROM 'recipient'
            AND tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_digest_seconds,
+       (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(oldest.at)), 0),
+                        0)::float8
+          FROM rule_turns AS t CROSS JOIN LATERAL (
+               SELECT w.at FROM rule_work AS w
+                WHERE w.tenant_id = t.tenant_id ORDER BY w.at LIMIT 1) AS oldest
+         WHERE t.tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_rule_work_seconds,
+       (SELECT count(*) FROM rules
+         WHERE enabled AND erred_at > (SELECT now FROM present) - interval '1 day')
+           AS rules_failing,
        (SELECT coalesce(extract(epoch FROM (SELECT now FROM present) - min(signed_at)), 0)::float8
           FROM checkpoints WHERE note IS NULL
            AND generation = (SELECT max(generation) FROM log_generations))
@@ -124,6 +137,11 @@ SELECT lane.*, job.*, incident.*, broken.*,
               greatest(coalesce(extract(epoch FROM max(age)), 0), 0)::float8
                   AS oldest_job_due_seconds
          FROM open_job) AS job
+ CROSS JOIN (
+       SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(due_at)), 0),
+                       0)::float8 AS oldest_trace_due_seconds,
+              coalesce(sum(staged_bytes), 0)::float8 AS spans_staged_bytes
+         FROM traces WHERE status = 'staged') AS trace
  CROSS JOIN (
        SELECT count(*) AS unanchored, count(*) FILTER (WHERE alarm) AS witness_alarms,
               coalesce(extract(epoch FROM (SELECT now FROM present) - min(since)), 0)::float8
@@ -173,7 +191,7 @@ _OF_LANES: Final = {
     "lane_concurrency": "Concurrent POSTs allowed, in all.",
     "lane_open_deliveries": "Open deliveries that have a number.",
 }
-# One pass over `lanes`, which has a row for each webhook and no more however many deliveries wait.
+# One pass over the lanes, a row for each webhook and no more, however many deliveries wait.
 # MATERIALIZED makes the planner group by hashing; otherwise it would sort every lane.
 _READ_LANES = f"""
 WITH present AS MATERIALIZED (
@@ -194,7 +212,7 @@ WITH present AS MATERIALIZED (
                 ELSE l.due_at END AS since,
            l.events_open + l.replays_open + l.tests_open AS open,
            least(l.concurrency, w.max_in_flight) AS concurrency
-      FROM lanes AS l
+      FROM present_lanes AS l
       JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
       JOIN tenants AS t ON t.id = l.tenant_id
      CROSS JOIN present
@@ -209,7 +227,7 @@ SELECT state, count(*) AS lanes, sum(concurrency) AS lane_concurrency,
 """
 _READ_WORST = f"""
 SELECT l.tenant_id, l.webhook_id, counted.failures
-  FROM lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+  FROM present_lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
  CROSS JOIN LATERAL (
     SELECT CASE WHEN {REFUSES} THEN l.unsuccessful_attempts
                 ELSE l.consecutive_failures END AS failures) AS counted

@@ -1,5 +1,5 @@
 """API keys: authentication, roles and pins.
 
-`keyring` authenticates requests, `console_sessions` browsers signed in with a key. `usage` records
-when keys were used, `keys` mints, lists and revokes.
+`keyring` authenticates requests and records when keys were used, `console_sessions` browsers that
+signed in with a key. `keys` mints, lists and revokes.
 """

@@ -1,9 +1,9 @@
 """The durable job that builds a record's pack; one at a time for a record.
 
-A step chooses evidence and reads the bundle; its errand writes the pack and stores it in one
-transaction, which locks the bundle's row and checks the lease. A killed build leaves nothing.
-Builds from the same source have the same bytes. A pack is replaced when better evidence exists,
-after a rotation of its key, by another release, and when others are trusted.
+A step chooses evidence and reads the bundle; its errand writes it and stores it in one
+transaction. A killed build leaves nothing; builds from the same source have the same bytes. A pack
+is replaced when better evidence exists, after a rotation of its key, by another release, or when
+others are trusted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,5 +1,6 @@
 """Records of what agents did: signed, searchable, with retention by tenant.
 
-`records` stores: `steps`, `storage`, `bundles`. Read by `contents` and `search` (with its index);
-opened by `share_links` and `anonymous_access`; ended by `retention` and `expiry`.
+`signing` signs and `intake` stores `records`: `steps`, `storage`, `bundles`. Read by `contents`,
+`following`, `activity` and `search`, whose index is in `record_words`; opened by `share_links` and
+`anonymous_access`; ended by `retention` and `expiry`.
 """

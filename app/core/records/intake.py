@@ -135,6 +135,8 @@ class Intake:
         asked = Asked(caller, (), [None] * len(signed), atomic=True)
         for result in self.store(tx, [Ready(asked, signed)], waits=True)[0]:
             if isinstance(result, ServiceError):
+                # What they were signed by may be no longer so.
+                self.signer.forget(signed)
                 raise result
 
     def _until_signed(self, ready: Ready, results: list[Result], tx: Tx | None) -> list[Result]:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.core import feeds
 from app.core.callers import Caller
+from app.core.delivery import event_types
 from app.core.log import proofs
 from app.core.records import retention
 from app.core.records.signing import Signed
@@ -100,6 +101,35 @@ class RecordSchema(AnswerSchema):
     created_at = fields.Time()
     bundle = fields.Object(BundleSchema)
     log = fields.Object(LogSchema)
+
+
+CREATED = event_types.Entry(
+    "A record was signed and stored. Only webhooks whose event_types name this type get it. `data` "
+    "is the record's metadata.",
+    RecordSchema.json_schema(
+        bundle=BundleSchema.json_schema(expired={"const": False}), log=LogSchema.json_schema()
+    ),
+    {
+        "id": "rec_019a0b7c5d2e7f3a8b4c5d6e7f809102",
+        "session_id": "ses_019a0b7c4c1d7e2f9a3b4c5d6e7f8091",
+        "agent_id": "agt_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80",
+        "principal": "maria@example.com",
+        "kind": "tool.call",
+        "title": "Refunded order 4711",
+        "labels": {"env": "production"},
+        "occurred_at": "2026-01-31T12:01:10.000000Z",
+        "created_at": "2026-01-31T12:01:10.482113Z",
+        "bundle": {
+            "sha256": "5e" * 32,
+            "size": 2048,
+            "key_id": "b79a90d42ac0e07a",
+            "signature": "A" * 86 + "==",
+            "expired": False,
+        },
+        "log": {"status": "pending", "index": None},
+    },
+)
+"""What `record.created` is, for the catalogue of event types."""
 
 
 NO_RECORD = "There is no record with this id."

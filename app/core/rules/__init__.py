@@ -1,5 +1,6 @@
 """Rules: conditions in CEL over records, steps and sessions, which make findings.
 
-`child` is the process that evaluates, `evaluators` starts and ends it; `judging` takes turns at a
-tenant's work, `matches` commits what came of it.
+`rules` and `rule_schemas` change and show them, `library` has ready ones. `judging` takes turns at
+a tenant's work, reads `subjects`, and commits `matches`; `scanning` looks at the past. `evaluators`
+runs the process `child`, which alone loads CEL (`compiling`); both speak `language`.
 """

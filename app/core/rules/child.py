@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 import time
+from hashlib import sha256
 from typing import Any, BinaryIO
 
 from cel_expr_python import cel
@@ -76,10 +77,14 @@ class Rule:
             detail = tried("detail", lambda: written(self._detail or "")[:MOST_TEXT], detail)
         dedupe = None
         if self._dedupe is not None:
-            dedupe = tried("dedupe", lambda: text_of(_value(self._dedupe, seen)), None)
+            dedupe = tried("dedupe", lambda: _hashed(text_of(_value(self._dedupe, seen))), None)
         one_line = " ".join((title or "").replace("\0", " ").split()) or "(an empty title)"
         match = Match(step, one_line[:500], detail and detail.replace("\0", " "), dedupe, what)
         return match, "; ".join(errors)
+
+
+def _hashed(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _made(text: dict[str, Any]) -> Rule | str:
@@ -258,7 +263,8 @@ def main() -> None:
         # They go to a whole group of processes; this one ends with its input.
         signal.signal(number, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     try:
         Child(int(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer).run()
     except MemoryError:

@@ -146,13 +146,13 @@ def _explained(on: str, text: str, error: str) -> Refused:
     found = _ERROR.search(error)
     if found is None or int(found[1]) < 1:
         return Refused(1, 1, (found[3] if found else cause(error)).strip())
-    place = Refused(int(found[1]), int(found[2]), found[3].strip())
+    place = Refused(int(found[1]), int(found[2]), found[3].strip()[:500])
     undeclared = _UNDECLARED.search(place.detail)
     if undeclared is None:
         return place
     name = undeclared[1].split(".")[0]
     declared = ", ".join(f"`{each}`" for each in VARIABLES[on])
-    near = get_close_matches(name, (*VARIABLES[on], "text", "hasCardNumber"), 1)
+    near = get_close_matches(name[:100], (*VARIABLES[on], "text", "hasCardNumber"), 1)
     advice = f"`{near[0]}` is" if near else f"there are {declared}"
     return _placed(text, _begin_of(text, place, name), f"`{name}` is not declared; {advice}.")
 
@@ -180,7 +180,7 @@ def _unknown_field(on: str, text: str) -> Refused | None:
             parent, _, field = name.rpartition(".")
             if not owner and parent in FIELDS and name not in known:
                 place = Refused(int(found[1]), int(found[2]), "")
-                near = get_close_matches(field, FIELDS[parent], 1)
+                near = get_close_matches(field[:100], FIELDS[parent], 1)
                 advice = f"`{near[0]}` is" if near else "it has " + ", ".join(FIELDS[parent])
                 detail = f"`{field}` is no field of {parent}; {advice}."
                 return _placed(text, _begin_of(text, place, field), detail)
@@ -201,7 +201,7 @@ def _begin_of(text: str, place: Refused, name: str) -> int:
 
 def _placed(text: str, offset: int, detail: str) -> Refused:
     before = text[:offset].split("\n")
-    return Refused(len(before), len(before[-1]) + 1, detail)
+    return Refused(len(before), len(before[-1]) + 1, detail[:500])
 
 
 def cause(error: str) -> str:

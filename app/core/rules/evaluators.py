@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -38,6 +39,7 @@ _QUICK_SECONDS = 0.4
 # At the same rule for so long, its host does not run it: the limit of a rule is CPU time.
 _WAIT_SECONDS, _MOST_WAITS = 3.0, 10
 _MOST_LOST = 3
+_LARGE = 1024 * 1024
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -93,10 +95,10 @@ class _Process:
     """One running child; any method raises `EOFError` once it has ended."""
 
     def __init__(self) -> None:
-        marker = os.memfd_create("rules")
-        os.ftruncate(marker, mmap.PAGESIZE)
-        self._page = mmap.mmap(marker, mmap.PAGESIZE)
-        try:
+        with tempfile.TemporaryFile() as page:
+            marker = page.fileno()
+            page.truncate(mmap.PAGESIZE)
+            self._page = mmap.mmap(marker, mmap.PAGESIZE)
             # No secret of ours is in its environment.
             self._child = subprocess.Popen(  # noqa: S603  # our own module
                 [sys.executable, "-m", "app.core.rules.child", str(marker)],
@@ -107,8 +109,6 @@ class _Process:
                 cwd=_ROOT,
                 env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(_ROOT)},
             )
-        finally:
-            os.close(marker)
         assert self._child.stdin is not None  # noqa: S101  # narrows: it is a pipe
         assert self._child.stdout is not None  # noqa: S101  # narrows: it is a pipe
         self._input, self._output = self._child.stdin, self._child.stdout
@@ -246,6 +246,9 @@ class Evaluators:
             except BaseException:
                 lane.end()
                 raise
+            if any(len(each.bundle or b"") > _LARGE for each in subjects):
+                # It would keep the memory that a large record took.
+                lane.end()
             return run.judged
 
     def close(self) -> None:
@@ -297,6 +300,7 @@ class _Run:
                 done = True
             except EOFError:
                 self._blame(process.at())
+                self.alive()
                 late = self.judged.verdicts and time.monotonic() > self._until
                 done = bool(late) or (self.quick and self.judged.slow)
 

@@ -25,6 +25,8 @@ SLICE_SECONDS = 0.5
 """About how long one batch is judged."""
 
 MOST_WORK = 500
+# Of one transaction; the rest is judged again.
+_MOST_FINDINGS = 2_000
 # A tenant whose rules were slow is served by the slow evaluator for so long.
 _SLOW_FOR = timedelta(minutes=5)
 # Work that commits later than this behind its time is found once a minute.
@@ -207,10 +209,12 @@ def record(session: Session, turn: Turn, batch: Batch, judged: Judged) -> int:
         raise NotOurs
     verdicts = iter(judged.verdicts)
     done: list[tuple[Work, Mapping[int, Verdict]]] = []
+    described = 0
     for each in batch.work:
         verdict = next(verdicts, None) if each.id in batch.seen else {}
-        if verdict is None:
+        if verdict is None or described > _MOST_FINDINGS:
             break
+        described += sum(len(found.matches) for found in verdict.values())
         done.append((each, verdict))
     if not done:
         return 0

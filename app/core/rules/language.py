@@ -51,7 +51,10 @@ class Erred(Exception):
 
 
 class Match(NamedTuple):
-    """A match: the step's index if the rule is on steps, and the texts of its finding."""
+    """A match: the step's index if the rule is on steps, and the texts of its finding.
+
+    `dedupe` is the SHA-256 of that text, in hexadecimal.
+    """
 
     step: int | None
     title: str

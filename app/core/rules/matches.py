@@ -7,7 +7,6 @@ a row of `rule_matches`: one that is there already makes no finding again.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -182,6 +181,16 @@ def tell(session: Session, tenant_id: UUID) -> int:
     return len(new)
 
 
+def forget_old(session: Session, before: datetime) -> int:
+    """Delete texts of `dedupe` whose time is over and hours before a moment; return how many.
+
+    In a session that sees all tenants.
+    """
+    cur = cursor(session)
+    texts = cur.execute("DELETE FROM rule_dedupes WHERE until < clock_timestamp()").rowcount
+    return texts + cur.execute("DELETE FROM rule_hours WHERE hour < %s", (before,)).rowcount
+
+
 def _note_error(book: _Books, judge: Judge, work: Work, verdict: Verdict) -> None:
     book.errors += verdict.errors
     book.ended += verdict.ended
@@ -223,7 +232,7 @@ def _of_match(work: Work, judge: Judge, verdict: Verdict) -> list[_Draft]:
         new = NewFinding(
             about["session_id"], judge.name, judge.severity, title, detail, data, record_id
         )
-        return _Draft(judge, new, None if dedupe is None else sha256(dedupe.encode()).digest())
+        return _Draft(judge, new, None if dedupe is None else bytes.fromhex(dedupe))
 
     found = [
         draft(

@@ -95,7 +95,10 @@ class ResultSchema(AnswerSchema):
 
 @dataclass
 class Result:
-    """What a test found so far; `subjects` is how many records or sessions it looked at."""
+    """What a test found so far; `subjects` is how many records or sessions it looked at.
+
+    It ends with the third evaluation that was ended.
+    """
 
     subjects: int = 0
     evaluated: int = 0
@@ -110,6 +113,9 @@ class Result:
         """Add the verdicts on these."""
         self.micros += judged.micros
         for each, steps, verdicts in zip(work, judged.steps, judged.verdicts, strict=False):
+            if self.ended >= MOST_ENDED:
+                # From here on it was left out.
+                return
             verdict = verdicts.get(0, _NOTHING)
             self.subjects += 1
             self.evaluated += steps if on == "step" else 1
@@ -174,7 +180,11 @@ def start_test(session: Session, tenant_id: UUID, text: RuleText, wanted: Wanted
     """Enqueue a longer test."""
     args = {"rule": vars(text), "limit": wanted.limit, **_range(session, wanted)}
     return job_queue.enqueue(
-        session, tenant_id, kind=TEST, args=args, progress={"subjects": 0, **Result().answer()}
+        session,
+        tenant_id,
+        kind="rule_test",
+        args=args,
+        progress={"subjects": 0, **Result().answer()},
     )
 
 
@@ -199,7 +209,9 @@ def start_backfill(
         **_range(session, Wanted(text.subject, wanted["since"], wanted["until"])),
     }
     nothing = {"subjects": 0, "findings": 0, **Result().answer()}
-    job = job_queue.enqueue(session, caller.tenant_id, kind=BACKFILL, args=args, progress=nothing)
+    job = job_queue.enqueue(
+        session, caller.tenant_id, kind="rule_backfill", args=args, progress=nothing
+    )
     details = {"job_id": ids.text("job", job.id), **args}
     target = ("rule", ids.text("rul", watched.id))
     chain.append_by(session, caller, "rule.backfill", target=target, details=details)
@@ -227,8 +239,6 @@ class Scanner:
         """Look at the next records, oldest first, and make findings of what matches."""
         args, progress = job_rows.args_of(job), job_rows.progress_of(job)
         judge = _judge_of(session, tenant_id, args)
-        if progress.get("ended", 0) >= MOST_ENDED:
-            raise JobFailed("The rule took too much time or memory three times.")
         position = _SMALLEST if job.cursor is None else UUID(job.cursor)
         wanted = _wanted(judge.text.on, args)
         rate = args["rate"]
@@ -252,6 +262,8 @@ class Scanner:
         judge: Judge | None = None,
     ) -> Errand[Judged | None] | Step:
         """Return the errand that judges this work, and goes on behind what was judged of it."""
+        if progress.get("ended", 0) >= MOST_ENDED:
+            raise JobFailed("The rule took too much time or memory three times.")
         if not work:
             return Step(None, progress)
         seen, left = subjects.read(session, self._master_keys, tenant_id, work)

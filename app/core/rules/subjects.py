@@ -72,7 +72,8 @@ def read(
     records = [each.id for each in work if not each.is_session]
     if records:
         rows = {row.id: row for row in _rows(session, _RECORDS, tenant_id, records)}
-        taken, size = [], 0
+        taken: list[UUID] = []
+        size = 0
         for record_id in (each for each in records if each in rows):
             size += rows[record_id].bundle_size
             if size > MOST_BYTES and taken:

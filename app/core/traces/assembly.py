@@ -5,6 +5,7 @@ together. Traces are claimed by their row's lock, so workers share the work and 
 """
 
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,7 +24,7 @@ from app.core.traces import homes
 from app.core.traces.homes import Claimed, Plan
 from app.database import Database, RawTransaction, Tx, cursor
 from app.errors import Unavailable
-from app.evidence.spans import export, mapping, runs, verdicts
+from app.evidence.spans import approvals, export, mapping, runs, verdicts
 from app.evidence.spans.runs import Before, Staged
 from app.lib.canonical_json import JSON
 from app.lib.metric_registry import Tally
@@ -116,11 +117,14 @@ class Assembler:
         if not self._at_work.acquire(blocking=False):
             return False
         try:
-            while due := self._due():
+            claimed = 1
+            # Nothing claimed: what is due is another worker's.
+            while claimed and (due := self._due()):
+                claimed = 0
                 for tenant_id in due:
                     if time.monotonic() > until:
                         return True
-                    self._batch(tenant_id)
+                    claimed += self._batch(tenant_id)
         finally:
             self._at_work.release()
         return False
@@ -129,37 +133,46 @@ class Assembler:
         with self._database.across_tenants() as session:
             return due_tenants(session)
 
-    def _batch(self, tenant_id: UUID) -> None:
-        """Assemble some traces of a tenant in one transaction."""
+    def _batch(self, tenant_id: UUID) -> int:
+        """Assemble some traces of a tenant in one transaction; return how many were claimed."""
         claimed: list[Claimed] = []
         try:
-            with self._database.raw_transaction(tenant_id) as tx:
-                claimed += self._claim(tx, tenant_id, None)
-                plans = self._assemble(tx, tenant_id, claimed)
+            self._transact(tenant_id, claimed)
         except Unavailable:
-            raise
-        except Exception as error:
-            if not claimed:
-                raise
-            # One trace is at fault: each is tried alone.
-            _log.warning("traces_not_assembled", traces=len(claimed), why=_words(error))
+            # Of two workers that open the same sessions, or where an agent was renamed meanwhile.
+            self._transact(tenant_id, claimed)
+        except Exception as error:  # noqa: BLE001  # one trace is at fault: each is tried alone
+            _log.warning("traces_not_assembled", traces=len(claimed), error=_words(error))
             for each in claimed:
                 self._alone(tenant_id, each)
-        else:
-            self._count(plans)
+        return len(claimed)
 
     def _alone(self, tenant_id: UUID, trace: Claimed) -> None:
         """Assemble one trace, or put it off: its fault must not stop the others."""
         try:
-            with self._database.raw_transaction(tenant_id) as tx:
-                plans = self._assemble(tx, tenant_id, self._claim(tx, tenant_id, trace))
+            self._transact(tenant_id, [], trace)
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it raises is written to its row
-            _log.exception("trace_not_assembled", trace=trace.trace_id.hex(), why=_words(error))
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            _log.error(
+                "trace_not_assembled",
+                trace=trace.trace_id.hex(),
+                error=_words(error),
+                at=f"{at.filename}:{at.lineno}",
+            )
             self._postpone(tenant_id, trace, _words(error))
-        else:
-            self._count(plans)
+
+    def _transact(
+        self, tenant_id: UUID, claimed: list[Claimed], only: Claimed | None = None
+    ) -> None:
+        """Claim and assemble traces; what was claimed is in `claimed`, whatever is raised."""
+        with self._database.raw_transaction(tenant_id) as tx:
+            claimed[:] = self._claim(tx, tenant_id, only)
+            plans = _plans(tx, tenant_id, claimed) if claimed else []
+            self._record(tx, tenant_id, plans)
+            _settle(tx, tenant_id, plans)
+        self._count(plans)
 
     def _postpone(self, tenant_id: UUID, trace: Claimed, reason: str) -> None:
         key = (tenant_id, trace.pin, trace.trace_id)
@@ -184,18 +197,10 @@ class Assembler:
             claimed.append(trace)
         return claimed
 
-    def _assemble(
-        self, tx: RawTransaction, tenant_id: UUID, claimed: Sequence[Claimed]
-    ) -> list[Plan]:
-        if not claimed:
-            return []
-        plans = _plans(tx, tenant_id, claimed)
-        self._record(tx, tenant_id, plans)
-        _settle(tx, tenant_id, plans)
-        return plans
-
     def _record(self, tx: RawTransaction, tenant_id: UUID, plans: Sequence[Plan]) -> None:
         """Store the records of all plans and their findings."""
+        if not any(plan.runs for plan in plans):
+            return
         caller = Caller(tenant_id, UUID(int=0), Role.WRITE, None, "assembly")
         found_homes = homes.find(tx, tenant_id, plans)
         opened = {session_id for session_id, _, _ in found_homes.values()}
@@ -204,7 +209,7 @@ class Assembler:
         found: list[findings.NewFinding] = []
         for plan in plans:
             for place, (run, mapped) in enumerate(plan.runs):
-                session_id, _, _ = found_homes[id(plan), place]
+                session_id, _, principal = found_homes[id(plan), place]
                 # A supplement is its first record's agent's, whatever its spans say.
                 agent = actors[session_id].agent
                 is_same = agent.get("external_id") == mapped.agent.external_id
@@ -220,6 +225,7 @@ class Assembler:
                     occurred_at=mapped.occurred_at,
                     labels=labels,
                     steps=mapped.steps,
+                    approvals=approvals.of_steps(mapped.steps, principal),
                     agent_version=mapped.agent.version if is_same else None,
                 )
                 signed += self._records.signer.sign_all(caller, [new], tx)

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -96,4 +97,22 @@ def counts(tx: Tx, caller: Caller) -> dict[TraceStatus, int]:
     """Return how many traces are in each state, counted up to one more than `MOST_COUNTED`."""
     pin = None if caller.pin is None else staging.scope_of(caller.pin)
     found = cursor(tx).execute(_COUNTS, {"tenant": caller.tenant_id, "pin": pin}).fetchall()
-    return {status: dict(found)[status] for status in TraceStatus}
+    return {TraceStatus(status): count for status, count in found}
+
+
+FORGOTTEN_AT_ONCE = 1_000
+# A program that sends all of its spans here has a dropped trace for each of its requests.
+_DROPPED_FOR = timedelta(days=1)
+_FORGET = """
+DELETE FROM traces WHERE (tenant_id, id) IN (
+    SELECT tenant_id, id FROM traces
+     WHERE status <> 'staged'
+       AND (at < %s OR status = 'dropped' AND at < clock_timestamp() - %s)
+     LIMIT %s FOR UPDATE SKIP LOCKED)
+"""
+
+
+def forget_old(session: Session, before: datetime) -> int:
+    """Delete a batch of old traces, in a session that sees all tenants; return how many."""
+    values = (before, _DROPPED_FOR, FORGOTTEN_AT_ONCE)
+    return cursor(session).execute(_FORGET, values).rowcount

@@ -1,6 +1,6 @@
 """Verifies audit chains against what the database's owner cannot rewrite.
 
 `verifier` verifies one chain by `stored_chain`, `published_log`, `anchored_heads` and `stamps`;
-`jobs` does it in the background, `daily` for all chains, with `sealed_notes`.
+`daily` does it in the background, and for all chains, with `sealed_notes`.
 `alerts` reports breaks; `export` streams a chain.
 """

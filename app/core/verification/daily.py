@@ -1,4 +1,4 @@
-"""The daily verification of all chains: the log is walked once, then each chain recomputed.
+"""The job `verify_audit`: one chain if it is long, all of them daily, the log walked once for all.
 
 The log names the chains. One that no tenant has was deleted with its tenant, or renamed by another
 salt. When the last whole run began is a sealed note: the database's owner cannot end a run that
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.jobs import job_queue
+from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import tree_walk
 from app.core.log.publication import Published
@@ -25,13 +25,21 @@ from app.core.verification import alerts, published_log, sealed_notes
 from app.core.verification.anchored_heads import HeadComparison
 from app.core.verification.published_log import Ended, Outside
 from app.core.verification.stamps import Stamps
-from app.core.verification.verifier import Verifier
+from app.core.verification.verifier import Asked, Verifier
 from app.database import Database, cursor, database_now
-from app.errors import AuditChainBroken, LogDamaged, LogHalted, LogHeadUnavailable, Unavailable
+from app.errors import (
+    AuditChainBroken,
+    Busy,
+    LogDamaged,
+    LogHalted,
+    LogHeadUnavailable,
+    Unavailable,
+)
 from app.ledger import leaves
+from app.ledger.hash_chain import Head
 from app.ledger.tiles import WIDTH
 from app.lib.crypto.sealing import MasterKeys
-from app.models import NO_TENANT, Tenant
+from app.models import NO_TENANT, Job, Tenant
 
 _log = structlog.get_logger(__name__)
 
@@ -222,3 +230,66 @@ def watch(session: Session, master_keys: MasterKeys) -> bool:
     last = job_queue.last_of(session, kind=KIND, dedupe_key=KEY)
     at = None if last is None else last.finished_at
     return at is None or now - at >= AGAIN
+
+
+MOST_ENTRIES = 200_000
+"""A longer chain is verified by a job: some seconds on one of two cores with other work."""
+
+_KEY = "chain"
+_TO_READ = """
+SELECT h.seq - coalesce((SELECT max(a.seq) FROM audit_anchors AS a
+                          WHERE a.tenant_id = h.tenant_id AND %(since_anchor)s), 0)
+  FROM audit_heads AS h WHERE h.tenant_id = %(tenant)s
+"""
+
+
+def asked(args: Mapping[str, Any]) -> Asked:
+    """Read the options from the arguments of a request or a job."""
+    kept = Head(args["seq"], args["hash"]) if "seq" in args else None
+    return Asked(
+        kept,
+        args.get("chain"),
+        since_anchor=args.get("since") == "anchor",
+        full=args.get("full") == "1",
+    )
+
+
+def is_long(session: Session, tenant_id: UUID, options: Asked) -> bool:
+    """Say whether a verification takes too long for a request."""
+    values = {"tenant": tenant_id, "since_anchor": options.since_anchor}
+    row = cursor(session).execute(_TO_READ, values).fetchone()
+    return row is not None and row[0] > MOST_ENTRIES
+
+
+def enqueue(session: Session, tenant_id: UUID, args: Mapping[str, Any]) -> Job:
+    """Enqueue a verification, as a request asks for it; equal ones share a job.
+
+    Raises `Busy` while another question about this chain is open.
+    """
+    wanted = dict(args)
+    job = job_queue.enqueue(session, tenant_id, kind=KIND, args=wanted, dedupe_key=_KEY)
+    if job_rows.args_of(job) != wanted:
+        raise Busy("Another verification of this chain is not done yet; try again when it is.")
+    return job
+
+
+def enqueue_daily(session: Session) -> Job:
+    """Have every chain verified, in a session that sees all tenants."""
+    return job_queue.recur(session, kind=KIND, dedupe_key=KEY, args={})
+
+
+def job_step(verifier: Verifier, _session: Session, tenant_id: UUID, job: Job) -> Errand[Any]:
+    """Verify a tenant's chain, or all of them; a report is the job's progress."""
+    if tenant_id == NO_TENANT:
+        return step(verifier)
+    options = asked(job_rows.args_of(job))
+
+    def verify() -> Step | Failed:
+        try:
+            return Step(None, verifier.verify(tenant_id, options))
+        except (AuditChainBroken, LogHalted) as error:
+            # A second try would find the same; only a store that did not answer may do so then.
+            text = f"{error.slug}: {alerts.readable(error.detail)}"
+            return Failed(text, for_good=not isinstance(error, LogHeadUnavailable))
+
+    return Errand(verify, lambda _, ended: ended)

@@ -21,6 +21,8 @@ from app.ledger.hash_chain import START, Break, Head, Reason
 from app.models import AuditHead
 
 PART = 1000
+# The daily run's, in a snapshot: some seconds.
+ENTRIES_AT_ONCE = 500_000
 # A request's body is a tenth of that; a longer one must not fill the memory.
 _LONGEST = 10 * 1024 * 1024
 _RFC3339 = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
@@ -38,7 +40,7 @@ SELECT seq, CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END,
  CROSS JOIN LATERAL (
        SELECT convert_to('{{"action":"' || c.action || '",', 'UTF8') AS begin,
               convert_to('"at":"' || c.at || '","details":', 'UTF8') AS moment) AS d
- WHERE tenant_id = %s AND seq > %s ORDER BY seq
+ WHERE tenant_id = %s AND seq > %s AND seq <= %s ORDER BY seq
 """
 _FILED = f"""
 SELECT CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END, hash,
@@ -56,8 +58,10 @@ def end(session: Session, tenant_id: UUID) -> Head:
     return Head(found.seq, found.hash.hex())
 
 
-def check(session: Session, tenant_id: UUID, last: Head, after: Head = START) -> None:
-    """Recompute what is behind `after`, through to `last` and no further.
+def check(
+    session: Session, tenant_id: UUID, last: Head, after: Head = START, *, is_part: bool = False
+) -> None:
+    """Recompute what is behind `after`, through to `last`; nothing may follow it but in a part.
 
     Raises `AuditChainBroken` for the first bad entry. Nothing else may be asked of this session
     meanwhile.
@@ -68,7 +72,8 @@ def check(session: Session, tenant_id: UUID, last: Head, after: Head = START) ->
     # A break leaves rows that are not needed. Not to receive them the statement is cancelled,
     # which the transaction survives only by going back to here.
     cur.execute("SAVEPOINT chain")
-    rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin), binary=True, size=PART)
+    through = last.seq if is_part else 2**63 - 1
+    rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin, through), binary=True, size=PART)
     with closing(cast("Generator[Any]", rows)):
         broken = hash_chain.verify(
             rows, tenant_id=ids.text("ten", tenant_id), after=after, end=last
@@ -76,6 +81,18 @@ def check(session: Session, tenant_id: UUID, last: Head, after: Head = START) ->
     cur.execute("ROLLBACK TO SAVEPOINT chain")
     if broken is not None:
         raise _named(session, tenant_id, broken)
+
+
+def part_end(session: Session, tenant_id: UUID, after: Head, last: Head) -> Head:
+    """Return the head at which a part of the chain may end that begins behind `after`.
+
+    Where its entry is missing it is `last`: then the rest is one part, which finds that.
+    """
+    seq = after.seq + ENTRIES_AT_ONCE
+    if seq >= last.seq:
+        return last
+    row = cursor(session).execute(_ANY, (tenant_id, seq)).fetchone()
+    return last if row is None else Head(seq, row[0].hex())
 
 
 def hold(session: Session, tenant_id: UUID, last: Head, kept: Head) -> None:

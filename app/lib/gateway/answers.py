@@ -90,6 +90,24 @@ class Written:
         self.piece = body
 
 
+async def send_small(answer: Written, transmit: Send, pace: Pace) -> None:
+    """Send an answer that is whole; of at most `PIECE`, which the server's buffer holds, at once.
+
+    So no clock runs while a reader takes it. Raises `ReaderTooSlow`.
+    """
+    if len(answer.piece) > PIECE:
+        await send(answer, transmit, nothing_more, pace)
+        return
+    await transmit(
+        {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
+    )
+    await transmit({"type": "http.response.body", "body": answer.piece, "more_body": False})
+
+
+async def nothing_more() -> None:
+    """Stand for the further pieces of an answer that has none."""
+
+
 async def send(
     answer: Answer | Written, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
 ) -> None:

@@ -133,7 +133,7 @@ class Gateway:
                 answer = await threads.run(self._address(scope), call, client.leaving)
         except TimeoutError:
             answer = Answer(late, made)
-        await answers.send(answer, send, _nothing, self._limits.answer)
+        await answers.send(answer, send, answers.nothing_more, self._limits.answer)
 
     async def _answer_request(self, scope: Scope, client: Client, send: Send) -> None:
         fast = self._fast.get(scope["raw_path"])
@@ -146,7 +146,7 @@ class Gateway:
                 found = await fast(scope, body.getvalue())
         if isinstance(found, Written):
             with client.awaited():
-                await answers.send(found, send, _nothing, self._limits.answer)
+                await answers.send_small(found, send, self._limits.answer)
             return
         made = {**environ(scope, BytesIO()), **found}
         with ExitStack() as held:
@@ -222,7 +222,3 @@ class Gateway:
                 pause = min(pause * _GROWS_BY, _LONGEST_PAUSE)
         finally:
             wait.over()
-
-
-async def _nothing() -> None:
-    """Stand for the further pieces of an answer that has none."""

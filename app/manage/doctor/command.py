@@ -50,6 +50,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "clock": stores.clocks,
     "roles": rights.check,
     "connections": stores.connections,
+    "locks": stores.locks,
     "queue": stores.queues,
     "keys": production.keys,
     "master_keys": _probed("master_keys"),

@@ -1,6 +1,7 @@
 """How much the processes take in, and what they cost.
 
-`idle` measures them without requests, `accept` with as many as they take; `starvation` beside
-callers that take more than their share, `reading` is hostile JSON alone, `preset` on a small
-database with little memory.
+`idle` measures them without requests, `accept` with as many as they take, `front_door` with spans
+of exporters; `starvation` beside callers that take more than their share, `rules` beside rules that
+do, `reading` is hostile JSON
+alone, `preset` on a small database with little memory.
 """

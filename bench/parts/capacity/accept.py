@@ -78,7 +78,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 
 def _singles(lab: Lab, ours: _Contender, bare: _Contender, scale: Scale) -> Iterator[Figure]:
     bare.drive(lab, seconds=_WARM_UP_SECONDS)
-    words, least = "findings accepted", Reach(at_least=0.6, of_ratio=True)
+    words, least = "findings accepted", Reach(at_least=0.5, of_ratio=True)
     mine, bound = yield from _in_turns(lab, ours, bare, scale, words, "a finding", least)
     at_half = ours.drive(lab, rate=mine.per_second / 2).latencies_ms
     bare_at_half = bare.drive(lab, rate=bound.per_second / 2).latencies_ms

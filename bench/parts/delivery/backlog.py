@@ -24,7 +24,7 @@ from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from app.core.findings import NewFinding
-from app.database import Database
+from app.database import Database, Tx
 from bench.datasets import crowd
 from bench.datasets.crowd import Crowd
 from bench.figures import Bound, Figure, Reach, median, percentile
@@ -79,14 +79,14 @@ def _unnumbered(lab: Lab, scale: Scale) -> Iterator[Figure]:
         admin_url = owner_url(settings)
         one = crowd.make(admin_url, tenants=1, webhooks=1)
         crowd.let_wait(one, admin_url, database, scale.backlogs[1], numbered=0)
-        steps = _Steps(database, one)
+        steps = Steps(database, one)
         for _ in range(scale.repeats):
             steps.accounting(*one.lanes[0])
         for step, milliseconds in steps.times.items():
             name = f"{step}, {one.waiting} unnumbered"
             yield Figure(name, median(milliseconds), " ms")
-        began, ticks = time.perf_counter(), 0
-        while sweep.number(database, one.lanes):
+        began, ticks = time.perf_counter(), 1
+        while not sweep.number(database, one.lanes):
             ticks += 1
         rate = one.waiting / (time.perf_counter() - began)
         note = f"{ticks} ticks of the sweep for {one.waiting}, {sweep.NUMBERING_SECONDS} s each"
@@ -95,7 +95,7 @@ def _unnumbered(lab: Lab, scale: Scale) -> Iterator[Figure]:
 
 def _steps(database: Database, many: Crowd, scale: Scale) -> Times:
     """Time every step again and again, on the lanes in turns; return milliseconds by step."""
-    steps = _Steps(database, many)
+    steps = Steps(database, many)
     # A lane of a thousand must not run dry.
     repeats = min(scale.repeats, many.waiting * len(many.lanes) // _CLAIM // 2)
     for tenant_id, webhook_id in itertools.islice(itertools.cycle(many.lanes), repeats):
@@ -107,7 +107,9 @@ class _Undo(Exception):
     """Ends a transaction that must leave no trace."""
 
 
-class _Steps:
+class Steps:
+    """The steps of a delivery, and their times in milliseconds."""
+
     def __init__(self, database: Database, many: Crowd) -> None:
         self._database = database
         self._crowd = many
@@ -117,17 +119,15 @@ class _Steps:
     def all_on(self, tenant_id: UUID, webhook_id: UUID) -> None:
         """Do each step once, on one lane."""
         self._timed("number, at most 500", lambda: self._number(tenant_id, webhook_id))
-        lane, claimed = self._timed(
-            f"claim of {_CLAIM}", lambda: self._claim(tenant_id, webhook_id)
-        )
-        self._timed(f"record of {_CLAIM}", lambda: self._record(lane, claimed))
-        self._timed("leave a lane", lambda: self._leave(tenant_id, webhook_id))
-        self._timed("sweep", self._sweep)
-        self._timed("history page", lambda: self._page(tenant_id, webhook_id, None))
+        lane, claimed = self._timed(f"claim of {_CLAIM}", lambda: self.claim(tenant_id, webhook_id))
+        self._timed(f"record of {_CLAIM}", lambda: self.record(lane, claimed))
+        self._timed("leave a lane", lambda: self.leave(tenant_id, webhook_id))
+        self._timed("sweep", self.sweep)
+        self._timed("history page", lambda: self.page(tenant_id, webhook_id, None))
         middle = claimed[-1].id if claimed else None
-        self._timed("history page, far back", lambda: self._page(tenant_id, webhook_id, middle))
+        self._timed("history page, far back", lambda: self.page(tenant_id, webhook_id, middle))
         self.accounting(tenant_id, webhook_id)
-        self._timed("finding posted", self._post)
+        self._timed("finding posted", self.post)
 
     def accounting(self, tenant_id: UUID, webhook_id: UUID) -> None:
         """Read the books of one lane, as they are answered and with all that waits scanned."""
@@ -144,14 +144,14 @@ class _Steps:
         with self._database.transaction(tenant_id) as session:
             lanes.number(session, tenant_id, webhook_id)
 
-    def _claim(self, tenant_id: UUID, webhook_id: UUID) -> tuple[Lane, list[Claimed]]:
-        with self._database.transaction(tenant_id) as session:
-            lane = lanes.load(session, tenant_id, webhook_id)
-            assert lane is not None
-            return lane, claims.claim(session, lane, _CLAIM)()
+    def claim(self, tenant_id: UUID, webhook_id: UUID) -> tuple[Lane, list[Claimed]]:
+        """Claim what is due."""
+        with self._database.raw_transaction(tenant_id) as session:
+            return claim_in(session, tenant_id, webhook_id)
 
-    def _record(self, lane: Lane, claimed: list[Claimed]) -> None:
-        with self._database.across_tenants() as session:
+    def record(self, lane: Lane, claimed: list[Claimed]) -> None:
+        """Have all of them succeeded."""
+        with self._database.across_tenants(scans=False) as session:
             outcomes.record(
                 session,
                 [_success(lane, each) for each in claimed],
@@ -159,22 +159,24 @@ class _Steps:
                 disable_after=timedelta(days=5),
             )
 
-    def _leave(self, tenant_id: UUID, webhook_id: UUID) -> None:
-        with self._database.transaction(tenant_id) as session:
+    def leave(self, tenant_id: UUID, webhook_id: UUID) -> None:
+        """Compute when the lane is due next."""
+        with self._database.raw_transaction(tenant_id) as session:
             lanes.load(session, tenant_id, webhook_id)
             lanes.reschedule(session, tenant_id, webhook_id)
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Sweep, and take it back: a lane that was rung is left alone for two seconds."""
         try:
-            with self._database.across_tenants() as session:
+            with self._database.across_tenants(scans=False) as session:
                 sweeping.wake(session)
                 sweeping.due(session)
                 raise _Undo
         except _Undo:
             pass
 
-    def _page(self, tenant_id: UUID, webhook_id: UUID, before: UUID | None) -> None:
+    def page(self, tenant_id: UUID, webhook_id: UUID, before: UUID | None) -> None:
+        """Read a page of the webhook's deliveries."""
         with self._database.transaction(tenant_id) as session:
             wanted = Filters(webhook_id=webhook_id)
             delivery_list.page(session, tenant_id, wanted, before=before, limit=_PAGE)
@@ -183,10 +185,18 @@ class _Steps:
         with self._database.transaction(tenant_id) as session:
             accounting.of(session, tenant_id, webhook_id, exact=exact)
 
-    def _post(self) -> None:
+    def post(self, count: int = 1) -> None:
+        """Store findings in one transaction."""
         finding = NewFinding(self._crowd.session_id, "bench", "low", "A finding of the bench")
         with self._database.transaction(self._crowd.tenant_id) as session:
-            findings.add(session, self._caller, [finding])
+            findings.add(session, self._caller, [finding] * count)
+
+
+def claim_in(session: Tx, tenant_id: UUID, webhook_id: UUID) -> tuple[Lane, list[Claimed]]:
+    """Claim what is due in a transaction that is open."""
+    lane = lanes.load(session, tenant_id, webhook_id)
+    assert lane is not None
+    return lane, claims.claim(session, lane, _CLAIM)()
 
 
 def _success(lane: Lane, claimed: Claimed) -> Outcome:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, text
 
 from app.api.resources.audit import audit as audit_routes
 from app.core.log.status import NO_HEAD
-from app.core.verification import jobs as verification_jobs
+from app.core.verification import daily as verification_jobs
 from app.database import Database
 from app.lib.crypto import api_keys
 from app.settings import Settings

@@ -59,7 +59,8 @@ def test_a_lease_that_has_run_out_reads_as_waiting_and_not_as_sending(
     assert all(row["next_attempt_at"] is None for row in history(api(), webhook))
 
     worker.run(
-        "UPDATE open_deliveries SET lease_until = clock_timestamp() - interval '1 s' WHERE status = 'sending'"
+        "UPDATE open_deliveries SET lease_until = clock_timestamp() - interval '1 s'"
+        " WHERE status = 'sending'"
     )
 
     assert {row["status"] for row in history(api(), webhook)} == {"pending", "retrying"}

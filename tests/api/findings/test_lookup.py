@@ -34,6 +34,7 @@ PINNED = {
     "agent": True,
     "key": True,
     "share_link": True,
+    "rule": False,
     "webhook": False,
     "delivery": False,
     "event": False,

@@ -67,6 +67,7 @@ def test_a_body_is_documented_as_required_exactly_where_one_is(api: ApiOf) -> No
     }
     assert {route for route, is_required in required.items() if not is_required} == {
         "patch /v1/agents/{agent_id}",
+        "patch /v1/rules/{rule_id}",
         "patch /v1/tenant/settings",
         "patch /v1/webhooks/{webhook_id}",
         "put /v1/agents/by-external-id/{external_id}",

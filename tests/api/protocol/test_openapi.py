@@ -28,7 +28,7 @@ from tests.support.secrets import MASTER_KEYS
 NOT_HERE = [ignored_auth, positive_data_acceptance]
 
 # A body that breaks its schema by its length may be over what any route reads.
-REJECTED = [400, 401, 403, 404, 406, 413, 422, 428, "5xx"]
+REJECTED = [400, 401, 403, 404, 406, 413, 415, 422, 428, "5xx"]
 CONFIG = {"checks": {"negative_data_rejection": {"expected-statuses": REJECTED}}}
 
 

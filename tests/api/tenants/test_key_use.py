@@ -13,7 +13,7 @@ from app import clock
 from app.api.http.access.rate_limit import REFUSALS
 from app.api.http.services import EXTENSION
 from app.core.keys import keyring
-from app.core.keys.usage import KeyUsage
+from app.core.keys.keyring import KeyUsage
 from app.database import Database
 from app.errors import Unauthenticated
 from app.lib.crypto import api_keys

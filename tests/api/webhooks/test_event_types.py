@@ -34,6 +34,8 @@ def test_every_type_is_described_with_an_example_that_fits(api: ApiOf) -> None:
     assert [entry["type"] for entry in listed] == [
         "finding.created",
         "session.completed",
+        "record.created",
+        "session.opened",
         "webhook.test",
         "webhook.failing",
         "webhook.disabled",

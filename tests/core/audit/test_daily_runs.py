@@ -9,9 +9,8 @@ import structlog
 from sqlalchemy import Engine, create_engine, text
 
 from app.core import tenants
-from app.core.jobs import job_rows, stuck_jobs
-from app.core.verification import anchored_heads, daily, sealed_notes
-from app.core.verification import jobs as verification
+from app.core.jobs import job_rows, leases
+from app.core.verification import anchored_heads, daily, sealed_notes, stored_chain
 from app.core.verification.verifier import Verifier
 from app.database import Database, cursor, database_now
 from app.lib.crypto.sealing import MasterKeys
@@ -30,6 +29,14 @@ def test_a_daily_run_reads_the_log_once_and_every_chain(place: Place) -> None:
     assert (report["tenants"], report["entries"], report["broken"]) == (2, 14, 0)
     assert standing(place) is None
     assert place.verifier.check_chain(other, None, None) == 2
+
+
+def test_a_chain_is_recomputed_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.anchor()
+    monkeypatch.setattr(stored_chain, "ENTRIES_AT_ONCE", 3)
+    assert daily_run(place)["broken"] == 0
+    place.owner.forge_tail(4, 12)
+    assert daily_run(place)["broken"] == 1
 
 
 def test_a_daily_run_finds_what_was_done_to_one_tenant_and_not_the_others(place: Place) -> None:
@@ -107,11 +114,11 @@ def test_a_run_that_ended_says_when_it_began(place: Place) -> None:
 def test_no_row_of_a_job_says_that_a_run_ended(place: Place, attack: str) -> None:
     note(place, LONG_AGO)
     with place.world.database.across_tenants() as session:
-        verification.enqueue_daily(session)
+        daily.enqueue_daily(session)
     place.owner(attack)
     assert since(place) == datetime.fromisoformat(LONG_AGO)
     with place.world.database.across_tenants() as session:
-        stuck_jobs.free_stuck(session)
+        leases.free_stuck(session)
     daily_run(place)
     verified = since(place)
     assert verified is not None
@@ -170,7 +177,7 @@ def test_a_run_that_was_missed_is_made_up_for_once_an_hour(place: Place) -> None
 def test_a_job_that_finds_a_break_ends_dead_and_names_the_place(place: Place) -> None:
     place.owner.cut(8)
     with place.world.database.transaction(place.tenant_id) as session:
-        job = verification.enqueue(session, place.tenant_id, {"seq": 12, "hash": "0" * 64})
+        job = daily.enqueue(session, place.tenant_id, {"seq": 12, "hash": "0" * 64})
     ended = done(place, job)
     assert ended.status == "dead"
     assert (ended.error or "").startswith(
@@ -186,8 +193,8 @@ def test_a_worker_runs_the_job_that_the_clock_asks_for(
     empty(log_owner)
     tenant_id, _ = tenants.create(log_runtime.database, MASTER_KEYS, "verified by a worker")
     with log_runtime.database.across_tenants() as session:
-        everyone = verification.enqueue_daily(session)
-        one = verification.enqueue(session, tenant_id, {})
+        everyone = daily.enqueue_daily(session)
+        one = daily.enqueue(session, tenant_id, {})
     for job in (one, everyone):
         work_on(log_runtime, job.tenant_id, job.id)
         with log_runtime.database.transaction(job.tenant_id) as session:

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, create_engine, select, text
 from app import ids
 from app.core import partitions, tenants
 from app.core.jobs import control as job_control
+from app.core.jobs import leases
 from app.core.jobs import retention as job_retention
-from app.core.jobs import stuck_jobs
 from app.database import Database, cursor
 from app.models import NO_TENANT, Job
 from app.settings import Settings
@@ -116,7 +116,7 @@ def test_a_batch_of_old_jobs_is_found_without_reading_the_others(
 def test_a_look_for_stuck_jobs_reads_no_job_that_has_ended(crowd: Crowd) -> None:
     with crowd.database.across_tenants() as session:
         # The moments that the clock says are rows too.
-        assert rows_read(session, select(Job.id).where(stuck_jobs.IS_STUCK)) <= MOST_READ
+        assert rows_read(session, select(Job.id).where(leases.IS_STUCK)) <= MOST_READ
 
 
 # What goes

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from app.core import tenants
 from app.core.jobs import control as job_control
-from app.core.jobs import job_queue, job_rows, leases, steps, stuck_jobs
+from app.core.jobs import job_queue, job_rows, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database, database_now
 from app.errors import NotResumable
@@ -218,7 +218,7 @@ class Place:
 
     def freed(self) -> int:
         with self.database.across_tenants() as session:
-            return stuck_jobs.free_stuck(session)
+            return leases.free_stuck(session)
 
 
 @pytest.fixture

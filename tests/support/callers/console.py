@@ -66,6 +66,6 @@ def paths(app: Flask, world: World) -> list[str]:
         if "/files/" not in rule.rule
         if (access := access_rule(app.view_functions[rule.endpoint])) and access.role
     ]
-    ids = world.ids()
+    ids = world.ids() | {"number": "1"}
     filled = [re.sub(r"<(\w+)>", lambda match: ids[match[1]], rule) for rule in rules]
     return [*sorted(filled), "/console/sign-in", "/console/nothing"]

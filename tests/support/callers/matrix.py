@@ -73,6 +73,16 @@ POST   /v1/findings                         | 401 | 403 201 201 | 403 201 201 | 
 POST   /v1/findings/batch                   | 401 | 403 201 201 | 403 201 201 | 403 404 404
 GET    /v1/findings/<finding_id>            | 401 | 200 200 200 | 200 200 200 | 404 404 404
 
+GET    /v1/rules                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/rules                            | 401 | 403 403 201 | 403 403 403 | 403 403 403
+POST   /v1/rules/test                       | 401 | 403 202 202 | 403 403 403 | 403 403 403
+GET    /v1/rules/examples                   | 401 | 200 200 200 | 403 403 403 | 403 403 403
+GET    /v1/rules/<rule_id>                  | 401 | 200 200 200 | 403 403 403 | 403 403 403
+PATCH  /v1/rules/<rule_id>                  | 401 | 403 403 200 | 403 403 403 | 403 403 403
+DELETE /v1/rules/<rule_id>                  | 401 | 403 403 204 | 403 403 403 | 403 403 403
+GET    /v1/rules/<rule_id>/versions         | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/rules/<rule_id>/backfill         | 401 | 403 403 202 | 403 403 403 | 403 403 403
+
 GET    /v1/search                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
 
 GET    /v1/webhooks                         | 401 | 200 200 200 | 403 403 403 | 403 403 403
@@ -131,6 +141,7 @@ PREFIXES = {
     "share_link_id": "shr",
     "finding_id": "fnd",
     "webhook_id": "whk",
+    "rule_id": "rul",
     "delivery_id": "dlv",
     "event_id": "evt",
     "job_id": "job",
@@ -201,6 +212,7 @@ class World:
         self.share_link = make_share_link(api, self.record["id"])
         self.finding = make_finding(api, self.session["id"])
         self.delivery = history(api, self.webhook)[0]
+        self.rule = self._made("/v1/rules", _rule_of(f"of {self.session['id']}"))
         self.job = self._made("/v1/webhooks/{id}/replay".format(**self.webhook), {})
         self.key = self._made("/v1/keys", {"name": "n", "role": "read", "pin": self.pin})
 
@@ -217,6 +229,7 @@ class World:
             "record_id": self.record["id"],
             "share_link_id": self.share_link["id"],
             "finding_id": self.finding["id"],
+            "rule_id": self.rule["id"],
             "webhook_id": self.webhook["id"],
             "delivery_id": self.delivery["id"],
             "event_id": self.delivery["event_id"],
@@ -241,6 +254,13 @@ class World:
             "POST /v1/traces": {"resourceSpans": []},
             "POST /v1/findings": finding,
             "POST /v1/findings/batch": {"findings": [finding]},
+            "POST /v1/rules": _rule_of("another"),
+            "POST /v1/rules/test": {**_rule_of("another"), "limit": 101},
+            "PATCH /v1/rules/<rule_id>": {"title": "t"},
+            "POST /v1/rules/<rule_id>/backfill": {
+                "since": "2026-01-01T00:00:00Z",
+                "until": "2026-01-02T00:00:00Z",
+            },
             "POST /v1/webhooks": {"url": self.webhook["url"]},
             "PATCH /v1/webhooks/<webhook_id>": {"description": "d"},
             "POST /v1/webhooks/<webhook_id>/replay": {},
@@ -294,3 +314,7 @@ def send(
     return caller.request(
         row.method, path, headers={"Prefer": "wait=0", **(headers or {})}, **options
     )
+
+
+def _rule_of(name: str) -> dict[str, Any]:
+    return {"name": name, "on": "record", "when": "true", "severity": "low", "title": "t"}

@@ -20,7 +20,7 @@ from app.core.jobs import job_rows, leases, steps
 from app.core.jobs.steps import Failed
 from app.core.log.head_store import FileHead
 from app.core.verification import alerts
-from app.core.verification import jobs as verification
+from app.core.verification import daily as verification
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
@@ -185,7 +185,7 @@ def done(place: Place, job: Job) -> Job:
             claimed = leases.claim(session, job.tenant_id, job.id)
             if claimed is None:
                 return job_rows.get(session, job.tenant_id, job.id)
-            errand = verification.step(place.verifier, session, job.tenant_id, claimed)
+            errand = verification.job_step(place.verifier, session, job.tenant_id, claimed)
         said = errand.talk()
         with place.world.database.across_tenants() as session:
             ended = errand.record(session, said)
@@ -228,7 +228,8 @@ _TABLES = (
     "checkpoint_timestamps",
     "checkpoint_cosignatures",
     "events",
-    "deliveries",
+    "open_deliveries",
+    "ended_deliveries",
     "jobs",
     "acknowledged_chains",
     "sealed_notes",

@@ -139,7 +139,11 @@ ROOT, CHILD, ABOVE = "1" * 16, "2" * 16, "3" * 16
 
 def test_spans_come_back_with_their_ids_parents_times_links_and_one_conversation() -> None:
     link = {"trace_id": OTHER_TRACE, "span_id": CHILD, "attributes": {"why": "retry"}}
-    said = {"gen_ai.conversation.id": "c-17", "input.value": "q"}
+    said = {
+        "gen_ai.conversation.id": "c-17",
+        "input.value": "q",
+        "otel.status_description": "no quota",
+    }
     bundle = made_of(
         step(
             "POST /ask",
@@ -181,7 +185,8 @@ def test_spans_come_back_with_their_ids_parents_times_links_and_one_conversation
     created, failed = log_records(bundle)
     assert (created["traceId"], created["spanId"]) == (TRACE, ROOT)
     assert (failed["traceId"], failed["spanId"]) == (TRACE, CHILD)
-    assert failed["body"] == {"stringValue": "chat m failed"}
+    assert failed["body"] == {"stringValue": "chat m failed: no quota"}
+    assert child["status"] == {"code": 2, "message": "no quota"}
 
 
 def test_a_step_that_says_its_span_alone_stands_under_the_record() -> None:

@@ -23,7 +23,7 @@ from app.core.callers import Role
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.keys import keys
-from app.core.verification import jobs as verification_jobs
+from app.core.verification import daily as verification_jobs
 from app.models import Job
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema

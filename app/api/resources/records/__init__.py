@@ -1,1 +1,4 @@
-"""Over HTTP: `records`, `share_links`; by `bundle_access` `bundles` and `evidence_packs`."""
+"""Over HTTP: `records`, `record_schemas`, `record_list`; `rules` over them; `share_links`.
+
+`bundle_access` admits to `bundles` and `evidence_packs`.
+"""

@@ -1,4 +1,4 @@
-"""The JSON of new records, one and many, of their answers, and the filters of the list."""
+"""The JSON of new records, one and many, and of their answers."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,15 +6,14 @@ from typing import Any
 
 from marshmallow import ValidationError, post_load, validates_schema
 
-from app.api.http.paging import FeedArgs, page_schema
 from app.api.http.requests.parsing import MAX_RECORD
 from app.clock import rfc3339
 from app.core.records.records import KIND, LABELS, TITLE, Labels, RecordSchema
 from app.core.records.steps import StepStatus
 from app.evidence.times import began, ended
-from app.schemas import fields
+from app.schemas import fields, span_fields
 from app.schemas.fields import MOST_ERRORS
-from app.schemas.schema import AnswerSchema, Schema
+from app.schemas.schema import AnswerSchema, ItemsApart, Schema
 
 MAX_BATCH = 1000
 # A thousand records can be wrong in a hundred places each.
@@ -50,15 +49,15 @@ class StepEventSchema(Schema):
     """An event during a step."""
 
     name = fields.Text(500, required=True)
-    at = fields.PreciseTime(required=True)
+    at = span_fields.PreciseTime(required=True)
     attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
 
 
 class StepLinkSchema(Schema):
     """A span, of any trace, that a step has to do with."""
 
-    trace_id = fields.HexId(32, required=True)
-    span_id = fields.HexId(16, required=True)
+    trace_id = span_fields.HexId(32, required=True)
+    span_id = span_fields.HexId(16, required=True)
     attributes = fields.JsonObject(MAX_RECORD, load_default=dict)
 
 
@@ -67,8 +66,8 @@ class StepSchema(Schema):
 
     name = fields.Text(500, required=True, example="look up the order")
     kind = fields.Text(200, required=True, example="tool")
-    started_at = fields.PreciseTime(required=True)
-    ended_at = fields.PreciseTime(
+    started_at = span_fields.PreciseTime(required=True)
+    ended_at = span_fields.PreciseTime(
         required=True, allow_none=True, description="Null: nobody saw it end."
     )
     status = fields.Choice(StepStatus, required=True)
@@ -78,8 +77,8 @@ class StepSchema(Schema):
     events = fields.Items(
         fields.Object(StepEventSchema), max_items=MAX_STEP_EVENTS, load_default=list
     )
-    span_id = fields.HexId(16, description="Its span in OpenTelemetry, once in a record.")
-    parent_span_id = fields.HexId(16)
+    span_id = span_fields.HexId(16, description="Its span in OpenTelemetry, once in a record.")
+    parent_span_id = span_fields.HexId(16)
     links = fields.Items(fields.Object(StepLinkSchema), max_items=MAX_STEP_LINKS)
 
     @validates_schema
@@ -156,7 +155,7 @@ class BatchedRecordSchema(NewRecordSchema):
 class NewRecordsSchema(Schema):
     """Records to sign and store, each for itself."""
 
-    records = fields.ItemsApart(
+    records = ItemsApart(
         fields.Object(BatchedRecordSchema), required=True, min_items=1, max_items=MAX_BATCH
     )
 
@@ -196,33 +195,3 @@ class RecordsSchema(AnswerSchema):
     """What became of each record, in the order they were sent."""
 
     data = fields.Items(fields.Object(RecordOrProblemSchema), max_items=MAX_BATCH)
-
-
-RecordPageSchema = page_schema(RecordSchema)
-
-
-class LabelPair(fields.Text):
-    """A label to find records by, as `name:value`."""
-
-    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> tuple[str, str]:  # type: ignore[override]  # a pair of texts, where the base has one
-        name, colon, rest = super()._deserialize(value, *arguments, **options).partition(":")
-        if not name or not colon:
-            raise ValidationError("Write name:value.")
-        return name, rest
-
-
-class RecordArgs(FeedArgs):
-    """Filters of the list of records; all given must match."""
-
-    q = fields.Text(
-        1000,
-        description="Words, which must all match, ignoring case; words in "
-        '"quotes" match as a phrase. Matches in title, kind or labels come first, '
-        "then matches in the content (its texts and numbers, and the names of "
-        "steps, inputs and outputs; the first 5,000 words).",
-    )
-    session_id = fields.Id("ses")
-    kind = fields.Text(200)
-    label = fields.Items(
-        LabelPair(700), max_items=16, description="`name:value`; several must all match."
-    )

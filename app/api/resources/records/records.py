@@ -3,37 +3,34 @@
 import json
 from collections.abc import Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import Any
 
 from flask import Response, request
 from marshmallow import ValidationError
-from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.access.auth import caller, confirmed_caller, requires
 from app.api.http.idempotency import REPLAYED, once, sent_key, sent_request
-from app.api.http.paging import filters, page
 from app.api.http.requests import parsing
 from app.api.http.requests.content_coding import takes_gzip
 from app.api.http.requests.parsing import Blueprint, takes_a_record
 from app.api.http.responses.answers import answer, answer_written, encode
 from app.api.http.services import services
 from app.api.http.transactions import raw_transaction, transaction
+from app.api.resources.records import record_list
+from app.api.resources.records.record_list import RecordArgs, RecordPageSchema
 from app.api.resources.records.record_schemas import (
     MOST_ENTRY_ERRORS,
     BatchArgs,
     NewRecordSchema,
     NewRecordsSchema,
-    RecordArgs,
-    RecordPageSchema,
     RecordsSchema,
 )
-from app.core import feeds, idempotency
+from app.core import idempotency
 from app.core.callers import Role
-from app.core.records import records, search
+from app.core.records import records
 from app.core.records.intake import Asked, Result, Stored
 from app.core.records.records import RecordSchema
-from app.core.records.search import Found, Search
 from app.core.records.signing import NewRecord
 from app.errors import PROBLEM_TYPES, ServiceError
 from app.lib import canonical_json
@@ -166,35 +163,13 @@ def _errors(error: ServiceError, record: str) -> list[dict[str, Any]]:
 @blp.arguments(RecordArgs, location="query")
 @blp.response(200, RecordPageSchema)
 def list_records(args: dict[str, Any]) -> Response:
-    """Search records, or list them newest first.
+    """Search records, or list them newest first, or follow them with `order=asc`.
 
     A page of a search may hold fewer records than `limit`, even none, although more follow:
-    continue while there is a `next_cursor`.
+    continue while there is a `next_cursor`. With `order=asc` ask later with `after`, the id of the
+    last record read.
     """
-    with transaction() as session:
-        return page(
-            args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
-        )
-
-
-FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
-
-
-def fetch(
-    session: Session, args: Mapping[str, Any], after: int | None, limit: int
-) -> feeds.Page[FoundRecord]:
-    """Return the records that `RecordArgs` selects, each as its GET answers it."""
-    others = {name: value for name, value in filters(args).items() if name not in ("q", "label")}
-    asked = Search(args.get("q"), args.get("label", ()), others)
-    master_keys = services().settings.master_keys
-    rows = search.rows(session, caller(), master_keys, asked, after, limit)
-    shown = records.represent(session, [row.record for row in rows])
-    return feeds.Page(zip(rows, shown, strict=True), rows.read_to)
-
-
-def position(found: FoundRecord) -> int:
-    """Return a found record's position in its list."""
-    return found[0].place.number
+    return record_list.answer_page(args)
 
 
 @blp.route("/<record_id>", methods=["GET"])

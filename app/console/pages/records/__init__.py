@@ -1,1 +1,1 @@
-"""Pages of what agents did: agents, their sessions, and records."""
+"""Pages of what agents did: `agents`, their `sessions` and `records`, `traces` that came."""

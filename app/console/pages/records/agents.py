@@ -54,10 +54,9 @@ def index() -> Response:
 @signed_in(Role.READ)
 def show(agent_id: str) -> Response:
     """Show one agent, its newest sessions and records."""
-    wanted = ids.parse("agt", agent_id)
     with transaction() as session:
-        agent = agents.represent(agents.find(session, caller(), wanted))
-        of_agent = {"agent_id": wanted}
+        found = agents.find(session, caller(), ids.parse("agt", agent_id))
+        agent, of_agent = agents.represent(found), {"agent_id": found.id}
         latest = [
             sessions.represent(each)
             for each in sessions.rows(session, caller(), of_agent, None, _NEWEST)
@@ -66,7 +65,7 @@ def show(agent_id: str) -> Response:
         newest = records.represent(session, rows)
         did = activity.of(session, caller(), "agt", [agent])
         did |= activity.of(session, caller(), "ses", latest)
-        former = agents.former_names(session, caller().tenant_id, wanted)
+        former = agents.former_names(session, found.tenant_id, found.id)
         names = rendering.names_in(session, *latest, *newest)
     return rendering.page(
         "agents/one",

@@ -14,8 +14,7 @@ from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.pages.bundle_view import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs
-from app.api.resources.records.record_schemas import RecordArgs
-from app.api.resources.records.records import fetch, position
+from app.api.resources.records.record_list import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in

@@ -45,9 +45,8 @@ SELECT CASE WHEN w.deleted_at IS NOT NULL THEN 'deleted'
             WHEN l.held_since IS NOT NULL THEN 'held'
             WHEN l.paused_until > clock_timestamp() THEN 'paused'
             WHEN l.slow_at IS NOT NULL THEN 'slow'
-            WHEN EXISTS (SELECT FROM lane_slots AS s
-                          WHERE s.tenant_id = l.tenant_id AND s.webhook_id = l.webhook_id
-                            AND s.lease_until > clock_timestamp()) THEN 'sending'
+            WHEN EXISTS (SELECT FROM present_slots(l.tenant_id, l.webhook_id) AS s
+                          WHERE s.lease_until > clock_timestamp()) THEN 'sending'
             ELSE 'idle' END AS state, l.paused_until
   FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id AND l.webhook_id = w.id
  WHERE w.tenant_id = %(tenant)s AND w.id = %(webhook)s

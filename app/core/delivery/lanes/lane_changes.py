@@ -37,22 +37,23 @@ class LockedLane:
 _HEALTH = tuple(each.name for each in fields(Health))
 _LEARNED = tuple(each.name for each in fields(Concurrency))
 
-_WANTED = """
-  JOIN unnest(%s::uuid[], %s::uuid[]) AS wanted (tenant_id, webhook_id)
-    ON l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
-"""
+_WANTED = "unnest(%s::uuid[], %s::uuid[]) AS wanted (tenant_id, webhook_id)"
 
+# One after the other, as they are wanted.
 _LOCK = f"""
-SELECT 1 FROM lanes AS l {_WANTED}
- ORDER BY l.tenant_id, l.webhook_id
-   FOR NO KEY UPDATE OF l
+SELECT FROM {_WANTED} CROSS JOIN LATERAL (
+    SELECT FROM lanes AS l
+     WHERE l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
+     ORDER BY l.version DESC LIMIT 1 FOR NO KEY UPDATE) AS locked
 """
 
 # A separate statement: one with the lock would see the webhook as of before the lock wait.
 _READ = f"""
 SELECT {", ".join(f"l.{name}" for name in (*_HEALTH, *_LEARNED))},
        l.tenant_id, l.webhook_id, l.receiver_since, clock_timestamp(), w.max_in_flight
-  FROM lanes AS l {_WANTED}
+  FROM {_WANTED}
+  JOIN present_lanes AS l
+    ON l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
   JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
 """
 
@@ -113,6 +114,9 @@ UPDATE lanes AS l
   FROM unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in _CHANGED.items())})
     AS c ({", ".join(_CHANGED)})
  WHERE l.tenant_id = c.tenant_id AND l.webhook_id = c.webhook_id
+   AND l.version = (SELECT n.version FROM lanes AS n
+                     WHERE n.tenant_id = c.tenant_id AND n.webhook_id = c.webhook_id
+                     ORDER BY n.version DESC LIMIT 1)
 """
 
 

@@ -4,6 +4,7 @@ Every writer of an hour holds its lane's lock: numbering (`accepted`, in the hou
 `accepted_hour` says) and outcomes (the rest, in the hour in which they are recorded).
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -70,18 +71,42 @@ DELETE FROM delivery_hours WHERE (tenant_id, at, webhook_id) IN (
 
 
 def add(done: str) -> str:
-    """Return the statement that adds outcomes to the current hour of their locked lanes.
+    """Return CTEs, the last of them `hours`, that add outcomes to the hour of their locked lanes.
 
     `done` names their rows: `tenant_id`, `webhook_id`, `total_ms` (null if not timed), and the
     `status` and `next_attempt_at` after the outcome.
     """
+    counted = (f"count(*) FILTER (WHERE {which}) AS {name}" for name, which in _ADDED.items())
+    counts = f"""
+    SELECT tenant_id, webhook_id, date_trunc('hour', clock_timestamp(), 'UTC') AS at,
+           {", ".join(counted)}
+      FROM {done} GROUP BY tenant_id, webhook_id"""
+    return added(counts, _ADDED)
+
+
+def added(counts: str, names: Iterable[str]) -> str:
+    """Return CTEs, the last of them `hours`, that add counts to the hours of locked lanes.
+
+    `counts` is a query for `tenant_id`, `webhook_id`, `at` and the counts of these names.
+    """
     return f"""
-    INSERT INTO delivery_hours AS h (tenant_id, webhook_id, at, {", ".join(_ADDED)})
-    SELECT tenant_id, webhook_id, date_trunc('hour', clock_timestamp(), 'UTC'),
-           {", ".join(f"count(*) FILTER (WHERE {which})" for which in _ADDED.values())}
-      FROM {done} GROUP BY tenant_id, webhook_id
-    ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE
-       SET {", ".join(f"{name} = h.{name} + excluded.{name}" for name in _ADDED)}"""
+hour AS MATERIALIZED ({counts}
+), known AS (
+    UPDATE delivery_hours AS h
+       SET version = h.version + 1,
+           {", ".join(f"{name} = h.{name} + hour.{name}" for name in names)}
+      FROM hour
+     WHERE h.tenant_id = hour.tenant_id AND h.at = hour.at AND h.webhook_id = hour.webhook_id
+       AND h.version = (SELECT n.version FROM delivery_hours AS n
+                         WHERE n.tenant_id = hour.tenant_id AND n.at = hour.at
+                           AND n.webhook_id = hour.webhook_id
+                         ORDER BY n.version DESC LIMIT 1)
+    RETURNING h.tenant_id, h.webhook_id, h.at
+), hours AS (
+    INSERT INTO delivery_hours (tenant_id, webhook_id, at, {", ".join(names)})
+    SELECT tenant_id, webhook_id, at, {", ".join(names)} FROM hour
+     WHERE (tenant_id, webhook_id, at) NOT IN (SELECT tenant_id, webhook_id, at FROM known)
+)"""
 
 
 def close(session: Session, tenant_id: UUID) -> int:

@@ -29,41 +29,47 @@ class Slot:
 # A `RawTransaction` pipelines statements: calling this waits for the result.
 SlotReader: TypeAlias = Callable[[], Slot | None]
 
-_TAKE = """
-WITH held AS (
-    SELECT count(*) FROM lane_slots
-     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND lease_until > clock_timestamp()
+_SLOTS = "present_slots(%(tenant)s, %(webhook)s)"
+_TAKE = f"""
+WITH slots AS MATERIALIZED (
+    SELECT * FROM {_SLOTS}
+), held AS (
+    SELECT count(*) FROM slots WHERE lease_until > clock_timestamp()
+), free AS (
+    SELECT slot, version FROM slots WHERE holder IS NULL OR lease_until <= clock_timestamp()
+     ORDER BY slot LIMIT 1
 )
-UPDATE lane_slots SET holder = %(holder)s, lease_until = clock_timestamp() + %(lease)s
-  FROM held
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND held.count < %(allowed)s
-   AND slot = (
-    SELECT slot FROM lane_slots
-     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-       AND (holder IS NULL OR lease_until <= clock_timestamp())
-     ORDER BY slot LIMIT 1)
-RETURNING slot AS number, held.count + 1 AS held
+UPDATE lane_slots AS s SET holder = %(holder)s, lease_until = clock_timestamp() + %(lease)s
+  FROM held, free
+ WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s AND held.count < %(allowed)s
+   AND s.slot = free.slot AND s.version = free.version
+RETURNING s.slot AS number, held.count + 1 AS held
 """
 
-# The number of held slots with a lower number than this one.
-_BEFORE = """
-(SELECT count(*) FROM lane_slots AS other
-  WHERE other.tenant_id = mine.tenant_id AND other.webhook_id = mine.webhook_id
-    AND other.lease_until > clock_timestamp() AND other.slot < mine.slot)
-"""
+# A slot counts that is held with fewer than the allowed number of lower ones.
 _MINE = f"""
- WHERE mine.tenant_id = %(tenant)s AND mine.webhook_id = %(webhook)s AND mine.holder = %(holder)s
-   AND mine.lease_until > clock_timestamp() AND {_BEFORE} < %(allowed)s
+WITH held AS MATERIALIZED (
+    SELECT *, row_number() OVER (ORDER BY slot) AS place FROM {_SLOTS}
+     WHERE lease_until > clock_timestamp()
+), mine AS (
+    SELECT slot, version FROM held WHERE holder = %(holder)s AND place <= %(allowed)s
+)
 """
 _KEEP = f"""
-UPDATE lane_slots AS mine SET lease_until = clock_timestamp() + %(lease)s
 {_MINE}
-RETURNING mine.slot AS number, (
-    SELECT count(*) FROM lane_slots
-     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-       AND lease_until > clock_timestamp()) AS held
+UPDATE lane_slots AS s SET lease_until = clock_timestamp() + %(lease)s
+  FROM mine
+ WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
+   AND s.slot = mine.slot AND s.version = mine.version
+RETURNING s.slot AS number, (SELECT count(*) FROM held) AS held
 """
-_IS_KEPT = f"SELECT 1 FROM lane_slots AS mine {_MINE}"
+_IS_KEPT = f"{_MINE} SELECT 1 FROM mine"
+_FREE = f"""
+UPDATE lane_slots AS s SET holder = NULL, lease_until = NULL
+  FROM {_SLOTS} AS mine
+ WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
+   AND s.slot = mine.slot AND s.version = mine.version AND mine.holder = %(holder)s
+"""
 
 
 def take(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
@@ -89,19 +95,17 @@ def may_keep(session: Tx, lane: Lane, holder: UUID) -> bool:
 
 def free(session: Tx, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
     """Free the holder's slot of a locked lane."""
-    cursor(session).execute(
-        "UPDATE lane_slots SET holder = NULL, lease_until = NULL"
-        " WHERE tenant_id = %s AND webhook_id = %s AND holder = %s",
-        (tenant_id, webhook_id, holder),
-    )
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "holder": holder}
+    cursor(session).execute(_FREE, wanted)
 
 
 def provide(session: Tx, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
     """Make sure that the lane has at least `slots` rows; the lane's limit still bounds use."""
     cursor(session).execute(
         "INSERT INTO lane_slots (tenant_id, webhook_id, slot)"
-        " SELECT %s, %s, generate_series(0, %s - 1) ON CONFLICT DO NOTHING",
-        (tenant_id, webhook_id, slots),
+        " SELECT %(tenant)s, %(webhook)s, n FROM generate_series(0, %(slots)s - 1) AS n"
+        "  WHERE n NOT IN (SELECT slot FROM present_slots(%(tenant)s, %(webhook)s))",
+        {"tenant": tenant_id, "webhook": webhook_id, "slots": slots},
     )
 
 

@@ -11,8 +11,7 @@ from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
 
-from app.core.delivery.events import PRIORITY_URGENT
-from app.core.delivery.lanes import recovery
+from app.core.delivery.lanes import lane_hours, recovery
 from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
@@ -71,8 +70,14 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.sealed_target,
        l.held_since IS NOT NULL AS held,
        l.paused_until, l.pause_level, l.slow_at,
        l.concurrency, l.latency_ms
-  FROM lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+  FROM present_lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
  WHERE l.tenant_id = %s AND l.webhook_id = %s
+"""
+
+
+_LOCK = """
+SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s
+ ORDER BY version DESC LIMIT 1 FOR NO KEY UPDATE
 """
 
 
@@ -88,10 +93,7 @@ def load(session: Tx, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True)
 
 def lock(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     """Hold the lane's row lock until the transaction ends."""
-    cursor(session).execute(
-        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s FOR NO KEY UPDATE",
-        (tenant_id, webhook_id),
-    )
+    cursor(session).execute(_LOCK, (tenant_id, webhook_id))
 
 
 # The open rows of a level of urgency, as `claim_deliveries` finds them.
@@ -102,9 +104,14 @@ AND d.next_attempt_at >= coalesce((SELECT open_from FROM began)[level.place], 'e
 """
 # `(SELECT …)` hides a value from the planner: for a tenant or webhook newer than the statistics it
 # would expect one row, and accept any index (docs/performance.md).
+_ACCEPTED = """
+    SELECT %(tenant)s::uuid AS tenant_id, %(webhook)s::uuid AS webhook_id,
+           accepted_hour(created_at) AS at, count(*) AS accepted
+      FROM numbered GROUP BY 3"""
 _NUMBER = f"""
 WITH began AS MATERIALIZED (
-    SELECT open_from FROM lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+    SELECT open_from, version, next_sequence FROM present_lanes
+     WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
 ), unnumbered AS MATERIALIZED (
     SELECT first.*, row_number() OVER (ORDER BY first.id) AS place
       FROM (SELECT picked.* FROM open_levels() AS level CROSS JOIN LATERAL (
@@ -116,24 +123,20 @@ WITH began AS MATERIALIZED (
     UPDATE open_deliveries AS d
        SET sequence = l.next_sequence - 1 + u.place, feed_sequence = l.next_sequence - 1 + u.place,
            fresh = false
-      FROM unnumbered AS u, lanes AS l
+      FROM unnumbered AS u, began AS l
      WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = u.id
-       AND l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
     RETURNING d.created_at
-), accepted AS (
-    INSERT INTO delivery_hours AS h (tenant_id, at, webhook_id, accepted)
-    SELECT %(tenant)s::uuid, accepted_hour(created_at), %(webhook)s::uuid, count(*)
-      FROM numbered GROUP BY 2
-    ON CONFLICT (tenant_id, at, webhook_id) DO UPDATE SET accepted = h.accepted + excluded.accepted
-)
+), {lane_hours.added(_ACCEPTED, ["accepted"])}
 UPDATE lanes SET next_sequence = next_sequence + found.count,
                  events_open = events_open + found.count,
-                 open_from[1] = least(open_from[1], found.urgent),
-                 open_from[3] = least(open_from[3], found.live),
+                 open_from = CASE WHEN open_from IS NOT NULL THEN
+                     ARRAY[least(open_from[1], found.urgent), open_from[2],
+                           least(open_from[3], found.live)] || open_from[4:] END,
                  due_at = least(due_at, greatest(clock_timestamp(), paused_until))
   FROM (SELECT count(*), min(next_attempt_at) FILTER (WHERE priority = 0) AS urgent,
                min(next_attempt_at) FILTER (WHERE priority = 1) AS live FROM unnumbered) AS found
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND found.count > 0
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+   AND version = (SELECT version FROM began) AND found.count > 0
 RETURNING found.count
 """
 
@@ -151,11 +154,7 @@ def number(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
 
 def number_if_free(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int | None:
     """Do what `number` does, unless the lane's lock is taken: then return None at once."""
-    free = cursor(session).execute(
-        "SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
-        " FOR NO KEY UPDATE SKIP LOCKED",
-        (tenant_id, webhook_id),
-    )
+    free = cursor(session).execute(f"{_LOCK} SKIP LOCKED", (tenant_id, webhook_id))
     return number_locked(session, tenant_id, webhook_id) if free.fetchone() else None
 
 
@@ -165,36 +164,27 @@ def number_locked(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     return cursor(session, scalar_row).execute(_NUMBER, wanted).fetchone() or 0
 
 
-# Of each level the first row that no worker holds; where that is not due, also the first lease to
-# end: all that is due is held then, so few rows are read.
-_RESCHEDULE = f"""
+_RESCHEDULE = """
 WITH began AS MATERIALIZED (
-    SELECT open_from, clock_timestamp() AS now FROM lanes
+    SELECT *, clock_timestamp() AS now FROM present_lanes
      WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-), earliest AS (
-    SELECT level.priority, CASE WHEN free.at <= began.now THEN free.at ELSE least(free.at, (
-               SELECT min(d.lease_until) FROM open_deliveries AS d
-                WHERE {_OF_LEVEL} AND d.next_attempt_at <= began.now
-                  AND d.lease_until > began.now)) END AS at
-      FROM began CROSS JOIN open_levels() AS level
-      LEFT JOIN LATERAL (
-        SELECT d.next_attempt_at AS at FROM open_deliveries AS d
-         WHERE {_OF_LEVEL} AND (d.lease_until IS NULL OR d.lease_until <= began.now)
-         ORDER BY d.next_attempt_at LIMIT 1) AS free ON true
 ), open AS (
-    SELECT min(at) FILTER (WHERE priority = {PRIORITY_URGENT}) AS urgent,
-           min(at) FILTER (WHERE priority > {PRIORITY_URGENT}) AS patient
-      FROM earliest
+    SELECT urgent, patient FROM next_due(%(tenant)s, %(webhook)s)
+), due AS (
+    SELECT least(open.urgent, CASE WHEN open.patient IS NOT NULL AND began.held_since IS NULL
+                                   THEN greatest(open.patient, began.paused_until) END) AS at
+      FROM open, began
+), written AS (
+    UPDATE lanes AS l
+       SET due_at = due.at,
+           ring_at = CASE WHEN due.at <= clock_timestamp() THEN clock_timestamp() END
+      FROM due
+     WHERE l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
+       AND l.version = (SELECT version FROM began)
+       AND (due.at IS NOT NULL OR l.due_at IS NOT NULL OR l.ring_at IS NOT NULL)
 )
-UPDATE lanes SET due_at = due.at,
-                 ring_at = CASE WHEN due.at <= clock_timestamp() THEN clock_timestamp() END
-  FROM (SELECT least(open.urgent,
-                     CASE WHEN open.patient IS NOT NULL AND l.held_since IS NULL
-                          THEN greatest(open.patient, l.paused_until) END) AS at
-          FROM open, lanes AS l
-         WHERE l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s) AS due
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-RETURNING coalesce(due_at <= clock_timestamp(), false), recovering > 0 AND held_since IS NULL
+SELECT coalesce(due.at <= began.now, false), began.recovering > 0 AND began.held_since IS NULL
+  FROM due, began
 """
 
 
@@ -217,7 +207,9 @@ def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
 def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     """Make the lane due now."""
     cursor(session).execute(
-        "UPDATE lanes SET due_at = least(due_at, clock_timestamp())"
-        " WHERE tenant_id = %s AND webhook_id = %s",
+        "UPDATE lanes AS l SET due_at = least(l.due_at, clock_timestamp())"
+        "  FROM present_lanes AS p WHERE p.tenant_id = %s AND p.webhook_id = %s"
+        "   AND l.tenant_id = p.tenant_id AND l.webhook_id = p.webhook_id"
+        "   AND l.version = p.version",
         (tenant_id, webhook_id),
     )

@@ -1,0 +1,168 @@
+"""What the steps of a delivery cost while an old snapshot stands, and with history of ten years.
+
+A snapshot, as a dump holds it, keeps all that is deleted: each step must begin beyond it. The steps
+are the service's own code, a few deliveries at a time, in a database of the bench's own.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+
+import psycopg
+
+from app import clock, ids
+from app.core import partitions
+from app.core.health import gauges
+from app.database import Database, cursor
+from app.settings import Settings
+from bench.datasets import crowd
+from bench.datasets.crowd import Crowd
+from bench.figures import Bound, Figure, Reach, median, percentile
+from bench.lab import Lab, owner_url
+from bench.parts.delivery.backlog import Steps, claim_in
+from bench.scale import Scale
+
+# What arrives between two turns at a lane at 700 a second.
+_AT_ONCE = 7
+_MOST_MS = {"claim": 5.0, "sweep": 10.0, "gauges": 20.0}
+_EVERY_STEP = ("claim", "record", "leave", "sweep", "gauges", "post")
+_YEARS_DAYS = 3650
+_WEEK_DAYS = 90
+
+
+def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
+    """Measure before a snapshot, at its end, and after it; then with the longest history."""
+    with lab.migrated() as (settings, database):
+        one = crowd.make(owner_url(settings), tenants=1, webhooks=1)
+        before = _deliver(settings, database, one, scale.snapshot // 20)
+        with psycopg.connect(owner_url(settings)) as snapshot:
+            snapshot.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            snapshot.execute("SELECT FROM tenants")
+            _deliver(settings, database, one, scale.snapshot)
+            during = _deliver(settings, database, one, scale.snapshot // 20)
+            yield from _figures(f"a snapshot from {scale.snapshot} deliveries ago", during, before)
+        with psycopg.connect(owner_url(settings), autocommit=True) as owner:
+            owner.execute("VACUUM")
+        after = _deliver(settings, database, one, scale.snapshot // 20)
+        yield from _figures("the snapshot gone", after, before)
+        yield from _written(settings, database, one, scale)
+    yield from _history(lab, scale)
+
+
+def _figures(
+    words: str, times: dict[str, list[float]], before: dict[str, list[float]]
+) -> Iterator[Figure]:
+    for step in _EVERY_STEP:
+        milliseconds = times[step]
+        most = _MOST_MS.get(step)
+        note = f"p99 {percentile(milliseconds, 99):.1f} ms"
+        yield Figure(
+            f"{step}, {words}",
+            median(milliseconds),
+            " ms",
+            Bound("without", median(before[step])),
+            None if most is None else Reach(at_most=most),
+            note,
+        )
+
+
+def _deliver(
+    settings: Settings, database: Database, one: Crowd, count: int
+) -> dict[str, list[float]]:
+    """Post and deliver so many; sweep and read the gauges once for 700."""
+    steps = Steps(database, one)
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    tenant_id, webhook_id = one.lanes[0]
+
+    def timed(step: str, began: float) -> None:
+        times[step].append((time.perf_counter() - began) * 1000)
+
+    for turn in range(count // _AT_ONCE):
+        began = time.perf_counter()
+        steps.post(_AT_ONCE)
+        timed("post", began)
+        began = time.perf_counter()
+        lane, claimed = steps.claim(tenant_id, webhook_id)
+        timed("claim", began)
+        began = time.perf_counter()
+        steps.record(lane, claimed)
+        timed("record", began)
+        began = time.perf_counter()
+        steps.leave(tenant_id, webhook_id)
+        timed("leave", began)
+        if turn % 100 == 0:
+            began = time.perf_counter()
+            steps.sweep()
+            timed("sweep", began)
+            began = time.perf_counter()
+            with database.across_tenants(scans=False) as session:
+                for read in gauges.OF_DATABASE:
+                    list(read(session, settings))
+            timed("gauges", began)
+    return times
+
+
+_SIZES = """
+SELECT sum(pg_total_relation_size(c.oid))::bigint, pg_current_wal_insert_lsn() - '0/0'
+  FROM pg_class AS c
+ WHERE relkind IN ('r', 'm') AND relnamespace = 'public'::regnamespace
+"""
+
+
+def _written(settings: Settings, database: Database, one: Crowd, scale: Scale) -> Iterator[Figure]:
+    """Measure bytes of WAL and of storage that a finding and its delivery take."""
+    count = scale.snapshot // 20
+    with psycopg.connect(owner_url(settings), autocommit=True) as owner:
+        owner.execute("CHECKPOINT")
+        size, wal = owner.execute(_SIZES).fetchone() or (0, 0)
+        _deliver(settings, database, one, count)
+        size_after, wal_after = owner.execute(_SIZES).fetchone() or (0, 0)
+    count -= count % _AT_ONCE
+    yield Figure("WAL of a finding delivered", float(wal_after - wal) / count / 1000, " kB")
+    yield Figure("storage of a finding delivered", float(size_after - size) / count / 1000, " kB")
+
+
+def _history(lab: Lab, scale: Scale) -> Iterator[Figure]:
+    """Measure the locks and times of a claim, a page and a finding with the longest history."""
+    least: dict[str, list[float]] = {}
+    for days in (_WEEK_DAYS, _YEARS_DAYS):
+        with lab.migrated() as (settings, database):
+            made = _fill(settings, days)
+            one = crowd.make(owner_url(settings), tenants=1, webhooks=1)
+            steps, words = Steps(database, one), f"HISTORY_DAYS={days}, {made} partitions a table"
+            tenant_id, webhook_id = one.lanes[0]
+            steps.post(_AT_ONCE)
+            yield Figure(f"locks of a claim, {words}", _locks(database, one), "")
+            for _ in range(scale.repeats):
+                steps.post(_AT_ONCE)
+                steps.all_on(tenant_id, webhook_id)
+            for step in ("claim of 50", "record of 50", "history page", "finding posted"):
+                bound = Bound("90 days", median(least[step])) if least else None
+                yield Figure(f"{step}, {words}", median(steps.times[step]), " ms", bound)
+            least = least or dict(steps.times)
+
+
+def _fill(settings: Settings, days: int) -> int:
+    """Make the partitions that so many days of history have in the end; return how many."""
+    with psycopg.connect(owner_url(settings)) as owner:
+        length, made = partitions.length(days), 0
+        lower = partitions.week_of(clock.now()) - partitions.WEEK - length
+        while lower > clock.now() - timedelta(days=days) - length:
+            bounds = (ids.earliest_at(lower), ids.earliest_at(lower + length))
+            for parent in partitions.PARENTS:
+                owner.execute("SELECT make_history_partition(%s, %s, %s)", (parent, *bounds))
+            made, lower = made + 1, lower - length
+    return made
+
+
+def _locks(database: Database, one: Crowd) -> float:
+    tenant_id, webhook_id = one.lanes[0]
+    with database.transaction(tenant_id) as session:
+        claim_in(session, tenant_id, webhook_id)
+        row = (
+            cursor(session)
+            .execute("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()")
+            .fetchone()
+        )
+    return float(row[0]) if row else 0.0
