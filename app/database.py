@@ -48,7 +48,8 @@ _AWAY = (
 _LOCK_TIMEOUT = "2s"
 _SET_TENANT = f"""
 SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '{_LOCK_TIMEOUT}', true),
-       set_config('idle_in_transaction_session_timeout', %s, true)
+       set_config('idle_in_transaction_session_timeout', %s, true),
+       set_config('enable_seqscan', 'off', true)
 """
 
 
@@ -149,7 +150,7 @@ class Database:
 
     @contextmanager
     def raw_transaction(self, tenant_id: UUID) -> Iterator[RawTransaction]:
-        """Open a transaction for a hot path: as `transaction`, without the ORM.
+        """Open a transaction for a hot path: as `transaction`, without the ORM and `scans`.
 
         Statements are pipelined: they go out together when a result is fetched, or with the COMMIT.
         So a statement that fails may raise only there, and `rowcount` is not known before a fetch.

@@ -149,6 +149,8 @@ def put(
         except ExternalIdInUse:
             # It was created meanwhile, and the next statement sees it.
             known = session.scalar(same)
+    if not wanted:
+        return find(session, caller, known), False
     return change(session, caller, known, wanted), False
 
 

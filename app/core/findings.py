@@ -191,7 +191,7 @@ class Intake:
         self._database = database
         self._master_keys = master_keys
         self._group = GroupCommit(
-            self._run, most=MOST_TOGETHER, weigh=lambda post: len(post.findings.new), apart=undone
+            self.run, most=MOST_TOGETHER, weigh=lambda post: len(post.findings.new), apart=undone
         )
 
     def submit(self, post: Posted) -> idempotency.Answered:
@@ -205,7 +205,9 @@ class Intake:
         """Do as `submit`, in a coroutine."""
         return await self._group.join(post)
 
-    def _run(self, posts: Sequence[Posted]) -> list[idempotency.Answered | ServiceError]:
+    def run(self, posts: Sequence[Posted]) -> list[idempotency.Answered | ServiceError]:
+        """Store what several requests post; return the answer of each, or its error."""
+
         def store(tx: Tx, places: Sequence[int]) -> list[bytes | ServiceError]:
             added = add_each(tx, [posts[place].findings for place in places])
             return [

@@ -196,11 +196,11 @@ def put(
     agent_id = session.scalar(select(Agent.id).where(Agent.tenant_id == caller.tenant_id, named))
     if agent_id is None or not caller.may_touch(agent_id, principal):
         raise NotFound(_NO_AGENT)
-    same = (
-        select(AgentSession)
-        .where(AgentSession.tenant_id == caller.tenant_id, AgentSession.external_id == external_id)
-        .with_for_update(key_share=True)
+    same = select(AgentSession).where(
+        AgentSession.tenant_id == caller.tenant_id, AgentSession.external_id == external_id
     )
+    if beside:
+        same = same.with_for_update(key_share=True)
     found = session.scalar(same)
     if found is None:
         whose: dict[str, Any] = {"agent_id": agent_id, "principal": principal}

@@ -1,1 +1,1 @@
-"""JSON shapes: `fields` and `span_fields` are types of values over `described`; `schema` objects."""
+"""JSON shapes: values (`fields`, `span_fields`, over `described`), and objects (`schema`)."""

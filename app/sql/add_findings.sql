@@ -26,7 +26,11 @@
 CREATE OR REPLACE FUNCTION add_findings(
     first_wait interval, largest integer, requests json, fresh json)
 RETURNS TABLE (asked integer, problem text, place integer, size integer, lanes uuid[], body text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET lock_timeout = '2s'
+-- A plan made while a table was small must not read all of it when it has grown.
+SET enable_seqscan = off
+AS $$
 #variable_conflict use_column
 DECLARE
     tenant uuid;
@@ -37,11 +41,8 @@ DECLARE
     head text;
     found record;
     refused integer[];
-    series uuid;
     woken uuid[];
 BEGIN
-    -- A plan made while a table was small must not read all of it when it has grown.
-    PERFORM set_config('lock_timeout', '2s', true), set_config('enable_seqscan', 'off', true);
     FOR tenant IN
         SELECT DISTINCT (request ->> 'tenant')::uuid AS each FROM json_array_elements(requests)
                AS request ORDER BY each
@@ -122,11 +123,10 @@ BEGIN
           FROM unnest(found.asked, found.problems, found.payloads) AS new (asked, problem, payload)
          WHERE problem IS NOT NULL OR length(payload) > largest;
 
-        SELECT digest_series INTO series FROM tenants WHERE id = tenant;
         INSERT INTO findings (tenant_id, id, session_id, record_id, agent_id, principal, rule,
                               severity, source, title, detail, data_json, created_at, digest_id)
         SELECT tenant, id, session, record, agent, person, rule, severity, source, title, detail,
-               data, moment, series
+               data, moment, (SELECT digest_series FROM tenants WHERE id = tenant)
           FROM unnest(found.asked, found.ids, found.sessions, found.records, found.agents,
                       found.principals, found.rules, found.severities, found.sources, found.titles,
                       found.details, found.datas)
@@ -144,15 +144,18 @@ BEGIN
              WHERE asked <> ALL (refused) HAVING count(*) > 0;
         END IF;
 
+        IF refused <> '{}' THEN
+            RETURN QUERY
+            SELECT DISTINCT ON (asked) asked, coalesce(problem, 'size'), n::integer,
+                   length(payload), NULL::uuid[], NULL
+              FROM unnest(found.asked, found.problems, found.places, found.payloads)
+                   AS new (asked, problem, n, payload)
+             WHERE problem IS NOT NULL OR length(payload) > largest
+             ORDER BY asked, problem IS NULL, n;
+        END IF;
         RETURN QUERY
-        (SELECT DISTINCT ON (asked) asked, coalesce(problem, 'size'), n::integer, length(payload),
-                NULL::uuid[], NULL
-           FROM unnest(found.asked, found.problems, found.places, found.payloads)
-                AS new (asked, problem, n, payload)
-          WHERE problem IS NOT NULL OR length(payload) > largest
-          ORDER BY asked, problem IS NULL, n)
-         UNION ALL
-        SELECT new.asked, NULL, NULL, NULL, woken, '[' || string_agg(body, ',' ORDER BY n) || ']'
+        SELECT new.asked, NULL, NULL::integer, NULL::integer, woken,
+               '[' || string_agg(body, ',' ORDER BY n) || ']'
           FROM unnest(found.asked, found.places, found.bodies) AS new (asked, n, body)
          WHERE new.asked <> ALL (refused) GROUP BY new.asked;
     END LOOP;

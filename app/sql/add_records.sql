@@ -18,8 +18,8 @@
 --
 -- problems                  null, or why it was not stored: `key`, `session`, `completed`, `records`
 --                           or `bytes` (the storage limit), `reused` or `in-use` (its
---                           Idempotency-Key); `busy`: ask again, and wait; `again`: sign it anew, for
---                           the time, the signing key or the agent's name is another; `other`: another
+--                           Idempotency-Key); `again`: sign it anew, for the time, the signing key or
+--                           the agent is another, or its session was being changed; `other`: another
 --                           record of its atomic request was refused; `replayed`: it was stored before
 -- replayed                  the sealed answers of those
 -- moment, signing_key       the time, and the key that signs now
@@ -98,7 +98,7 @@ BEGIN
                          WHERE k = key AND s = scope) THEN 'in-use'
                    WHEN held.id IS NULL AND EXISTS (
                         SELECT FROM sessions AS s
-                         WHERE s.tenant_id = of_tenant AND s.id = session) THEN 'busy'
+                         WHERE s.tenant_id = of_tenant AND s.id = session) THEN 'again'
                    WHEN held.id IS NULL THEN 'session'
                    WHEN held.status = 'completed' THEN 'completed'
                    WHEN (held.agent_id, held.principal, key_id)

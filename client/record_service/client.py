@@ -9,7 +9,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Callable
 
@@ -131,6 +131,19 @@ class Client:
     def add_record(self, record: Mapping[str, Any] | bytes, key: str | None = None) -> Json:
         """Add a record; with the same `key` (its Idempotency-Key) it is added once in 24 hours."""
         return self.post("/v1/records", record, key)
+
+    def add_records(
+        self, records: Sequence[Mapping[str, Any]], *, atomic: bool = False
+    ) -> list[Json]:
+        """Add up to 1000 records, 8 MiB in all, in one request; return of each what became of it.
+
+        That is the record, or `{"problem": {"status", "type", "errors"}}`. A record may have an
+        `idempotency_key`, with which it is added once in 24 hours. With `atomic` all are added or
+        none, and a problem is raised.
+        """
+        path = "/v1/records/batch" + ("?atomic=true" if atomic else "")
+        added: list[Json] = self.post(path, {"records": list(records)})["data"]
+        return added
 
     def add_finding(self, **fields: Any) -> Json:
         """Add a finding: `rule`, `severity`, `title`, and `session_id` or `record_id`."""

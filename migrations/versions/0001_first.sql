@@ -370,9 +370,9 @@ CREATE TABLE findings (
     -- The series in which it waits, then the digest that lists it. Null where the tenant had no
     -- address.
     digest_id  uuid,
-    PRIMARY KEY (tenant_id, id),
-    FOREIGN KEY (tenant_id, session_id) REFERENCES sessions,
-    FOREIGN KEY (tenant_id, record_id) REFERENCES records
+    PRIMARY KEY (tenant_id, id)
+    -- No foreign keys: `add_findings` finds session and record, neither of which is ever deleted, and
+    -- the key's lock writes a session's row anew for each of the transactions that meet on it.
 );
 SELECT isolate('findings');
 CREATE INDEX findings_session ON findings (tenant_id, session_id, id);

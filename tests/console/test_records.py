@@ -45,6 +45,10 @@ def record(api: ApiOf) -> dict[str, Any]:
         content={HOSTILE: HOSTILE},
         labels={"case": HOSTILE},
         steps=[STEP, {**STEP, "ended_at": STEP["started_at"]}],
+        approvals=[
+            {"approved_by": HOSTILE, "at": "2026-01-31T12:00:02Z", "decision": HOSTILE[:99]}
+            | {"note": HOSTILE}
+        ],
     )
 
 
@@ -72,7 +76,9 @@ def test_what_strangers_have_written_does_nothing(
         assert "&lt;script&gt;alert(1)" in answer.text
         assert "<script>alert" not in answer.text
         assert "\u202e" not in re.sub(r'(value|href)="[^"]*"', "", answer.text), path
-    assert '"took">2.0 s<' in admin.get(f"{PAGE}/{record['id']}").text
+    page = admin.get(f"{PAGE}/{record['id']}").text
+    assert '"took">2.0 s<' in page
+    assert "Who approved it" in page
 
 
 def test_a_record_has_its_page_however_long_its_steps_took(admin: Visitor, api: ApiOf) -> None:

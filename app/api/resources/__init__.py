@@ -1,6 +1,6 @@
 """Resources over HTTP, one module each; `*_schemas` beside the larger ones.
 
-`keys`, `tenant`, `agents`, `sessions`, `records/`, `traces`, `log`, `findings`, `rules`, `webhooks`
-and `webhook_schemas`, `deliveries/`, `events`, `digests`, `jobs`, `search`,
+`keys`, `tenant`, `agents`, `sessions`, `records/`, `traces`, `log`, `findings`, `webhooks` and
+`webhook_schemas`, `deliveries/`, `events`, `digests`, `jobs`, `search`,
 `audit/`, and `health` for operators.
 """

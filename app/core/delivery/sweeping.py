@@ -21,11 +21,14 @@ UNNUMBERED_FOR = timedelta(seconds=30)
 # A row that was never claimed has not made its lane due. Each is looked at once, in the order in
 # which it is due: what lies dead before `sweeps.through` costs nothing. A lane that is locked is
 # looked at again. `settled` is of an earlier statement, as `settled_before` asks for; an idle
-# service writes it rarely.
+# service writes it rarely. What another sweep has written meanwhile (`seen` has not) is of later
+# rows than this one reads.
 _WAKE = """
-WITH arrived AS MATERIALIZED (
+WITH seen AS MATERIALIZED (
+    SELECT * FROM sweeps
+), arrived AS MATERIALIZED (
     SELECT tenant_id, webhook_id, min(next_attempt_at) AS oldest FROM open_deliveries
-     WHERE next_attempt_at >= (SELECT through FROM sweeps)
+     WHERE next_attempt_at >= (SELECT through FROM seen)
        AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
      GROUP BY tenant_id, webhook_id
 ), asleep AS MATERIALIZED (
@@ -45,24 +48,26 @@ WITH arrived AS MATERIALIZED (
     RETURNING l.tenant_id, l.webhook_id
 ), unnumbered AS MATERIALIZED (
     SELECT DISTINCT tenant_id, webhook_id FROM open_deliveries
-     WHERE next_attempt_at >= (SELECT numbered_through FROM sweeps)
-       AND next_attempt_at < (SELECT settled FROM sweeps) - %(patience)s
+     WHERE next_attempt_at >= (SELECT numbered_through FROM seen)
+       AND next_attempt_at < (SELECT settled FROM seen) - %(patience)s
        AND fresh AND sequence IS NULL
 ), looked AS (
-    UPDATE sweeps
-       SET through = greatest(through, least(settled, (
+    UPDATE sweeps AS s
+       SET through = greatest(s.through, least(seen.settled, (
                SELECT min(oldest) FROM asleep
                 WHERE (tenant_id, webhook_id) NOT IN (
                       SELECT tenant_id, webhook_id FROM woken)))),
-           numbered_through = CASE WHEN EXISTS (SELECT FROM unnumbered) THEN numbered_through
-                                   ELSE greatest(numbered_through, settled - %(patience)s) END,
-           lanes_through = greatest(lanes_through, least(settled, (
+           numbered_through = CASE WHEN EXISTS (SELECT FROM unnumbered) THEN s.numbered_through
+                                   ELSE greatest(s.numbered_through,
+                                                 seen.settled - %(patience)s) END,
+           lanes_through = greatest(s.lanes_through, least(seen.settled, (
                SELECT min(look_at) FROM lanes
-                WHERE look_at >= (SELECT lanes_through FROM sweeps)))),
+                WHERE look_at >= (SELECT lanes_through FROM seen)))),
            settled = settled_before()
-     WHERE EXISTS (SELECT FROM arrived) OR settled < now() - interval '5 s'
+      FROM seen
+     WHERE EXISTS (SELECT FROM arrived) OR seen.settled < now() - interval '5 s'
 )
-SELECT tenant_id, webhook_id, (SELECT settled FROM sweeps) - %(patience)s FROM unnumbered
+SELECT tenant_id, webhook_id, (SELECT settled FROM seen) - %(patience)s FROM unnumbered
 """
 
 # One statement for lanes and jobs: an idle service sends it each second. Ringing a lane moves its

@@ -205,8 +205,7 @@ class Intake:
         if problem == "replayed" and sealed is not None and row.repeat is not None:
             kept = json.loads(self._settings.master_keys.open(sealed, row.repeat.identity))
             return Stored(_encode(kept["body"]), replayed=True)
-        refuse = _REFUSALS.get(problem)
-        return refuse(self._settings) if refuse else None
+        return None if problem == "other" else _REFUSALS[problem](self._settings)
 
 
 class _Again(Unavailable):

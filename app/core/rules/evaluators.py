@@ -39,6 +39,7 @@ _QUICK_SECONDS = 0.4
 # At the same rule for so long, its host does not run it: the limit of a rule is CPU time.
 _WAIT_SECONDS, _MOST_WAITS = 3.0, 10
 _MOST_LOST = 3
+_LARGE = 1024 * 1024
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -245,6 +246,9 @@ class Evaluators:
             except BaseException:
                 lane.end()
                 raise
+            if any(len(each.bundle or b"") > _LARGE for each in subjects):
+                # It would keep the memory that a large record took.
+                lane.end()
             return run.judged
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ SELECT seq, CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END,
  CROSS JOIN LATERAL (
        SELECT convert_to('{{"action":"' || c.action || '",', 'UTF8') AS begin,
               convert_to('"at":"' || c.at || '","details":', 'UTF8') AS moment) AS d
- WHERE tenant_id = %s AND seq > %s ORDER BY seq
+ WHERE tenant_id = %s AND seq > %s AND seq <= %s ORDER BY seq
 """
 _FILED = f"""
 SELECT CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END, hash,
@@ -58,8 +58,10 @@ def end(session: Session, tenant_id: UUID) -> Head:
     return Head(found.seq, found.hash.hex())
 
 
-def check(session: Session, tenant_id: UUID, last: Head, after: Head = START) -> None:
-    """Recompute what is behind `after`, through to `last` and no further.
+def check(
+    session: Session, tenant_id: UUID, last: Head, after: Head = START, *, is_part: bool = False
+) -> None:
+    """Recompute what is behind `after`, through to `last`; nothing may follow it but in a part.
 
     Raises `AuditChainBroken` for the first bad entry. Nothing else may be asked of this session
     meanwhile.
@@ -70,7 +72,8 @@ def check(session: Session, tenant_id: UUID, last: Head, after: Head = START) ->
     # A break leaves rows that are not needed. Not to receive them the statement is cancelled,
     # which the transaction survives only by going back to here.
     cur.execute("SAVEPOINT chain")
-    rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin), binary=True, size=PART)
+    through = last.seq if is_part else 2**63 - 1
+    rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin, through), binary=True, size=PART)
     with closing(cast("Generator[Any]", rows)):
         broken = hash_chain.verify(
             rows, tenant_id=ids.text("ten", tenant_id), after=after, end=last

@@ -116,12 +116,10 @@ class Verifier:
         `last` is the checkpoint that the run walked, None where it could not; `in_log` is the break
         that it found. Raises `AuditChainBroken` for the first one, after an alert.
         """
-        found = Found(broken=in_log)
+        found, entries = Found(broken=in_log), 0
         try:
-            with self.database.transaction(tenant_id) as session:
-                end = stored_chain.end(session, tenant_id)
             try:
-                self._recompute(tenant_id, end)
+                entries = self._recompute(tenant_id)
             except AuditChainBroken as error:
                 found.keep(error)
             with self.database.transaction(tenant_id, snapshot=True) as session:
@@ -134,16 +132,18 @@ class Verifier:
         except AuditChainBroken as error:
             alerts.report_break(self.database, tenant_id, error)
             raise
-        return end.seq
+        return entries
 
-    def _recompute(self, tenant_id: UUID, end: Head) -> None:
-        """Recompute a chain in parts: entries never change, and no snapshot stands for long."""
-        after, begun = START, False
-        while not begun or after != end:
-            begun = True
+    def _recompute(self, tenant_id: UUID) -> int:
+        """Recompute a chain in parts, so that no snapshot stands for long; return its entries."""
+        after = START
+        while True:
             with self.database.transaction(tenant_id, snapshot=True) as session:
+                end = stored_chain.end(session, tenant_id)
                 part = stored_chain.part_end(session, tenant_id, after, end)
-                stored_chain.check(session, tenant_id, part, after)
+                stored_chain.check(session, tenant_id, part, after, is_part=part != end)
+            if part == end:
+                return end.seq
             after = part
 
     def _verify(

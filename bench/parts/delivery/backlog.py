@@ -12,8 +12,6 @@ from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from app import ids
 from app.core import findings
 from app.core.callers import Caller, Role
@@ -26,7 +24,7 @@ from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from app.core.findings import NewFinding
-from app.database import Database
+from app.database import Database, Tx
 from bench.datasets import crowd
 from bench.datasets.crowd import Crowd
 from bench.figures import Bound, Figure, Reach, median, percentile
@@ -148,7 +146,7 @@ class Steps:
 
     def claim(self, tenant_id: UUID, webhook_id: UUID) -> tuple[Lane, list[Claimed]]:
         """Claim what is due."""
-        with self._database.transaction(tenant_id) as session:
+        with self._database.raw_transaction(tenant_id) as session:
             return claim_in(session, tenant_id, webhook_id)
 
     def record(self, lane: Lane, claimed: list[Claimed]) -> None:
@@ -163,7 +161,7 @@ class Steps:
 
     def leave(self, tenant_id: UUID, webhook_id: UUID) -> None:
         """Compute when the lane is due next."""
-        with self._database.transaction(tenant_id) as session:
+        with self._database.raw_transaction(tenant_id) as session:
             lanes.load(session, tenant_id, webhook_id)
             lanes.reschedule(session, tenant_id, webhook_id)
 
@@ -194,7 +192,7 @@ class Steps:
             findings.add(session, self._caller, [finding] * count)
 
 
-def claim_in(session: Session, tenant_id: UUID, webhook_id: UUID) -> tuple[Lane, list[Claimed]]:
+def claim_in(session: Tx, tenant_id: UUID, webhook_id: UUID) -> tuple[Lane, list[Claimed]]:
     """Claim what is due in a transaction that is open."""
     lane = lanes.load(session, tenant_id, webhook_id)
     assert lane is not None

@@ -56,7 +56,7 @@ def test_every_id_in_a_filter_is_known_as_one(
         for path, operations in document["paths"].items()
         for each in operations.get("get", {}).get("parameters", ())
         if each["in"] == "query"
-        and each["name"].endswith(("_id", "group"))
+        and (each["name"].endswith(("_id", "group")) or (path, each["name"]) == FOLLOWED)
         # One of its owner's may be any text; a trace's is OpenTelemetry's.
         and each["name"] not in ("external_id", "trace_id")
     }

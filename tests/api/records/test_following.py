@@ -1,5 +1,6 @@
 """`GET /v1/records?order=asc`: read along, miss nothing, however late it is committed."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -160,3 +161,20 @@ def test_records_of_another_database_come_before_those_of_this_one(
     new = make_record(api(), session)["id"]
     assert listed(api()) == [*old, new]
     assert listed(api(), f"&after={old[0]}") == [old[1], new]
+
+
+def test_a_reader_beside_many_writers_gets_each_record_once(api: ApiOf) -> None:
+    session = make_session(api())["id"]
+
+    def write(_: int) -> list[str]:
+        return [make_record(api(), session)["id"] for _ in range(15)]
+
+    read: list[str] = []
+    with ThreadPoolExecutor(5) as pool:
+        written = [pool.submit(write, number) for number in range(4)]
+        while not all(each.done() for each in written):
+            read += listed(api(), f"&limit=7{f'&after={read[-1]}' if read else ''}")
+    made = sorted(each for future in written for each in future.result())
+    while more := listed(api(), f"&limit=7&after={read[-1]}" if read else ""):
+        read += more
+    assert sorted(read) == made

@@ -55,6 +55,14 @@ def test_the_page_tells_who_did_what_for_whom(show: Callable[..., Answer]) -> No
         labels={"env": "production"},
         occurred_at="2026-01-31T12:00:00Z",
         steps=[STEP],
+        approvals=[
+            {
+                "approved_by": "erin@example.com",
+                "at": "2026-01-31T12:00:00Z",
+                "decision": "approved",
+                "note": "a regular customer",
+            }
+        ],
     )
     assert page.content_type == "text/html; charset=utf-8"
     for told in (
@@ -68,6 +76,8 @@ def test_the_page_tells_who_did_what_for_whom(show: Callable[..., Answer]) -> No
         "took 1.5 s",
         "order-4711.json",
         "asked twice",
+        "erin@example.com",
+        "a regular customer",
     ):
         assert told in html.unescape(page.text), told
     assert '<html lang="en">' in page.text

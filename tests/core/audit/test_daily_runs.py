@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from app.core import tenants
 from app.core.jobs import job_rows, leases
-from app.core.verification import anchored_heads, daily, sealed_notes
+from app.core.verification import anchored_heads, daily, sealed_notes, stored_chain
 from app.core.verification.verifier import Verifier
 from app.database import Database, cursor, database_now
 from app.lib.crypto.sealing import MasterKeys
@@ -29,6 +29,14 @@ def test_a_daily_run_reads_the_log_once_and_every_chain(place: Place) -> None:
     assert (report["tenants"], report["entries"], report["broken"]) == (2, 14, 0)
     assert standing(place) is None
     assert place.verifier.check_chain(other, None, None) == 2
+
+
+def test_a_chain_is_recomputed_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.anchor()
+    monkeypatch.setattr(stored_chain, "ENTRIES_AT_ONCE", 3)
+    assert daily_run(place)["broken"] == 0
+    place.owner.forge_tail(4, 12)
+    assert daily_run(place)["broken"] == 1
 
 
 def test_a_daily_run_finds_what_was_done_to_one_tenant_and_not_the_others(place: Place) -> None:

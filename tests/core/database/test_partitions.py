@@ -13,10 +13,13 @@ from sqlalchemy.orm import Session
 
 from app import clock, ids, migrations
 from app.core import partitions, tenants
+from app.core.delivery import claims
+from app.core.delivery.lanes import lanes
 from app.database import Database
 from app.errors import Unavailable
 from app.settings import Settings
 from tests.support.secrets import MASTER_KEYS
+from tests.support.workers.outbox import Outbox
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 OLD = clock.now() - timedelta(days=200)
@@ -216,3 +219,39 @@ def _tenant_with_one_delivery(database: Database, at: datetime) -> UUID:
             {"t": tenant_id, "e": event_id, "d": delivery_id},
         )
     return tenant_id
+
+
+@pytest.mark.parametrize("days", [1, 90, 365, 1095, 3650])
+def test_however_long_history_is_its_partitions_are_few(days: int) -> None:
+    spans = timedelta(days=days) / partitions.length(days)
+    assert spans <= 13
+    assert partitions.length(days) <= max(partitions.WEEK, timedelta(days=days) / 10)
+
+
+def test_a_claim_opens_no_partition_but_that_of_its_events(
+    fresh_database: Database, settings: Settings
+) -> None:
+    outbox = Outbox.of_new_tenant(fresh_database, settings)
+    webhook = outbox.webhook()
+    outbox.emit()
+    before = _partitions_locked_by_a_claim(outbox, webhook)
+    for weeks in range(20, 40):
+        _make_partition(fresh_database, clock.now() - timedelta(weeks=weeks))
+    outbox.emit()
+    assert _partitions_locked_by_a_claim(outbox, webhook) == before == {"events": 1}
+
+
+def _partitions_locked_by_a_claim(outbox: Outbox, webhook: UUID) -> dict[str, int]:
+    """Claim all; return how many partitions of each table that locked."""
+    with outbox.database.transaction(outbox.tenant_id) as session:
+        lane = lanes.load(session, outbox.tenant_id, webhook)
+        assert lane is not None
+        assert claims.claim(session, lane, 10)()
+        found = session.execute(
+            text(
+                "SELECT inhparent::regclass::text, count(DISTINCT inhrelid) FROM pg_inherits"
+                "  JOIN pg_locks ON relation = inhrelid AND pid = pg_backend_pid()"
+                "  JOIN pg_class ON oid = inhparent AND relkind = 'p' GROUP BY 1"
+            )
+        )
+        return {row[0]: row[1] for row in found}

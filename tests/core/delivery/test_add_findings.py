@@ -12,17 +12,25 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from app import ids
-from app.core import agents, findings, sessions
+from app.core import agents, findings, idempotency, sessions
 from app.core.callers import Caller, Pin, Role
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
-from app.core.findings import NewFinding, Severity
+from app.core.findings import Intake, NewFinding, Posted, Severity, Source, Submission
 from app.core.keys import keyring, keys
-from app.database import Database
-from app.errors import NotFound, Unauthenticated
+from app.database import Database, cursor, undone
+from app.errors import (
+    EventTooLarge,
+    IdempotencyKeyInUse,
+    NotFound,
+    ServiceError,
+    Unauthenticated,
+    Unavailable,
+)
 from app.lib import canonical_json
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.making import make_record, make_session
+from tests.support.secrets import MASTER_KEYS
 
 # What the API lets in: neither NUL nor lone surrogates.
 CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
@@ -190,3 +198,93 @@ def test_the_functions_open_no_door_that_row_level_security_closes(
     ):
         tx.execute(emit, {"tenant": other_tenant.id, "id": ids.new()})
     assert isinstance(refused.value.__cause__, psycopg.errors.InsufficientPrivilege)
+
+
+def test_each_of_many_requests_gets_its_own_and_the_fault_of_one_is_no_others(
+    database: Database, tenant: FreshTenant, other_tenant: FreshTenant
+) -> None:
+    """Tenants, pins, keys, sources and faults beside each other in one call, in any order."""
+    ours, theirs = session_of(database, tenant, "bob"), session_of(database, other_tenant, "eve")
+    with database.transaction(tenant.id) as tx:
+        root = keyring.authenticate(database, tenant.root_key, "r")
+        revoked = Caller(tenant.id, ids.new(), Role.WRITE, None, "r", confirmed=False)
+        valid = Caller(tenant.id, root.key_id, Role.WRITE, None, "r", confirmed=False)
+        assert tx.scalar(text("SELECT count(*) FROM findings")) == 0
+    pinned = Caller(tenant.id, ids.new(), Role.WRITE, Pin(ids.new(), "bob"), "r")
+    us, them = caller_of(tenant), caller_of(other_tenant)
+
+    def new(session_id: UUID, title: str, count: int = 1, **more: Any) -> list[NewFinding]:
+        return [NewFinding(session_id, "r", "low", f"{title}{n}", **more) for n in range(count)]
+
+    long = [*new(ours, "long", 2), *new(ours, "longer", data="x" * events.MAX_PAYLOAD)]
+    asked: list[tuple[Submission, str | type[ServiceError]]] = [
+        (Submission(us, new(ours, "a", 3)), "a"),
+        (Submission(them, new(theirs, "b", 2), Source.OTLP), "b"),
+        (Submission(revoked, new(ours, "revoked")), Unauthenticated),
+        (Submission(us, [*new(ours, "stays out"), *new(theirs, "not ours")]), NotFound),
+        (Submission(them, new(ours, "not theirs")), NotFound),
+        (Submission(pinned, new(ours, "outside the pin")), NotFound),
+        (Submission(us, long), EventTooLarge),
+        (Submission(valid, new(ours, "c"), Source.RULE), "c"),
+        (Submission(them, new(theirs, "d")), "d"),
+    ]
+    for order in (asked, asked[::-1]):
+        with database.statement() as statement:
+            found = findings.add_each(statement, [submission for submission, _ in order])
+        for (submission, wanted), answer in zip(order, found, strict=True):
+            if isinstance(wanted, str):
+                assert isinstance(answer, str)
+                rows = json.loads(answer)
+                titles = [f"{wanted}{n}" for n in range(len(submission.new))]
+                assert [row["title"] for row in rows] == titles
+                assert {row["source"] for row in rows} == {submission.source}
+            else:
+                assert type(answer) is wanted
+        errors = {type(each): each for each in found if isinstance(each, ServiceError)}
+        too_large = errors[EventTooLarge]
+        assert [each["pointer"] for each in too_large.members["errors"]] == ["/findings/2"]
+    for owner, titles in ((tenant, ["a0", "a1", "a2", "c0"]), (other_tenant, ["b0", "b1", "d0"])):
+        with database.transaction(owner.id) as tx:
+            stored = tx.scalars(text("SELECT title FROM findings ORDER BY title")).all()
+            assert stored == sorted(titles * 2)
+            kept = tx.scalar(text("SELECT count(*) FROM events WHERE type = 'finding.created'"))
+            assert kept == len(titles) * 2
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_what_the_server_refuses_of_a_group_is_undone_and_each_can_run_alone(
+    database: Database, tenant: FreshTenant, keyed: bool
+) -> None:
+    """U+0000 passes no route; here it stands for whatever the server may refuse of one request."""
+    session_id = session_of(database, tenant, "bob")
+    intake = Intake(database, MASTER_KEYS)
+    us = caller_of(tenant)
+
+    def post(title: str) -> Posted:
+        new = [NewFinding(session_id, "r", "low", title)]
+        repeat = idempotency.Request.of(us, title, "POST", "/v1/findings", title.encode())
+        return Posted(Submission(us, new), is_batch=False, repeat=repeat if keyed else None)
+
+    good, bad = post("good"), post("b\0d")
+    with pytest.raises(psycopg.errors.UntranslatableCharacter) as refused:
+        intake.run([good, bad, post("better")])
+    assert undone(refused.value)
+    with database.transaction(tenant.id) as tx:
+        assert tx.scalar(text("SELECT count(*) FROM findings")) == 0
+    answer = intake.submit(good)
+    assert json.loads(answer.body)["title"] == "good"
+    with pytest.raises(psycopg.errors.UntranslatableCharacter):
+        intake.submit(bad)
+    if keyed:
+        twice = intake.run([good, post("new"), post("new")])
+        assert twice[0] == answer._replace(replayed=True)
+        assert isinstance(twice[1], idempotency.Answered)
+        assert isinstance(twice[2], IdempotencyKeyInUse)
+
+
+def test_a_connection_that_is_lost_may_have_done_its_work(
+    database: Database, tenant: FreshTenant
+) -> None:
+    with pytest.raises(Unavailable) as lost, database.statement() as tx:
+        cursor(tx).execute("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60)")
+    assert not undone(lost.value)

@@ -38,7 +38,7 @@ def crowd(database: Database, tenant: FreshTenant, admin_engine: Engine) -> dict
         idle = agents.create(session, caller, name="idle").id
         run = sessions.create(session, caller, agent_id=busy, principal=BUSY).id
         empty = sessions.create(session, caller, agent_id=idle, principal=IDLE).id
-        sessions.complete(session, caller, empty, outcome=sessions.Outcome.FAILED)
+        sessions.complete(session, caller, empty, outcome=sessions.GivenOutcome.FAILED)
         new = [NewFinding(run, "a-rule", "high", "a title")] * 1000
         for _ in range(3):
             findings.add(session, caller, new)

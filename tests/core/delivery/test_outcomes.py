@@ -25,17 +25,17 @@ def test_a_late_outcome_beside_its_successor_s_is_fenced_and_counts_once(
     (successor,) = outbox.claim(webhook)
     assert (late.id, late.claim_no + 1) == (successor.id, successor.claim_no)
 
-    recorded = _record(
-        database, _succeeded(tenant.id, webhook, late), _succeeded(tenant.id, webhook, successor)
+    told = recorded(
+        database, succeeded(tenant.id, webhook, late), succeeded(tenant.id, webhook, successor)
     )
 
-    assert recorded.ended == {("event", "succeeded"): 1}
-    assert [each.claim_no for each in recorded.fenced] == [late.claim_no]
+    assert told.ended == {("event", "succeeded"): 1}
+    assert [each.claim_no for each in told.fenced] == [late.claim_no]
     books = outbox.books(webhook)
     assert (books["succeeded"], books["balanced"], len(outbox.attempts())) == (1, True, 1)
 
 
-def _succeeded(tenant_id: UUID, webhook: UUID, claimed: Claimed) -> Outcome:
+def succeeded(tenant_id: UUID, webhook: UUID, claimed: Claimed) -> Outcome:
     return Outcome(
         tenant_id=tenant_id,
         webhook_id=webhook,
@@ -53,7 +53,7 @@ def _succeeded(tenant_id: UUID, webhook: UUID, claimed: Claimed) -> Outcome:
     )
 
 
-def _record(database: Database, *made: Outcome) -> Recorded:
+def recorded(database: Database, *made: Outcome) -> Recorded:
     with database.across_tenants() as session:
         return outcomes.record(
             session,

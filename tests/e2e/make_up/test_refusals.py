@@ -38,24 +38,6 @@ def test_a_bad_setting_is_refused_by_name_before_anything_starts(
     assert not (stack.data_dir / "postgres").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_named(stack: Stack) -> None:
-    # A file where the folder should be: that stops root as well.
-    stack.data_dir.touch()
-    stack.launch()
-    assert stack.process.wait(START_SECONDS) == 1
-    assert len(stack.said.splitlines()) == 1
-    assert f"cannot write to {stack.data_dir}" in stack.said
-    assert "DATA_DIR" in stack.said
-
-
-def test_a_damaged_file_of_secrets_is_named(stack: Stack) -> None:
-    stack.data_dir.mkdir()
-    (stack.data_dir / "secrets").write_text("MASTER_KEYS='half\n")
-    stack.launch()
-    assert stack.process.wait(START_SECONDS) == 1
-    assert stack.said == f"make up: {stack.data_dir}/secrets, line 1: this is not NAME=value\n"
-
-
 def test_with_both_addresses_given_it_starts_neither_store(stack: Stack, tmp_path: Path) -> None:
     with (
         EmbeddedPostgres(tmp_path / "pg", durable=False) as postgres,

@@ -46,10 +46,11 @@ def test_a_bundle_of_version_1_is_read_with_all_that_it_says(
     expected["session"] = {"id": expected.pop("session_id")}
     expected["agent"] = {"id": expected.pop("agent_id"), "name": "Loans"}
     assert read["record"] == expected
-    for beside in (
+    spoiled: list[dict[str, Any]] = [
         {"approvals": []},
         {"steps": [step("a", span_id="1" * 16, attributes={}, events=[])]},
-    ):
+    ]
+    for beside in spoiled:
         changed = {**json.loads(raw), **beside}
         with pytest.raises(NotABundle):
             bundle.read(json.dumps(changed).encode())

@@ -7,7 +7,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.evidence import bundle
-from app.evidence.bundle import Record
+from app.evidence.bundle import Approval, Record
 from app.evidence.pack import Evidence
 from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
@@ -79,7 +79,7 @@ STEP: Mapping[str, Any] = {
 CONTENT = {"amount": 12.5, "text": 'a "quoted" \\ \b\f\n\r\t\x00\x7f\u2028 text', "none": None}
 
 
-APPROVAL = {
+APPROVAL: Approval = {
     "approved_by": "ana@example.com",
     "at": "2026-01-31T11:59:59.000000Z",
     "decision": "approved",
@@ -89,7 +89,7 @@ APPROVAL = {
 
 def bundle_of(number: int = 7, *, key: SigningKey = KEY, content: Any = CONTENT) -> bytes:
     """A bundle, the same each time: tests are collected in several processes."""
-    parts = (record(number), content, [STEP], [bundle.Approval(**APPROVAL)])
+    parts = (record(number), content, [STEP], [APPROVAL])
     raw = bundle.write(*parts, key_id=key.public.id)
     return canonical_json.dumps({**bundle.read(raw), "nonce": "A" * 43})
 

@@ -129,8 +129,9 @@ WITH began AS MATERIALIZED (
 ), {lane_hours.added(_ACCEPTED, ["accepted"])}
 UPDATE lanes SET next_sequence = next_sequence + found.count,
                  events_open = events_open + found.count,
-                 open_from[1] = least(open_from[1], found.urgent),
-                 open_from[3] = least(open_from[3], found.live),
+                 open_from = CASE WHEN open_from IS NOT NULL THEN
+                     ARRAY[least(open_from[1], found.urgent), open_from[2],
+                           least(open_from[3], found.live)] || open_from[4:] END,
                  due_at = least(due_at, greatest(clock_timestamp(), paused_until))
   FROM (SELECT count(*), min(next_attempt_at) FILTER (WHERE priority = 0) AS urgent,
                min(next_attempt_at) FILTER (WHERE priority = 1) AS live FROM unnumbered) AS found
