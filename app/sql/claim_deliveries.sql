@@ -89,12 +89,11 @@ BEGIN
     ), known AS (
         UPDATE delivery_hours AS h
            SET accepted = h.accepted + hour.accepted, version = h.version + 1
-          FROM hour
-         WHERE h.tenant_id = tenant AND h.at = hour.at AND h.webhook_id = webhook
-           AND h.version = (SELECT version FROM delivery_hours AS n
-                             WHERE n.tenant_id = tenant AND n.at = hour.at
-                               AND n.webhook_id = webhook
-                             ORDER BY n.version DESC LIMIT 1)
+          FROM hour CROSS JOIN LATERAL (
+            SELECT n.ctid AS place FROM delivery_hours AS n
+             WHERE n.tenant_id = tenant AND n.at = hour.at AND n.webhook_id = webhook
+             ORDER BY n.version DESC LIMIT 1) AS newest
+         WHERE h.ctid = newest.place
         RETURNING h.at
     ), accepted AS (
         INSERT INTO delivery_hours (tenant_id, at, webhook_id, accepted)

@@ -113,10 +113,12 @@ UPDATE lanes AS l
                       CASE WHEN c.due_at IS NOT NULL THEN greatest(c.due_at, c.paused_until) END)
   FROM unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in _CHANGED.items())})
     AS c ({", ".join(_CHANGED)})
- WHERE l.tenant_id = c.tenant_id AND l.webhook_id = c.webhook_id
-   AND l.version = (SELECT n.version FROM lanes AS n
-                     WHERE n.tenant_id = c.tenant_id AND n.webhook_id = c.webhook_id
-                     ORDER BY n.version DESC LIMIT 1)
+ -- By its place, for the lane is locked: no plan can then read its earlier versions.
+ CROSS JOIN LATERAL (
+    SELECT n.ctid AS place FROM lanes AS n
+     WHERE n.tenant_id = c.tenant_id AND n.webhook_id = c.webhook_id
+     ORDER BY n.version DESC LIMIT 1) AS newest
+ WHERE l.ctid = newest.place
 """
 
 

@@ -95,12 +95,11 @@ hour AS MATERIALIZED ({counts}
     UPDATE delivery_hours AS h
        SET version = h.version + 1,
            {", ".join(f"{name} = h.{name} + hour.{name}" for name in names)}
-      FROM hour
-     WHERE h.tenant_id = hour.tenant_id AND h.at = hour.at AND h.webhook_id = hour.webhook_id
-       AND h.version = (SELECT n.version FROM delivery_hours AS n
-                         WHERE n.tenant_id = hour.tenant_id AND n.at = hour.at
-                           AND n.webhook_id = hour.webhook_id
-                         ORDER BY n.version DESC LIMIT 1)
+      FROM hour CROSS JOIN LATERAL (
+        SELECT n.ctid AS place FROM delivery_hours AS n
+         WHERE n.tenant_id = hour.tenant_id AND n.at = hour.at AND n.webhook_id = hour.webhook_id
+         ORDER BY n.version DESC LIMIT 1) AS newest
+     WHERE h.ctid = newest.place
     RETURNING h.tenant_id, h.webhook_id, h.at
 ), hours AS (
     INSERT INTO delivery_hours (tenant_id, webhook_id, at, {", ".join(names)})

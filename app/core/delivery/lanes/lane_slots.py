@@ -40,9 +40,9 @@ WITH slots AS MATERIALIZED (
      ORDER BY slot LIMIT 1
 )
 UPDATE lane_slots AS s SET holder = %(holder)s, lease_until = clock_timestamp() + %(lease)s
-  FROM held, free
+  FROM held
  WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s AND held.count < %(allowed)s
-   AND s.slot = free.slot AND s.version = free.version
+   AND s.slot = (SELECT slot FROM free) AND s.version = (SELECT version FROM free)
 RETURNING s.slot AS number, held.count + 1 AS held
 """
 
@@ -58,17 +58,18 @@ WITH held AS MATERIALIZED (
 _KEEP = f"""
 {_MINE}
 UPDATE lane_slots AS s SET lease_until = clock_timestamp() + %(lease)s
-  FROM mine
  WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
-   AND s.slot = mine.slot AND s.version = mine.version
+   AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
 RETURNING s.slot AS number, (SELECT count(*) FROM held) AS held
 """
 _IS_KEPT = f"{_MINE} SELECT 1 FROM mine"
 _FREE = f"""
+WITH mine AS MATERIALIZED (
+    SELECT slot, version FROM {_SLOTS} WHERE holder = %(holder)s
+)
 UPDATE lane_slots AS s SET holder = NULL, lease_until = NULL
-  FROM {_SLOTS} AS mine
  WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
-   AND s.slot = mine.slot AND s.version = mine.version AND mine.holder = %(holder)s
+   AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
 """
 
 
