@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -112,6 +113,13 @@ def test_each_201_of_a_group_is_stored_once_and_is_its_own(service: House) -> No
         "refused", Caller(callers[0].base_url, doomed["key"]), sessions[0], repeats=False
     )
     over = threading.Event()
+
+    def counted() -> tuple[int, int]:
+        return sum(len(sender.accepted) for sender in senders), refused.statuses[401]
+
+    def has_come(least: tuple[int, int]) -> bool:
+        return all(count >= wanted for count, wanted in zip(counted(), least, strict=True))
+
     with ThreadPoolExecutor(len(senders) + 1) as pool:
         running = [pool.submit(sender.post_until, over) for sender in [*senders, refused]]
         try:
@@ -119,7 +127,11 @@ def test_each_201_of_a_group_is_stored_once_and_is_its_own(service: House) -> No
             callers[0].delete(f"/v1/keys/{doomed['id']}")
             until(lambda: refused.statuses[401] > 0)
             known = len(refused.accepted)
-            suffer(40, service.killed("web", 0.9), service.postgres_killed(every=4))
+            faults = [service.killed("web", 1), service.postgres_killed(every=1)]
+            for number in range(20):
+                least = counted()[0] + 30, counted()[1] + 1
+                until(partial(has_come, least))
+                faults[number % 2].act()
         finally:
             over.set()
         for each in running:
