@@ -17,15 +17,17 @@
 -- delivered lies dead in the index before it. A row that no statement sees yet is of a transaction
 -- that runs now, and is due after that one began.
 --
--- Sequential scans are off: a plan made for a small table would be kept when it has grown. Payloads
--- are read by a plan of their own, which knows the ids, so it opens the partitions of these alone.
+-- Sequential scans and sorts of rows are off: a plan made for a small table would be kept when it
+-- has grown. Payloads are read by a plan of their own, which knows the ids, so it opens the
+-- partitions of these alone.
 CREATE OR REPLACE FUNCTION claim_deliveries(
     tenant uuid, webhook uuid, slot_holder uuid, at_most integer, lowest smallint, lease interval)
 RETURNS TABLE (
     id uuid, event_id uuid, kind text, priority smallint, sequence bigint, attempts smallint,
     unscheduled smallint, claim_no bigint, claims_lost smallint, taken_over boolean,
     created_at timestamptz, payload bytea)
-LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_sort = off
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     begins timestamptz[];
