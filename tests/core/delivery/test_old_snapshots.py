@@ -75,6 +75,13 @@ class Reads:
         self._outbox = outbox
         self._webhook = webhook
 
+    def settle(self) -> None:
+        """Take all positions again, as claims do each second and sweeps each five."""
+        look_anew(self._outbox)
+        self._outbox.run(
+            "UPDATE sweeps SET through = clock_timestamp(), lanes_through = clock_timestamp()"
+        )
+
     def turn(self) -> dict[str, int]:
         """Deliver one event as a worker does; return the blocks read by each step."""
         tenant_id, database = self._outbox.tenant_id, self._outbox.database
@@ -120,11 +127,11 @@ def test_claim_record_and_sweep_read_no_more_however_old_a_snapshot_is(
     reads = Reads(outbox, webhook)
     for _ in range(EARLY):
         reads.turn()
-    look_anew(outbox)
+    reads.settle()
     early = reads.turn()
     for _ in range(LATE):
         reads.turn()
-    look_anew(outbox)
+    reads.settle()
     reads.turn()
     late = reads.turn()
     grown = {step: (early[step], late[step]) for step in early if late[step] > early[step] + SLACK}
