@@ -100,12 +100,12 @@ class AnswerSchema(Schema):
         `given` are members that it has no attribute for, as JSON.
         """
         # What marshmallow's dump does, for a fifth of its time: a hot route answers so.
-        fields = _without(cls, frozenset(given)).dump_fields.values()
-        shown = {
-            field.data_key or field.name: field._serialize(value, field.name, source)  # noqa: SLF001
-            for field in fields
-            if (value := _value(source, field.attribute or field.name)) is not marshmallow.missing
-        }
+        shown = {}
+        for field in _without(cls, frozenset(given)).dump_fields.values():
+            name = str(field.name)
+            value = _value(source, field.attribute or name)
+            if value is not marshmallow.missing:
+                shown[field.data_key or name] = field._serialize(value, name, source)  # noqa: SLF001
         return {**shown, **given}
 
     @classmethod

@@ -16,6 +16,7 @@ from app.core.records.signing import NO_SESSION, NewRecord, Signed, Signer
 from app.database import Database, Tx, carried, cursor, undone
 from app.errors import (
     BAD_KEY,
+    Conflict,
     IdempotencyKeyInUse,
     IdempotencyKeyReused,
     NotFound,
@@ -56,8 +57,14 @@ class Stored(NamedTuple):
     replayed: bool = False
 
 
-Result: TypeAlias = Stored | ServiceError | None
-"""What became of a record; None: another one of its atomic request was refused."""
+class OtherRefused(Conflict):
+    """Another record of the same atomic request was refused."""
+
+
+Result: TypeAlias = Stored | ServiceError
+"""What became of a record."""
+
+_OTHER = "Another record of this request was refused, and all are stored or none."
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,10 @@ class Intake:
         """
         ready = self.sign(asked)
         if not ready.to_store:
-            return [each if isinstance(each, ServiceError) else None for each in ready.signed]
+            return [
+                each if isinstance(each, ServiceError) else OtherRefused(_OTHER)
+                for each in ready.signed
+            ]
         return self._until_signed(ready, self._group.submit(ready), None)
 
     def sign(self, asked: Asked, tx: Tx | None = None) -> Ready:
@@ -205,7 +215,7 @@ class Intake:
         if problem == "replayed" and sealed is not None and row.repeat is not None:
             kept = json.loads(self._settings.master_keys.open(sealed, row.repeat.identity))
             return Stored(_encode(kept["body"]), replayed=True)
-        return None if problem == "other" else _REFUSALS[problem](self._settings)
+        return _REFUSALS[problem](self._settings)
 
 
 class _Again(Unavailable):
@@ -228,10 +238,11 @@ _REFUSALS: Mapping[str, Callable[[Settings], ServiceError]] = {
         f"A tenant may have {settings.tenant_records} records, expired ones included, and has"
         " them. Ask the operator of this service for a higher TENANT_RECORDS."
     ),
+    "other": lambda _: OtherRefused(_OTHER),
     "reused": lambda _: IdempotencyKeyReused(detail=idempotency.REUSED),
     "in-use": lambda _: IdempotencyKeyInUse(idempotency.IN_USE),
 }
-"""The error for each problem of `add_records`, `other` aside."""
+"""The error for each problem of `add_records`."""
 
 
 class _Row(NamedTuple):

@@ -14,8 +14,8 @@ from app import ids
 from app.core import idempotency, signing_keys
 from app.core.callers import Caller, Pin, Role
 from app.core.keys import keyring
-from app.core.records.intake import Asked, Intake, Ready, Stored
-from app.core.records.signing import NewRecord
+from app.core.records.intake import Asked, Intake, OtherRefused, Ready, Stored
+from app.core.records.signing import NewRecord, Signed
 from app.database import Database
 from app.errors import (
     IdempotencyKeyInUse,
@@ -107,6 +107,7 @@ def test_requests_of_several_tenants_are_stored_each_in_its_own(
     assert titles(api, tenant.root_key) == ["a", "f", "g"]
     assert titles(api, other_tenant.root_key) == ["b", "h"]
     for results, key in ((found[0], tenant.root_key), (found[6], other_tenant.root_key)):
+        assert isinstance(results[0], Stored)
         made = json.loads(results[0].body)
         assert api(key).get(f"/v1/records/{made['id']}").json == made
         assert api(key).get(f"/v1/records/{made['id']}/bundle").status_code == 200
@@ -123,6 +124,7 @@ def test_row_level_security_binds_rows_that_name_another_tenant(
     ours, theirs = (author(api, database, each.root_key) for each in (tenant, other_tenant))
     ready = intake.sign(theirs.asks("a"))
     (signed,) = ready.signed
+    assert isinstance(signed, Signed)
     forged = replace(signed, tenant_id=tenant.id)
     with database.statement() as tx:
         found = intake.store(tx, [Ready(ours.asks("a"), [forged])], waits=False)
@@ -217,7 +219,7 @@ def test_a_group_is_stored_up_to_the_tenant_s_limit(
     ours = author(api, database, tenant.root_key)
     whole = ours.asks("c", "d", atomic=True)
     assert stored(intake, database, ours.asks("a"), ours.asks("b")) == [["a"], ["b"]]
-    assert stored(intake, database, whole) == [[type(None), StorageLimit]]
+    assert stored(intake, database, whole) == [[OtherRefused, StorageLimit]]
     assert stored(intake, database, ours.asks("e", "f")) == [["e", StorageLimit]]
     assert titles(api, tenant.root_key) == ["a", "b", "e"]
 

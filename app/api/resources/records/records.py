@@ -29,7 +29,7 @@ from app.api.resources.records.record_schemas import (
 from app.core import idempotency
 from app.core.callers import Role
 from app.core.records import records
-from app.core.records.intake import Asked, Result, Stored
+from app.core.records.intake import Asked, OtherRefused, Result, Stored
 from app.core.records.records import RecordSchema
 from app.core.records.signing import NewRecord
 from app.errors import PROBLEM_TYPES, ServiceError
@@ -131,7 +131,7 @@ def _entries(found: Sequence[Result], *, atomic: bool) -> list[bytes]:
     ]
 
 
-def _problem(error: ServiceError | None) -> dict[str, Any]:
+def _problem(error: ServiceError) -> dict[str, Any]:
     kind = PROBLEM_TYPES[error.slug]
     return {
         "status": kind.status,
@@ -142,11 +142,11 @@ def _problem(error: ServiceError | None) -> dict[str, Any]:
 
 def _together(refused: Mapping[int, ServiceError]) -> ServiceError:
     """Return the first error, with pointers to all records that have its status."""
-    first = next(iter(refused.values()))
+    first = next(each for each in refused.values() if not isinstance(each, OtherRefused))
     alike = (
         _errors(each, f"/records/{place}")
         for place, each in refused.items()
-        if each.slug == first.slug
+        if each.slug == first.slug and not isinstance(each, OtherRefused)
     )
     first.members = {**first.members, "errors": [*islice(chain.from_iterable(alike), MOST_ERRORS)]}
     return first
