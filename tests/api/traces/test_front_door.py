@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,11 +16,18 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from sqlalchemy import Engine, text
 
+from app.core.keys import keyring
+from app.core.traces import assembly
 from app.core.traces.assembly import Assembler
+from app.core.traces.staging import Sent, Staging
 from app.database import Database
+from app.errors import Unauthenticated
+from app.evidence.spans import export, mapping
+from app.evidence.spans.runs import Run
 from app.lib.metric_registry import Tally
 from app.settings import Settings
 from tests.support.callers.api import Answer, Api, ApiOf, FreshTenant, Mint
+from tests.support.callers.making import revoke
 from tests.support.spans import AGENT, TOOL, as_json, request, span
 
 PROTOBUF = {"Content-Type": "application/x-protobuf", "User-Agent": "OTel-Tests/1"}
@@ -229,6 +237,61 @@ def test_a_conversation_that_ended_goes_on_in_a_next_session(
         assert newest["external_id"] == ("chat" if number == 1 else f"chat#{number}")
         body = {"outcome": "succeeded"}
         assert api().post(f"/v1/sessions/{newest['id']}/complete", body).status_code == 200
+
+
+def test_a_trace_that_takes_too_long_holds_up_no_other(
+    api: ApiOf, assemble: Assemble, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken(send(api(), request(span(1, trace=1, name="slow"), span(2, trace=2, name="quick"))))
+    record_of = mapping.record_of
+
+    def slow(run: Run) -> mapping.Mapped:
+        if run.spans[0].span.name == "slow":
+            time.sleep(1)
+        return record_of(run)
+
+    monkeypatch.setattr(mapping, "record_of", slow)
+    # The server ends a transaction that is idle for so long.
+    monkeypatch.setattr(database, "idle_seconds", 0.5)
+    assemble()
+    assert [each["title"] for each in records(api())] == ["quick"]
+    assert trace(api(), "staged")["trace_id"] == f"{1:032x}"
+
+    monkeypatch.undo()
+    assemble(30)
+    assert [each["title"] for each in records(api())] == ["slow", "quick"]
+
+
+def test_a_trace_of_too_many_spans_for_one_transaction_is_taken_in_parts(
+    api: ApiOf, assemble: Assemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "MOST_SPANS", 2)
+    taken(send(api(), request(*(span(each, each - 1 or None, start=each) for each in range(1, 6)))))
+    assemble()
+    found = [bundle(api(), each)["steps"] for each in reversed(records(api()))]
+    assert [[step["name"][5:] for step in steps] for steps in found] == [
+        *(["1", "2"], ["3", "4"], ["5"]),
+    ]
+    assert trace(api(), "assembled")["spans"] == 5
+
+
+def test_a_trace_of_a_good_key_is_kept_beside_that_of_a_revoked_one(
+    api: ApiOf, mint: Mint, database: Database, assemble: Assemble
+) -> None:
+    doomed, good = mint("write"), mint("write")
+    callers = [keyring.authenticate(database, key, "t") for key in (doomed, good)]
+    revoke(api, doomed)
+    odd = span(9)
+    odd.start_time_unix_nano = odd.end_time_unix_nano = 0
+    sent = request(*RUN.resource_spans[0].scope_spans[0].spans, odd)
+    found = export.read(sent.SerializeToString(), is_json=False)
+    staging = Staging(database, Tally(), 0)
+    # Of one trace, in one call.
+    results = staging._run([Sent(each, "", found) for each in (*callers, callers[1])])
+    assert [type(each) for each in results] == [Unauthenticated, type(None), type(None)]
+    assert trace(api(), "staged")["spans"] == 3
+    assemble()
+    assert len(records(api())) == 1
 
 
 def test_guardrails_and_evaluations_are_findings_once(api: ApiOf, assemble: Assemble) -> None:
