@@ -294,6 +294,24 @@ def test_a_trace_of_a_good_key_is_kept_beside_that_of_a_revoked_one(
     assert len(records(api())) == 1
 
 
+@pytest.mark.parametrize("at", ["-99999999999999999999", 10**30, -5])
+def test_odd_versions_and_times_of_events_cost_no_trace(
+    api: ApiOf, assemble: Assemble, at: Any
+) -> None:
+    odd = as_json(request(span(1, attributes={**AGENT, "gen_ai.agent.version": "1\0"})))
+    odd["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["events"] = [
+        {"name": "e", "timeUnixNano": at}
+    ]
+    headers = {"Content-Type": "application/json"}
+    answer = api().post("/v1/traces", data=json.dumps(odd).encode(), headers=headers)
+    assert (answer.status_code, answer.data) == (200, b"{}")
+    assemble()
+    (record,) = records(api())
+    (step,) = bundle(api(), record)["steps"]
+    assert step["events"][0]["at"] == step["started_at"]
+    assert api().get(f"/v1/agents/{record['agent_id']}").json["version"] == "1\ufffd"
+
+
 def test_guardrails_and_evaluations_are_findings_once(api: ApiOf, assemble: Assemble) -> None:
     of_guardrail = {
         "gen_ai.operation.name": "apply_guardrail",
