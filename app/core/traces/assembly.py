@@ -256,8 +256,10 @@ class Assembler:
                     for verdict in verdicts.of_steps(mapped.steps)
                 ]
         self._records.add_all(tx, caller, signed)
-        if found:
-            findings.add(tx, caller, found, source=findings.Source.OTLP)
+        # The ids of a call's events count up to 4,095.
+        for start in range(0, len(found), findings.MOST_TOGETHER):
+            part = found[start : start + findings.MOST_TOGETHER]
+            findings.add(tx, caller, part, source=findings.Source.OTLP)
 
     def _count(self, plans: Sequence[Plan]) -> None:
         for plan in plans:

@@ -340,6 +340,23 @@ def test_guardrails_and_evaluations_are_findings_once(api: ApiOf, assemble: Asse
     assert len(found) == 2
 
 
+def test_thousands_of_findings_of_a_trace_keep_their_order(
+    api: ApiOf, assemble: Assemble, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    label = {"gen_ai.evaluation.score.label": "fail"}
+    failed = [{**label, "gen_ai.evaluation.name": f"e{place}"} for place in range(5_000)]
+    events = [("gen_ai.evaluation.result", each) for each in failed]
+    taken(send(api(), request(span(1, events=events))))
+    assemble()
+    query = text(
+        "SELECT convert_from(payload, 'UTF8')::json #>> '{data,rule}' FROM events"
+        " WHERE tenant_id = :tenant AND type = 'finding.created' ORDER BY id"
+    )
+    with admin_engine.connect() as owner:
+        rules = owner.scalars(query, {"tenant": tenant.id}).all()
+    assert rules == [f"evaluation.e{place}" for place in range(5_000)]
+
+
 def test_spans_that_can_never_be_taken_are_told_and_the_others_kept(
     api: ApiOf, assemble: Assemble
 ) -> None:
