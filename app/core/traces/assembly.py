@@ -92,7 +92,8 @@ DELETE FROM staged_spans AS s
 """
 _SETTLE = """
 UPDATE traces
-   SET status = %s, reason = %s, staged_bytes = greatest(staged_bytes - %s, 0), roots = 0,
+   SET status = %s, reason = %s, roots = 0,
+       staged_bytes = CASE WHEN %s THEN greatest(staged_bytes - %s, 0) ELSE 0 END,
        assembled = assembled || %b::bytea[], record_ids = record_ids || %s::uuid[],
        is_incomplete = is_incomplete OR %s, attempts = 0, due_at = %s
  WHERE tenant_id = %s AND pin = %s AND trace_id = %s
@@ -330,6 +331,7 @@ def _settle(tx: Tx, tenant_id: UUID, plans: Sequence[Plan]) -> None:
         values = (
             status,
             plan.reason,
+            is_left,
             sum(each.size for each in taken),
             [_id(each) for each in taken],
             plan.record_ids,

@@ -340,6 +340,18 @@ def test_guardrails_and_evaluations_are_findings_once(api: ApiOf, assemble: Asse
     assert len(found) == 2
 
 
+def test_a_span_that_is_sent_before_it_ends_leaves_no_bytes_staged(
+    api: ApiOf, assemble: Assemble, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    taken(send(api(), request(span(1, seconds=None))))
+    taken(send(api(), request(span(1))))
+    assemble()
+    assert len(records(api())) == 1
+    query = text("SELECT staged_bytes FROM traces WHERE tenant_id = :tenant")
+    with admin_engine.connect() as owner:
+        assert owner.scalars(query, {"tenant": tenant.id}).all() == [0]
+
+
 def test_thousands_of_findings_of_a_trace_keep_their_order(
     api: ApiOf, assemble: Assemble, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
