@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from sqlalchemy import Engine, text
 
+from app.core import sessions
 from app.core.keys import keyring
 from app.core.traces import assembly
 from app.core.traces.assembly import Assembler
@@ -310,6 +311,35 @@ def test_odd_versions_and_times_of_events_cost_no_trace(
     (step,) = bundle(api(), record)["steps"]
     assert step["events"][0]["at"] == step["started_at"]
     assert api().get(f"/v1/agents/{record['agent_id']}").json["version"] == "1\ufffd"
+
+
+def test_a_conversation_that_ended_very_often_is_found_in_few_steps(
+    api: ApiOf, assemble: Assemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {**AGENT, "gen_ai.conversation.id": "daily"}
+    taken(send(api(), request(span(1, attributes=said))))
+    assemble()
+    (record,) = records(api())
+    for number in range(1, 31):
+        opened = {"agent_id": record["agent_id"], "principal": "unknown"}
+        name = "daily" if number == 1 else f"daily%23{number}"
+        path = f"/v1/sessions/by-external-id/{name}"
+        session = api().request("PUT", path, json=opened).json
+        ended = api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
+        assert ended.status_code == 200
+    asked = []
+    get_or_create = sessions.get_or_create
+
+    def noted(*arguments: Any) -> Any:
+        asked.append([each.external_id for each in arguments[2]])
+        return get_or_create(*arguments)
+
+    monkeypatch.setattr(sessions, "get_or_create", noted)
+    taken(send(api(), request(span(1, trace=2, attributes=said))))
+    assemble()
+    newest = api().get(f"/v1/sessions/{records(api())[0]['session_id']}").json
+    assert newest["external_id"] == "daily#31"
+    assert asked == [["daily"], ["daily#31"]]
 
 
 def test_guardrails_and_evaluations_are_findings_once(api: ApiOf, assemble: Assemble) -> None:
