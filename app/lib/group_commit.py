@@ -7,6 +7,7 @@ whoever comes alone waits for nobody.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
@@ -134,7 +135,9 @@ class GroupCommit(Generic[_Item, _Result]):
             if seat is not group[0]:
                 seat.called.release()
         for loop, settled in awaited.items():
-            loop.call_soon_threadsafe(_settle, settled)
+            # A loop that was closed awaits nothing; the carrier goes on for the others.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, settled)
         # An error holds the frames it came through, which must not hold it: no cycle.
         del group, seat, outcomes, outcome, awaited
 

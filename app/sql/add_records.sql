@@ -159,9 +159,10 @@ BEGIN
                  WHERE tenant = of_tenant AND scope IS NOT NULL AND problem IS NULL
                    AND (key, scope) NOT IN (TABLE kept)
             LOOP
-                -- Another transaction has stored it since the look above.
+                -- Another transaction has stored it since the look above. Nothing is done then, and
+                -- each request goes alone: this one sees the other's answer.
                 IF own.is_atomic THEN
-                    RAISE lock_not_available;
+                    RAISE serialization_failure;
                 END IF;
                 problems[own.n] := 'in-use';
             END LOOP;

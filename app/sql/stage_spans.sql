@@ -5,7 +5,8 @@
 -- keys_used                the API keys to check again
 -- scope, pin_agent, pin_person  the pin that all of these keys have; zero and nulls for none
 -- count_staged             whether to count the tenant's staged bytes
--- traces_sent              an array of JSON: the traces of these spans, by app/core/traces/staging.py
+-- traces_sent              an array of JSON: the traces of each key's spans, by
+--                          app/core/traces/staging.py
 -- trace_ids to resources, sent_by   the spans, one a place; `resources`
 --                          counts in `resource_bodies` from 1, `sent_by` in `keys_used`
 -- bad_keys                 those of the keys that are not valid: nothing of theirs was stored
@@ -86,10 +87,13 @@ BEGIN
     UPDATE traces AS t
        SET rejected = t.rejected + sent.rejected, at = moment,
            reason = CASE WHEN t.status = 'rejected' THEN sent.reason ELSE t.reason END
-      FROM json_to_recordset(traces_sent) AS sent (
-               trace_id text, rejected bigint, reason text, key_used uuid)
-     WHERE t.tenant_id = tenant AND t.pin = scope AND t.trace_id = decode(sent.trace_id, 'hex')
-       AND sent.rejected > 0 AND key_used <> ALL (coalesce(bad_keys, '{}'));
+      FROM (SELECT decode(trace_id, 'hex') AS trace_id, sum(rejected) AS rejected,
+                   max(reason) AS reason
+              FROM json_to_recordset(traces_sent) AS sent (
+                       trace_id text, rejected bigint, reason text, key_used uuid)
+             WHERE rejected > 0 AND key_used <> ALL (coalesce(bad_keys, '{}'))
+             GROUP BY 1) AS sent
+     WHERE t.tenant_id = tenant AND t.pin = scope AND t.trace_id = sent.trace_id;
 
     IF count_staged THEN
         SELECT coalesce(sum(staged_bytes), 0) INTO staged FROM traces

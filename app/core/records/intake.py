@@ -151,12 +151,13 @@ class Intake:
 
     def _until_signed(self, ready: Ready, results: list[Result], tx: Tx | None) -> list[Result]:
         """Sign anew, and store, what was signed by what is no longer so or has to wait."""
+        # Places are those of the first request, of which later ones are a part.
+        asked = ready.asked
         for _ in range(_TRIES - 1):
             again = [place for place, each in enumerate(results) if isinstance(each, _Again)]
             if not again:
                 break
             self.signer.forget([each for each in ready.signed if isinstance(each, Signed)])
-            asked = ready.asked
             places = range(len(results)) if asked.atomic else again
             ready = self.sign(
                 replace(

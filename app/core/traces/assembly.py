@@ -35,6 +35,7 @@ MOST_TRACES = 100
 MOST_CLAIMED = 4 * 1024 * 1024
 # Of one trace; the rest of it follows as a supplement.
 MOST_BYTES = 8 * 1024 * 1024
+MOST_SPANS = 20_000
 # After the last span of a trace whose root never comes; `stage_spans` has the other waits.
 PATIENCE = timedelta(seconds=60)
 LONGEST_BACKOFF = timedelta(hours=1)
@@ -72,15 +73,16 @@ SELECT pin, trace_id, pin_agent_id, pin_principal, staged_bytes, assembled, reco
 # The roots first, for they say whose record it is.
 _SPANS = """
 SELECT pin, trace_id, body, resource FROM (
-    SELECT s.pin, s.trace_id, s.body, s.resource,
-           sum(length(s.body) + length(s.resource)) OVER (
-               PARTITION BY s.pin, s.trace_id ORDER BY s.is_root DESC, s.started, s.span_id
-           ) - length(s.body) - length(s.resource) AS before
+    SELECT s.pin, s.trace_id, s.body, s.resource, row_number() OVER in_order AS place,
+           sum(length(s.body) + length(s.resource)) OVER in_order
+               - length(s.body) - length(s.resource) AS before
       FROM unnest(%s::uuid[], %b::bytea[]) AS wanted (pin, trace_id)
       JOIN staged_spans AS s
         ON s.tenant_id = %s AND s.pin = wanted.pin AND s.trace_id = wanted.trace_id
-    ) AS in_order
- WHERE before < %s
+    WINDOW in_order AS (
+        PARTITION BY s.pin, s.trace_id ORDER BY s.is_root DESC, s.started, s.span_id)
+    ) AS spans
+ WHERE before < %s AND place <= %s
 """
 _UNSTAGE = """
 DELETE FROM staged_spans AS s
@@ -90,7 +92,8 @@ DELETE FROM staged_spans AS s
 """
 _SETTLE = """
 UPDATE traces
-   SET status = %s, reason = %s, staged_bytes = greatest(staged_bytes - %s, 0), roots = 0,
+   SET status = %s, reason = %s, roots = 0,
+       staged_bytes = CASE WHEN %s THEN greatest(staged_bytes - %s, 0) ELSE 0 END,
        assembled = assembled || %b::bytea[], record_ids = record_ids || %s::uuid[],
        is_incomplete = is_incomplete OR %s, attempts = 0, due_at = %s
  WHERE tenant_id = %s AND pin = %s AND trace_id = %s
@@ -147,19 +150,30 @@ class Assembler:
             self._transact(tenant_id, claimed)
         except Unavailable:
             # Of two workers that open the same sessions, or where an agent was renamed meanwhile.
-            self._transact(tenant_id, claimed)
+            self._again(tenant_id, claimed)
         except Exception as error:  # noqa: BLE001  # one trace is at fault: each is tried alone
             _log.warning("traces_not_assembled", traces=len(claimed), error=_words(error))
             for each in claimed:
                 self._alone(tenant_id, each)
         return len(claimed)
 
+    def _again(self, tenant_id: UUID, claimed: list[Claimed]) -> None:
+        """Assemble as many anew; each alone if that fails too, as one may take too long."""
+        try:
+            self._transact(tenant_id, claimed)
+        except Unavailable:
+            if not claimed:
+                raise
+            for each in claimed:
+                self._alone(tenant_id, each)
+
     def _alone(self, tenant_id: UUID, trace: Claimed) -> None:
-        """Assemble one trace, or put it off: its fault must not stop the others."""
+        """Assemble one trace, or put it off: its fault must not stop the others.
+
+        Raises `Unavailable` where the database is away: then it cannot be put off either.
+        """
         try:
             self._transact(tenant_id, [], trace)
-        except Unavailable:
-            raise
         except Exception as error:  # noqa: BLE001  # whatever it raises is written to its row
             at = traceback.extract_tb(error.__traceback__)[-1]
             _log.error(
@@ -243,8 +257,10 @@ class Assembler:
                     for verdict in verdicts.of_steps(mapped.steps)
                 ]
         self._records.add_all(tx, caller, signed)
-        if found:
-            findings.add(tx, caller, found, source=findings.Source.OTLP)
+        # The ids of a call's events count up to 4,095.
+        for start in range(0, len(found), findings.MOST_TOGETHER):
+            part = found[start : start + findings.MOST_TOGETHER]
+            findings.add(tx, caller, part, source=findings.Source.OTLP)
 
     def _count(self, plans: Sequence[Plan]) -> None:
         for plan in plans:
@@ -267,7 +283,7 @@ def _plans(tx: Tx, tenant_id: UUID, claimed: Sequence[Claimed]) -> list[Plan]:
     wanted = ([each.pin for each in claimed], [each.trace_id for each in claimed])
     spans: defaultdict[tuple[UUID, bytes], list[Staged]] = defaultdict(list)
     resources: dict[bytes, dict[str, JSON]] = {}
-    values = (*wanted, tenant_id, MOST_BYTES)
+    values = (*wanted, tenant_id, MOST_BYTES, MOST_SPANS)
     for pin, trace_id, body, resource in cursor(tx).execute(_SPANS, values).fetchall():
         if resource not in resources:
             resources[resource] = export.read_resource(resource)
@@ -280,7 +296,8 @@ def _plans(tx: Tx, tenant_id: UUID, claimed: Sequence[Claimed]) -> list[Plan]:
 
 def _plan(trace: Claimed, spans: list[Staged]) -> Plan:
     plan = Plan(trace, spans)
-    plan.is_cut = sum(each.size for each in spans) >= MOST_BYTES
+    size = sum(each.size for each in spans)
+    plan.is_cut = size >= MOST_BYTES or len(spans) >= MOST_SPANS
     patient = trace.at + PATIENCE <= trace.now or plan.is_cut
     known = frozenset(each.hex() for each in trace.assembled)
     before = Before(known, bool(trace.record_ids), trace.is_incomplete)
@@ -314,6 +331,7 @@ def _settle(tx: Tx, tenant_id: UUID, plans: Sequence[Plan]) -> None:
         values = (
             status,
             plan.reason,
+            is_left,
             sum(each.size for each in taken),
             [_id(each) for each in taken],
             plan.record_ids,

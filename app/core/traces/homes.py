@@ -57,6 +57,18 @@ SELECT r.id, r.session_id, r.agent_id, r.principal, s.external_id, s.status
   FROM records AS r JOIN sessions AS s ON s.tenant_id = r.tenant_id AND s.id = r.session_id
  WHERE r.tenant_id = %s AND r.id = ANY (%s)
 """
+# A conversation may have had thousands of sessions that ended.
+_AT_ONCE = 1_000
+_NEXT = """
+SELECT coalesce(min(n), %(last)s + 1) FROM generate_series(%(first)s::bigint, %(last)s) AS n
+  LEFT JOIN LATERAL (
+       SELECT id, agent_id, principal, status FROM sessions
+        WHERE tenant_id = %(tenant)s AND external_id = %(conversation)s || '#' || n OFFSET 0
+       ) AS s ON true
+ WHERE s.id IS NULL
+    OR CASE WHEN s.agent_id = %(agent)s AND s.principal = %(principal)s
+            THEN s.status = 'open' ELSE %(has_others)s END
+"""
 _NUMBERED = re.compile(r"(.+)#([1-9][0-9]{0,8})", re.DOTALL)
 
 Key = tuple[int, int]
@@ -157,7 +169,22 @@ def _sessions(tx: Tx, tenant_id: UUID, asking: Sequence[_Asking]) -> dict[Key, H
             if not is_theirs and each.others is not None:
                 each.conversation, each.number, each.others = each.others, 1, None
             else:
-                each.number += 1
+                each.number = _next(tx, tenant_id, each)
             left.append(each)
         asking = left
     return homes
+
+
+def _next(tx: Tx, tenant_id: UUID, asking: _Asking) -> int:
+    """Return the next number of a conversation to ask for, past sessions that it cannot have."""
+    values = {
+        "tenant": tenant_id,
+        "conversation": asking.conversation,
+        "first": asking.number + 1,
+        "last": asking.number + _AT_ONCE,
+        "agent": asking.agent_id,
+        "principal": asking.principal,
+        "has_others": asking.others is not None,
+    }
+    ((number,),) = cursor(tx).execute(_NEXT, values).fetchall()
+    return int(number)

@@ -164,20 +164,24 @@ SELECT coalesce(sum(staged_bytes), 0)::bigint FROM traces WHERE tenant_id = %s A
 """
 
 
-def _traces(sent: Sequence[Sent]) -> dict[str, dict[str, Any]]:
-    """Return the traces of requests by their ids: what `stage_spans` notes of each."""
-    found: dict[str, dict[str, Any]] = {}
+def _traces(sent: Sequence[Sent]) -> dict[tuple[str, UUID], dict[str, Any]]:
+    """Return the traces of requests by their ids and keys: what `stage_spans` notes of each.
+
+    One whose key is not valid must not take along a trace that another key's spans are of too.
+    """
+    found: dict[tuple[str, UUID], dict[str, Any]] = {}
     for each in sent:
-        request = each.request
-        about = {"exporter": each.exporter, "key_used": each.caller.key_id}
+        request, key = each.request, each.caller.key_id
+        about = {"exporter": each.exporter, "key_used": key}
         for span in request.spans:
-            if span.trace_id not in found:
+            if (span.trace_id, key) not in found:
                 service = request.services[span.resource].replace("\0", "\ufffd")[:200]
-                found[span.trace_id] = _trace(span.trace_id, service=service or None, **about)
+                made = _trace(span.trace_id, service=service or None, **about)
+                found[span.trace_id, key] = made
         counts = Counter(rejected.trace_id for rejected in request.rejected)
         reasons = {rejected.trace_id: rejected.reason for rejected in request.rejected}
         for trace_id, count in counts.items():
-            known = found.setdefault(trace_id, _trace(trace_id, service=None, **about))
+            known = found.setdefault((trace_id, key), _trace(trace_id, service=None, **about))
             known["rejected"] += count
             known["reason"] = reasons[trace_id]
     return found

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from app.evidence import times
 from app.evidence.spans.runs import Run, Staged
-from app.evidence.spans.span import Span, clean, number
+from app.evidence.spans.span import LAST_NANOSECOND, Span, clean, number
 from app.lib.canonical_json import JSON
 
 CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id", "mcp.session.id")
@@ -44,7 +44,14 @@ _OF_AGENTS = ("gen_ai.", "openinference.", "llm.", "mcp.method.", "traceloop.")
 
 # Far below the 128 levels of a bundle: there it stands in a step's values.
 _MOST_LEVELS = 100
-_MOST = {"external_id": 200, "name": 200, "kind": 200, "title": 500, "principal": 200}
+_MOST = {
+    "external_id": 200,
+    "name": 200,
+    "version": 200,
+    "kind": 200,
+    "title": 500,
+    "principal": 200,
+}
 
 
 class Agent(NamedTuple):
@@ -137,9 +144,8 @@ def _agent(found: Sequence[Mapping[str, JSON]], resource: Mapping[str, JSON]) ->
     for of in found:
         identifier, name = said(of, AGENT_ID), _first([of], AGENT_NAMES)
         if identifier or name:
-            version = said(of, "gen_ai.agent.version") or None
-            xid = external_id(identifier or name)
-            return Agent(xid, _fit(name or identifier, "name"), version and version[:200])
+            version = _fit(said(of, "gen_ai.agent.version"), "version") or None
+            return Agent(external_id(identifier or name), _fit(name or identifier, "name"), version)
     name = said(resource, "service.name") or UNKNOWN
     return Agent(external_id(name), _fit(name, "name"), None)
 
@@ -168,8 +174,10 @@ def _step(staged: Staged) -> dict[str, Any]:
         "status": span.status,
         "attributes": attributes,
         "events": [
-            {"name": each.name, "at": times.text(each.at or started), "attributes": each.attributes}
+            {"name": each.name, "at": times.text(at), "attributes": each.attributes}
             for each in span.events
+            # JSON can tell a time that no clock has.
+            for at in (each.at if 0 < each.at < LAST_NANOSECOND else started,)
         ],
     }
     if span.parent_id:

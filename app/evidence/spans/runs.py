@@ -50,12 +50,13 @@ def assemble(staged: Sequence[Staged], before: Before, *, patient: bool) -> list
     its root all that follows, the root too, supplements it.
     """
     by_id = {each.span.span_id: each for each in staged}
+    tops = _tops(by_id)
     roots: dict[str, Run] = {}
     later, orphans = Run(supplement=True), Run(incomplete=not before.recorded)
     orphans.supplement = before.recorded
     left = []
     for each in staged:
-        top = _top(each.span, by_id)
+        top = tops[each.span.span_id]
         if top.is_local_root and top.ended and not (before.recorded and before.incomplete):
             roots.setdefault(top.span_id, Run()).spans.append(each)
         elif before.recorded and (before.incomplete or top.parent_id in before.spans):
@@ -81,16 +82,23 @@ def assemble(staged: Sequence[Staged], before: Before, *, patient: bool) -> list
     return [piece for run in runs for piece in _pieces(run)]
 
 
-def _top(span: Span, by_id: dict[str, Staged]) -> Span:
-    """Return the nearest local root above a span, or the last span on the way that is here."""
-    seen = {span.span_id}
-    while not (span.is_local_root and span.ended):
-        above = by_id.get(span.parent_id)
-        if above is None or above.span.span_id in seen:
-            return span
-        span = above.span
-        seen.add(span.span_id)
-    return span
+def _tops(by_id: dict[str, Staged]) -> dict[str, Span]:
+    """Return the top of each span: the nearest local root above it, or the last one that is here.
+
+    Each span is passed once, however deep they lie under each other.
+    """
+    tops: dict[str, Span] = {}
+    for each in by_id.values():
+        span = each.span
+        way: dict[str, None] = {}
+        while span.span_id not in tops and span.span_id not in way:
+            way[span.span_id] = None
+            above = by_id.get(span.parent_id)
+            if above is None or (span.is_local_root and span.ended):
+                break
+            span = above.span
+        tops.update(dict.fromkeys(way, tops.get(span.span_id, span)))
+    return tops
 
 
 def _in_order(run: Run, first: str | None) -> Run:

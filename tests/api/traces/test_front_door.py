@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,9 +14,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from sqlalchemy import Engine, text
 
-from app.core.traces.assembly import Assembler
-from app.database import Database
-from app.lib.metric_registry import Tally
 from app.settings import Settings
 from tests.support.callers.api import Answer, Api, ApiOf, FreshTenant, Mint
 from tests.support.spans import AGENT, TOOL, as_json, request, span
@@ -28,28 +24,6 @@ PROTOBUF = {"Content-Type": "application/x-protobuf", "User-Agent": "OTel-Tests/
 Status = ExportTracePartialSuccess
 
 Assemble = Callable[..., None]
-
-
-@pytest.fixture
-def assemble(
-    database: Database, settings: Settings, admin_engine: Engine, tenant: FreshTenant
-) -> Assemble:
-    """Return a maker of records from all that is staged; `after` so many seconds of quiet."""
-    assembler = Assembler(database, settings, Tally())
-
-    def run(after: float = 3) -> None:
-        quiet = {"tenant": tenant.id, "passed": timedelta(seconds=after)}
-        with admin_engine.begin() as owner:
-            owner.execute(
-                text(
-                    "UPDATE traces SET due_at = due_at - :passed, at = at - :passed"
-                    " WHERE tenant_id = :tenant"
-                ),
-                quiet,
-            )
-        assert not assembler.run(until=float("inf"))
-
-    return run
 
 
 def send(api: Api, sent: ExportTraceServiceRequest, **headers: str) -> Answer:

@@ -203,6 +203,59 @@ def test_what_was_signed_by_what_is_no_longer_so_is_signed_anew(
     assert [each["key_id"] == old for each in bundles] == [True, True, True, False]
 
 
+def test_what_is_signed_anew_twice_keeps_its_place(
+    api: ApiOf,
+    database: Database,
+    intake: Intake,
+    tenant: FreshTenant,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agents = [make_agent(api()) for _ in range(3)]
+    opened = [make_session(api(), agent["id"])["id"] for agent in agents]
+    new = [NewRecord(uuid_of(each), "k", f"t{place}", {}) for place, each in enumerate(opened)]
+    caller = author(api, database, tenant.root_key, opened[0]).caller
+    asked = Asked(caller, new, [None] * 3)
+    assert [shown(each) for each in intake.add(asked)] == ["t0", "t1", "t2"]
+    # Of the three agents the last two are renamed once, then the middle one again.
+    renamed = [agents[1:], agents[1:2]]
+    sign = intake.signer.sign
+
+    def meanwhile(*arguments: Any) -> Any:
+        signed = sign(*arguments)
+        for each in renamed.pop(0) if renamed else ():
+            assert api().patch(f"/v1/agents/{each['id']}", {"name": ids.new().hex}).json
+        return signed
+
+    monkeypatch.setattr(intake.signer, "sign", meanwhile)
+    assert [shown(each) for each in intake.add(asked)] == ["t0", "t1", "t2"]
+    assert sorted(titles(api, tenant.root_key)) == ["t0", "t0", "t1", "t1", "t2", "t2"]
+
+
+def test_an_atomic_request_whose_key_is_taken_meanwhile_refuses_no_other(
+    api: ApiOf,
+    database: Database,
+    intake: Intake,
+    tenant: FreshTenant,
+    other_tenant: FreshTenant,
+    admin_engine: Engine,
+) -> None:
+    ours, theirs = (author(api, database, each.root_key) for each in (tenant, other_tenant))
+    group = [intake.sign(each) for each in (ours.asks("a", key="1", atomic=True), theirs.asks("b"))]
+    with ThreadPoolExecutor(1) as pool:
+        with database.transaction(tenant.id) as first:
+            ready = intake.sign(ours.asks("a", key="1"), first)
+            assert [shown(each) for each in intake.add_within(first, ready)] == ["a"]
+            second = pool.submit(intake._group._outcomes, group)
+            until(lambda: waiting(admin_engine, "add_records") == 1)
+        found = second.result()
+    shown_each = [
+        [shown(each) for each in each_of] for each_of in found if isinstance(each_of, list)
+    ]
+    assert shown_each == [["a"], ["b"]]
+    assert titles(api, tenant.root_key) == ["a"]
+    assert titles(api, other_tenant.root_key) == ["b"]
+
+
 def test_a_pin_is_held_to_the_session_s_agent_and_principal(
     api: ApiOf, database: Database, intake: Intake, tenant: FreshTenant
 ) -> None:

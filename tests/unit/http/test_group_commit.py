@@ -240,6 +240,25 @@ def test_who_awaits_no_longer_keeps_no_other_from_its_own() -> None:
     assert asyncio.run(leave()) == 2
 
 
+def test_a_loop_that_is_closed_meanwhile_takes_no_carrier_with_it() -> None:
+    gate = Gate()
+    group = GroupCommit[int, tuple[int, int]](gate, ways=1)
+    gate.open.clear()
+    loop = asyncio.new_event_loop()
+    gone = loop.create_task(group.join(1))
+    loop.run_until_complete(asyncio.sleep(0))
+    until(lambda: len(gate.groups) == 1)
+    gone.cancel()
+    loop.run_until_complete(asyncio.gather(gone, return_exceptions=True))
+    loop.close()
+    gate.open.set()
+
+    async def join() -> int:
+        return (await asyncio.wait_for(group.join(2), 5))[0]
+
+    assert asyncio.run(join()) == 2
+
+
 def test_an_error_is_freed_with_its_submitter() -> None:
     def run(items: Sequence[int]) -> list[int]:
         raise Refused(item=items[0])
