@@ -10,6 +10,7 @@ from typing import Self, cast
 
 from flask import Response, current_app, g, request
 
+from app.api.http import promises
 from app.api.http.requests.headers import client_network
 from app.core.callers import Caller
 from app.errors import RateLimited
@@ -53,16 +54,15 @@ def count_key(caller: Caller) -> None:
     """Count a request of a key, once; raises `RateLimited`."""
     if _was_counted("key"):
         return
-    _spend(nearest(_limits(), caller, _times()))
-
-
-def nearest(counters: Limits, caller: Caller, times: int) -> Spent:
-    """Count so many requests of a key; return its use of the limit nearest to exhaustion."""
+    counters, times = _limits(), _times()
     spent = (
         counters.keys.hit(caller.key_id.bytes, times),
         counters.tenants.hit(caller.tenant_id.bytes, times),
     )
-    return min(spent, key=_left)
+    if promises.on_loop():
+        # A thread that makes this request again does not count it again.
+        request.environ[WAITED] = True
+    _spend(min(spent, key=_left))
 
 
 def count_address() -> None:

@@ -20,6 +20,7 @@ from flask import current_app, g, request
 from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
+from app.api.http import promises
 from app.api.http.requests import content_coding, large_bodies
 from app.api.http.requests.content_coding import NotGzip, TooLong
 from app.api.http.requests.headers import client_network
@@ -215,6 +216,7 @@ def _decoded(most: int) -> bytes:
     coding = request.headers.get("Content-Encoding", "identity").strip()
     if not raw or coding.lower() == "identity":
         return raw
+    promises.leave()
     taken = getattr(_view(), "takes_gzip", False)
     if not taken or coding.lower() not in content_coding.GZIP:
         accepted = "gzip, identity" if taken else "identity"
