@@ -44,11 +44,11 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"
 
 def register(app: Flask, settings: Settings) -> None:
     """Register the hooks around every request of this application."""
-    fixed = _fixed_headers(settings)
+    fixed = [(name.lower(), (name, value)) for name, value in _fixed_headers(settings).items()]
 
     def leave(response: Response) -> Response:
         own = {name.lower() for name, _ in response.headers}
-        response.headers.extend(pair for pair in fixed.items() if pair[0].lower() not in own)
+        response.headers.extend([pair for name, pair in fixed if name not in own])
         response.headers[REQUEST_ID] = request_id()
         if promise := promises.promised():
             promise.record = partial(_record, services(), g.began, _answer())
@@ -69,24 +69,26 @@ def _fixed_headers(settings: Settings) -> dict[str, str]:
 
 
 def _enter() -> None:
-    g.began = request.environ.get(READY) or time.perf_counter()
+    # Read once: each use of Flask's `request` looks it up.
+    environ = request.environ
+    g.began = environ.get(READY) or time.perf_counter()
     auth.refuse_two_credentials()
     # There is one Host, and it is one (RFC 9112 section 3.2). Two are joined by a comma; HTTP/1.0
     # needs none.
-    host = request.environ.get("HTTP_HOST", "")
-    optional = not host and request.environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
+    host = environ.get("HTTP_HOST", "")
+    optional = not host and environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
     if not optional and HOST.fullmatch(host) is None:
         raise BadRequest("Send one Host header: a name or an address, and a port if any.")
     # The router matches a path whatever number of slashes it begins with; and one that is escaped
     # is no separator (RFC 3986 section 2.2), as what stands before the service may take it. An id
     # of its owner's is the rest of its path, and may contain any character.
-    sent = request.environ.get("RAW_URI", "").partition("?")[0].partition("/by-external-id/")[0]
-    if request.environ.get("PATH_INFO", "").startswith("//") or "%2f" in sent.lower():
+    sent = environ.get("RAW_URI", "").partition("?")[0].partition("/by-external-id/")[0]
+    if environ.get("PATH_INFO", "").startswith("//") or "%2f" in sent.lower():
         raise NotFound
-    headers = [each for each in request.environ.items() if each[0].startswith("HTTP_")]
+    headers = [each for each in environ.items() if each[0].startswith("HTTP_")]
     if sum(len(name) + len(value) for name, value in headers) > MAX_HEADERS:
         raise RequestHeaderFieldsTooLarge
-    if len(request.environ.get("PATH_INFO", "")) + len(request.query_string) > MAX_URL:
+    if len(environ.get("PATH_INFO", "")) + len(environ.get("QUERY_STRING", "")) > MAX_URL:
         raise RequestURITooLarge
 
 

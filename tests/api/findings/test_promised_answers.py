@@ -1,6 +1,7 @@
 """A hot route answers on the event loop as in a thread, which answers all that is odd."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -150,6 +151,22 @@ def test_a_batch_is_answered_there_and_a_body_that_is_long_elsewhere(
     new["findings"] *= 100
     long = sender.post(json.dumps(new).encode(), f"{PATH}/batch")
     assert (len(json.loads(long.body)["data"]), sender.kept) == (300, 1)
+
+
+def test_a_packed_batch_is_answered_elsewhere(sender: Sender, session_id: str) -> None:
+    packed = gzip.compress(json.dumps({"findings": [finding_of(session_id)] * 300}).encode())
+    answered = sender.post(packed, f"{PATH}/batch", content_encoding="gzip")
+    assert (len(json.loads(answered.body)["data"]), sender.kept) == (300, 0)
+
+
+def test_no_event_loop_waits_for_the_database(app: Flask) -> None:
+    here: Services = app.extensions[EXTENSION]
+
+    async def ask() -> None:
+        here.database.ask("SELECT %s", (1,))
+
+    with pytest.raises(RuntimeError, match="event loop"):
+        asyncio.run(ask())
 
 
 def odd(session_id: str) -> dict[str, tuple[bytes, dict[str, str | None], int]]:

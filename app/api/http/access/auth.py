@@ -131,6 +131,7 @@ def confirmed_caller() -> Caller:
     """Return the caller, after a check that its key is valid now; raises `Unauthenticated`."""
     if caller().confirmed:
         return caller()
+    promises.leave()
     # A refused key belongs to no caller, in the log too.
     del g.caller
     g.caller = _known_by(services().keyring.authenticate)
