@@ -49,7 +49,7 @@ def run(here: Runtime) -> None:
     forget_jobs = partial(job_retention.forget_old, before=begins_at)
     jobs = _in_batches(here.database, job_retention.AT_ONCE, forget_jobs)
     forget_traces = partial(traces.forget_old, before=begins_at)
-    gone = _in_batches(here.database, traces.FORGOTTEN_AT_ONCE, forget_traces)
+    old_traces = _in_batches(here.database, traces.FORGOTTEN_AT_ONCE, forget_traces)
     _log.info(
         "history_pruned",
         made=made,
@@ -59,7 +59,7 @@ def run(here: Runtime) -> None:
         packs=packs,
         hours=hours,
         jobs=jobs,
-        traces=gone,
+        traces=old_traces,
     )
 
 

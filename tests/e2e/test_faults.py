@@ -99,18 +99,19 @@ def test_receivers_that_reset_stall_and_drip(service: House) -> None:
 
 
 @pytest.mark.toolbox
-def test_each_201_of_a_group_is_stored_once_and_is_its_own(service: House) -> None:
+@pytest.mark.parametrize("what", ["findings", "records"])
+def test_each_201_of_a_group_is_stored_once_and_is_its_own(service: House, what: str) -> None:
     callers = [service.stack.fresh_tenant() for _ in range(2)]
     sessions = [caller.session() for caller in callers]
     doomed = callers[0].post("/v1/keys", {"name": "doomed", "role": "write"})
     senders = [
-        Sender(f"{number}-{place}-{repeats}", caller, session_id, repeats=repeats)
+        Sender(what, f"{number}-{place}-{repeats}", caller, session_id, repeats=repeats)
         for number, (caller, session_id) in enumerate(zip(callers, sessions, strict=True))
         for place in range(6)
         for repeats in (False, True)
     ]
     refused = Sender(
-        "refused", Caller(callers[0].base_url, doomed["key"]), sessions[0], repeats=False
+        what, "refused", Caller(callers[0].base_url, doomed["key"]), sessions[0], repeats=False
     )
     over = threading.Event()
 
