@@ -183,6 +183,8 @@ def create_app(settings: Settings | None = None) -> Flask:
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"default": SegmentConverter, "rest": RestConverter}
+    # No view is a coroutine, which Flask would look for seven times a request.
+    app.ensure_sync = lambda func: func  # type: ignore[method-assign]  # as Flask says
     app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
     app.extensions[EXTENSION] = services = _services(settings)
     app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)

@@ -44,17 +44,17 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"
 
 def register(app: Flask, settings: Settings) -> None:
     """Register the hooks around every request of this application."""
-    fixed = [(name.lower(), (name, value)) for name, value in _fixed_headers(settings).items()]
+    fixed = _fixed_headers(settings)
 
     def leave(response: Response) -> Response:
         own = {name.lower() for name, _ in response.headers}
-        response.headers.extend([pair for name, pair in fixed if name not in own])
-        response.headers[REQUEST_ID] = request_id()
+        all_have = {**fixed, REQUEST_ID: request_id(), **rate_limit.headers()}
+        response.headers.extend([each for each in all_have.items() if each[0].lower() not in own])
         if promise := promises.promised():
             promise.record = partial(_record, services(), g.began, _answer())
         elif not request.environ.get(WAIT) and not promises.on_loop():
             _record(services(), g.began, _answer(), response.status_code)
-        return rate_limit.add_headers(response)
+        return response
 
     app.before_request(_enter)
     app.after_request(leave)

@@ -8,7 +8,7 @@ its web processes. Requests count by API key and by tenant; without a key by cli
 from dataclasses import dataclass
 from typing import Self, cast
 
-from flask import Response, current_app, g, request
+from flask import current_app, g, request
 
 from app.api.http import promises
 from app.api.http.requests.headers import client_network
@@ -106,12 +106,10 @@ def count_sign_in() -> None:
     _spend(_limits().sign_ins.hit(client_network().encode(), _times()))
 
 
-def add_headers(response: Response) -> Response:
-    """Add the headers of the rate limit that this request was counted against."""
+def headers() -> dict[str, str]:
+    """Return the headers of the rate limit that this request was counted against."""
     spent: Spent | None = g.get("spent")
-    if spent is not None:
-        response.headers.update(spent.headers())
-    return response
+    return {} if spent is None else spent.headers()
 
 
 def _left(spent: Spent) -> int:
