@@ -74,10 +74,13 @@ class Request:
         name = self.tenant_id.bytes + self.api_key_id.bytes + self.scope
         return int.from_bytes(sha256(name).digest()[:8], "big", signed=True)
 
-    @property
-    def identity(self) -> str:
-        """The identity (associated data) under which its response is sealed."""
-        return identity(self.tenant_id, self.api_key_id, self.scope)
+    def seal(self, master_keys: MasterKeys, answer: bytes) -> bytes:
+        """Seal the response to this request, for its row alone."""
+        return master_keys.seal(answer, identity(self.tenant_id, self.api_key_id, self.scope))
+
+    def open(self, master_keys: MasterKeys, sealed: bytes) -> bytes:
+        """Return the response that `seal` has sealed."""
+        return master_keys.open(sealed, identity(self.tenant_id, self.api_key_id, self.scope))
 
     def find(self, session: Tx, master_keys: MasterKeys, *, wait: bool = False) -> Kept | None:
         """Return the stored response of this request, or None if there is none.
@@ -123,7 +126,7 @@ def find_each(
             if body_sha256 != request.body_sha256:
                 found.setdefault(id(request), IdempotencyKeyReused(detail=REUSED))
             elif id(request) not in found:
-                found[id(request)] = status, master_keys.open(sealed, request.identity)
+                found[id(request)] = status, request.open(master_keys, sealed)
     return [
         found.get(id(each)) if firsts[each.lock] is each else IdempotencyKeyInUse(IN_USE)
         for each in requests
@@ -145,7 +148,7 @@ def keep_each(
                 each.scope,
                 each.body_sha256,
                 responses[id(each)][0],
-                master_keys.seal(responses[id(each)][1], each.identity),
+                each.seal(master_keys, responses[id(each)][1]),
             )
             for each in group
         ]

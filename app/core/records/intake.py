@@ -212,7 +212,7 @@ class Intake:
         if problem is None:
             return Stored(row.body)
         if problem == "replayed" and sealed is not None and row.repeat is not None:
-            kept = json.loads(self._settings.master_keys.open(sealed, row.repeat.identity))
+            kept = json.loads(row.repeat.open(self._settings.master_keys, sealed))
             return Stored(_encode(kept["body"]), replayed=True)
         return _REFUSALS[problem](self._settings)
 
@@ -269,7 +269,7 @@ def _row(
     body = _encode(records.fresh(signed))
     answer = None
     if repeat is not None:
-        answer = master_keys.seal(b'{"body":%b,"headers":{}}' % body, repeat.identity)
+        answer = repeat.seal(master_keys, b'{"body":%b,"headers":{}}' % body)
     values = (
         number,
         signed.tenant_id,

@@ -36,6 +36,7 @@ PLAIN = {
     "log_tiles.data": "published",
     "records.bundle_sha256": "a hash",
     "records.signature": "published in bundles",
+    "rule_dedupes.text_hash": "a hash",
     "share_link_openings.address_hash": "a hash",
     "share_links.digest": "a hash",
     "signing_keys.public_key": "published",
