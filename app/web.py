@@ -12,7 +12,7 @@ import structlog
 from flask import Flask
 
 from app import counters, logs, metrics
-from app.api.http import documentation, problems, request_hooks
+from app.api.http import documentation, problems, promises, request_hooks
 from app.api.http.access import auth, rate_limit
 from app.api.http.large_work import LargeWork
 from app.api.http.request_hooks import RestConverter, SegmentConverter
@@ -133,7 +133,7 @@ def create_gateway() -> Gateway:
         address=partial(address, settings),
         most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
-        fast=findings.fast_paths(application),
+        promising=promises.paths(application),
         connections=connections,
         on_slow_reader=note_slow_reader,
     )
@@ -183,6 +183,8 @@ def create_app(settings: Settings | None = None) -> Flask:
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"default": SegmentConverter, "rest": RestConverter}
+    # No view is a coroutine, which Flask would look for seven times a request.
+    app.ensure_sync = lambda func: func  # type: ignore[method-assign]  # as Flask says
     app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
     app.extensions[EXTENSION] = services = _services(settings)
     app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)

@@ -1,1 +1,1 @@
-"""JSON shapes: values (`fields`, `span_fields`, over `described`), and objects (`schema`)."""
+"""JSON shapes: values (`fields`, `span_fields`), and objects (`schema`)."""

@@ -8,7 +8,7 @@ only text: its own integers and booleans take the canonical spelling.
 import enum
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -19,11 +19,31 @@ from marshmallow import ValidationError, fields
 from app import ids
 from app.clock import rfc3339
 from app.lib import canonical_json
-from app.schemas.described import Described
 
 # A thousand findings can be wrong in many places each; a reader stops long before this. Nothing is
 # checked further once so much is wrong: each fault costs marshmallow more than a good value does.
 MOST_ERRORS = 100
+
+
+class Described(fields.Field[Any]):
+    """A field with a `description` and an `example` for the OpenAPI document."""
+
+    default_error_messages = {  # noqa: RUF012  # marshmallow's own spelling
+        "required": "This field is required.",
+        "null": "null is not allowed here.",
+    }
+
+    def __init__(
+        self,
+        *arguments: Any,
+        description: str | None = None,
+        example: Any = None,
+        metadata: Mapping[str, Any] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
+        documented = {"description": description, "example": example}
+        given = {name: value for name, value in documented.items() if value is not None}
+        super().__init__(*arguments, metadata={**metadata, **given}, **options)
 
 
 class Strict(Described):
@@ -266,13 +286,6 @@ class Object(Described, fields.Nested):
 
     default_error_messages = {"type": "Send a JSON object."}  # noqa: RUF012  # as above
 
-    def _load_plainly(self, value: Any) -> Any:
-        load: Callable[[Any], Any] = self.schema.load_plainly  # type: ignore[attr-defined]  # ours
-        loaded = load(value) if type(value) is dict and not self.many else None
-        if loaded is None:
-            raise self.make_error("type")
-        return loaded
-
 
 class Items(Described, fields.List[Any]):
     """An array of `min_items` to `max_items` of one type."""
@@ -285,17 +298,6 @@ class Items(Described, fields.List[Any]):
         super().__init__(item, **options)
         self.min_items = min_items
         self.max_items = max_items
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it and its items have nothing beside their types."""
-        return super().is_plain and isinstance(self.inner, Described) and self.inner.is_plain
-
-    def _load_plainly(self, value: Any) -> list[Any]:
-        if type(value) is not list or not self.min_items <= len(value) <= self.max_items:
-            raise self.make_error("invalid")
-        read: Callable[[Any], Any] = self.inner.load_plainly  # type: ignore[attr-defined]  # plain
-        return [read(item) for item in value]
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
         # Counted first: a million items are refused without reading one.

@@ -1,13 +1,12 @@
 """The base schemas: strict objects of requests, and objects of responses."""
 
-from collections.abc import Callable, Collection, Mapping
-from functools import cache, cached_property
+from collections.abc import Collection, Mapping
+from functools import cache
 from itertools import islice
 from typing import Any, ClassVar
 
 import marshmallow
 
-from app.schemas.described import Described
 from app.schemas.fields import MOST_ERRORS, Items, Strict
 
 
@@ -26,51 +25,11 @@ class Schema(marshmallow.Schema):
 
     def load(self, data: Any, **options: Any) -> Any:
         """Load an object, without most unknown names if it has very many: it will be refused."""
-        if type(data) is dict and not any(options.values()):
-            loaded = self.load_plainly(data)
-            if loaded is not None:
-                return loaded
         if type(data) is dict and len(data) > len(self.load_fields) + MOST_ERRORS:
             known = {field.data_key or name for name, field in self.load_fields.items()}
             kept = {*known, *islice((name for name in data if name not in known), MOST_ERRORS)}
             data = {name: value for name, value in data.items() if name in kept}
         return super().load(data, **options)
-
-    def load_plainly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a good object as `load` does, for a tenth of the time; None for any other.
-
-        What is wrong with an object, marshmallow says. A schema that has more than plain fields is
-        always left to it.
-        """
-        loaded: dict[str, Any] = {}
-        try:
-            for name, attribute, is_required, read in self._plan:
-                if name in sent:
-                    loaded[attribute] = read(sent[name])
-                elif is_required:
-                    return None
-            if len(loaded) != len(sent) or not self._plan:
-                return None
-            self.check(sent)
-        except marshmallow.ValidationError:
-            return None
-        return loaded
-
-    @cached_property
-    def _plan(self) -> list[tuple[str, str, bool, Callable[[Any], Any]]]:
-        """How each field is loaded plainly; nothing for a schema that has more than plain fields.
-
-        Its name, its attribute, whether it is required, and what reads its value.
-        """
-        hooks = {hook[0] for found in self._hooks.values() for hook in found}
-        plan = [
-            (field.data_key or name, field.attribute or name, field.required, field.load_plainly)
-            for name, field in self.load_fields.items()
-            if isinstance(field, Described) and field.is_plain
-        ]
-        attributes = {each[1] for each in plan}
-        is_plain = hooks == {"_check"} and self.unknown == marshmallow.RAISE and not self.many
-        return list(plan) if is_plain and len(attributes) == len(self.load_fields) else []
 
     def check(self, sent: Mapping[str, Any]) -> None:
         """Check the fields of an object, as sent, against each other; raises `ValidationError`.

@@ -2,6 +2,6 @@
 
 A request passes `request_hooks`, `access/` and `requests/` to its route, which uses `services`,
 `large_work`, `transactions`, `idempotency`, `paging` and `responses/`; after a wait its `admission`
-is repeated. Small POSTs of a hot route take the `fast_path`. Errors become `problems`.
+is repeated. Hot routes answer small POSTs by `promises`. Errors become `problems`.
 `documentation` writes the OpenAPI document.
 """

@@ -18,7 +18,7 @@ from app.errors import FieldError, Invalid
 HEADER = "Idempotency-Key"
 REPLAYED = {"Idempotent-Replayed": "true"}
 
-KEY = re.compile(r"[\x20-\x7e]{1,255}")
+_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 
 def sent_key() -> str | None:
@@ -27,7 +27,7 @@ def sent_key() -> str | None:
     For a dry run, which stores no response but refuses a malformed key as other requests do.
     """
     key = request.headers.get(HEADER)
-    if key is not None and KEY.fullmatch(key) is None:
+    if key is not None and _KEY.fullmatch(key) is None:
         raise Invalid(
             FieldError(
                 parsing.pointer(HEADER), "Request header: send 1 to 255 printable ASCII characters."

@@ -21,8 +21,7 @@ from app.core import feeds
 from app.errors import FieldError, Invalid
 from app.lib.crypto.sealing import CannotOpen
 from app.schemas import fields
-from app.schemas.described import Described
-from app.schemas.fields import Items, Object, QueryInteger, Text
+from app.schemas.fields import Described, Items, Object, QueryInteger, Text
 from app.schemas.schema import AnswerSchema, Schema
 
 DEFAULT_LIMIT = 50

@@ -9,6 +9,7 @@ from flask import Flask, Response, g
 from werkzeug.exceptions import HTTPException
 
 from app import errors, metrics
+from app.api.http import promises
 from app.api.http.requests import large_bodies
 from app.api.http.requests.headers import request_id
 from app.api.http.responses.answers import encode
@@ -101,6 +102,8 @@ def register(app: Flask) -> None:
 
 def answer_error(error: Exception) -> Response:
     """Answer one error as a problem, or the redirect that werkzeug raised."""
+    if promises.on_loop():
+        return promises.drop()
     handle = next(_HANDLERS[kind] for kind in type(error).__mro__ if kind in _HANDLERS)
     return handle(error)
 

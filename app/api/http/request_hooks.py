@@ -2,6 +2,7 @@
 
 import re
 import time
+from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
@@ -10,6 +11,7 @@ from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestUR
 from werkzeug.routing import BaseConverter, UnicodeConverter
 
 from app import ids, metrics
+from app.api.http import promises
 from app.api.http.access import auth, rate_limit
 from app.api.http.requests.headers import REQUEST_ID, client_address, request_id
 from app.api.http.services import Services, services
@@ -42,34 +44,23 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"
 
 def register(app: Flask, settings: Settings) -> None:
     """Register the hooks around every request of this application."""
-    fixed = fixed_headers(settings)
+    fixed = _fixed_headers(settings)
 
     def leave(response: Response) -> Response:
         own = {name.lower() for name, _ in response.headers}
-        response.headers.extend(pair for pair in fixed.items() if pair[0].lower() not in own)
-        response.headers[REQUEST_ID] = request_id()
-        if not request.environ.get(WAIT):
-            caller = g.get("caller")
-            record(
-                services(),
-                g.began,
-                Answer(
-                    request_id=request_id(),
-                    method=request.method if request.method in _METHODS else "other",
-                    route=request.url_rule.rule if request.url_rule else "(none)",
-                    status=response.status_code,
-                    problem=g.get("problem"),
-                    address=client_address(),
-                    key_id=ids.text("key", caller.key_id) if caller else None,
-                ),
-            )
-        return rate_limit.add_headers(response)
+        all_have = {**fixed, REQUEST_ID: request_id(), **rate_limit.headers()}
+        response.headers.extend([each for each in all_have.items() if each[0].lower() not in own])
+        if promise := promises.promised():
+            promise.record = partial(_record, services(), g.began, _answer())
+        elif not request.environ.get(WAIT) and not promises.on_loop():
+            _record(services(), g.began, _answer(), response.status_code)
+        return response
 
     app.before_request(_enter)
     app.after_request(leave)
 
 
-def fixed_headers(settings: Settings) -> dict[str, str]:
+def _fixed_headers(settings: Settings) -> dict[str, str]:
     """Return the headers that every answer has, unless it says otherwise."""
     fixed = {**_HEADERS, "Cache-Control": "no-store"}
     if settings.base_url.startswith("https:"):
@@ -78,49 +69,62 @@ def fixed_headers(settings: Settings) -> dict[str, str]:
 
 
 def _enter() -> None:
-    g.began = request.environ.get(READY) or time.perf_counter()
+    # Read once: each use of Flask's `request` looks it up.
+    environ = request.environ
+    g.began = environ.get(READY) or time.perf_counter()
     auth.refuse_two_credentials()
     # There is one Host, and it is one (RFC 9112 section 3.2). Two are joined by a comma; HTTP/1.0
     # needs none.
-    host = request.environ.get("HTTP_HOST", "")
-    optional = not host and request.environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
+    host = environ.get("HTTP_HOST", "")
+    optional = not host and environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
     if not optional and HOST.fullmatch(host) is None:
         raise BadRequest("Send one Host header: a name or an address, and a port if any.")
     # The router matches a path whatever number of slashes it begins with; and one that is escaped
     # is no separator (RFC 3986 section 2.2), as what stands before the service may take it. An id
     # of its owner's is the rest of its path, and may contain any character.
-    sent = request.environ.get("RAW_URI", "").partition("?")[0].partition("/by-external-id/")[0]
-    if request.environ.get("PATH_INFO", "").startswith("//") or "%2f" in sent.lower():
+    sent = environ.get("RAW_URI", "").partition("?")[0].partition("/by-external-id/")[0]
+    if environ.get("PATH_INFO", "").startswith("//") or "%2f" in sent.lower():
         raise NotFound
-    headers = [each for each in request.environ.items() if each[0].startswith("HTTP_")]
+    headers = [each for each in environ.items() if each[0].startswith("HTTP_")]
     if sum(len(name) + len(value) for name, value in headers) > MAX_HEADERS:
         raise RequestHeaderFieldsTooLarge
-    if len(request.environ.get("PATH_INFO", "")) + len(request.query_string) > MAX_URL:
+    if len(environ.get("PATH_INFO", "")) + len(environ.get("QUERY_STRING", "")) > MAX_URL:
         raise RequestURITooLarge
 
 
-class Answer(NamedTuple):
+class _Answer(NamedTuple):
     """An answered request, as its log line says: the route, never the URL, may hold no token."""
 
     request_id: str
     method: str
     route: str
-    status: int
     problem: str | None
     address: str
     key_id: str | None
 
 
-def record(here: Services, began: float, answer: Answer) -> None:
+def _answer() -> _Answer:
+    caller = g.get("caller")
+    return _Answer(
+        request_id=request_id(),
+        method=request.method if request.method in _METHODS else "other",
+        route=request.url_rule.rule if request.url_rule else "(none)",
+        problem=g.get("problem"),
+        address=client_address(),
+        key_id=ids.text("key", caller.key_id) if caller else None,
+    )
+
+
+def _record(here: Services, began: float, answer: _Answer, status: int) -> None:
     """Count a request that was read at `began` (`time.perf_counter`), and log one line."""
     seconds = time.perf_counter() - began
-    here.tally.add(metrics.HTTP_REQUESTS, answer.method, answer.route, str(answer.status))
+    here.tally.add(metrics.HTTP_REQUESTS, answer.method, answer.route, str(status))
     here.tally.observe(metrics.HTTP_SECONDS, seconds, answer.route)
     here.counters.begin()
     here.key_heartbeat.begin()
     here.process_report.begin()
     here.renderings.drop_old()
-    _log.info("request", **answer._asdict(), duration_ms=round(seconds * 1000, 2))
+    _log.info("request", **answer._asdict(), status=status, duration_ms=round(seconds * 1000, 2))
 
 
 class SegmentConverter(UnicodeConverter):

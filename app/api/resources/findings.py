@@ -1,28 +1,29 @@
 """Findings over HTTP."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from flask import Flask, Response
+from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http import fast_path
+from app.api.http import promises
 from app.api.http.access.auth import caller, confirmed_caller, requires
 from app.api.http.idempotency import sent_request
 from app.api.http.paging import FeedArgs, filters, page, page_schema
+from app.api.http.promises import may_promise
 from app.api.http.requests.content_coding import takes_gzip
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, answer_written
-from app.api.http.services import EXTENSION, services
+from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core import feeds, finding_search, findings
-from app.core.callers import Caller, Role
+from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
-from app.core.idempotency import Answered, Request
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
@@ -89,6 +90,7 @@ class FindingArgs(FeedArgs):
 
 # The two hot routes hand over schemas ready made: a class would be instantiated for each request.
 @blp.route("", methods=["POST"])
+@may_promise
 @requires(Role.WRITE, confirmed_by_view=True)
 @blp.arguments(NewFindingSchema())
 @blp.response(201, FindingSchema)
@@ -102,6 +104,7 @@ def create(body: dict[str, Any]) -> Response:
 
 
 @blp.route("/batch", methods=["POST"])
+@may_promise
 @requires(Role.WRITE, confirmed_by_view=True)
 @takes_gzip
 @blp.arguments(NewFindingsSchema())
@@ -117,38 +120,18 @@ def create_batch(body: dict[str, Any]) -> Response:
 
 def added(sent: Sequence[Mapping[str, Any]], *, is_batch: bool) -> Response:
     """Answer a POST of findings, which are stored with those that arrive meanwhile."""
-    found = fast_path.outcome()
+    found = promises.outcome()
     if found is None:
-        found = services().findings.submit(_posted(caller(), sent, is_batch, sent_request()))
+        new = [NewFinding(**{"session_id": None, **finding}) for finding in sent]
+        post = findings.Posted(findings.Submission(caller(), new), is_batch, sent_request())
+        if promises.on_loop():
+            return promises.promise(partial(services().findings.join, post))
+        found = services().findings.submit(post)
     if not found.replayed:
         return answer_written(found.body, found.status)
     # No statement has confirmed the caller of what was stored before.
     confirmed_caller()
     return answer_written(found.body, found.status, {"Idempotent-Replayed": "true"})
-
-
-def _posted(
-    author: Caller, sent: Sequence[Mapping[str, Any]], is_batch: bool, repeat: Request | None
-) -> findings.Posted:
-    new = [NewFinding(**{"session_id": None, **finding}) for finding in sent]
-    return findings.Posted(findings.Submission(author, new), is_batch, repeat)
-
-
-def fast_paths(app: Flask) -> dict[bytes, fast_path.FastPath]:
-    """Return the fast paths of this resource, by path."""
-    intake: findings.Intake = app.extensions[EXTENSION].findings
-
-    async def one(author: Caller, body: dict[str, Any], repeat: Request | None) -> Answered:
-        return await intake.join(_posted(author, [body], is_batch=False, repeat=repeat))
-
-    async def batch(author: Caller, body: dict[str, Any], repeat: Request | None) -> Answered:
-        return await intake.join(_posted(author, body["findings"], is_batch=True, repeat=repeat))
-
-    routes = (
-        fast_path.Route("/v1/findings", Role.WRITE, NewFindingSchema(), one),
-        fast_path.Route("/v1/findings/batch", Role.WRITE, NewFindingsSchema(), batch),
-    )
-    return {route.path.encode(): fast_path.FastPath(app, route) for route in routes}
 
 
 @blp.route("", methods=["GET"], endpoint="list")

@@ -120,10 +120,7 @@ class Intake:
         """
         ready = self.sign(asked)
         if not ready.to_store:
-            return [
-                each if isinstance(each, ServiceError) else OtherRefused(_OTHER)
-                for each in ready.signed
-            ]
+            return _unstored(ready)
         return self._until_signed(ready, self._group.submit(ready), None)
 
     def sign(self, asked: Asked, tx: Tx | None = None) -> Ready:
@@ -136,6 +133,8 @@ class Intake:
 
     def add_within(self, tx: Tx, ready: Ready) -> list[Result]:
         """Store signed records in a transaction; else as `add`."""
+        if not ready.to_store:
+            return _unstored(ready)
         return self._until_signed(ready, self.store(tx, [ready], waits=True)[0], tx)
 
     def add_all(self, tx: Tx, caller: Caller, signed: Sequence[Signed]) -> None:
@@ -252,6 +251,12 @@ class _Row(NamedTuple):
     repeat: idempotency.Request | None
     body: bytes
     values: tuple[object, ...]
+
+
+def _unstored(ready: Ready) -> list[Result]:
+    return [
+        each if isinstance(each, ServiceError) else OtherRefused(_OTHER) for each in ready.signed
+    ]
 
 
 def _row(

@@ -1,5 +1,6 @@
 """The engine of a process, its pool of connections, and connections that notice a dead server."""
 
+import asyncio
 import logging
 import random
 import select
@@ -51,6 +52,14 @@ def none_left(error: psycopg.Error) -> bool:
     return error.sqlstate == _NONE_LEFT or any(each in text for each in _NONE_LEFT_TEXTS)
 
 
+def _is_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class PoolUse:
     """How large a pool is, and the most connections that were in use at once lately."""
@@ -73,7 +82,12 @@ class PatientPool(QueuePool):
     _is_refused = False
 
     def connect(self) -> PoolProxiedConnection:
-        """Return a connection; the patience is that of all attempts together."""
+        """Return a connection; the patience is that of all attempts together.
+
+        Raises `RuntimeError` on an event loop, where nothing may wait for a database.
+        """
+        if _is_event_loop():
+            raise RuntimeError("An event loop's thread asked for a connection.")
         began = time.monotonic()
         waits = self._pool.empty() and self._overflow >= self._max_overflow
         try:

@@ -71,6 +71,13 @@ class Answer:
             close, self._close = self._close, None
             close()
 
+    def settle(self, status: int, body: bytes) -> None:
+        """Put another status and body in the place of those made."""
+        size = str(len(body)).encode()
+        kept = [pair for pair in self.headers if pair[0] != b"content-length"]
+        self.headers = [*kept, (b"content-length", size)]
+        self.status, self.piece, self.whole = status, body, True
+
     def _start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
         self.status = int(status[:3])
         self.headers = [
@@ -78,19 +85,7 @@ class Answer:
         ]
 
 
-class Written:
-    """A response that is whole, as `Answer` is one that an application makes."""
-
-    __slots__ = ("headers", "piece", "status")
-    whole = True
-
-    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self.piece = body
-
-
-async def send_small(answer: Written, transmit: Send, pace: Pace) -> None:
+async def send_small(answer: Answer, transmit: Send, pace: Pace) -> None:
     """Send an answer that is whole; of at most `PIECE`, which the server's buffer holds, at once.
 
     So no clock runs while a reader takes it. Raises `ReaderTooSlow`.
@@ -109,7 +104,7 @@ async def nothing_more() -> None:
 
 
 async def send(
-    answer: Answer | Written, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
+    answer: Answer, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
 ) -> None:
     """Send an answer in messages of `PIECE`, calling `more` for each next piece of it.
 

@@ -2,7 +2,8 @@
 
 import sys
 from asyncio import get_running_loop, timeout
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 from app.lib.fair_shares import NoShare, Shares
 from app.lib.gateway import answers, bodies
-from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send, Written
+from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send
 from app.lib.gateway.bodies import BodyCutShort, Failed, Pace
 from app.lib.gateway.client import Client, ClientLeft, Receive
 from app.lib.gateway.connections import Connections
@@ -33,12 +34,18 @@ REFUSED, REFUSED_SECONDS = "gateway.refused", 1.0
 # Between two looks whether an answer is ready: soon at first.
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWS_BY = 0.05, 0.5, 1.5
 
-# A longer body is read and answered in a thread: the event loop must not be kept so long.
-FAST_BODY = 16 * 1024
+# Marks a call that the event loop makes. The application puts a `Promise` there, and the headers of
+# its answer; it is called again, in a thread, if there is none, or if it is not kept.
+ON_LOOP, PROMISE = "gateway.on_loop", "gateway.promise"
+# A longer body is for a thread: the event loop must not be kept so long.
+_LONGEST_ON_LOOP = 16 * 1024
+# One caller's at once; those beyond take turns with all others, for threads.
+_MOST_PROMISES = 32
 
 Environ: TypeAlias = dict[str, Any]
 Scope: TypeAlias = Mapping[str, Any]
-FastPath: TypeAlias = Callable[[Scope, bytes], Awaitable[Written | Environ]]
+Promise: TypeAlias = Callable[[], Awaitable[tuple[int, bytes] | None]]
+"""Returns status and body, once they are there; None for an answer that a thread is to make."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +80,9 @@ class Gateway:
     and none has more than half of them. `most` says how many bytes a long body may have, from a
     request's environ; 0 for a request that is refused without it. `urgent` are paths that have a
     thread each, where `address` takes turns; what is not answered within `PROBE_SECONDS` there is
-    answered by the path's own application, on the event loop. `fast` paths may answer POSTs with a
-    small body on the event loop, or add to the environ of the application. `connections` hears of
-    each request, and `on_slow_reader` of every answer that was given up.
+    answered by the path's own application, on the event loop. POSTs of `promising` paths with a
+    small body are made on the event loop, for a `Promise`. `connections` hears of each request,
+    and `on_slow_reader` of every answer that was given up.
     """
 
     def __init__(
@@ -88,7 +95,7 @@ class Gateway:
         address: Callable[[Scope], object] = _peer,
         most: Callable[[Environ], int] = lambda made: sys.maxsize,
         urgent: Mapping[str, Application] = MappingProxyType({}),
-        fast: Mapping[bytes, FastPath] = MappingProxyType({}),
+        promising: Collection[bytes] = frozenset(),
         connections: Connections | None = None,
         on_slow_reader: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
@@ -99,7 +106,8 @@ class Gateway:
         self._caller = caller
         self._address = address
         self._most = most
-        self._fast = fast
+        self._promising = promising
+        self._promised = Counter[object]()
         self._threads = Threads(threads, max(threads // 2, 1), "request")
         self._urgent = {path: (Threads(1, 1, path), late) for path, late in urgent.items()}
 
@@ -136,19 +144,21 @@ class Gateway:
         await answers.send(answer, send, answers.nothing_more, self._limits.answer)
 
     async def _answer_request(self, scope: Scope, client: Client, send: Send) -> None:
-        fast = self._fast.get(scope["raw_path"])
-        small = fast is not None and 0 < (bodies.length(scope) or 0) <= FAST_BODY
-        found: Written | Environ = {}
+        made = environ(scope, BytesIO())
         body: BytesIO | Failed | None = None
-        if fast is not None and small and scope["method"] == "POST":
-            body = await bodies.read(client, self._limits.body, FAST_BODY)
+        if (
+            scope["method"] == "POST"
+            and scope["raw_path"] in self._promising
+            and 0 < (bodies.length(scope) or 0) <= _LONGEST_ON_LOOP
+        ):
+            body = await bodies.read(client, self._limits.body, _LONGEST_ON_LOOP)
             if isinstance(body, BytesIO):
-                found = await fast(scope, body.getvalue())
-        if isinstance(found, Written):
-            with client.awaited():
-                await answers.send_small(found, send, self._limits.answer)
-            return
-        made = {**environ(scope, BytesIO()), **found}
+                made["wsgi.input"] = body
+                promised = await self._promise(scope, made)
+                if promised is not None:
+                    with client.awaited():
+                        await answers.send_small(promised, send, self._limits.answer)
+                    return
         with ExitStack() as held:
             made["wsgi.input"] = body or await self._body(scope, made, client, held)
             made[WAIT] = waits = list[Wait]()
@@ -170,6 +180,32 @@ class Gateway:
         finally:
             if not answer.closed:
                 await self._threads.run(caller, answer.close)
+
+    async def _promise(self, scope: Scope, made: Environ) -> Answer | None:
+        """Make a call on the event loop; return the answer it promised, None for a thread's."""
+        caller = self._caller(scope)
+        if self._promised[caller] >= _MOST_PROMISES:
+            return None
+        made[READY] = perf_counter()
+        made[ON_LOOP] = True
+        answer = Answer(self._application, made)
+        answer.close()
+        del made[ON_LOOP]
+        made["wsgi.input"].seek(0)
+        promise: Promise | None = made.pop(PROMISE, None)
+        if promise is None:
+            return None
+        self._promised[caller] += 1
+        try:
+            kept = await promise()
+        finally:
+            self._promised[caller] -= 1
+            if not self._promised[caller]:
+                del self._promised[caller]
+        if kept is None:
+            return None
+        answer.settle(*kept)
+        return answer
 
     async def _call(self, scope: Scope, client: Client, made: Environ) -> Answer:
         """Run the application; after a body that failed the connection ends."""

@@ -162,6 +162,14 @@ def test_a_whole_batch_is_repeated_by_its_header(api: ApiOf, atomic: str) -> Non
     assert len(titles(api())) == 3
 
 
+def test_a_batch_of_which_nothing_can_be_stored_is_repeated_too(api: ApiOf) -> None:
+    bad = {"records": [record_of("ses_" + NOBODY, title="")] * 2}
+    first, again = (api().post(BATCH, bad, headers={"Idempotency-Key": "k"}) for _ in range(2))
+    assert (first.status_code, again.json) == (201, first.json)
+    assert [each["problem"]["status"] for each in first.json["data"]] == [422, 422]
+    assert again.headers["Idempotent-Replayed"] == "true"
+
+
 def test_a_revoked_key_stores_none_and_learns_nothing(
     api: ApiOf, mint: Mint, tenant: FreshTenant
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import structlog
 from flask import Flask, g, request
 
-from app.api.http import admission
+from app.api.http import admission, promises
 from app.api.http.access import rate_limit
 from app.api.http.requests import parsing
 from app.api.http.requests.headers import client_address, request_id
@@ -131,6 +131,7 @@ def confirmed_caller() -> Caller:
     """Return the caller, after a check that its key is valid now; raises `Unauthenticated`."""
     if caller().confirmed:
         return caller()
+    promises.leave()
     # A refused key belongs to no caller, in the log too.
     del g.caller
     g.caller = _known_by(services().keyring.authenticate)
@@ -193,8 +194,10 @@ def key_holder() -> Caller | None:
 def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
     """Return the caller that `ask` finds; an invalid key counts against the client's address."""
     key_text = presented_key()
-    if key_text and services().keyring.known(key_text) is None:
-        rate_limit.refuse_unknown_key()
+    if services().keyring.known(key_text) is None:
+        promises.leave()
+        if key_text:
+            rate_limit.refuse_unknown_key()
     try:
         found = ask(key_text, request_id())
     except Unauthenticated:

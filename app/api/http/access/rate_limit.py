@@ -8,8 +8,9 @@ its web processes. Requests count by API key and by tenant; without a key by cli
 from dataclasses import dataclass
 from typing import Self, cast
 
-from flask import Response, current_app, g, request
+from flask import current_app, g, request
 
+from app.api.http import promises
 from app.api.http.requests.headers import client_network
 from app.core.callers import Caller
 from app.errors import RateLimited
@@ -53,16 +54,15 @@ def count_key(caller: Caller) -> None:
     """Count a request of a key, once; raises `RateLimited`."""
     if _was_counted("key"):
         return
-    _spend(nearest(_limits(), caller, _times()))
-
-
-def nearest(counters: Limits, caller: Caller, times: int) -> Spent:
-    """Count so many requests of a key; return its use of the limit nearest to exhaustion."""
+    counters, times = _limits(), _times()
     spent = (
         counters.keys.hit(caller.key_id.bytes, times),
         counters.tenants.hit(caller.tenant_id.bytes, times),
     )
-    return min(spent, key=_left)
+    if promises.on_loop():
+        # A thread that makes this request again does not count it again.
+        request.environ[WAITED] = True
+    _spend(min(spent, key=_left))
 
 
 def count_address() -> None:
@@ -106,12 +106,10 @@ def count_sign_in() -> None:
     _spend(_limits().sign_ins.hit(client_network().encode(), _times()))
 
 
-def add_headers(response: Response) -> Response:
-    """Add the headers of the rate limit that this request was counted against."""
+def headers() -> dict[str, str]:
+    """Return the headers of the rate limit that this request was counted against."""
     spent: Spent | None = g.get("spent")
-    if spent is not None:
-        response.headers.update(spent.headers())
-    return response
+    return {} if spent is None else spent.headers()
 
 
 def _left(spent: Spent) -> int:

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from flask import g, request
 
@@ -14,15 +14,16 @@ from app.lib import forwarded
 LONGEST_WAIT = 15.0
 LONGEST_WAIT_WITHOUT_KEY = 10.0
 REQUEST_ID = "X-Request-ID"
-REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
+_REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 
 def request_id() -> str:
     """Return this request's id: the caller's `X-Request-ID` if it is well-formed, else a new id."""
-    if "request_id" not in g:
+    found: str | None = g.get("request_id")
+    if found is None:
         sent = request.headers.get(REQUEST_ID, "")
-        g.request_id = sent if REQUEST_ID_FORM.fullmatch(sent) else ids.new().hex
-    return cast(str, g.request_id)
+        g.request_id = found = sent if _REQUEST_ID_FORM.fullmatch(sent) else ids.new().hex
+    return found
 
 
 def client_address() -> str:

@@ -5,7 +5,7 @@ know is refused, with a pointer to it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from heapq import nsmallest
 from itertools import islice
@@ -20,6 +20,7 @@ from flask import current_app, g, request
 from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
+from app.api.http import promises
 from app.api.http.requests import content_coding, large_bodies
 from app.api.http.requests.content_coding import NotGzip, TooLong
 from app.api.http.requests.headers import client_network
@@ -188,12 +189,13 @@ def body() -> bytes:
 
     Raises the media type's error for a coding that the view does not take.
     """
-    if "body" not in g:
+    found: bytes | None = g.get("body")
+    if found is None:
         try:
-            g.body = _decoded(body_limit())
+            g.body = found = _decoded(body_limit())
         except TooLong:
             raise RequestEntityTooLarge from None
-    return cast(bytes, g.body)
+    return found
 
 
 def _weight() -> int:
@@ -201,12 +203,13 @@ def _weight() -> int:
 
     Such a body is unpacked later, in its place in the bulkhead, which so bounds the memory too.
     """
-    if "body" not in g:
+    found: bytes | None = g.get("body")
+    if found is None:
         try:
-            g.body = _decoded(large_bodies.LARGE)
+            g.body = found = _decoded(large_bodies.LARGE)
         except TooLong:
             return large_bodies.LARGE + 1
-    return len(g.body)
+    return len(found)
 
 
 def _decoded(most: int) -> bytes:
@@ -215,6 +218,7 @@ def _decoded(most: int) -> bytes:
     coding = request.headers.get("Content-Encoding", "identity").strip()
     if not raw or coding.lower() == "identity":
         return raw
+    promises.leave()
     taken = getattr(_view(), "takes_gzip", False)
     if not taken or coding.lower() not in content_coding.GZIP:
         accepted = "gzip, identity" if taken else "identity"
@@ -264,7 +268,10 @@ def whose() -> UUID | str:
 
 def room_to_read() -> AbstractContextManager[None]:
     """Hold a place in the bulkhead while a large body is parsed and checked."""
-    return large_bodies.room_for(_weight(), whose(), unqueued=True)
+    size = _weight()
+    if size <= large_bodies.LARGE:
+        return nullcontext()
+    return large_bodies.room_for(size, whose(), unqueued=True)
 
 
 def json_object() -> dict[str, Any]:

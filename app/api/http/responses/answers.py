@@ -22,6 +22,7 @@ from werkzeug.exceptions import PreconditionFailed, RequestedRangeNotSatisfiable
 _RANGE = re.compile(
     r"bytes=[ \t]*(?:([0-9]{1,19})-([0-9]{0,19})|-([0-9]{1,19}))", re.IGNORECASE | re.ASCII
 )
+MEDIA_TYPE = "application/json"
 KEPT_SECONDS = 60.0
 _FASTEST = 1
 _PIECE = 64 * 1024
@@ -36,7 +37,7 @@ def answer_written(
     body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Answer with JSON that is written already."""
-    return Response(body, status, dict(headers or {}), content_type="application/json")
+    return Response(body, status, dict(headers or {}), content_type=MEDIA_TYPE)
 
 
 def no_content() -> Response:
