@@ -4,7 +4,8 @@ import re
 
 from flask import Flask
 
-from tests.api.traces.test_front_door import RUN, Assemble, assemble, records, send
+from tests.api.traces.conftest import assemble
+from tests.api.traces.test_front_door import RUN, Assemble, records, send
 from tests.support.callers.api import ApiOf, Mint
 from tests.support.callers.console import Visitor, signed_in
 from tests.support.callers.making import pin_of

@@ -212,7 +212,7 @@ def _expected(
         for rule, version, since, until, on, condition in periods:
             if at < since or (until is not None and at >= until):
                 continue
-            if (on == "session") != (kind == "session") or subject not in (numbers | {subject: 0}):
+            if (on == "session") != (kind == "session"):
                 continue
             wanted = int(condition[-1])
             if on == "record" and subject in numbers and numbers[subject] % 7 == wanted:
