@@ -37,6 +37,9 @@ DATA: dict[str, Any] = {
 MOST_TOGETHER = 1000
 """The most findings that one call of the database stores, unless one request has more."""
 
+# Others do not wait for a larger request, whose tenant may have a hundred webhooks: it goes alone.
+_MOST_SHARED = 50
+
 
 class Severity(enum.StrEnum):
     """Severities of a finding, least severe first."""
@@ -190,9 +193,7 @@ class Intake:
         """Prepare; nothing runs until the first POST."""
         self._database = database
         self._master_keys = master_keys
-        self._group = GroupCommit(
-            self.run, most=MOST_TOGETHER, weigh=lambda post: len(post.findings.new), apart=undone
-        )
+        self._group = GroupCommit(self.run, most=MOST_TOGETHER, weigh=_weight, apart=undone)
 
     def submit(self, post: Posted) -> idempotency.Answered:
         """Store one request's findings, once, and return its answer; raises as `add` does.
@@ -228,6 +229,11 @@ class Intake:
             return idempotency.once_each(
                 tx, self._master_keys, repeats, lambda places: store(tx, places)
             )
+
+
+def _weight(post: Posted) -> int:
+    count = len(post.findings.new)
+    return count if count <= _MOST_SHARED else MOST_TOGETHER
 
 
 def _body(array: str, is_batch: bool) -> bytes:

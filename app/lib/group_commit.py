@@ -23,10 +23,13 @@ class _Seat(Generic[_Item, _Result]):
     coroutine awaits the `future`.
     """
 
-    __slots__ = ("called", "future", "group", "item", "outcome")
+    __slots__ = ("called", "future", "group", "item", "outcome", "weight")
 
-    def __init__(self, item: _Item, future: "asyncio.Future[_Result] | None" = None) -> None:
+    def __init__(
+        self, item: _Item, weight: int, future: "asyncio.Future[_Result] | None" = None
+    ) -> None:
         self.item = item
+        self.weight = weight
         self.future = future
         self.outcome: _Result | BaseException | None = None
         self.group: list[_Seat[_Item, _Result]] | None = None
@@ -65,7 +68,7 @@ class GroupCommit(Generic[_Item, _Result]):
         self._free = ways
         self._waiting: deque[_Seat[_Item, _Result]] = deque()
         self._handed: SimpleQueue[list[_Seat[_Item, _Result]]] = SimpleQueue()
-        self._has_threads = False
+        self._threads = 0
 
     @property
     def waiting(self) -> int:
@@ -74,7 +77,7 @@ class GroupCommit(Generic[_Item, _Result]):
 
     def submit(self, item: _Item) -> _Result:
         """Have an item run; return its own result or raise its own error."""
-        seat = _Seat[_Item, _Result](item)
+        seat = _Seat[_Item, _Result](item, self._weigh(item))
         self._enter(seat)
         if seat.group is None:
             seat.called.acquire()
@@ -90,16 +93,17 @@ class GroupCommit(Generic[_Item, _Result]):
 
     async def join(self, item: _Item) -> _Result:
         """Have an item run by another thread; return its own result or raise its own error."""
-        seat = _Seat[_Item, _Result](item, asyncio.get_running_loop().create_future())
+        future = asyncio.get_running_loop().create_future()
+        seat = _Seat[_Item, _Result](item, self._weigh(item), future)
         self._enter(seat)
-        if seat.group is not None:
-            self._hand(seat.group)
+        if seat.group is not None and not self._hand(seat.group):
+            self._call_next()
         assert seat.future is not None  # noqa: S101  # narrows what was given above
         try:
             return await seat.future
         finally:
             # As above: no cycle.
-            del seat
+            del seat, future
 
     def _enter(self, seat: _Seat[_Item, _Result]) -> None:
         with self._lock:
@@ -109,12 +113,21 @@ class GroupCommit(Generic[_Item, _Result]):
             else:
                 self._waiting.append(seat)
 
-    def _hand(self, group: "list[_Seat[_Item, _Result]]") -> None:
-        with self._lock:
-            begins, self._has_threads = not self._has_threads, True
-        for number in range(self._ways if begins else 0):
-            Thread(target=self._carry_all, name=f"group-{number}", daemon=True).start()
+    def _hand(self, group: "list[_Seat[_Item, _Result]]") -> bool:
+        """Give a group to a thread; if none can be started, give that error to all of it."""
+        try:
+            with self._lock:
+                while self._threads < self._ways:
+                    name = f"group-{self._threads}"
+                    Thread(target=self._carry_all, name=name, daemon=True).start()
+                    self._threads += 1
+        except (RuntimeError, MemoryError) as error:
+            # One carries all groups, if need be; the next group tries again.
+            if not self._threads:
+                self._tell(group, _for_each(error, len(group)))
+                return False
         self._handed.put(group)
+        return True
 
     def _carry_all(self) -> None:
         while True:
@@ -126,6 +139,15 @@ class GroupCommit(Generic[_Item, _Result]):
             outcomes = self._outcomes([seat.item for seat in group])
         finally:
             self._call_next()
+        self._tell(group, outcomes)
+        # An error holds the frames it came through, which must not hold it: no cycle.
+        del group, outcomes
+
+    def _tell(
+        self,
+        group: "list[_Seat[_Item, _Result]]",
+        outcomes: Sequence[_Result | BaseException],
+    ) -> None:
         awaited: dict[asyncio.AbstractEventLoop, list[Any]] = {}
         for seat, outcome in zip(group, outcomes, strict=True):
             if seat.future is not None:
@@ -138,8 +160,6 @@ class GroupCommit(Generic[_Item, _Result]):
             # A loop that was closed awaits nothing; the carrier goes on for the others.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_settle, settled)
-        # An error holds the frames it came through, which must not hold it: no cycle.
-        del group, seat, outcomes, outcome, awaited
 
     def _outcomes(self, items: Sequence[_Item]) -> Sequence[_Result | BaseException]:
         try:
@@ -149,28 +169,32 @@ class GroupCommit(Generic[_Item, _Result]):
         except BaseException as error:  # noqa: BLE001  # each submitter raises it
             if len(items) > 1 and isinstance(error, Exception) and self._apart(error):
                 return [each for item in items for each in self._outcomes([item])]
-            # Threads that raise one instance would write into each other's traceback.
-            return [error, *(_copy(error) for _ in items[1:])]
+            return _for_each(error, len(items))
         return results
 
     def _call_next(self) -> None:
         """Give this run's place to the items that wait; the first of them carries."""
-        with self._lock:
-            if not self._waiting:
-                self._free += 1
+        while group := self._next():
+            if group[0].future is None:
+                group[0].group = group
+                group[0].called.release()
                 return
-            first = self._waiting.popleft()
-            group, weight = [first], self._weigh(first.item)
+            if self._hand(group):
+                return
+
+    def _next(self) -> "list[_Seat[_Item, _Result]]":
+        """Take what goes together of those that wait; the place is free if there is nothing."""
+        group: list[_Seat[_Item, _Result]] = []
+        weight = 0
+        with self._lock:
             while self._waiting:
-                weight += self._weigh(self._waiting[0].item)
-                if weight > self._most:
+                weight += self._waiting[0].weight
+                if group and weight > self._most:
                     break
                 group.append(self._waiting.popleft())
-            first.group = group
-        if first.future is None:
-            first.called.release()
-        else:
-            self._hand(group)
+            if not group:
+                self._free += 1
+        return group
 
 
 def _settle(settled: "Iterable[tuple[asyncio.Future[Any], Any]]") -> None:
@@ -181,6 +205,11 @@ def _settle(settled: "Iterable[tuple[asyncio.Future[Any], Any]]") -> None:
             future.set_exception(outcome)
         else:
             future.set_result(outcome)
+
+
+def _for_each(error: BaseException, count: int) -> list[Any]:
+    """Return an error for each of so many: raised, one would get the tracebacks of all."""
+    return [error, *(_copy(error) for _ in range(count - 1))]
 
 
 def _copy(error: BaseException) -> BaseException:

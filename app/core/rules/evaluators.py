@@ -159,6 +159,8 @@ class _Process:
             if not select.select([self._output], [], [], _WAIT_SECONDS)[0]:
                 at, waits = self.at(), waits + 1 if at == self.at() else 0
                 if waits > _MOST_WAITS:
+                    # Whatever it was at has not used its time: it is lost, and no rule to blame.
+                    self.mark()
                     raise EOFError
                 alive()
                 continue

@@ -30,7 +30,11 @@ from app.lib.group_commit import GroupCommit
 from app.lib.metric_registry import Tally
 
 NO_PIN = UUID(int=0)
-MOST_SPANS_A_CALL = 8_192
+MOST_A_CALL = 8 * 1024 * 1024
+"""The most bytes that go together, unless one request has more; see `Sent.weight`."""
+
+# What a span costs at least, rejected or not.
+_WEIGHT = 1024
 
 # A tenant's staged bytes are counted so often by each process, in between it adds what it stages.
 _COUNT_SECONDS = 1.0
@@ -49,6 +53,13 @@ class Sent(NamedTuple):
     exporter: str
     request: Request
 
+    @property
+    def weight(self) -> int:
+        """What it costs to stage, in bytes."""
+        request = self.request
+        size = sum(map(len, request.resources)) + sum(len(each.body) for each in request.spans)
+        return max(size, _WEIGHT * (len(request.spans) + len(request.rejected)))
+
 
 class Staging:
     """Stages requests of a process's threads, together where they come together."""
@@ -59,7 +70,7 @@ class Staging:
         self._tally = tally
         self._most_bytes = most_bytes
         self._group = GroupCommit[Sent, None](
-            self._run, most=MOST_SPANS_A_CALL, weigh=lambda sent: len(sent.request.spans)
+            self._run, most=MOST_A_CALL, weigh=lambda sent: sent.weight
         )
         self._lock = Lock()
         self._counted: dict[UUID, tuple[float, int]] = {}

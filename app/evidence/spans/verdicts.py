@@ -5,6 +5,7 @@ attributes of many makers, and most say nothing when they let pass: no sign, no 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from app.evidence.spans.mapping import GUARDRAIL, said
@@ -20,6 +21,9 @@ _REASONS = ("gen_ai.security.decision.reason", "guardrail.reason", "guardrail.me
 # A finding's event has 256 KiB in all.
 _MOST_DATA = 64 * 1024
 
+MOST = 20
+"""The most findings of a record, beside one that counts the rest."""
+
 
 class Verdict(NamedTuple):
     """A finding to be."""
@@ -32,7 +36,20 @@ class Verdict(NamedTuple):
 
 
 def of_steps(steps: Iterable[Mapping[str, Any]]) -> Iterator[Verdict]:
-    """Yield what guardrails and evaluations found wrong, step by step."""
+    """Yield what guardrails and evaluations of a record found wrong, step by step.
+
+    The first `MOST`, then one for the rest: how many, and as severe as the worst of them.
+    """
+    found = _each(steps)
+    yield from islice(found, MOST)
+    rest = [each.severity for each in found]
+    if rest:
+        title = f"{len(rest):,} more guardrails and evaluations of this record failed"
+        worst = min(rest, key=_SEVERITIES.index)
+        yield Verdict("otlp.more", worst, title, None, {"more": len(rest)})
+
+
+def _each(steps: Iterable[Mapping[str, Any]]) -> Iterator[Verdict]:
     for step in steps:
         for event in step["events"]:
             if event["name"] == "gen_ai.evaluation.result":

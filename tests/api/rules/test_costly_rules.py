@@ -1,11 +1,13 @@
 """Rules that cost too much are ended, and after three times switched off; others go on."""
 
+import json
 import os
 import signal
 from typing import Any
 
 import pytest
 
+from app.core.rules import evaluators as evaluators_module
 from app.core.rules import library
 from app.core.rules.evaluators import BULK, QUICK, Evaluators, RuleText, Subject
 from tests.api.rules.conftest import STEP, Ruled
@@ -87,6 +89,39 @@ def test_an_evaluator_that_is_killed_is_replaced_and_nobody_is_blamed() -> None:
     assert not after.slow
 
 
+def test_a_rule_at_which_the_evaluator_was_stopped_is_judged_and_not_blamed(
+    big: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluators = Evaluators()
+    # Some milliseconds, within its time.
+    text = RuleText("record", BOUNDED[0], "t", None, None)
+    bundle = json.dumps({"content": big, "steps": []}).encode()
+    stopped: list[int] = []
+    monkeypatch.setattr(evaluators_module, "_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 1_000_000)
+
+    def stop_once() -> None:
+        process = evaluators._lanes[BULK]._process
+        if process is None:
+            monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 1_000_000)
+        elif not stopped and process.at() == (0, 0):
+            os.kill(process.pid, signal.SIGSTOP)
+            stopped.append(process.pid)
+            monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 3)
+
+    try:
+        judged = evaluators.judge(
+            BULK, [text], [Subject({}, bundle, [0])], seconds=60, alive=stop_once
+        )
+        process = evaluators._lanes[BULK]._process
+        assert stopped
+        assert process is None or process.pid != stopped[0]
+    finally:
+        evaluators.close()
+    (verdicts,) = judged.verdicts
+    assert (verdicts[0].ended, verdicts[0].error) == (False, "Iteration budget exceeded")
+
+
 def test_the_quick_evaluator_leaves_a_slow_rule_to_others() -> None:
     evaluators = Evaluators()
     slow = RuleText("record", COSTLY[0][1], "t", None, None)
@@ -117,8 +152,6 @@ def test_each_case_of_the_library_matches_as_often_as_it_says() -> None:
 
 
 def _judged(evaluators: Evaluators, text: RuleText, case: dict[str, Any]) -> tuple[int, str]:
-    import json
-
     agent = {"id": "agt_1", "external_id": None, "name": "a", "version": None}
     if case["session"] is not None:
         subject = Subject({"agent": agent} | case["session"], None, [0])

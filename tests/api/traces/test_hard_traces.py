@@ -2,23 +2,29 @@
 
 import json
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
+from app import ids
 from app.core import sessions
+from app.core.callers import Caller, Role
 from app.core.keys import keyring
 from app.core.traces import assembly
 from app.core.traces.staging import Sent, Staging
 from app.database import Database
-from app.errors import Unauthenticated
+from app.errors import ServiceError, Unauthenticated
 from app.evidence.spans import export, mapping
 from app.evidence.spans.runs import Run
 from app.lib.metric_registry import Tally
 from tests.api.traces.test_front_door import RUN, Assemble, bundle, records, send, taken, trace
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import revoke
+from tests.support.faults import LONG_ENOUGH, until
 from tests.support.spans import AGENT, as_json, request, span
 
 
@@ -75,6 +81,39 @@ def test_a_trace_of_a_good_key_is_kept_beside_that_of_a_revoked_one(
     assert trace(api(), "staged")["spans"] == 3
     assemble()
     assert len(records(api())) == 1
+
+
+def test_large_requests_of_few_spans_are_staged_one_by_one(
+    database: Database, tenant: FreshTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[list[str]] = []
+    opened = Event()
+    run = Staging._run
+
+    def noted(staging: Staging, sent: Sequence[Sent]) -> Sequence[ServiceError | None]:
+        runs.append([each.exporter for each in sent])
+        assert opened.wait(LONG_ENOUGH)
+        return run(staging, sent)
+
+    monkeypatch.setattr(Staging, "_run", noted)
+    staging = Staging(database, Tally(), 0)
+    caller = Caller(tenant.id, ids.new(), Role.WRITE, None, "t")
+    sizes = [("first", 1), ("second", 1), *(("large", 3_000_000),) * 3, *(("small", 1),) * 3]
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        tasks = []
+        try:
+            for number, (name, size) in enumerate(sizes, 1):
+                body = request(span(number, attributes={"text": "x" * size})).SerializeToString()
+                sent = Sent(caller, name, export.read(body, is_json=False))
+                tasks.append(pool.submit(staging.stage, sent))
+                until(lambda: len(runs) + staging._group.waiting == len(tasks))
+        finally:
+            opened.set()
+        # The key is no key at all, which is found out by the statement.
+        errors = [type(task.exception(LONG_ENOUGH)) for task in tasks]
+    assert errors == [Unauthenticated] * len(sizes)
+    together = ["large", "large"], ["large", "small", "small", "small"]
+    assert sorted(runs[2:]) == sorted(together)
 
 
 @pytest.mark.parametrize("at", ["-99999999999999999999", 10**30, -5])
@@ -142,7 +181,12 @@ def test_thousands_of_findings_of_a_trace_keep_their_order(
     label = {"gen_ai.evaluation.score.label": "fail"}
     failed = [{**label, "gen_ai.evaluation.name": f"e{place}"} for place in range(5_000)]
     events = [("gen_ai.evaluation.result", each) for each in failed]
-    taken(send(api(), request(span(1, events=events))))
+    # Each is a root, and so a record, which has 20 findings at most.
+    runs = [
+        span(1 + place, start=place, events=events[20 * place : 20 * (place + 1)])
+        for place in range(250)
+    ]
+    taken(send(api(), request(*runs)))
     assemble()
     query = text(
         "SELECT convert_from(payload, 'UTF8')::json #>> '{data,rule}' FROM events"

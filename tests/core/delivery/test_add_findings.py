@@ -1,7 +1,9 @@
 """`add_findings`: the bytes that `findings.represent` answers, row-level security, a valid key."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +32,7 @@ from app.errors import (
 from app.lib import canonical_json
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.making import make_record, make_session
+from tests.support.faults import LONG_ENOUGH, until
 from tests.support.secrets import MASTER_KEYS
 
 # What the API lets in: neither NUL nor lone surrogates.
@@ -53,6 +56,41 @@ def session_of(database: Database, tenant: FreshTenant, principal: str) -> UUID:
             tx, caller_of(tenant), agent_id=agent.id, principal=principal, title=None
         )
         return opened.id
+
+
+class Noted(Intake):
+    """An intake that notes the sizes of what goes together, and waits where it is closed."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, MASTER_KEYS)
+        self.groups: list[list[int]] = []
+        self.open = Event()
+
+    def run(self, posts: Sequence[Posted]) -> list[idempotency.Answered | ServiceError]:
+        self.groups.append([len(post.findings.new) for post in posts])
+        assert self.open.wait(LONG_ENOUGH)
+        return super().run(posts)
+
+
+def test_a_large_batch_goes_alone_and_small_requests_together(
+    database: Database, tenant: FreshTenant
+) -> None:
+    session_id = session_of(database, tenant, "p")
+    caller = caller_of(tenant)
+    intake = Noted(database)
+    sizes = [1, 1, 2, 51, 3, 50, 60, 70]
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        tasks = []
+        try:
+            for size in sizes:
+                new = [NewFinding(session_id, "r", "low", "t")] * size
+                post = Posted(Submission(caller, new), is_batch=True)
+                tasks.append(pool.submit(intake.submit, post))
+                until(lambda: len(intake.groups) + intake._group.waiting == len(tasks))
+        finally:
+            intake.open.set()
+        assert [task.result(LONG_ENOUGH).status for task in tasks] == [201] * len(sizes)
+    assert sorted(intake.groups[2:]) == [[2], [3, 50], [51], [60], [70]]
 
 
 @settings(

@@ -7,11 +7,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Barrier, Event, Lock, get_ident
+from threading import Barrier, Event, Lock, Thread, get_ident
 from typing import Any
 
 import pytest
 
+from app.lib import group_commit
 from app.lib.group_commit import GroupCommit
 from tests.support.faults import LONG_ENOUGH, until
 
@@ -91,6 +92,25 @@ def test_at_most_so_many_runs_are_under_way_and_so_much_in_one() -> None:
             assert len(gate.groups) == 1
         assert [future.result(LONG_ENOUGH)[0] for future in futures] == [4, 6, 3, 20, 1]
     assert gate.groups[1:] == [[4, 6], [3], [20], [1]]
+
+
+def test_an_item_is_weighed_while_others_may_come_and_go() -> None:
+    gate = Gate()
+    locked = []
+
+    def weigh(item: int) -> int:
+        locked.append(group._lock.locked())
+        return 1
+
+    group = GroupCommit(gate, ways=1, weigh=weigh)
+    with threads(3) as submit:
+        with busy(group, gate, 1):
+            futures = []
+            for number in range(3):
+                futures.append(submit(group.submit, number))
+                until(lambda: group.waiting == len(futures))
+        assert [future.result(LONG_ENOUGH)[0] for future in futures] == [0, 1, 2]
+    assert locked == [False] * 4
 
 
 def test_no_thread_carries_more_than_the_run_of_its_own_item() -> None:
@@ -257,6 +277,70 @@ def test_a_loop_that_is_closed_meanwhile_takes_no_carrier_with_it() -> None:
         return (await asyncio.wait_for(group.join(2), 5))[0]
 
     assert asyncio.run(join()) == 2
+
+
+class NoThread(Thread):
+    """A thread of a host that has no room for one more."""
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_who_finds_no_thread_gets_that_error_and_the_next_are_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate()
+    group = GroupCommit[int, tuple[int, int]](gate, ways=1, most=2)
+
+    async def join_all() -> None:
+        with monkeypatch.context() as full:
+            full.setattr(group_commit, "Thread", NoThread)
+            with pytest.raises(RuntimeError, match="can't start"):
+                await asyncio.wait_for(group.join(-1), LONG_ENOUGH)
+            # Now some wait for a thread that submitted: four in two groups, then a thread.
+            gate.open.clear()
+            busy = asyncio.create_task(asyncio.to_thread(group.submit, -2))
+            await asyncio.to_thread(until, lambda: len(gate.groups) == 1)
+            tasks = [asyncio.create_task(group.join(number)) for number in range(4)]
+            await asyncio.to_thread(until, lambda: group.waiting == 4)
+            last = asyncio.create_task(asyncio.to_thread(group.submit, 4))
+            await asyncio.to_thread(until, lambda: group.waiting == 5)
+            gate.open.set()
+            _, waiting = await asyncio.wait([busy, *tasks, last], timeout=LONG_ENOUGH)
+            assert not waiting
+            assert [str(each.exception()) for each in tasks] == ["can't start new thread"] * 4
+            assert [each.result()[0] for each in (busy, last)] == [-2, 4]
+        assert (await asyncio.wait_for(group.join(5), LONG_ENOUGH))[0] == 5
+
+    asyncio.run(join_all())
+    assert gate.groups == [[-2], [4], [5]]
+
+
+def test_a_group_that_is_run_before_its_coroutine_looks_is_run_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate()
+    group = GroupCommit[int, tuple[int, int]](gate, ways=1)
+    enter = group._enter
+
+    def paused(seat: Any) -> None:
+        enter(seat)
+        if seat.item == 1:
+            gate.open.set()
+            until(lambda: [1] in gate.groups)
+
+    monkeypatch.setattr(group, "_enter", paused)
+
+    async def join_all() -> None:
+        gate.open.clear()
+        first = asyncio.create_task(asyncio.to_thread(group.submit, 0))
+        await asyncio.to_thread(until, lambda: len(gate.groups) == 1)
+        for number in (1, 2):
+            assert (await asyncio.wait_for(group.join(number), LONG_ENOUGH))[0] == number
+        await first
+
+    asyncio.run(join_all())
+    assert gate.groups == [[0], [1], [2]]
 
 
 def test_an_error_is_freed_with_its_submitter() -> None:

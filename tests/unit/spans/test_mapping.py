@@ -257,6 +257,22 @@ def test_an_evaluation_that_failed_is_a_finding(label: str) -> None:
     assert rules == ([] if label in ("pass", "") else ["evaluation.tone"])
 
 
+def test_a_record_has_20_findings_and_one_that_counts_the_rest() -> None:
+    label = {"gen_ai.evaluation.score.label": "fail"}
+    failed = [{**label, "gen_ai.evaluation.name": f"e{place}"} for place in range(1_021)]
+    refused = {"openinference.span.kind": "GUARDRAIL", "x.guardrail.triggered": True}
+    events = [("gen_ai.evaluation.result", each) for each in failed]
+    found = list(verdicts.of_steps(mapped(AGENT, refused, events=events).steps))
+    assert [each.rule for each in found[:-1]] == [f"evaluation.e{place}" for place in range(20)]
+    # 1,001 evaluations and the guardrail's refusal, which is the worst.
+    assert found[-1].data == {"more": 1_002}
+    assert (found[-1].rule, found[-1].severity) == ("otlp.more", "high")
+    assert found[-1].title == "1,002 more guardrails and evaluations of this record failed"
+
+    few = mapped(AGENT, events=events[:20])
+    assert len(list(verdicts.of_steps(few.steps))) == 20
+
+
 def test_a_finding_fits_into_its_event() -> None:
     of = {
         "gen_ai.operation.name": "apply_guardrail",
