@@ -132,8 +132,9 @@ def test_claim_record_and_sweep_read_no_more_however_old_a_snapshot_is(
     for _ in range(LATE):
         reads.turn()
     reads.settle()
-    reads.turn()
-    late = reads.turn()
+    # What an old snapshot costs each turn pays; a page that is split, one alone.
+    turns = [reads.turn() for _ in range(5)]
+    late = {step: min(turn[step] for turn in turns) for step in early}
     grown = {step: (early[step], late[step]) for step in early if late[step] > early[step] + SLACK}
     assert not grown
 
