@@ -54,10 +54,10 @@ def none_left(error: psycopg.Error) -> bool:
 
 def _is_event_loop() -> bool:
     try:
-        asyncio.get_running_loop()
+        # A loop that was left by a switch of greenlets, as a browser's driver does, runs no task.
+        return asyncio.current_task() is not None
     except RuntimeError:
         return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
