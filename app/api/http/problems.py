@@ -49,7 +49,7 @@ class PreconditionFailed(ServiceError, slug="precondition-failed", status=412):
 class BodyTooLarge(ServiceError, slug="body-too-large", status=413):
     """The body is too large.
 
-    A body is at most 1 MiB, that of a record 8 MiB.
+    A body is at most 1 MiB, that of records or spans 8 MiB.
     """
 
 
