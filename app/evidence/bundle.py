@@ -207,11 +207,6 @@ def signature_header(key_id: str, signature: bytes) -> str:
     return f'keyid="{key_id}", alg="ed25519", sig="{in_base64}"'
 
 
-def is_span_id(text: str) -> bool:
-    """Say whether a text is a span's id: 16 hex digits in lower case, not all zero."""
-    return _SPAN_ID.fullmatch(text) is not None
-
-
 def is_trace_id(text: str) -> bool:
     """Say whether a text is a trace's id: 32 hex digits in lower case, not all zero."""
     return _TRACE_ID.fullmatch(text) is not None
