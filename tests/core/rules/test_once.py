@@ -24,7 +24,7 @@ from sqlalchemy import Engine, text
 from app import ids
 from app.core.callers import Caller, Role
 from app.core.findings import Severity
-from app.core.rules import rules
+from app.core.rules import rule_schemas, rules
 from app.database import Database, cursor
 from app.errors import Unavailable
 from app.lib.crypto.sealing import MasterKeys
@@ -93,7 +93,7 @@ def test_matches_of_another_program_equal_the_findings(
     def change() -> None:
         chance = random.Random(seed + 1)
         while not written.is_set():
-            _change(database, admin, chance.choice(made), chance)
+            _change(database, admin, chance.choice(made), lambda rule: _any_change(rule, chance))
             written.wait(chance.uniform(0.02, 0.4))
 
     def complete() -> None:
@@ -104,12 +104,15 @@ def test_matches_of_another_program_equal_the_findings(
 
     def write(part: int) -> None:
         chance = random.Random(seed + part)
-        for first in range(part, count, 100):
+        for first in range(100 + part, count, 100):
             agent.write(first, 50, settings.master_keys, chance)
 
     threads = [threading.Thread(target=each) for each in (change, complete)]
     writers = [threading.Thread(target=write, args=(part,)) for part in (0, 50)]
+    still = random.Random(seed)
     with _dying_workers(environ, seed) as finish:
+        # Before the first change and after the last, so that two versions of a rule match for sure.
+        agent.write(0, 100, settings.master_keys, still)
         for thread in (*threads, *writers):
             thread.start()
         for thread in writers:
@@ -117,15 +120,18 @@ def test_matches_of_another_program_equal_the_findings(
         written.set()
         for thread in threads:
             thread.join()
+        while not _change(database, admin, made[0], _another_condition):
+            pass
+        agent.write(count, 50, settings.master_keys, still)
         kills = finish()
 
     expected, matched = _expected(admin_engine, tenant, agent.numbers)
     found = _found(admin_engine, tenant)
     assert Counter(found) == Counter(expected)
-    assert len(agent.numbers) == count
+    assert len(agent.numbers) == count + 50
     assert kills >= LEAST
     assert matched == _counted(admin_engine, tenant)
-    assert len({each[:2] for each in expected}) > len(made)
+    assert len({version for rule, version, *_ in expected if rule == made[0]}) > 1
 
 
 def _rules(database: Database, admin: Caller) -> list[UUID]:
@@ -145,20 +151,33 @@ def _rules(database: Database, admin: Caller) -> list[UUID]:
     return made
 
 
-def _change(database: Database, admin: Caller, rule: UUID, chance: random.Random) -> None:
-    """Give a rule another condition, or switch it on or off."""
+def _change(
+    database: Database,
+    admin: Caller,
+    rule: UUID,
+    wanted: Callable[[rule_schemas.Watched], dict[str, Any]],
+) -> bool:
+    """Change a rule; return whether its lock was to be had in two seconds."""
     try:
         with database.transaction(admin.tenant_id) as session:
             before = rules.find(session, admin.tenant_id, rule)
-            if chance.random() < 0.3:
-                wanted: dict[str, Any] = {"enabled": not before.rule.enabled}
-            else:
-                condition = before.text.condition
-                wanted = {"when": re.sub(r"\d$", str(chance.randrange(7)), condition)}
-            rules.change(session, admin, rule, wanted, None)
+            rules.change(session, admin, rule, wanted(before), None)
     except Unavailable:
-        # The lock was not to be had in two seconds.
-        return
+        return False
+    return True
+
+
+def _any_change(before: rule_schemas.Watched, chance: random.Random) -> dict[str, Any]:
+    """Another condition, or switched on or off."""
+    if chance.random() < 0.3:
+        return {"enabled": not before.rule.enabled}
+    return {"when": re.sub(r"\d$", str(chance.randrange(7)), before.text.condition)}
+
+
+def _another_condition(before: rule_schemas.Watched) -> dict[str, Any]:
+    condition = before.text.condition
+    another = str((int(condition[-1]) + 1) % 7)
+    return {"when": re.sub(r"\d$", another, condition), "enabled": True}
 
 
 @contextmanager
