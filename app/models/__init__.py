@@ -19,9 +19,9 @@ from app.models.proofs.anchors import (
     CheckpointCosignature,
     CheckpointTimestamp,
 )
-from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead
+from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
+from app.models.records import Bundle, BundleWords, Hold, Record, RecordWords, StoredRecords
 from app.models.rules import (
     Rule,
     RuleDedupe,
@@ -65,6 +65,7 @@ __all__ = [
     "Finding",
     "FindingWords",
     "FormerAgentName",
+    "Hold",
     "IdempotencyKey",
     "Job",
     "Lane",
@@ -76,7 +77,9 @@ __all__ = [
     "MasterKey",
     "OpenDelivery",
     "Record",
+    "RecordRead",
     "RecordWords",
+    "RefusedAccess",
     "Rule",
     "RuleDedupe",
     "RuleHour",

@@ -28,11 +28,14 @@ def request_id() -> str:
 
 def client_address() -> str:
     """Return the client's address, as trusted proxies forward it."""
-    settings = services().settings
-    name = settings.proxy_header
-    sent = request.headers.get(name, "")
-    peer = request.remote_addr or ""
-    return forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+    found: str | None = g.get("address")
+    if found is None:
+        settings = services().settings
+        name = settings.proxy_header
+        sent = request.headers.get(name, "")
+        peer = request.remote_addr or ""
+        g.address = found = forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+    return found
 
 
 def client_network() -> str:
