@@ -13,7 +13,7 @@ from app.api.resources import health
 from app.api.resources.deliveries.stats import StatsArgs
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
-from app.console.pages.deliveries import known_webhooks
+from app.console.pages.deliveries.deliveries import known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.history import failure_groups, hourly_stats

@@ -16,7 +16,7 @@ from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
-from app.console.pages.deliveries import known_webhooks
+from app.console.pages.deliveries.deliveries import known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
