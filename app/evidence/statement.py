@@ -5,8 +5,9 @@ Its root is that of the Merkle tree (RFC 9162) whose leaves' data are the SHA-25
 """
 
 import base64
+import enum
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NotRequired, TypedDict
 
 from app.evidence.bundle import NONCE_BYTES, Agent
@@ -56,3 +57,39 @@ def write(
             "key_id": key_id,
         }
     )
+
+
+def proof(index: int, size: int, path: Iterable[bytes]) -> bytes:
+    """Return `session-proof.json`: a record's place among `size`, and its path to the root."""
+    return canonical_json.dumps(
+        {"index": index, "size": size, "path": [each.hex() for each in path]}
+    )
+
+
+class Status(enum.StrEnum):
+    """What became of a record of a sealed session, as a line of `records.ndjson` says."""
+
+    PRESENT = "present"
+    EXPIRED = "expired"
+    MISSING = "missing"
+    UNSEALED = "unsealed"
+
+
+def record_line(
+    status: Status,
+    digest: bytes,
+    record_id: str | None = None,
+    key_id: str | None = None,
+    signature: bytes | None = None,
+    leaf_index: int | None = None,
+) -> bytes:
+    """Return a line of `records.ndjson`; what is not known of the record is null."""
+    line = {
+        "status": status,
+        "sha256": digest.hex(),
+        "id": record_id,
+        "key_id": key_id,
+        "signature": signature and base64.b64encode(signature).decode("ascii"),
+        "leaf_index": leaf_index,
+    }
+    return canonical_json.dumps(line) + b"\n"
