@@ -4,7 +4,15 @@
 """
 
 from app.evidence.pack.archive import Archive
-from app.evidence.pack.contents import verifier_source, write
-from app.evidence.pack.evidence import Evidence, Inconsistent
+from app.evidence.pack.contents import findings_file, verifier_source, write
+from app.evidence.pack.evidence import FURTHER, Evidence, Inconsistent
 
-__all__ = ["Archive", "Evidence", "Inconsistent", "verifier_source", "write"]
+__all__ = [
+    "FURTHER",
+    "Archive",
+    "Evidence",
+    "Inconsistent",
+    "findings_file",
+    "verifier_source",
+    "write",
+]

@@ -1,8 +1,8 @@
 """The evidence of a pack; evidence that a verifier would refuse is left out."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 
@@ -16,6 +16,11 @@ from app.lib.crypto.timestamps import Stamp
 MAX_BUNDLE_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**20
 """Limits of `verify.py` on a bundle, and on each other file but PROV."""
+
+FURTHER: Mapping[str, Sequence[str]] = {
+    "findings": ("findings.json",),
+}
+"""What a pack may hold besides what each has, by group: the files of one come together."""
 
 _RELEASE = re.compile(r"[!-~]{1,64}")
 _TLOG_PROOF = "c2sp.org/tlog-proof@v1"
@@ -38,6 +43,7 @@ class Evidence:
     is the note as published, with the log's own signature only; `leaf_index` and `path` say where
     in that tree the record's leaf is. `cosignatures` are lines by others on the same checkpoint;
     `timestamp` is of its bytes, with the root among its certificates. `pack_key` signs the pack.
+    `further` are whole groups of FURTHER, by the files' names.
     """
 
     bundle: bytes
@@ -53,6 +59,7 @@ class Evidence:
     path: Sequence[bytes]
     cosignatures: Sequence[Signature] = ()
     timestamp: Stamp | None = None
+    further: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def leaf_data(self) -> bytes:
@@ -100,6 +107,11 @@ class Evidence:
             raise Inconsistent("A release is 1 to 64 visible characters of ASCII.")
         if self.timestamp is not None:
             _check_timestamp(self.timestamp)
+        groups = [names for names in FURTHER.values() if self.further.keys() & names]
+        if self.further.keys() != {name for names in groups for name in names}:
+            raise Inconsistent("A pack has other further files, and those of a group together.")
+        if max(map(len, self.further.values()), default=0) > MAX_BUNDLE_BYTES:
+            raise Inconsistent(f"A further file has up to {MAX_BUNDLE_BYTES} bytes.")
         return checkpoint
 
 
