@@ -1007,6 +1007,7 @@ CREATE TABLE evidence_packs (
     evidence_rank   bigint NOT NULL,
     key_id          text NOT NULL REFERENCES signing_keys,
     recipe          text NOT NULL,
+    further         text NOT NULL,
     began_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     built_at        timestamptz,
     superseded_at   timestamptz,

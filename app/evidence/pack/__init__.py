@@ -5,14 +5,16 @@ ZIP.
 """
 
 from app.evidence.pack.archive import Archive
-from app.evidence.pack.contents import verifier_source, write, write_session
-from app.evidence.pack.evidence import Evidence, Inconsistent, SessionEvidence
+from app.evidence.pack.contents import findings_file, verifier_source, write, write_session
+from app.evidence.pack.evidence import FURTHER, Evidence, Inconsistent, SessionEvidence
 
 __all__ = [
+    "FURTHER",
     "Archive",
     "Evidence",
     "Inconsistent",
     "SessionEvidence",
+    "findings_file",
     "verifier_source",
     "write",
     "write_session",

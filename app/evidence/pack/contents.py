@@ -4,7 +4,7 @@ The sums are signed; the manifest follows from signed files.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -18,6 +18,7 @@ from app.ledger.checkpoints import Checkpoint
 from app.lib import canonical_json
 
 ANCHOR = "records/anchor/v2"
+FINDINGS = "records/findings/v1"
 MANIFEST = "records/manifest/v2"
 SESSION_ANCHOR = "records/session-anchor/v1"
 SESSION_MANIFEST = "records/session-manifest/v1"
@@ -47,6 +48,7 @@ def write(evidence: Evidence) -> Archive:
         of_bytes("bundle.json", evidence.bundle),
         of_bytes("bundle.sig", evidence.signature),
         of_bytes("record.tlog-proof", evidence.tlog_proof),
+        *(of_bytes(name, data) for name, data in evidence.further.items()),
     ]
     told = {"schema": MANIFEST, "record_id": record["id"], "agent": agent}
     return _sealed(evidence, checkpoint, summed, told)
@@ -106,6 +108,12 @@ def _sealed(
         "files": {each.name: {"sha256": each.sha256, "size": each.size} for each in members},
     }
     return Archive([*members, of_bytes("manifest.json", canonical_json.dumps(listed))])
+
+
+def findings_file(record_id: str, listed: Sequence[Mapping[str, object]], total: int) -> bytes:
+    """Return `findings.json`: a record's first findings as their GET answers; all are `total`."""
+    file = {"schema": FINDINGS, "record_id": record_id, "total": total, "data": listed}
+    return canonical_json.dumps(file)
 
 
 @cache

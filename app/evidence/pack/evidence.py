@@ -1,8 +1,8 @@
 """The evidence of a pack; evidence that a verifier would refuse is left out."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 
@@ -17,6 +17,12 @@ from app.lib.crypto.timestamps import Stamp
 MAX_BUNDLE_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**20
 """Limits of `verify.py` on a bundle, and on each other file but PROV."""
+
+FURTHER: Mapping[str, Sequence[str]] = {
+    "findings": ("findings.json",),
+    "session": ("session-proof.json", "session-statement.json", "session-statement.sig"),
+}
+"""What a pack may hold besides what each has, by group: the files of one come together."""
 
 _RELEASE = re.compile(r"[!-~]{1,64}")
 _TLOG_PROOF = "c2sp.org/tlog-proof@v1"
@@ -107,11 +113,13 @@ class Evidence(Proven):
     """All inputs of a record's pack: its bytes are a function of them.
 
     `bundle` are the stored bytes. `agent_name` is what the agent was called when the record was
-    made, for a bundle of version 1 has its id alone.
+    made, for a bundle of version 1 has its id alone. `further` are whole groups of FURTHER, by the
+    files' names.
     """
 
     bundle: bytes
     agent_name: str
+    further: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def signed(self) -> bytes:
@@ -127,6 +135,11 @@ class Evidence(Proven):
         """Do what `Proven.check` does, and hold the bundle to its limit."""
         if len(self.bundle) > MAX_BUNDLE_BYTES:
             raise Inconsistent(f"A bundle in a pack has up to {MAX_BUNDLE_BYTES} bytes.")
+        groups = [names for names in FURTHER.values() if self.further.keys() & names]
+        if self.further.keys() != {name for names in groups for name in names}:
+            raise Inconsistent("A pack has other further files, and those of a group together.")
+        if max(map(len, self.further.values()), default=0) > MAX_BUNDLE_BYTES:
+            raise Inconsistent(f"A further file has up to {MAX_BUNDLE_BYTES} bytes.")
         return super().check()
 
 

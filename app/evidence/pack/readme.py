@@ -33,7 +33,7 @@ anchor.json         the record's place in the log, the log's key, timestamps and
 record.tlog-proof   the same proof in the form of C2SP tlog-proof, with the cosignatures
 checkpoint          the log's signed statement of its size and root: {size} leaves, of the log
                     {origin}
-{timestamp_files}pack-key.pem        the key that signed this pack; its id is {pack_key}{same_key}
+{more_files}pack-key.pem        the key that signed this pack; its id is {pack_key}{same_key}
 SHA256SUMS          the SHA-256 of every file above, of README.txt and of verify.py
 SHA256SUMS.sig      the signature of pack-key.pem over SHA256SUMS
 manifest.json       every file but itself, with size and SHA-256
@@ -126,6 +126,14 @@ checkpoint.tsr      an RFC 3161 timestamp of the file checkpoint: {gen_time}
 tsa-chain.pem       the certificates of the authority that made it, its root included
 """
 
+_FURTHER = {
+    "findings.json": """\
+findings.json       what rules or people found in the record, as it stood when this pack was made.
+                    Findings are not in the log: the signature of pack-key.pem over SHA256SUMS
+                    is all that speaks for them, and for there being no others then
+""",
+}
+
 _TIMESTAMP_COMMANDS = """
     openssl ts -verify -data checkpoint -in checkpoint.tsr -CAfile tsa-chain.pem -attime {seconds}
 
@@ -157,7 +165,7 @@ def write(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> bytes:
         same_key=" (the same)" if same else "\n                    (not the bundle's)",
         size=checkpoint.size,
         origin=checkpoint.origin,
-        timestamp_files=files,
+        more_files=files + "".join(_FURTHER.get(name, "") for name in sorted(evidence.further)),
         authority_option="" if stamp is None else " --tsa-ca CA.pem",
         authority_line="" if stamp is None else _AUTHORITY_LINE,
         steps=_steps(evidence, checkpoint.size),

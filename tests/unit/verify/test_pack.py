@@ -32,6 +32,7 @@ FILES = {
     "bundle.json",
     "bundle.sig",
     "checkpoint",
+    "findings.json",
     "manifest.json",
     "pack-key.pem",
     "prov.json",
