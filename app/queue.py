@@ -35,6 +35,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "integrate": "jobs",
     "judge": "jobs",
     "assemble": "jobs",
+    "seal_sessions": "jobs",
     "sweep": "tick",
     "expire_bundles": "tick",
     "send_digests": "tick",

@@ -30,6 +30,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "integrate": ticks.integrate,
     "judge": judge.run,
     "assemble": ticks.assemble,
+    "seal_sessions": ticks.seal_sessions,
     "sweep": sweep.run,
     "expire_bundles": ticks.expire_bundles,
     "send_digests": ticks.send_digests,

@@ -13,6 +13,7 @@ from app.core.digests import schedule
 from app.core.jobs import leases
 from app.core.master_keys import key_registry, resealing
 from app.core.records import expiry, record_words
+from app.core.statements import sealing
 from app.core.verification import daily
 from app.core.words import word_index
 from app.core.words.word_index import Source
@@ -23,6 +24,7 @@ _log = structlog.get_logger(__name__)
 
 INTEGRATE_SECONDS = 5.0
 ASSEMBLE_SECONDS = 5.0
+SEAL_SECONDS = 5.0
 # Time budget for one source of words, looked at after a piece of so many tenants; searches read the
 # rest meanwhile.
 INDEX_SECONDS = 4.0
@@ -50,6 +52,13 @@ def assemble(here: Runtime) -> None:
     """Each second while traces are due: assemble their spans into records."""
     if here.assembler.run(time.monotonic() + ASSEMBLE_SECONDS):
         here.bell.ring("assemble", ())
+
+
+def seal_sessions(here: Runtime) -> None:
+    """Each second while completed sessions wait: sign their statements."""
+    until = time.monotonic() + SEAL_SECONDS
+    if sealing.seal_due(here.database, here.settings.master_keys, until):
+        here.bell.ring("seal_sessions", ())
 
 
 def index_words(here: Runtime) -> None:
