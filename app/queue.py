@@ -42,6 +42,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "prune_history": "tick",
     "anchor_audit": "tick",
     "stamp_checkpoint": "tick",
+    "cosign_checkpoint": "tick",
     "verify_audit": "tick",
     "check_master_keys": "tick",
     "reseal": "tick",

@@ -200,3 +200,17 @@ def stamp_checkpoint(here: Runtime) -> None:
         if shown is not None:
             cosigning.enqueue_due(session, policy, shown)
         incidents.keep(session, parts)
+
+
+def cosign_checkpoint(here: Runtime) -> None:
+    """Each minute: enqueue cosigning of the newest checkpoint, so that monitors find a quorum.
+
+    With LOG_REQUIRE_QUORUM nothing is published without one, and the sequencer asks for it.
+    """
+    policy = here.settings.witness_policy
+    if here.settings.log_require_quorum or not cosigning.asked(policy):
+        return
+    with here.database.across_tenants() as session:
+        last = checkpoint_round.chosen(session)
+        if last is not None:
+            cosigning.enqueue_due(session, policy, last)

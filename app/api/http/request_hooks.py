@@ -49,6 +49,8 @@ def register(app: Flask, settings: Settings) -> None:
     def leave(response: Response) -> Response:
         own = {name.lower() for name, _ in response.headers}
         all_have = {**fixed, REQUEST_ID: request_id(), **rate_limit.headers()}
+        if "access-control-allow-origin" in own:
+            del all_have["Cross-Origin-Resource-Policy"]
         response.headers.extend([each for each in all_have.items() if each[0].lower() not in own])
         if promise := promises.promised():
             promise.record = partial(_record, services(), g.began, _answer())
