@@ -2,7 +2,7 @@
 
 The library, in the order of work: `errors`, `transport` (one request, retried), `client`,
 `journal` and `pushing` (many files, each once), `state`, `signing` and `forwarding` (events to a
-local URL), `verifier`. The command: `cli`, `output`, and `commands`.
+local URL), `verifier`, `values` (any value as JSON). The command: `cli`, `output`, and `commands`.
 """
 
 from __future__ import annotations
