@@ -742,6 +742,7 @@ class RecordPack(Pack):
             Check("manifest.json", lambda: same("manifest.json", self.expected_manifest)),
             Check("prov.json", self.check_prov),
             Check("findings.json", self.check_findings, "findings"),
+            Check("record.html", lambda: self.check_told("it is a rendering: it is"), "page"),
             Check("README.txt", lambda: self.check_told("it is held to nothing else: it is")),
             Check("release", lambda: self.check_told(f"{self.need('told')} is"), is_file=False),
             Check("cosignatures", lambda: check_cosignatures(
@@ -885,8 +886,7 @@ class RecordPack(Pack):
         self.found["newest finding"] = [max(when for _, when in places)] if places else []
         if total > len(found):
             raise NotChecked(f"it has the first {len(found)} of {total} findings")
-        return self.check_told(f"{total} findings when the pack was made: which, and that these "
-                               "are all, is")
+        return self.check_told(f"{total} when the pack was made: that these are all, is")
 
     def check_timestamp(self) -> str:
         told, stamped = self.need("timestamp"), self.read("checkpoint")

@@ -37,6 +37,7 @@ FILES = {
     "pack-key.pem",
     "prov.json",
     "public-key.pem",
+    "record.html",
     "record.tlog-proof",
     "verify.py",
 }
