@@ -1,8 +1,9 @@
 """A client of record-service: `Client`, and the command `record-service`.
 
-The library, in the order of work: `errors`, `transport` (one request, retried), `client`,
-`journal` and `pushing` (many files, each once), `state`, `signing` and `forwarding` (events to a
-local URL), `verifier`, `values` (any value as JSON). The command: `cli`, `output`, and `commands`.
+The library, in the order of work: `errors`, `transport` (one request, retried), `client`, `journal`
+and `pushing` (many files, each once), `state`, `signing` and `forwarding` (events to a local URL),
+`verifier`; `values` (any value as JSON), `recorder` (the way in for agents), `integrations`,
+`otel`. The command: `cli`, `output`, and `commands`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from record_service.errors import (
     Unavailable,
     Unreachable,
 )
+from record_service.recorder import Recorder
 
 __all__ = [
     "Client",
@@ -27,6 +29,7 @@ __all__ = [
     "Json",
     "NotFound",
     "Problem",
+    "Recorder",
     "RecordsError",
     "Unavailable",
     "Unreachable",
