@@ -1,13 +1,14 @@
-"""A client of record-service: `Client`, and the command `record-service`.
+"""A client of record-service: `Client`, `AsyncClient`, and the command `record-service`.
 
-The library, in the order of work: `errors`, `transport` (one request, retried), `client`,
-`journal` and `pushing` (many files, each once), `state`, `signing` and `forwarding` (events to a
-local URL), `verifier`. The command: `cli`, `output`, and `commands`.
+The library, in the order of work: `errors`, `schemas` and `operations` (made from OpenAPI),
+`verbs`, `transport` (one request, retried), `client`, `webhooks`, `journal` and `pushing` (many
+files, each once), `state`, `forwarding` (events to a local URL), `verifier`. The command: `cli`,
+`output`, and `commands`.
 """
 
 from __future__ import annotations
 
-from record_service.client import Client, Json
+from record_service.client import AsyncClient, Client, Json
 from record_service.errors import (
     Conflict,
     Denied,
@@ -20,6 +21,7 @@ from record_service.errors import (
 )
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "Conflict",
     "Denied",
