@@ -1,9 +1,9 @@
 """A client of record-service: `Client`, `AsyncClient`, and the command `record-service`.
 
-The library, in the order of work: `errors`, `schemas` and `operations` (made from OpenAPI),
-`verbs`, `transport` (one request, retried), `client`, `webhooks`, `journal` and `pushing` (many
-files, each once), `state`, `forwarding` (events to a local URL), `verifier`. The command: `cli`,
-`output`, and `commands`.
+The library, in the order of work: `errors`, `values` (as JSON), `schemas` and `operations` (made
+from OpenAPI), `verbs`, `transport` (one request, retried), `client`, `webhooks`, `journal` and
+`pushing` (many files, each once), `state`, `forwarding` (events to a local URL), `verifier`. The
+command: `cli`, `output`, and `commands`.
 """
 
 from __future__ import annotations
