@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Callable, Union
 from urllib.parse import quote
 
+from record_service import values
 from record_service.errors import RecordsError
 from record_service.operations import Operation
 from record_service.verbs import AsyncVerbs, Verbs
@@ -82,7 +83,9 @@ class Client(Verbs):
 
         `key` is its Idempotency-Key, by default one of this call's own.
         """
-        return _json(self.transport.send(**_call("POST", path, body=body, key=key, timeout=timeout)))
+        return _json(
+            self.transport.send(**_call("POST", path, body=body, key=key, timeout=timeout))
+        )
 
     def create(self, path: str, body: Body = None) -> Json:
         """POST what is to be made, as `post` does."""
@@ -256,9 +259,18 @@ def _call(
     if method == "POST":
         sent["Idempotency-Key"] = key or uuid.uuid4().hex
     given = {name: _plain(each) for name, each in (query or {}).items() if each is not None}
-    written = body if body is None or isinstance(body, bytes) else values.encode(values.fit(body, strict=True)).encode()
+    written = (
+        body
+        if body is None or isinstance(body, bytes)
+        else values.encode(values.fit(body, strict=True)).encode()
+    )
     return {
-        "method": method, "path": path, "query": given, "body": written, "headers": sent, **options
+        "method": method,
+        "path": path,
+        "query": given,
+        "body": written,
+        "headers": sent,
+        **options,
     }
 
 
