@@ -47,7 +47,7 @@ def register(app: Flask, settings: Settings) -> None:
     """Register the hooks around every request of this application."""
 
     def leave(response: Response) -> Response:
-request.environ[_OF_REQUEST] = {REQUEST_ID: request_id(), **rate_limit.headers()}
+        request.environ[_OF_REQUEST] = {REQUEST_ID: request_id(), **rate_limit.headers()}
         if promise := promises.promised():
             promise.record = partial(_record, services(), g.began, _answer())
         elif not request.environ.get(WAIT) and not promises.on_loop():
