@@ -46,13 +46,16 @@ KIND = "period_export"
 GRACE = timedelta(seconds=10)
 """A record may be signed this long before its transaction begins (`add_records`)."""
 
-SLACK = (timedelta(seconds=15), timedelta(days=1))
-"""How far in time a record is looked for from its leaf: at first, and if one was not found."""
+SLACK = (timedelta(seconds=15), timedelta(days=1), None)
+"""How far in time a record is looked for from its leaf; if one was not found, farther: at last, in
+the whole period (leaves that `log rebuild` mended have ids of its time)."""
 
 A_STEP = 16_384
 """Leaves that one step reads."""
 
-MOST_OTHERS = 10_000
+MOST_OTHERS, WHOLE_BY = 10_000, 2
+"""Other leaves are written in full up to so many, or to so many times the records."""
+
 _A_MOMENT = timedelta(seconds=1)
 # A checkpoint younger than the period comes within seconds, if the log grows at all.
 _TRIES = 20
@@ -231,7 +234,7 @@ class Builder:
         turn.state.update(
             size=behind,
             about=about,
-            whole=behind - begin - records <= max(MOST_OTHERS, 2 * records),
+            whole=behind - begin - records <= max(MOST_OTHERS, WHOLE_BY * records),
             slack=turn.state.get("slack", 0),
             parts=0,
             bytes=0,

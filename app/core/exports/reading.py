@@ -142,19 +142,21 @@ def stretch(
     generation: Generation,
     period: Period,
     bounds: tuple[int, int],
-    slack: timedelta,
+    slack: timedelta | None,
 ) -> Stretch:
     """Read the leaves between two indexes of a log.
 
-    `slack` is how far in time a record may lie from the leaves around its own. Raises `LogDamaged`
-    where a leaf's row is missing.
+    `slack` is how far in time a record may lie from the leaves around its own; None: anywhere in
+    the period. Raises `LogDamaged` where a leaf's row is missing.
     """
     start, end = bounds
     rows = cursor(session).execute(_LEAVES, (generation.number, start, end), binary=True).fetchall()
     if len(rows) != end - start:
         raise LogDamaged(f"A leaf's row is missing in {start} to {end}. {publication.MENDED_BY}")
-    times = [row[0].int >> 80 for row in rows]
-    moments = [_moment(min(times)) - slack, _moment(max(times) + 1) + slack]
+    moments = [period.since, period.until]
+    if slack is not None:
+        times = [row[0].int >> 80 for row in rows]
+        moments = [_moment(min(times)) - slack, _moment(max(times) + 1) + slack]
     wanted = {bytes(row[1]): start + place for place, row in enumerate(rows)}
     logged = _logged(session, generation, start, end)
     listed: dict[int, Listed] = {}
