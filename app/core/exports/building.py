@@ -352,12 +352,13 @@ class Builder:
         if written.restart:
             cur.execute(_RESTART, place)
         if written.parts:
-            limit = self.settings.tenant_stored_mib * MIB
+            # Exports leave a tenth of it to records.
+            limit = self.settings.tenant_stored_mib * MIB * 9 // 10
             stored = cursor(session, scalar_row).execute(_STORED, place[:1]).fetchone() or 0
             if limit and stored + sum(len(each.content) for each in written.parts) > limit:
                 return Failed(
-                    "The storage limit of the tenant is reached. Delete exports that are no longer"
-                    " needed; the operator can raise TENANT_STORED_MIB.",
+                    "It would leave less than a tenth of the tenant's storage limit. Delete exports"
+                    " that are no longer needed; the operator can raise TENANT_STORED_MIB.",
                     for_good=True,
                 )
             location = parts.DATABASE if self.settings.exports_url is None else parts.OBJECT

@@ -79,7 +79,7 @@ def test_every_value_of_every_line_is_held_to_something(file: Lines, tmp_path: P
                 assert found.code in (1, 2), (number + 1, path, found.text)
                 assert "INVALID" in found.text or "INCOMPLETE" in found.text, (path, found.text)
                 tried += 1
-    assert tried > 200
+    assert tried > 150
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,9 @@ def test_an_export_beyond_the_storage_limit_fails_and_says_so(
     assert "TENANT_STORED_MIB" in found["error"]
 
 
-def test_another_tenants_exports_are_not_found(exporter: Exporter, other_tenant: FreshTenant) -> None:
+def test_another_tenants_exports_are_not_found(
+    exporter: Exporter, other_tenant: FreshTenant
+) -> None:
     export = exporter.made(exporter.now() - timedelta(hours=1))
 
     other_api = exporter.api(other_tenant.root_key)
