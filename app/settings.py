@@ -73,6 +73,7 @@ class Settings:
     base_url: str = _setting("BASE_URL", values.base_url)
     log_origin: str = _setting("LOG_ORIGIN", values.origin, None)
     log_head_url: str | None = _setting("LOG_HEAD_URL", values.head_url, None)
+    exports_url: str | None = _setting("EXPORTS_URL", values.folder_url, None)
     root_admin_key: str | None = _setting("ROOT_ADMIN_KEY", values.api_key, None, secret=True)
     webhook_allowed_networks: tuple[Network, ...] = _setting(
         "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
@@ -92,6 +93,7 @@ class Settings:
     retry_schedule: tuple[float, ...] = _setting("RETRY_SCHEDULE", values.schedule, RETRY_SCHEDULE)
     pause_seconds: float = _setting("PAUSE_SECONDS", values.positive, 30.0)
     history_days: int = _setting("HISTORY_DAYS", values.whole(1, 3650, "number of days"), 90)
+    export_days: int = _setting("EXPORT_DAYS", values.whole(1, 3650, "number of days"), 30)
     session_idle_seconds: float = _setting("SESSION_IDLE_SECONDS", values.positive, 86_400.0)
     disable_after_days: float = _setting("DISABLE_AFTER_DAYS", values.positive, 5.0)
     digest_settle_seconds: float = _setting("DIGEST_SETTLE_SECONDS", values.seconds, 900.0)

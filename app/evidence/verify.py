@@ -1,8 +1,10 @@
-"""Checks an evidence pack, or an exported audit chain, without the service that made it.
+"""Checks an evidence pack, an exported audit chain or period, without the service that made it.
 
     python3 -I -S verify.py [PACK] [--key FILE]… [--policy FILE] [--tsa-ca PEM] [--strict]
     python3 -I -S verify.py audit CHAIN.ndjson [--chain NAME] [--head SEQ:HASH]… [--policy FILE]
                                                [--tsa-ca PEM] [--strict]
+    python3 -I -S verify.py export RECORDS.ndjson [--key FILE]… [--kept FILE] [--policy FILE]
+                                                  [--tsa-ca PEM] [--strict]
 
 PACK is a ZIP, or the folder that one was unzipped to; without it, that which this program stands
 in. One file, Python 3.8 or newer, the standard library alone; it opens no connection and writes no
@@ -15,6 +17,8 @@ file. Take it from where you trust it: the copy inside a pack was put there by w
 --tsa-ca  the root certificates (PEM) of the timestamping authorities that you trust
 --chain   what the log calls the chain (64 digits of hex), as you kept it or have it from elsewhere
 --head    an entry's number and hash that you kept; the chain must lead through it
+--kept    SHA-256 of bundles that you kept, one a line (as `sha256sum` writes them): the records of
+          a period must have them all
 --strict  what was not checked, or only against the pack's own keys, ends with 2. Whether the chain
           was cut behind an anchor, nothing in an export says: hold the time of the newest anchor
           to that of your request, or keep a --head
@@ -361,10 +365,9 @@ def read_line(line: str) -> Line:
     require(len(data) > 4, "this is not a signature line")
     return found[1], data[:4], data[4:]
 
-def read_anchor(vkey: str, proof: Any, cosignatures: list[Any]) -> Anchor:
-    """Read a log-proof with its log's key and cosignatures, and check the log's signature."""
-    index, data, leaf_hash, stated_size, path, note = members(proof, PROOF)
-    key, leaf = read_key(vkey), from_base64(data)
+def read_checkpoint(vkey: str, note: str, cosignatures: list[Any]) -> Anchor:
+    """Read a checkpoint with its log's key and cosignatures, and check the log's signature."""
+    key = read_key(vkey)
     form = rf"(([^\n]+)\n(0|[1-9][0-9]{{0,18}})\n{BASE64}\n)\n([^\n]+)\n"
     found = matched(form, note, "this is not a checkpoint with one signature")
     text, size, root = found[1].encode(), int(found[3]), from_base64(found[4])
@@ -373,13 +376,20 @@ def read_anchor(vkey: str, proof: Any, cosignatures: list[Any]) -> Anchor:
     own = key.algorithm == ED25519 and signer == [key.name, key.hash] and found[2] == key.name
     require(own, "the checkpoint is not signed by the log's key, or of another log")
     require(ed25519_verifies(key.public, signature, text), "the log's signature does not hold")
-    require(stated_size == size, "the proof is for another size than the checkpoint")
-    require(leaf_hash == sha256(b"\x00" + leaf), "leaf_hash is not that of leaf_data")
-    require(len(path) < 64 and len(cosignatures) < 100, "the path or the cosignatures are too long")
-    hashes = [members({"hash": each}, "hash:hash")[0] for each in path]
+    require(len(cosignatures) < 100, "there are too many cosignatures")
     lines = [read_line(members({"line": each}, "line:str")[0]) for each in cosignatures]
     require(key[:2] not in [line[:2] for line in lines], "the log's signature is no cosignature")
-    return Anchor(key, index, leaf, hashes, note.encode(), text, size, root, lines)
+    return Anchor(key, 0, b"", [], note.encode(), text, size, root, lines)
+
+def read_anchor(vkey: str, proof: Any, cosignatures: list[Any]) -> Anchor:
+    """Read a log-proof with its log's key and cosignatures, and check the log's signature."""
+    index, data, leaf_hash, stated_size, path, note = members(proof, PROOF)
+    leaf, anchor = from_base64(data), read_checkpoint(vkey, note, cosignatures)
+    require(stated_size == anchor.size, "the proof is for another size than the checkpoint")
+    require(leaf_hash == sha256(b"\x00" + leaf), "leaf_hash is not that of leaf_data")
+    require(len(path) < 64, "the path is too long")
+    hashes = [members({"hash": each}, "hash:hash")[0] for each in path]
+    return anchor._replace(place=index, leaf=leaf, path=hashes)
 
 def check_inclusion(anchor: Anchor, leaf: dict[str, Any]) -> str:
     require(anchor.leaf == write_json(leaf), "the leaf is another one's")
@@ -1060,6 +1070,362 @@ def check_audit(options: argparse.Namespace, report: Report) -> int:
             "no anchor or head covers them (an anchor counts in a log that --policy lists)"))
     return report.ended(["entries", "trailer"], "" if through else "THE EXPORT'S", besides)
 
+# --- The period export ---------------------------------------------------------------------------
+
+# The members of its lines besides `type`, and but for the first one `after`.
+HEADER = "schema:str id:str tenant_id:str since:str until:str agent_id:any begin:dict"
+BEGIN = "size:int nodes:list published_at:any"
+RECORD = ("index:int id:str session_id:str agent_id:str kind:str created_at:str occurred_at:str "
+          "bundle_sha256:hash content:str logged_at:str")
+OUTSIDE = "id:str agent_id:str created_at:str"
+SIGNED = "statement:dict signature:str public_key:str vkey:str checkpoint:str cosignatures:list "
+EXPORT_STAMP = "gen_time:str response:str chain:str"
+MOST_NAMES = 1000  # kinds and agents that are counted by name
+MOST_HELD = 1 << 20  # records of sessions without a statement so far; each takes 48 bytes
+
+class Tree:
+    """A Merkle tree by the roots of its complete subtrees, with their levels, largest first."""
+
+    def __init__(self) -> None:
+        self.size, self.nodes = 0, [(0, b"")][:0]
+
+    def grow(self, node: bytes, level: int = 0) -> None:
+        self.size += 1 << level
+        while self.nodes and self.nodes[-1][0] == level:
+            node, level = sha256(b"\x01" + self.nodes.pop()[1] + node), level + 1
+        self.nodes.append((level, node))
+
+    def fold(self, end: int, nodes: list[Any]) -> None:
+        """Grow up to a size by the largest subtrees that fit there."""
+        left = [members({"hash": each}, "hash:hash")[0] for each in reversed(nodes)]
+        while left and self.size < end:
+            level = (end - self.size).bit_length() - 1
+            if self.size:
+                level = min(level, (self.size & -self.size).bit_length() - 1)
+            self.grow(left.pop(), level)
+        require(not left and self.size == end, "it has too few or too many hashes")
+
+    def root(self) -> bytes:
+        found = self.nodes[-1][1] if self.nodes else sha256(b"")
+        for _, node in self.nodes[-2::-1]:
+            found = sha256(b"\x01" + node + found)
+        return found
+
+class Export:
+    """A period export, read line by line: what is kept does not grow with its records."""
+
+    def __init__(self, kept: Iterable[bytes]) -> None:
+        self.chain, self.lines, self.closed = b"", 0, False
+        self.log, self.listed = Tree(), Tree()
+        self.header: dict[str, Any] = {}
+        self.trailer: dict[str, Any] = {}
+        self.missing = set(kept)
+        self.counts: dict[str, Any] = {
+            "records": 0, "expired": 0, "first_at": None, "last_at": None}
+        self.named: dict[str, dict[str, int]] = {"kind": {}, "agent_id": {}, "day": {}, "type": {}}
+        self.leaves = {"records": 0, "sessions": 0, "outside": 0, "folded": 0}
+        self.held: dict[str, bytearray] = {}  # id and digest of each record, by its session
+        self.records_held, self.sessions = 0, [0, 0]  # sessions that were recomputed, and others
+        self.full, self.faults = False, [""][:0]  # of sessions
+        self.logged_at, self.late = "", ["", 0]  # the first late record, and how many are
+
+    def read(self, stream: BinaryIO) -> str:
+        """Take every line up to the last one."""
+        for line in iter(lambda: stream.readline(MAX_LINE), b""):
+            number = self.lines + 1
+            require(not self.closed, f"line {number} follows the last one")
+            if not line.endswith(b"\n"):
+                raise Incomplete(f"line {number} is cut off")
+            try:
+                self.take(line[:-1])
+            except Invalid as error:
+                raise Invalid(f"line {number}: {error}") from None
+        if not self.closed:
+            raise Incomplete("there is no last line, so the end is missing")
+        return f"{self.lines}, with {self.counts['records']} records, none changed since written"
+
+    def take(self, line: bytes) -> None:
+        """Take a line: it must be about the next leaf, and follow from the line before."""
+        value = read_canonical(line)
+        require(type(value) is dict, "this is no line of an export")
+        kind, after, at = value.pop("type", None), value.pop("after", None), self.log.size
+        index = value.get("index")
+        if self.lines and type(index) is int:
+            require(index <= at, f"leaf {at} is missing: a line before this one was left out")
+            require(index >= at, f"leaf {index} stands here twice: a line was added")
+        takers = {"header": self.take_header, "record": self.take_record, "leaf": self.take_leaf,
+                  "session": self.take_session, "fold": self.take_fold,
+                  "statement": self.take_trailer}
+        require((kind == "header") == (not self.lines) and kind in takers,
+                "no such line belongs here")
+        require(after == (self.chain.hex()[:16] if self.lines else None),
+                "the line before was changed, or one was left out or added between them")
+        takers[kind](value)
+        if kind != "statement":
+            self.chain = sha256(self.chain + line)
+        self.lines += 1
+
+    def take_header(self, value: dict[str, Any]) -> None:
+        schema, _, _, since, until, agent, begin = members(value, HEADER)
+        size, nodes, published_at = members(begin, BEGIN)
+        known = schema == "records/export/v1" and instant(since) < instant(until)
+        require(known and type(agent) in (str, type(None)), "this is no period export known here")
+        require(published_at is None or instant(published_at) <= since, "it begins too late")
+        require(published_at is not None or not size, "nobody says when the log had this size")
+        self.log.fold(size, nodes)
+        self.header = value
+
+    def has(self, created_at: str, agent: str) -> bool:
+        """Say whether a record belongs to the period."""
+        since, until, wanted = (self.header[name] for name in ("since", "until", "agent_id"))
+        return since <= instant(created_at) < until and wanted in (None, agent)
+
+    def take_record(self, value: dict[str, Any]) -> None:
+        (_, named, session, agent, kind, created_at, occurred_at, digest, content,
+         logged_at) = members(value, RECORD)
+        require(self.has(created_at, agent), f"{named} does not belong to the period")
+        require(content in ("stored", "expired"), "content is stored or expired")
+        require(self.logged_at <= instant(logged_at) and instant(occurred_at),
+                f"{named} is said to have entered the log before the record in front of it")
+        self.log.grow(sha256(b'\0{"bundle_sha256":"%s","type":"record"}' % digest.hex().encode()))
+        self.listed.grow(sha256(b"\0" + digest))
+        self.missing.discard(digest)
+        self.logged_at, counts = logged_at, self.counts
+        if seconds(logged_at) - seconds(created_at) > 3600:
+            self.late = [self.late[0] or named, self.late[1] + 1]
+        counts["records"] += 1
+        counts["expired"] += content == "expired"
+        counts["first_at"] = min(counts["first_at"] or created_at, created_at)
+        counts["last_at"] = max(counts["last_at"] or created_at, created_at)
+        self.leaves["records"] += 1
+        self.named["day"][created_at[:10]] = self.named["day"].get(created_at[:10], 0) + 1
+        for counted, each in ((self.named["kind"], kind), (self.named["agent_id"], agent)):
+            name = each if each in counted or len(counted) < MOST_NAMES else ""
+            counted[name] = counted.get(name, 0) + 1
+        place = bytes.fromhex(matched("rec_([0-9a-f]{32})", named, "this is no id")[1])
+        self.held.setdefault(session, bytearray()).extend(place + digest)
+        self.records_held += 1
+        if self.records_held > MOST_HELD:
+            self.held, self.records_held, self.full = {}, 0, True
+
+    def take_leaf(self, value: dict[str, Any]) -> None:
+        outside = " outside:dict" * ("outside" in value)
+        _, leaf, *own = members(value, "index:int leaf:dict" + outside)
+        kind = leaf.get("type")
+        require(type(kind) is str, "this is no leaf")
+        self.log.grow(sha256(b"\0" + write_json(leaf)))
+        if own:
+            named, agent, created_at = members(own[0], OUTSIDE)
+            good = kind == "record" and not self.has(created_at, agent)
+            require(good, f"{named} belongs to the period, and is not listed")
+            self.leaves["outside"] += 1
+        else:
+            self.named["type"][kind] = self.named["type"].get(kind, 0) + 1
+
+    def take_session(self, value: dict[str, Any]) -> None:
+        """Hold a sealed session to the records that are listed of it."""
+        _, named, statement = members(value, "index:int session_id:str statement:dict")
+        sealed = {"statement_sha256": sha256(write_json(statement)).hex(), "type": "session"}
+        self.log.grow(sha256(b"\0" + write_json(sealed)))
+        self.leaves["sessions"] += 1
+        told = statement.get("session")
+        good = statement.get("schema") == "records/session/v1" and type(told) is dict
+        require(good and told.get("id") == named, f"this is no statement of {named}")
+        found, count = self.held.pop(named, bytearray()), statement.get("records")
+        self.records_held -= len(found) // 48
+        first, last = (statement.get(name) or "" for name in ("first_at", "last_at"))
+        whole = not count or (self.header["since"] <= first and last < self.header["until"])
+        if whole and not self.full:
+            rows, tree = sorted(bytes(found[at:at + 48]) for at in range(0, len(found), 48)), Tree()
+            for row in rows:
+                tree.grow(sha256(b"\0" + row[16:]))
+            self.sessions[0] += 1
+            if len(rows) != count:
+                self.faults.append(f"{named} was sealed with {count} records, and {len(rows)} of "
+                                   "them are listed")
+            elif tree.root().hex() != statement.get("root"):
+                self.faults.append(f"{named} was sealed with other records than those listed")
+        else:
+            self.sessions[1] += 1
+
+    def take_fold(self, value: dict[str, Any]) -> None:
+        index, end, nodes = members(value, "index:int end:int nodes:list")
+        require(end > index, "it has no leaves")
+        self.log.fold(end, nodes)
+        self.leaves["folded"] += end - index
+
+    def take_trailer(self, value: dict[str, Any]) -> None:
+        members(value, SIGNED + "timestamp:any")
+        self.trailer, self.closed = value, True
+
+    # What follows is checked when every line was read.
+
+    @property
+    def statement(self) -> dict[str, Any]:
+        if not self.closed:
+            raise NotChecked("this needs every line, and the lines above do not hold")
+        return dict(self.trailer["statement"])
+
+    def check_signature(self) -> str:
+        """Check the signature of the statement, and that it is about these lines."""
+        statement, key = self.statement, public_key(self.trailer["public_key"].encode())
+        holds = ed25519_verifies(key, from_base64(self.trailer["signature"]), write_json(statement))
+        require(holds, "the signature does not hold")
+        require(statement.get("key_id") == key_id(key), "the statement names another key")
+        about = {name: self.header[name] for name in
+                 ("schema", "id", "tenant_id", "since", "until", "agent_id")}
+        about.update(lines=self.lines - 1, chain=self.chain.hex(), root=self.listed.root().hex())
+        self.check_same(statement, about)
+        return f"it is signed with the key {key_id(key)}, over all lines before it"
+
+    def check_same(self, statement: dict[str, Any], expected: dict[str, Any]) -> None:
+        wrong = [name for name, value in expected.items() if statement.get(name, self) != value]
+        require(not wrong, f"it states another {', '.join(wrong)} than follows from the lines")
+
+    def check_totals(self) -> str:
+        """Count again what the statement counts."""
+        statement, named = self.statement, self.named
+        agents = [dict(each) for each in statement.get("by_agent", ())]
+        names = [each.pop("name", None) for each in agents]
+        require(all(type(each) in (str, type(None)) for each in names), "an agent's name is none")
+        others = [{"type": kind, "leaves": named["type"][kind]} for kind in sorted(named["type"])]
+        expected = {
+            **self.counts,
+            "by_kind": [{"kind": k or None, "records": n} for k, n in named["kind"].items()],
+            "by_day": [{"day": day, "records": named["day"][day]} for day in sorted(named["day"])],
+            "by_agent": [{"agent_id": k or None, "records": n}
+                         for k, n in named["agent_id"].items()],
+            "leaves": {**self.leaves, "others": others}}
+        self.check_same({**statement, "by_agent": agents}, expected)
+        return (f"{self.counts['records']} records of {len(named['agent_id'])} agents on "
+                f"{len(named['day'])} days; the bundles of {self.counts['expired']} have expired")
+
+    def check_key(self, keys: dict[bytes, End] | None) -> str:
+        """Hold the key of the statement to those from outside."""
+        statement, key = self.statement, public_key(self.trailer["public_key"].encode())
+        if keys is None:
+            raise NotChecked(f"only the export says whose key {key_id(key)} is: give --key")
+        require(key in keys, f"{key_id(key)} is none of the keys given by --key")
+        retired, revoked, reason = keys[key]
+        if revoked:
+            raise NotChecked(f"{key_id(key)} was revoked at {revoked} ({reason}): have the service "
+                             "make the export anew")
+        good = retired is None or instant(statement.get("made_at")) <= retired
+        require(good, f"{key_id(key)} was retired at {retired}, before the export was made")
+        return f"{key_id(key)} was given by --key"
+
+    def check_log(self, found: list[Anchor]) -> str:
+        """Compute the root of the log from all lines; add the log's checkpoint to `found`."""
+        statement, trailer = self.statement, self.trailer
+        anchor = read_checkpoint(*(trailer[name] for name in ("vkey", "checkpoint",
+                                                              "cosignatures")))
+        told = {"origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()}
+        log = statement.get("log")
+        require(type(log) is dict and {**log, **told} == log, "it names another checkpoint")
+        good = (self.log.size, self.log.root()) == (anchor.size, anchor.root)
+        require(good, f"the lines lead to another root at {self.log.size} than the log signed")
+        found.append(anchor)
+        return f"the lines lead to the root at {anchor.size} that {anchor.key.name} signed"
+
+    def check_period(self) -> str:
+        """Say whether the log's sizes surround the period."""
+        log = self.statement["log"]
+        begin, end = self.header["begin"], instant(log.get("published_at"))
+        since, until = self.header["since"], self.header["until"]
+        said = (f"leaves {begin['size']} to {self.log.size} are those from before {since} to after "
+                f"{until}")
+        if end < until:
+            raise NotChecked(f"the checkpoint of {end} is older than the period's end ({until}): "
+                             "what came later, this export cannot show")
+        return f"{said}, as the service dates its checkpoints"
+
+    def check_late(self) -> str:
+        """Say which records entered the log long after the time that they state."""
+        first, count = self.late
+        self.statement  # noqa: B018 - only if all lines hold
+        if count:
+            raise NotChecked(f"{count} records entered the log more than an hour after they say "
+                             f"they were made, {first} first: the log stood still, or they were "
+                             "added later; witnesses and timestamps tell")
+        return "each entered the log within an hour of the time that it states"
+
+    def check_sessions(self) -> str:
+        self.statement  # noqa: B018 - only if all lines hold
+        good, others = self.sessions
+        require(not self.faults, f"{'; '.join(self.faults[:20])}"
+                f"{f' and {len(self.faults) - 20} more' if len(self.faults) > 20 else ''}")
+        if others:
+            raise NotChecked(f"{good} sealed sessions have all their records here, {others} have "
+                             "records beyond this export")
+        return f"{good} sealed sessions, each with all its records"
+
+    def check_others(self) -> str:
+        """Say what is in the log between the records."""
+        self.statement  # noqa: B018 - only if all lines hold
+        others, folded = self.named["type"].get("record", 0), self.leaves["folded"]
+        here = self.log.size - self.header["begin"]["size"]
+        if others or folded:
+            agent = self.header["agent_id"] and ", or of other agents"
+            raise NotChecked(
+                f"of {here} leaves {others} are records that are not listed, and {folded} are told "
+                f"by hashes alone: of other tenants{agent or ''}, by the word of who signed. Sealed"
+                " sessions, --kept, other exports and the public log can tell against it")
+        return (f"{here} leaves, each of them here: no record is in the log between them that is "
+                "not listed")
+
+    def check_kept(self) -> str:
+        self.statement  # noqa: B018 - only if all lines hold
+        if self.missing:
+            raise Incomplete(f"{len(self.missing)} of the bundles that were kept are not listed, "
+                             f"the first is {min(self.missing).hex()}")
+        return "each bundle that was kept is listed"
+
+    def check_stamp(self, authorities: list[Certificate] | None) -> str:
+        told, response, chain = members(self.trailer["timestamp"], EXPORT_STAMP)
+        note = self.trailer["checkpoint"].encode()
+        found = check_timestamp(from_base64(response), note, chain.encode(), authorities)
+        require(found == told, "another time is told than that of the timestamp")
+        return f"the log was so at {found}: nothing that is listed was added later"
+
+def seconds(text: str) -> float:
+    return datetime.fromisoformat(f"{text[:-1]}+00:00").timestamp()
+
+def kept_digests(data: bytes) -> list[bytes]:
+    """Read a list of digests: the first word of each line."""
+    words = [line.split()[0] for line in str(data, "latin-1").splitlines() if line.strip()]
+    good = all(re.fullmatch("[0-9a-f]{64}", each) for each in words)
+    require(words and good, "this is no list of SHA-256, in hex, one a line")
+    return [bytes.fromhex(each) for each in words]
+
+def check_export(options: argparse.Namespace, report: Report) -> int:
+    """Check a period export; return the exit code."""
+    kept = read_root(options.kept, kept_digests, MAX_PACK) if options.kept else []
+    export, found, attempt = Export(kept), [], report.attempt
+    tell_unchecked(options, report)
+    with options.path.open("rb") as stream:
+        attempt("lines", export.read, stream)
+    attempt("statement", export.check_signature)
+    known = attempt("key", export.check_key, options.key)
+    attempt("totals", export.check_totals)
+    attempt("log", export.check_log, found)
+    for anchor in found:
+        attempt("the log's key", check_log_key, anchor.key, options.policy)
+        if anchor.lines or options.policy:
+            attempt("cosignatures", check_cosignatures, anchor, options.policy, [])
+        if export.trailer["timestamp"] is not None:
+            attempt("timestamp", export.check_stamp, options.tsa_ca)
+            attempt("timestamp's roots", check_authority, options.tsa_ca)
+        elif options.tsa_ca is not None:
+            attempt("timestamp", refuse, NotChecked("there is none to hold to --tsa-ca"))
+    attempt("period", export.check_period)
+    attempt("times", export.check_late)
+    attempt("sessions", export.check_sessions)
+    attempt("other leaves", export.check_others)
+    if options.kept:
+        attempt("kept", export.check_kept)
+    return report.ended(["lines", "statement", "totals", "log"],
+                        "" if known else "THE EXPORT'S", "")
+
 # --- The command line ----------------------------------------------------------------------------
 
 def plain(data: bytes) -> bytes:
@@ -1070,29 +1436,33 @@ def plain(data: bytes) -> bytes:
     require(b"\0" not in data, "this is UTF-16 without a mark, or no text: save it as UTF-8")
     return data.replace(b"\r\n", b"\n")
 
-def read_root(name: str, read: Callable[[bytes], Any]) -> Any:
+def read_root(name: str, read: Callable[[bytes], Any], limit: int = MAX_SMALL) -> Any:
     try:
-        return read(plain(read_file(pathlib.Path(name), MAX_SMALL)))
+        return read(plain(read_file(pathlib.Path(name), limit)))
     except Verdict as error:
         raise Unreadable(f"{name}: {error}") from None
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    audit = arguments[:1] == ["audit"]
+    what = arguments[0] if arguments[:1] in (["audit"], ["export"]) else ""
     parser = argparse.ArgumentParser(
-        "verify.py audit" if audit else "verify.py", allow_abbrev=False, description=__doc__,
+        f"verify.py {what}".strip(), allow_abbrev=False, description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    if audit:
+    if what == "audit":
         parser.add_argument("path", metavar="CHAIN.ndjson", type=pathlib.Path)
         parser.add_argument("--chain", metavar="NAME")
         parser.add_argument("--head", metavar="SEQ:HASH", action="append", default=[])
+    elif what == "export":
+        parser.add_argument("path", metavar="RECORDS.ndjson", type=pathlib.Path)
+        parser.add_argument("--kept", metavar="FILE")
     else:
         parser.add_argument("path", metavar="PACK", type=pathlib.Path, nargs="?")
+    if what != "audit":
         parser.add_argument("--key", metavar="FILE", action="append")
     parser.add_argument("--policy", metavar="FILE")
     parser.add_argument("--tsa-ca", metavar="PEM")
     parser.add_argument("--strict", action="store_true")
-    return parser.parse_args(arguments[1:] if audit else arguments,
-                             argparse.Namespace(audit=audit, key=None))
+    return parser.parse_args(arguments[1:] if what else arguments,
+                             argparse.Namespace(what=what, key=None))
 
 def run(options: argparse.Namespace) -> int:
     """Do what the command line says; return the exit code."""
@@ -1103,7 +1473,8 @@ def run(options: argparse.Namespace) -> int:
     options.policy = options.policy and read_root(options.policy, Policy)
     options.tsa_ca = options.tsa_ca and read_root(options.tsa_ca, certificates)
     report = Report(strict=options.strict)
-    return check_audit(options, report) if options.audit else check_pack(options, report)
+    checks = {"audit": check_audit, "export": check_export}
+    return checks.get(options.what, check_pack)(options, report)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run as a program; return the exit code."""

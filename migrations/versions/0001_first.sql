@@ -1081,6 +1081,66 @@ SELECT isolate('session_digests');
 ALTER TABLE session_digests ALTER COLUMN digests SET STORAGE EXTERNAL;
 
 
+-- Period exports ----------------------------------------------------------------------------------
+
+-- What was signed stays when the parts have gone.
+CREATE TABLE exports (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    since      timestamptz NOT NULL,
+    until      timestamptz NOT NULL,
+    agent_id   uuid,
+    created_by uuid NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    records    bigint,
+    size       bigint NOT NULL DEFAULT 0,
+    statement  bytea,
+    key_id     text REFERENCES signing_keys,
+    signature  bytea CHECK (length(signature) = 64),
+    sha256     bytea CHECK (length(sha256) = 32),
+    made_at    timestamptz,
+    deleted_at timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, agent_id) REFERENCES agents,
+    CHECK (since < until),
+    CHECK ((made_at IS NULL) = (sha256 IS NULL)),
+    CHECK (made_at IS NULL OR signature IS NOT NULL)
+);
+SELECT isolate('exports');
+CREATE INDEX exports_kept ON exports (tenant_id, id) WHERE deleted_at IS NULL;
+
+CREATE TABLE export_parts (
+    tenant_id uuid NOT NULL,
+    export_id uuid NOT NULL,
+    number    bigint NOT NULL,
+    begin     bigint NOT NULL,
+    size      bigint NOT NULL CHECK (size > 0),
+    location  text NOT NULL CHECK (location IN ('database', 'object')),
+    bytes     bytea,
+    PRIMARY KEY (tenant_id, export_id, number),
+    UNIQUE (tenant_id, export_id, begin),
+    FOREIGN KEY (tenant_id, export_id) REFERENCES exports,
+    CHECK ((location = 'database') = (bytes IS NOT NULL))
+);
+SELECT isolate('export_parts');
+CREATE TRIGGER export_parts_stored AFTER INSERT ON export_parts
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER export_parts_gone AFTER DELETE ON export_parts
+    REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+
+CREATE TABLE export_takers (
+    tenant_id uuid NOT NULL,
+    export_id uuid NOT NULL,
+    key_id    uuid NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, export_id, key_id),
+    FOREIGN KEY (tenant_id, export_id) REFERENCES exports
+);
+SELECT isolate('export_takers');
+
+
 -- Rules -------------------------------------------------------------------------------------------
 
 -- One row a tenant, made before its first rule: what is to be judged is kept from then on. Whoever

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import resources
+from typing import Any
 
 from app.evidence import bundle, prov
 from app.evidence.bundle import Bundle
@@ -64,7 +65,7 @@ def write_session(evidence: SessionEvidence) -> Archive:
     Its large files are read twice and never held.
     """
     checkpoint = evidence.check()
-    said = canonical_json.parse(evidence.statement)
+    said: Any = canonical_json.parse(evidence.statement)
     told = {"schema": SESSION_MANIFEST, "session_id": said["session"]["id"]}
     keys = canonical_json.dumps({"keys": [each.jwk for each in evidence.keys]})
     summed = [
