@@ -190,7 +190,10 @@ def test_a_record_of_a_completed_session_is_refused_by_a_thread(
     api: ApiOf, sender: Sender, session_id: str
 ) -> None:
     sender.post(record(session_id), RECORDS)
-    assert api().post(f"/v1/sessions/{session_id}/complete").status_code == 200
+    assert (
+        api().post(f"/v1/sessions/{session_id}/complete", {"outcome": "succeeded"}).status_code
+        == 200
+    )
     refused = sender.post(record(session_id), RECORDS)
     assert (refused.status, sender.kept) == (409, 0)
 
