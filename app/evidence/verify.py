@@ -780,6 +780,7 @@ class RecordPack(Pack):
             Check("session-proof.json", self.check_place, "session"),
             Check("time of session-statement.sig", self.check_statement_time, "end of its key",
                   is_file=False),
+            Check("record.html", lambda: self.check_told("it is a rendering: it is"), "page"),
             Check("README.txt", lambda: self.check_told("it is held to nothing else: it is")),
             Check("release", lambda: self.check_told(f"{self.need('told')} is"), is_file=False),
             Check("cosignatures", lambda: check_cosignatures(
@@ -926,8 +927,7 @@ class RecordPack(Pack):
         self.found["newest finding"] = [max(when for _, when in places)] if places else []
         if total > len(found):
             raise NotChecked(f"it has the first {len(found)} of {total} findings")
-        return self.check_told(f"{total} findings when the pack was made: which, and that these "
-                               "are all, is")
+        return self.check_told(f"{total} when the pack was made: that these are all, is")
 
     def statement_key(self) -> str:
         return "session-key.pem" if "session key" in self.groups else "public-key.pem"

@@ -1,9 +1,9 @@
 """The durable job that builds a record's pack; one at a time for a record.
 
-A step chooses evidence and reads the bundle; its errand writes it and stores it in one
+A step chooses evidence and reads the bundle; its errand writes and stores the pack in one
 transaction. A killed build leaves nothing; builds from the same source have the same bytes. A pack
-is replaced when better evidence exists, when its further files changed, after a rotation of its
-key, by another release, or when others are trusted.
+is replaced after better evidence, a change of its further files, a rotation of its key, another
+release, or when others are trusted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

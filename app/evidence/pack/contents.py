@@ -3,6 +3,7 @@
 The sums are signed; the manifest follows from signed files.
 """
 
+import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -10,9 +11,11 @@ from hashlib import sha256
 from importlib import resources
 
 from app.evidence import bundle, prov
+from app.evidence.bundle import Bundle
 from app.evidence.pack import archive, readme, session_readme
 from app.evidence.pack.archive import Archive, Member, of_bytes
 from app.evidence.pack.evidence import Evidence, Proven, SessionEvidence
+from app.evidence.page.rendering import record_html
 from app.ledger import merkle
 from app.ledger.checkpoints import Checkpoint
 from app.lib import canonical_json
@@ -41,11 +44,12 @@ def write(evidence: Evidence) -> Archive:
     agent = {"id": record["agent"]["id"], "name": record["agent"]["name"]}
     summed = [
         archive.measure("prov.json", provenance),
-        of_bytes("README.txt", readme.write(evidence, checkpoint, record)),
+        of_bytes("README.txt", readme.write(evidence, checkpoint, read)),
         of_bytes("anchor.json", _anchor(evidence, checkpoint, agent)),
         of_bytes("bundle.json", evidence.bundle),
         of_bytes("bundle.sig", evidence.signature),
         of_bytes("record.tlog-proof", evidence.tlog_proof),
+        of_bytes("record.html", _page(evidence, checkpoint, read, digest)),
         *(of_bytes(name, data) for name, data in evidence.further.items()),
     ]
     told = {"schema": MANIFEST, "record_id": record["id"], "agent": agent}
@@ -120,6 +124,24 @@ def findings_file(record_id: str, listed: Sequence[Mapping[str, object]], total:
 def verifier_source() -> bytes:
     """Return the bytes of `verify.py`, as they go into every pack of this release."""
     return resources.files("app.evidence").joinpath("verify.py").read_bytes()
+
+
+def _page(evidence: Evidence, checkpoint: Checkpoint, read: Bundle, digest: str) -> bytes:
+    """Return `record.html`, for people."""
+    file = json.loads(evidence.further.get("findings.json", b'{"data":[],"total":0}'))
+    return record_html(
+        read,
+        file["data"],
+        file["total"],
+        sha256=digest,
+        size=len(evidence.bundle),
+        signature=b64encode(evidence.signature).decode(),
+        index=evidence.leaf_index,
+        origin=checkpoint.origin,
+        anchored_by=evidence.anchored_by,
+        release=evidence.release,
+        base_url=evidence.base_url,
+    )
 
 
 def _anchor(evidence: Proven, checkpoint: Checkpoint, agent: dict[str, str]) -> bytes:

@@ -56,6 +56,7 @@ class Proven:
     path: Sequence[bytes]
     cosignatures: Sequence[Signature] = ()
     timestamp: Stamp | None = None
+    further: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def signed(self) -> bytes:
@@ -106,6 +107,11 @@ class Proven:
             raise Inconsistent("A release is 1 to 64 visible characters of ASCII.")
         if self.timestamp is not None:
             _check_timestamp(self.timestamp)
+        groups = [names for names in FURTHER.values() if self.further.keys() & names]
+        if self.further.keys() != {name for names in groups for name in names}:
+            raise Inconsistent("A pack has other further files, and those of a group together.")
+        if max(map(len, self.further.values()), default=0) > MAX_BUNDLE_BYTES:
+            raise Inconsistent(f"A further file has up to {MAX_BUNDLE_BYTES} bytes.")
         return checkpoint
 
 

@@ -40,6 +40,7 @@ FILES = {
     "pack-key.pem",
     "prov.json",
     "public-key.pem",
+    "record.html",
     "record.tlog-proof",
     "verify.py",
 }

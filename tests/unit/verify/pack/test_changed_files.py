@@ -176,7 +176,7 @@ def test_what_only_the_packer_tells_is_not_checked_unless_he_is_known(
     data = resealed(files, packs.NEXT_KEY)
     found = checked(tmp_path, data, *roots)
     assert (found.code, found.of("NOT CHECKED")) == (0, ["pack-key.pem", *TOLD]), found.text
-    assert found.last == f"VALID, WITH 5 NOT CHECKED; {UNKNOWN_PACKER}"
+    assert found.last == f"VALID, WITH 6 NOT CHECKED; {UNKNOWN_PACKER}"
     assert "release: 99.9" in found.text
     assert checked(tmp_path, data, *roots, "--strict").code == 2
     files["prov.json"] = files["prov.json"].replace(b'"rs:sha256":"', b'"rs:sha256":"0')
