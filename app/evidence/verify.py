@@ -176,6 +176,10 @@ STAMP = "gen_time:str response:str chain:str"
 FINDINGS = "schema:str record_id:str total:int data:list"
 FINDING = ("agent_id:str created_at:str data:any detail:any id:str principal:str record_id:str "
            "rule:str session_id:str severity:str source:str title:str")
+PLACE = "index:int size:int path:list"
+STATEMENT = ("schema:str session:dict records:int root:hash first_at:any last_at:any "
+             "findings:dict nonce:str key_id:str")
+SESSION = "id:str agent:dict principal:str opened_at:str completed_at:str outcome:str"
 ENTRY = ("seq:int prev_hash:hash hash:hash tenant_id:str action:str at:any actor:any target:any "
          "details:any request_id:any")  # of before; later ones have these as well:
 OUTCOME = " outcome:any origin:any"
@@ -731,6 +735,33 @@ class Pack:
         if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
             raise NotChecked(f"it is not this program, but another release or not ours; {its}")
 
+class Statement(NamedTuple):
+    """What the statement of a sealed session says."""
+    whose: tuple[str, str, str]  # the session's id, its agent's, and the principal
+    agent: dict[str, Any]
+    ended: str
+    records: int
+    root: bytes
+    first: str
+    last: str
+    findings: dict[str, int]
+    key_id: str
+
+def read_statement(data: Data) -> Statement:
+    schema, session, records, root, first, last, findings, _, named = members(
+        read_canonical(data), STATEMENT)
+    require(schema == "records/session/v1", "this is no statement that this program knows")
+    external = " external_id:str" * ("external_id" in session)
+    called, agent, principal, opened, ended, _, *_ = members(session, SESSION + external)
+    require(type(agent.get("id")) is str, "it names no agent")
+    counts = [members({"count": each}, "count:int")[0] for each in findings.values()]
+    times = [instant(each) for each in (first, last)] if records else ["", ""]
+    good = records or (root == sha256(b"") and first is last is None)
+    require(good and times[0] <= times[1] and instant(opened) <= instant(ended),
+            "what it says does not fit together")
+    return Statement((called, agent["id"], principal), agent, ended, records, root, *times,
+                     dict(zip(findings, counts)), named)
+
 class RecordPack(Pack):
     """The pack of one record."""
     marker = "bundle.json"
@@ -756,6 +787,13 @@ class RecordPack(Pack):
             Check("manifest.json", lambda: same("manifest.json", self.expected_manifest)),
             Check("prov.json", self.check_prov),
             Check("findings.json", self.check_findings, "findings"),
+            Check("session-statement.json", self.read_statement, "session"),
+            Check("session-statement.sig", lambda: self.check_signature(
+                "session-statement.json", self.statement_key()), "session"),
+            Check("session-key.pem", lambda: self.check_key("session-key.pem"), "session key"),
+            Check("session-proof.json", self.check_place, "session"),
+            Check("time of session-statement.sig", self.check_statement_time, "end of its key",
+                  is_file=False),
             Check("record.html", lambda: self.check_told("it is a rendering: it is"), "page"),
             Check("README.txt", lambda: self.check_told("it is held to nothing else: it is")),
             Check("release", lambda: self.check_told(f"{self.need('told')} is"), is_file=False),
@@ -785,12 +823,15 @@ class RecordPack(Pack):
         decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
         schema, record, named, *_ = members(bundle, BUNDLE + decided)
         agent = record.get("agent", {"id": record.get("agent_id")})
+        session = record.get("session", {"id": record.get("session_id")})
         known = re.fullmatch("records/bundle/v[12]", schema) and type(record.get("id")) is str
-        require(known and type(agent) is dict, "this is not a bundle that this program knows")
+        known = known and type(agent) is dict and type(session) is dict
+        require(known, "this is not a bundle that this program knows")
         key = key_id(public_key(self.read("public-key.pem")))
         require(named == key, "it names another key than public-key.pem")
         self.found.update(record_id=record["id"], digest=sha256(data).hex(),
-                          created_at=record.get("created_at"), bundle_agent=agent)
+                          created_at=record.get("created_at"), bundle_agent=agent,
+                          session=(session.get("id"), agent.get("id"), record.get("principal")))
         return f"it is the bundle of {record['id']}"
 
     def read_anchor(self) -> str:
@@ -901,6 +942,43 @@ class RecordPack(Pack):
         if total > len(found):
             raise NotChecked(f"it has the first {len(found)} of {total} findings")
         return self.check_told(f"{total} when the pack was made: that these are all, is")
+
+    def statement_key(self) -> str:
+        return "session-key.pem" if "session key" in self.groups else "public-key.pem"
+
+    def read_statement(self) -> str:
+        """Read the statement of the record's session."""
+        said = read_statement(self.view("session-statement.json"))
+        key = key_id(public_key(self.read(self.statement_key())))
+        require(said.key_id == key, f"it names another key than {self.statement_key()}")
+        require(said.whose == self.need("session"), "it is the statement of another session")
+        self.found["statement"] = said
+        known = (self.options.key or {}).get(public_key(self.read(self.statement_key())), End())
+        if known != End():
+            self.groups.add("end of its key")
+        return f"{said.whose[0]} held {said.records} records when it was completed at {said.ended}"
+
+    def check_place(self) -> str:
+        """Check the record's place in its session."""
+        said = self.need("statement")
+        index, size, path = members(read_canonical(self.view("session-proof.json")), PLACE)
+        hashes = [members({"hash": each}, "hash:hash")[0] for each in path]
+        digest, created_at = bytes.fromhex(self.need("digest")), instant(self.need("created_at"))
+        good = size == said.records and included(digest, index, size, hashes, said.root)
+        require(good, "the path does not lead from the bundle to the statement's root")
+        require(said.first <= created_at <= said.last, "the record is of another time")
+        return f"{index + 1} of {size} of a sealed session"
+
+    def check_statement_time(self) -> str:
+        """Check that the key that signed the statement had not ended when the session did."""
+        ended = self.need("statement").ended
+        retired, revoked, reason = self.end(self.statement_key())
+        if revoked:
+            raise NotChecked(f"its key was revoked at {revoked} ({reason}): the session's own pack "
+                             "has when others saw it in the log")
+        why = f"its key was retired at {retired}, and it says that it is of {ended} or later"
+        require(retired and ended <= retired, why)
+        return why
 
     def check_timestamp(self) -> str:
         told, stamped = self.need("timestamp"), self.read("checkpoint")
@@ -1483,8 +1561,7 @@ def evidence(data: bytes) -> list[dict[str, Any]]:
     listed = value.get("data") if isinstance(value, dict) else None
     require(isinstance(listed, list) and all(isinstance(each, dict) for each in listed),
             "these are no anchors, as GET /v1/audit/anchors answers them")
-    anchors: list[dict[str, Any]] = listed
-    return anchors
+    return [dict(each) for each in listed or ()]
 
 def read_root(name: str, read: Callable[[bytes], Any], limit: int = MAX_BUNDLE) -> Any:
     try:

@@ -217,4 +217,4 @@ def _read(seq: int, body: bytes) -> dict[str, Any]:
         raise _Broken(seq, Reason.NOT_CANONICAL, written.decode(), body.decode())
     if not is_entry(entry):
         raise _Broken(seq, Reason.NOT_AN_ENTRY, ", ".join(sorted(MEMBERS)), body.decode())
-    return entry
+    return dict(entry)
