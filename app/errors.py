@@ -89,6 +89,23 @@ class SessionCompleted(Conflict, slug="session-completed"):
     """
 
 
+class SessionOpen(Conflict, slug="session-open"):
+    """The session is open.
+
+    A session's statement says what it held when it ended. Complete it with POST
+    /v1/sessions/:id/complete first.
+    """
+
+
+class StatementPending(Conflict, slug="statement-pending", headers={"Retry-After": "1"}):
+    """The session is not sealed yet.
+
+    It is completed, takes no more records, and its statement is signed within seconds. Repeat the
+    request after the seconds that Retry-After names. If the problem persists, /readyz says whether
+    workers run.
+    """
+
+
 class ExternalIdInUse(Conflict, slug="external-id-in-use"):
     """The external id is in use.
 

@@ -236,13 +236,16 @@ def _redis_url(found: dict[str, Any]) -> str | None:
 
 
 def _origin_of(base_url: str) -> str:
-    """Return the log's default origin: BASE_URL without its scheme."""
+    """Return the default origin of a log that begins: its own prefix, without the scheme.
+
+    As C2SP tlog-tiles recommends. A successor is `…/v1/log/2`, which is its prefix as well.
+    """
     parts = urlsplit(base_url)
     host = parts.netloc.rpartition("@")[2]
     try:
-        return values.origin(host + parts.path)
+        return values.origin(f"{host}{parts.path}/v1/log/1")
     except ValueError:
-        return values.origin(host)
+        return values.origin(f"{host}/v1/log/1")
 
 
 def _sender(server: MailServer | None) -> str:
@@ -279,5 +282,5 @@ def _check_quorum(settings: Settings) -> None:
     ):
         raise SettingError(
             "WITNESS_POLICY has a quorum that cannot be made here, and LOG_REQUIRE_QUORUM=1 needs"
-            " one: give enough of its witnesses a URL and an Ed25519 key (algorithm 04)."
+            " one: give enough of its witnesses a URL and a key of algorithm 04 or 06."
         )

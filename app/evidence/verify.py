@@ -172,6 +172,9 @@ ANCHOR = ("schema:str release:str anchored_by:str vkey:str log_proof:dict cosign
           "timestamp:any")
 AGENT = "id:str name:str"  # in the second form of anchor.json
 STAMP = "gen_time:str response:str chain:str"
+FINDINGS = "schema:str record_id:str total:int data:list"
+FINDING = ("agent_id:str created_at:str data:any detail:any id:str principal:str record_id:str "
+           "rule:str session_id:str severity:str source:str title:str")
 ENTRY = ("seq:int prev_hash:hash hash:hash tenant_id:str action:str at:any actor:any target:any "
          "details:any request_id:any")
 ENTRY_ANCHOR = ("seq:int hash:hash at:str chain:hash vkey:any log_proof:any cosignatures:list "
@@ -571,63 +574,63 @@ def read_file(path: pathlib.Path, limit: int) -> bytes:
 
 # --- The pack ------------------------------------------------------------------------------------
 
-STAMPED = {"checkpoint.tsr", "tsa-chain.pem"}
-SUMMED = {"README.txt", "anchor.json", "bundle.json", "bundle.sig", "checkpoint", "pack-key.pem",
-          "prov.json", "public-key.pem", "record.tlog-proof", "verify.py"}
 OTHERS = {"SHA256SUMS", "SHA256SUMS.sig", "manifest.json"}
 
+class Check(NamedTuple):
+    """One check of a pack, and by which function it is made.
+
+    With a group it is made only of packs that have this group; with none, of all of them. Files of
+    one group are in a pack together, or none of them is.
+    """
+    name: str  # of the file, or of what several files say together
+    function: Callable[[], str | None]
+    group: str = ""
+    is_file: bool = True
+
 class Pack:
-    """The checks of one pack. What one of them finds, later ones use."""
+    """The checks of a pack, of whatever kind. What one of them finds, later ones use."""
+    marker = ""  # the file by which one knows this kind
+    needed: tuple[str, ...] = ()  # the checks without which nothing is VALID
 
     def __init__(self, options: argparse.Namespace, report: Report) -> None:
         self.here = pathlib.Path(__file__).resolve().parent
         self.path, self.options, self.report = options.path or self.here, options, report
         self.files: Files = {}
         self.sums: dict[str, str] = {}
+        self.groups = {""}  # which groups of checks there are
         self.found: dict[str, Any] = {}
-        self.cosigned: list[tuple[str, str]] = []  # when each witness of the policy did
+
+    def table(self) -> list[Check]:
+        """Return every check of this kind of pack, in order; all files that it may have are here.
+
+        The frame checks SHA256SUMS, its signature and the digests in it before all of these.
+        """
+        return []
 
     def check(self) -> int:
         """Make every check; return the exit code."""
-        attempt, options = self.report.attempt, self.options
-        opened = attempt("folder" if self.path.is_dir() else "archive", self.open)
-        if not opened and not self.files:
-            return self.report.ended([], "", "")
-        tell_unchecked(options, self.report)
+        attempt, table = self.report.attempt, self.table()
+        tell_unchecked(self.options, self.report)
         attempt("SHA256SUMS.sig", self.check_signature, "SHA256SUMS", "pack-key.pem")
-        attempt("SHA256SUMS", self.read_sums)
+        attempt("SHA256SUMS", self.read_sums, [each for each in table if each.is_file])
         for name, digest in sorted(self.sums.items()):
             if name not in self.files:
                 attempt(name, refuse, Incomplete(f"{name} is not here"))
             elif sha256(self.files[name]).hex() != digest:
                 attempt(name, refuse, Invalid("its SHA-256 is not that of SHA256SUMS"))
-        attempt("bundle.json", self.read_bundle)
-        attempt("bundle.sig", self.check_signature, "bundle.json", "public-key.pem")
-        bundle = attempt("public-key.pem", self.check_key, "public-key.pem")
-        packer = attempt("pack-key.pem", self.check_key, "pack-key.pem")
-        attempt("anchor.json", self.read_anchor)
-        attempt("inclusion", self.check_inclusion)
-        attempt("checkpoint", self.check_same, "checkpoint", lambda: self.need("anchor").note)
-        attempt("the log's key", lambda: check_log_key(self.need("anchor").key, options.policy))
-        attempt("record.tlog-proof", self.check_same, "record.tlog-proof", self.expected_proof)
-        attempt("manifest.json", self.check_same, "manifest.json", self.expected_manifest)
-        attempt("prov.json", self.check_prov, packer)
-        attempt("README.txt", self.check_told, packer, "nothing of it is held to anything: it is")
-        attempt("release", lambda: self.check_told(packer, f"{self.need('told')} is"))
-        anchor = self.found.get("anchor")
-        if anchor and (anchor.lines or options.policy):
-            attempt("cosignatures", check_cosignatures, anchor, options.policy, self.cosigned)
-        if STAMPED.issubset(self.sums) or self.found.get("timestamp"):
-            attempt("checkpoint.tsr", self.check_timestamp)
-            attempt("tsa-chain.pem", check_authority, options.tsa_ca)
-        elif options.tsa_ca is not None:
-            attempt("checkpoint.tsr", refuse, NotChecked("there is none to hold to --tsa-ca"))
-        self.check_times(bundle, packer)
-        attempt("verify.py", self.check_verifier)
-        needed = ["bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion"]
-        besides = "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
-        return self.report.ended(needed, "" if bundle else "THE PACK'S",
-                                 besides if bundle and not packer else "")
+        for each in table:
+            if each.group in self.groups:
+                attempt(each.name, each.function)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Print what all of it comes to; return the exit code."""
+        own = "" if self.is_valid("pack-key.pem") else "THE PACK'S"
+        return self.report.ended([*self.needed], own, "")
+
+    def is_valid(self, name: str) -> bool:
+        """Say whether a check was made and is VALID."""
+        return name in self.report.made.get("VALID", [])
 
     def open(self) -> str:
         if not self.path.is_dir():
@@ -663,20 +666,23 @@ class Pack:
         require(holds, f"it is not the signature of {name} by {key_file}")
         return f"it is the signature of {name} by the key {key_id(key)}"
 
-    def read_sums(self) -> None:
+    def read_sums(self, table: list[Check]) -> None:
         """Read which files there must be, in the one order and spelling of `sha256sum`."""
         text = str(self.read("SHA256SUMS"), "latin-1")
         sums = {name: digest for digest, name in re.findall("([0-9a-f]{64})  (.+)\n", text)}
         lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
         require(text == lines, "it is not a list of digests and names in order")
-        require(set(sums) in (SUMMED, SUMMED | STAMPED), "it names other files than a pack has")
-        self.sums = sums
+        held = {each.name: each.group for each in table if each.name not in OTHERS}
+        groups = {held.get(name) for name in sums} | {""}
+        whole = {name for name, group in held.items() if group in groups}
+        require(set(sums) == whole, "it names other files than a pack has")
+        self.sums, self.groups = sums, self.groups | {*held.values()} & groups
         extra = sorted(set(self.files) - OTHERS - set(sums))
         require(not extra, f"it has no file that is called {', '.join(extra)}")
 
     def check_key(self, name: str) -> str:
         """Hold a key of the pack to those from outside."""
-        key, bundle_key = public_key(self.read(name)), public_key(self.read("public-key.pem"))
+        key = public_key(self.read(name))
         if self.options.key is None:
             raise NotChecked(f"only the pack says whose key {key_id(key)} is: give --key")
         if key in self.options.key:
@@ -684,9 +690,90 @@ class Pack:
             if revoked and name == "pack-key.pem":
                 raise NotChecked(f"{key_id(key)} was revoked at {revoked} ({reason}): have the "
                                  "service make the pack anew")
+            if self.end(name) != End():
+                self.groups.add(f"end of {name}")
             return f"{key_id(key)} was given by --key"
-        require(key != bundle_key, f"{key_id(key)} is none of the keys given by --key")
+        alone = name == "pack-key.pem" and key != public_key(self.read("public-key.pem"))
+        require(alone, f"{key_id(key)} is none of the keys given by --key")
         raise NotChecked(f"{key_id(key)} signed the pack alone: if the service has it, give it too")
+
+    def end(self, name: str) -> End:
+        """Return the end of a key that --key gave."""
+        return End(*self.options.key[public_key(self.read(name))])
+
+    def check_told(self, what: str) -> str:
+        """Say whose word it is that follows from nothing else that is signed."""
+        if not self.is_valid("pack-key.pem"):
+            raise NotChecked(f"{what} the word of whoever packed, and nobody says who that is")
+        return f"{what} the word of whoever packed, with a key that --key gave"
+
+    def check_pack_time(self) -> str:
+        """Check that nothing in the pack is later than the end of the key that signed it."""
+        retired, newest = self.end("pack-key.pem").retired or "", max(self.times())
+        why = f"its key was retired at {retired}, and the newest in it is of {newest}"
+        require(newest <= retired, why)
+        return why
+
+    def times(self) -> list[str]:
+        """Return the times in the pack, none of which may be later than the end of its key."""
+        raise NotImplementedError
+
+    def check_verifier(self) -> None:
+        """Hold the pack's verify.py to this program."""
+        theirs = self.read("verify.py")
+        its = f"its SHA-256 is {sha256(theirs).hex()}"
+        if self.path.resolve() == self.here:
+            raise NotChecked(f"this program came with the pack and cannot vouch for itself; {its}")
+        if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
+            raise NotChecked(f"it is not this program, but another release or not ours; {its}")
+
+class RecordPack(Pack):
+    """The pack of one record."""
+    marker = "bundle.json"
+    needed = ("bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion")
+
+    def __init__(self, options: argparse.Namespace, report: Report) -> None:
+        super().__init__(options, report)
+        self.cosigned: list[tuple[str, str]] = []  # when each witness of the policy did
+
+    def table(self) -> list[Check]:
+        same, policy, tsa_ca = self.check_same, self.options.policy, self.options.tsa_ca
+        return [
+            Check("bundle.json", self.read_bundle),
+            Check("bundle.sig", lambda: self.check_signature("bundle.json", "public-key.pem")),
+            Check("public-key.pem", lambda: self.check_key("public-key.pem")),
+            Check("pack-key.pem", lambda: self.check_key("pack-key.pem")),
+            Check("anchor.json", self.read_anchor),
+            Check("inclusion", self.check_inclusion, is_file=False),
+            Check("checkpoint", lambda: same("checkpoint", lambda: self.need("anchor").note)),
+            Check("the log's key", lambda: check_log_key(self.need("anchor").key, policy),
+                  is_file=False),
+            Check("record.tlog-proof", lambda: same("record.tlog-proof", self.expected_proof)),
+            Check("manifest.json", lambda: same("manifest.json", self.expected_manifest)),
+            Check("prov.json", self.check_prov),
+            Check("findings.json", self.check_findings, "findings"),
+            Check("record.html", lambda: self.check_told("it is a rendering: it is"), "page"),
+            Check("README.txt", lambda: self.check_told("it is held to nothing else: it is")),
+            Check("release", lambda: self.check_told(f"{self.need('told')} is"), is_file=False),
+            Check("cosignatures", lambda: check_cosignatures(
+                self.need("anchor"), policy, self.cosigned), "cosignatures", is_file=False),
+            Check("checkpoint.tsr", self.check_timestamp, "timestamp"),
+            Check("tsa-chain.pem", lambda: check_authority(tsa_ca), "timestamp"),
+            Check("time of bundle.sig", self.check_bundle_time, "end of public-key.pem",
+                  is_file=False),
+            Check("time of SHA256SUMS.sig", self.check_pack_time, "end of pack-key.pem",
+                  is_file=False),
+            Check("verify.py", self.check_verifier),
+        ]
+
+    def ended(self) -> int:
+        if self.options.tsa_ca is not None and "timestamp" not in self.groups:
+            self.report.attempt("checkpoint.tsr", refuse,
+                                NotChecked("there is none to hold to --tsa-ca"))
+        bundle, packer = self.is_valid("public-key.pem"), self.is_valid("pack-key.pem")
+        besides = "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
+        return self.report.ended([*self.needed], "" if bundle else "THE PACK'S",
+                                 besides if bundle and not packer else "")
 
     def read_bundle(self) -> str:
         """Read the bundle, as far as other files speak of it."""
@@ -726,16 +813,14 @@ class Pack:
         true = "the service's own log" + (f", with {' and '.join(others)}" if others else " alone")
         require(said == true, f"anchored_by is not what follows: {true}")
         self.found.update(anchor=anchor, release=release, timestamp=timestamp)
+        self.groups |= {"timestamp"} if timestamp else set()
+        self.groups |= {"cosignatures"} if lines or self.options.policy else set()
         return f"its checkpoint is signed by {anchor.key.name}"
 
     def check_inclusion(self) -> str:
         leaf = {"type": "record", "bundle_sha256": self.need("digest")}
         self.found["included"] = check_inclusion(self.need("anchor"), leaf)
         return str(self.found["included"])
-
-    def end(self, name: str) -> End:
-        """Return the end of a key that --key gave."""
-        return End(*self.options.key[public_key(self.read(name))])
 
     def seen(self) -> str:
         """Return when others, whom the caller trusts, had seen the log with this bundle in it."""
@@ -746,13 +831,6 @@ class Pack:
             if self.options.policy.quorum != "none" and self.options.policy.is_met_by(names):
                 found.append(moment)
         return min(found, default="")
-
-    def check_times(self, bundle: bool, packer: bool) -> None:
-        """Check what was signed with keys that --key gave, and that ended, as it says."""
-        if bundle and self.end("public-key.pem") != End():
-            self.report.attempt("time of bundle.sig", self.check_bundle_time)
-        if packer and self.end("pack-key.pem") != End():
-            self.report.attempt("time of SHA256SUMS.sig", self.check_pack_time)
 
     def check_bundle_time(self) -> str:
         """Check that the bundle was signed before its key ended.
@@ -771,14 +849,9 @@ class Pack:
                 raise NotChecked(f"{why}; that it is older is its own word, and nobody {others}")
         return f"others had seen it in the log by {seen}, before its key ended"
 
-    def check_pack_time(self) -> str:
-        """Check that nothing in the pack is later than the end of the key that signed it."""
-        known = [instant(self.need("created_at")), self.found.get("stamped", ""),
-                 *(when for when, _ in self.cosigned)]
-        retired, newest = self.end("pack-key.pem").retired or "", max(known)
-        why = f"its key was retired at {retired}, and the newest in it is of {newest}"
-        require(newest <= retired, why)
-        return why
+    def times(self) -> list[str]:
+        return [instant(self.need("created_at")), self.found.get("stamped", ""),
+                *(when for when, _ in self.cosigned), *self.found.get("newest finding", [])]
 
     def expected_proof(self) -> bytes:
         """Return the C2SP tlog-proof that says the same as anchor.json."""
@@ -801,17 +874,29 @@ class Pack:
             "files": {name: {"sha256": sha256(data).hex(), "size": len(data)} for name, data in
                       ((name, self.view(name, MAX_PACK)) for name in names)}})
 
-    def check_prov(self, packer: bool) -> str:
+    def check_prov(self) -> str:
         """Check which bundle prov.json is about. It can be large, and is not parsed."""
         named = re.findall(rb'"rs:sha256":"([^"]*)"', self.view("prov.json", MAX_PACK))
         require(named == [self.need("digest").encode()], "it is not about this bundle")
-        return self.check_told(packer, "it names the bundle's digest: all else in it is")
+        return self.check_told("it names the bundle's digest: all else in it is")
 
-    def check_told(self, packer: bool, what: str) -> str:
-        """Say whose word it is that follows from nothing else that is signed."""
-        if not packer:
-            raise NotChecked(f"{what} the word of whoever packed, and nobody says who that is")
-        return f"{what} the word of whoever packed, with a key that --key gave"
+    def check_findings(self) -> str:
+        """Check which record the findings are of, and their order."""
+        data = read_json(self.view("findings.json", MAX_BUNDLE))
+        schema, record_id, total, found = members(data, FINDINGS)
+        known = [schema, record_id] == ["records/findings/v1", self.need("record_id")]
+        require(known and total >= len(found), "they are not the findings of this record")
+        places = []
+        for each in found:
+            _, created_at, _, _, name, _, about, *_ = members(each, FINDING)
+            require(about == record_id, "a finding in it is another record's")
+            places.append((name, instant(created_at)))
+        order = sorted({name for name, _ in places})
+        require(order == [name for name, _ in places], "they are not in order, or one stands twice")
+        self.found["newest finding"] = [max(when for _, when in places)] if places else []
+        if total > len(found):
+            raise NotChecked(f"it has the first {len(found)} of {total} findings")
+        return self.check_told(f"{total} when the pack was made: that these are all, is")
 
     def check_timestamp(self) -> str:
         told, stamped = self.need("timestamp"), self.read("checkpoint")
@@ -825,14 +910,18 @@ class Pack:
         self.found["stamped"] = cut(found)
         return f"it is a timestamp of the checkpoint at {found}"
 
-    def check_verifier(self) -> None:
-        """Hold the pack's verify.py to this program."""
-        theirs = self.read("verify.py")
-        its = f"its SHA-256 is {sha256(theirs).hex()}"
-        if self.path.resolve() == self.here:
-            raise NotChecked(f"this program came with the pack and cannot vouch for itself; {its}")
-        if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
-            raise NotChecked(f"it is not this program, but another release or not ours; {its}")
+PACKS = (RecordPack,)
+
+def check_pack(options: argparse.Namespace, report: Report) -> int:
+    """Check a pack: one of its files says of what kind it is; return the exit code."""
+    pack = Pack(options, report)
+    opened = report.attempt("folder" if pack.path.is_dir() else "archive", pack.open)
+    if not opened and not pack.files:
+        return report.ended([], "", "")
+    kind = next((each for each in PACKS if each.marker in pack.files), RecordPack)
+    found = kind(options, report)
+    found.files = pack.files
+    return found.check()
 
 def check_authority(authorities: list[Certificate] | None) -> None:
     if authorities is None:
@@ -1385,9 +1474,7 @@ def run(options: argparse.Namespace) -> int:
     options.tsa_ca = options.tsa_ca and read_root(options.tsa_ca, certificates)
     report = Report(strict=options.strict)
     checks = {"audit": check_audit, "export": check_export}
-    if options.what in checks:
-        return checks[options.what](options, report)
-    return Pack(options, report).check()
+    return checks.get(options.what, check_pack)(options, report)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run as a program; return the exit code."""

@@ -4,7 +4,13 @@
 `webhooks`, `deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
 """
 
-from app.models.agents import Agent, AgentSession, FormerAgentName
+from app.models.agents import (
+    Agent,
+    AgentSession,
+    FormerAgentName,
+    SessionDigests,
+    SessionStatement,
+)
 from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
@@ -89,6 +95,8 @@ __all__ = [
     "RuleTurn",
     "RuleVersion",
     "RuleWork",
+    "SessionDigests",
+    "SessionStatement",
     "ShareLink",
     "ShareLinkOpening",
     "SigningKey",

@@ -9,16 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
-import requests
 
 from record_service import verifier
 from record_service.client import Json
 from record_service.commands.base import Command, Group, No, Run, at, how_many, pass_run
-from record_service.errors import RecordsError, Unreachable
+from record_service.errors import RecordsError
 from record_service.output import plain, standard_output
+
+if TYPE_CHECKING:
+    import httpx2
 
 _PIECE = 1 << 16
 _TO_STDOUT = "-"
@@ -62,16 +64,12 @@ def saving(to: str) -> Iterator[BinaryIO]:
         raise
 
 
-def copy(answer: requests.Response, file: BinaryIO) -> str:
-    """Write an answer's body to a file; return its SHA-256 in hex. Raises `Unreachable`."""
+def copy(answer: httpx2.Response, file: BinaryIO) -> str:
+    """Write an answer's body to a file; return its SHA-256 in hex."""
     digest = hashlib.sha256()
-    for piece in answer.iter_content(_PIECE):
+    for piece in answer.iter_bytes(_PIECE):
         digest.update(piece)
         file.write(piece)
-    # With urllib3 before 2.0, which requests takes as well, a body that was cut is no error.
-    length = answer.headers.get("Content-Length", "").partition(",")[0]
-    if length.isdigit() and answer.raw.tell() < int(length):
-        raise Unreachable("The connection broke before the end of the answer.")
     return digest.hexdigest()
 
 
@@ -132,7 +130,7 @@ def evidence(
     """
     if verify and to == _TO_STDOUT:
         raise click.UsageError("--verify needs a file: -o FILE.")
-    sha256 = _save_pack(run, record_id, to, time.monotonic() + wait)
+    sha256 = _save_pack(run, record_id, to, wait)
     told: dict[str, object] = {"file": to, "sha256": sha256}
     if not verify:
         run.out.item(told) if to != _TO_STDOUT else None
@@ -151,17 +149,10 @@ def _tell(run: Run, told: dict[str, object], found: verifier.Verdict) -> None:
         run.out.text(plain(line))
 
 
-def _save_pack(run: Run, record_id: str, to: str, give_up_at: float) -> str:
+def _save_pack(run: Run, record_id: str, to: str, wait: float) -> str:
     path = at("/v1/records/{}/evidence.zip", record_id)
-    while True:
-        with run.client.download(path) as answer:
-            if answer.status_code == 200:
-                with saving(to) as file:
-                    return copy(answer, file)
-            wait = float(answer.headers.get("Retry-After", "1"))
-        if time.monotonic() + wait > give_up_at:
-            raise Unreachable("The pack is still being built: --wait longer, or come again.")
-        time.sleep(wait)
+    with run.client.download(path, until_ready=wait) as answer, saving(to) as file:
+        return copy(answer, file)
 
 
 def _verified(
@@ -182,7 +173,7 @@ def _verified(
 
 def _published(run: Run, path: str) -> bytes:
     with run.client.download(path) as answer:
-        content: bytes = answer.content
+        content = answer.read()
     if not content:
         raise RecordsError(f"{path} is empty.")
     return content

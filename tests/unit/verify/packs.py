@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.evidence import bundle
 from app.evidence.bundle import Approval, Record
-from app.evidence.pack import Evidence
+from app.evidence.pack import Evidence, findings_file
 from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import COSIGNATURE, Signature, Signer, VerifierKey, cosigned_bytes
@@ -104,6 +104,30 @@ def bundle_v1() -> bytes:
     return canonical_json.dumps({**read, "schema": "records/bundle/v1", "record": said})
 
 
+def finding(number: int, record_id: str, **other: Any) -> dict[str, Any]:
+    """A finding that a rule made of the record."""
+    made: dict[str, Any] = {
+        "id": f"fnd_{number:032x}",
+        "record_id": record_id,
+        "session_id": f"ses_{2:032x}",
+        "agent_id": f"agt_{3:032x}",
+        "principal": "ana@example.com",
+        "rule": "überweisung.limit",
+        "severity": "high",
+        "source": "rule",
+        "title": "Über dem Limit",
+        "detail": None,
+        "data": {"rule": {"id": f"rul_{4:032x}", "version": 3}},
+        "created_at": "2026-01-31T12:00:00.123456Z",
+    }
+    return made | other
+
+
+def further(record_id: str) -> dict[str, bytes]:
+    """The further files that each of these packs has."""
+    return {"findings.json": findings_file(record_id, [finding(1, record_id)], 1)}
+
+
 def evidence(
     raw: bytes | None = None,
     *,
@@ -139,4 +163,5 @@ def evidence(
         leaf_index=index,
         path=path,
         cosignatures=[cosign(number, note.text) for number in witnesses],
+        further=further(bundle.read(raw)["record"]["id"]),
     )

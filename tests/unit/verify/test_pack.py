@@ -32,10 +32,12 @@ FILES = {
     "bundle.json",
     "bundle.sig",
     "checkpoint",
+    "findings.json",
     "manifest.json",
     "pack-key.pem",
     "prov.json",
     "public-key.pem",
+    "record.html",
     "record.tlog-proof",
     "verify.py",
 }

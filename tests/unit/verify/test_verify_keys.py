@@ -15,6 +15,7 @@ from tests.support.evidence.verifying import Answer, answer
 from tests.support.servers.certificates import BEGIN, END
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import Authority, authority
+from tests.unit.verify.pack.checking import TOLD
 from tests.unit.verify.stamped_packs import with_stamp
 
 MADE = datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)  # as the bundle says
@@ -172,7 +173,7 @@ def test_a_set_that_has_a_revoked_key_twice_says_that_it_was_revoked(check: Made
 def test_a_revoked_key_vouches_for_nothing_that_only_the_pack_says(check: Made) -> None:
     found = check(jwk(revoked=COSIGNED), witnesses=[9], trusting="witnesses")
     assert found.code == 0
-    assert found.of("NOT CHECKED") == ["pack-key.pem", "prov.json", "README.txt", "release"]
+    assert found.of("NOT CHECKED") == ["pack-key.pem", *TOLD]
     assert found.last.endswith("THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN")
 
 

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import structlog
 from flask import Response
 from marshmallow import ValidationError
 from marshmallow import fields as plain
@@ -26,6 +27,8 @@ from app.evidence import bundle
 from app.models import Record
 from app.schemas import fields, span_fields
 
+_log = structlog.get_logger(__name__)
+
 
 class Order(enum.StrEnum):
     """Orders of the list."""
@@ -43,10 +46,13 @@ class Include(enum.StrEnum):
 class ListedRecordSchema(RecordSchema):
     """A record of a list; with `include=content` also what its bundle holds, null once expired."""
 
-    optional = ("content", "steps", "approvals")
+    optional = ("content", "steps", "approvals", "damaged")
     content = plain.Raw(allow_none=True)
     steps = plain.Raw(allow_none=True)
     approvals = plain.Raw(allow_none=True)
+    damaged = fields.Boolean(
+        description="True: the stored bundle cannot be opened, so its content is null. Else absent."
+    )
 
 
 RecordPageSchema = page_schema(ListedRecordSchema)
@@ -94,6 +100,7 @@ class RecordArgs(FeedArgs):
 
 
 FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
+_CONTENT = ("content", "steps", "approvals")
 _NO_FILTERS = ("q", "label", "order", "after", "include")
 
 
@@ -165,5 +172,10 @@ def _shown(session: Session, args: Mapping[str, Any], rows: Sequence[Record]) ->
         for row, each in zip(kept, shown, strict=True):
             raw = found.contents.get(row.id)
             inside: Mapping[str, Any] = {} if raw is None else {"approvals": [], **bundle.read(raw)}
-            each |= {name: inside.get(name) for name in ListedRecordSchema.optional}
+            each |= {name: inside.get(name) for name in _CONTENT}
+            if row.id in found.damaged:
+                each["damaged"] = True
+        if found.damaged:
+            broken = [str(each) for each in found.damaged]
+            _log.error("bundles_damaged", tenant=str(caller().tenant_id), records=broken)
     return shown
