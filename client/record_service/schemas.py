@@ -225,6 +225,7 @@ class DeliveriesGroupsQuery(TypedDict):
     event_id: NotRequired[str]
     session_id: NotRequired[str]
     record_id: NotRequired[str]
+    finding_id: NotRequired[str]
     webhook_id: NotRequired[str]
     job_id: NotRequired[str]
     outcome: NotRequired[str]
@@ -247,6 +248,7 @@ class DeliveriesOfTenantQuery(TypedDict):
     event_id: NotRequired[str]
     session_id: NotRequired[str]
     record_id: NotRequired[str]
+    finding_id: NotRequired[str]
     webhook_id: NotRequired[str]
     job_id: NotRequired[str]
     outcome: NotRequired[str]
@@ -382,6 +384,27 @@ class Example(TypedDict):
     dedupe: str | None
     max_per_hour: int
     cases: list[Case]
+
+
+class Export(TypedDict):
+    id: str
+    since: str
+    until: str
+    agent_id: str | None
+    state: Literal["making", "ready", "failed", "deleted"]
+    job_id: str
+    progress: dict[str, Any] | None
+    error: str | None
+    records: int | None
+    size: int
+    sha256: str | None
+    statement: dict[str, Any] | None
+    download_url: str | None
+    created_at: str
+    created_by: str
+    made_at: str | None
+    expires_at: str | None
+    deleted_at: str | None
 
 
 class Failure(TypedDict):
@@ -577,6 +600,7 @@ class ListedRecord(TypedDict):
     content: NotRequired[Any]
     steps: NotRequired[Any]
     approvals: NotRequired[Any]
+    damaged: NotRequired[bool]
 
 
 class Log(TypedDict):
@@ -663,6 +687,12 @@ class NewAgent(TypedDict):
     description: NotRequired[str | None]
     metadata: NotRequired[Mapping[str, Any] | None]
     external_id: NotRequired[str | None]
+
+
+class NewExport(TypedDict):
+    since: Time
+    until: Time
+    agent_id: NotRequired[str | None]
 
 
 class NewFinding(TypedDict):
