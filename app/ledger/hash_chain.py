@@ -207,7 +207,7 @@ class _Walk:
 
 def _read(seq: int, body: bytes) -> dict[str, Any]:
     try:
-        entry = canonical_json.parse(body)
+        entry: Any = canonical_json.parse(body)
     except canonical_json.NotJSON as error:
         raise _Broken(seq, Reason.NOT_JSON, "canonical JSON", str(error)) from None
     except canonical_json.NotIJSON as error:
@@ -217,4 +217,4 @@ def _read(seq: int, body: bytes) -> dict[str, Any]:
         raise _Broken(seq, Reason.NOT_CANONICAL, written.decode(), body.decode())
     if not is_entry(entry):
         raise _Broken(seq, Reason.NOT_AN_ENTRY, ", ".join(sorted(MEMBERS)), body.decode())
-    return entry
+    return dict(entry)

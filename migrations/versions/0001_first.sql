@@ -180,13 +180,18 @@ CREATE TABLE sessions (
     completed_at  timestamptz,
     -- Up to when it is known that something came to it; not written with what comes.
     active_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- When its statement was signed: some moments after it was completed.
+    sealed_at     timestamptz,
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, agent_id) REFERENCES agents,
+    CHECK (sealed_at IS NULL OR status = 'completed'),
     CHECK ((status = 'completed') = (outcome IS NOT NULL AND completed_at IS NOT NULL))
 );
 SELECT isolate('sessions');
 -- Of all tenants: those that have been quiet the longest come first.
 CREATE INDEX sessions_active_at ON sessions (active_at) WHERE status = 'open';
+CREATE INDEX sessions_to_seal ON sessions (completed_at)
+    WHERE status = 'completed' AND sealed_at IS NULL;
 CREATE UNIQUE INDEX sessions_external_id ON sessions (tenant_id, external_id)
     WHERE external_id IS NOT NULL;
 CREATE INDEX sessions_agent ON sessions (tenant_id, agent_id, id);
@@ -1064,6 +1069,7 @@ CREATE TABLE evidence_packs (
     evidence_rank   bigint NOT NULL,
     key_id          text NOT NULL REFERENCES signing_keys,
     recipe          text NOT NULL,
+    further         text NOT NULL,
     began_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     built_at        timestamptz,
     superseded_at   timestamptz,
@@ -1101,6 +1107,100 @@ CREATE TABLE evidence_exports (
     FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
 );
 SELECT isolate('evidence_exports');
+
+
+-- Session statements -------------------------------------------------------------------------------
+
+-- What a completed session held, signed once. It names digests, and no content: it never expires.
+CREATE TABLE session_statements (
+    tenant_id  uuid NOT NULL,
+    session_id uuid NOT NULL,
+    sha256     bytea NOT NULL CHECK (length(sha256) = 32),
+    body       bytea NOT NULL,
+    key_id     text NOT NULL REFERENCES signing_keys,
+    signature  bytea NOT NULL CHECK (length(signature) = 64),
+    records    bigint NOT NULL,
+    root       bytea NOT NULL CHECK (length(root) = 32),
+    PRIMARY KEY (tenant_id, session_id),
+    FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
+);
+SELECT isolate('session_statements');
+
+-- The digests under its root, in order: so whoever loses or adds a record later is found out, and
+-- which it was. `root` is that over one part; `first_id` is the part's first record.
+CREATE TABLE session_digests (
+    tenant_id  uuid NOT NULL,
+    session_id uuid NOT NULL,
+    number     bigint NOT NULL,
+    first_id   uuid NOT NULL,
+    root       bytea NOT NULL CHECK (length(root) = 32),
+    digests    bytea NOT NULL CHECK (length(digests) % 32 = 0),
+    PRIMARY KEY (tenant_id, session_id, number),
+    FOREIGN KEY (tenant_id, session_id) REFERENCES session_statements
+);
+SELECT isolate('session_digests');
+-- Digests do not shrink.
+ALTER TABLE session_digests ALTER COLUMN digests SET STORAGE EXTERNAL;
+
+
+-- Period exports ----------------------------------------------------------------------------------
+
+-- What was signed stays when the parts have gone.
+CREATE TABLE exports (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    since      timestamptz NOT NULL,
+    until      timestamptz NOT NULL,
+    agent_id   uuid,
+    created_by uuid NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    records    bigint,
+    size       bigint NOT NULL DEFAULT 0,
+    statement  bytea,
+    key_id     text REFERENCES signing_keys,
+    signature  bytea CHECK (length(signature) = 64),
+    sha256     bytea CHECK (length(sha256) = 32),
+    made_at    timestamptz,
+    deleted_at timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, agent_id) REFERENCES agents,
+    CHECK (since < until),
+    CHECK ((made_at IS NULL) = (sha256 IS NULL)),
+    CHECK (made_at IS NULL OR signature IS NOT NULL)
+);
+SELECT isolate('exports');
+CREATE INDEX exports_kept ON exports (tenant_id, id) WHERE deleted_at IS NULL;
+
+CREATE TABLE export_parts (
+    tenant_id uuid NOT NULL,
+    export_id uuid NOT NULL,
+    number    bigint NOT NULL,
+    begin     bigint NOT NULL,
+    size      bigint NOT NULL CHECK (size > 0),
+    location  text NOT NULL CHECK (location IN ('database', 'object')),
+    bytes     bytea,
+    PRIMARY KEY (tenant_id, export_id, number),
+    UNIQUE (tenant_id, export_id, begin),
+    FOREIGN KEY (tenant_id, export_id) REFERENCES exports,
+    CHECK ((location = 'database') = (bytes IS NOT NULL))
+);
+SELECT isolate('export_parts');
+CREATE TRIGGER export_parts_stored AFTER INSERT ON export_parts
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER export_parts_gone AFTER DELETE ON export_parts
+    REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+
+CREATE TABLE export_takers (
+    tenant_id uuid NOT NULL,
+    export_id uuid NOT NULL,
+    key_id    uuid NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, export_id, key_id),
+    FOREIGN KEY (tenant_id, export_id) REFERENCES exports
+);
+SELECT isolate('export_takers');
 
 
 -- Rules -------------------------------------------------------------------------------------------

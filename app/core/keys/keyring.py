@@ -121,17 +121,27 @@ class Keyring:
         known = self._known.get(_digest(key_text))
         if known is None:
             return self.authenticate(key_text, request_id, origin)
+        return self.used(known, request_id, origin)
+
+    def used(self, known: Caller, request_id: str, origin: str | None) -> Caller:
+        """Return a cached caller as that of a request, and note that its key is used now."""
         self._usage.note(known)
-        return replace(known, request_id=request_id, origin=origin)
+        return Caller(
+            known.tenant_id,
+            known.key_id,
+            known.role,
+            known.pin,
+            request_id,
+            confirmed=known.confirmed,
+            origin=origin,
+        )
 
     def tenant_of(self, key_text: str) -> UUID | None:
         """Return the tenant of a key that was valid when it was last looked up, if it is cached.
 
         For fair turns alone: it says nothing about what the key may do now.
         """
-        if not api_keys.well_formed(key_text):
-            return None
-        known = self._known.get(api_keys.digest(key_text))
+        known = self.known(key_text)
         return None if known is None else known.tenant_id
 
     def note_use(self, caller: Caller) -> None:

@@ -2,9 +2,9 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from marshmallow import ValidationError
@@ -89,7 +89,7 @@ class LogSchema(AnswerSchema):
 class RecordSchema(AnswerSchema):
     """A record: its metadata and its bundle's commitment, never its content."""
 
-    optional = ("held",)
+    optional: ClassVar[Collection[str]] = ("held",)
 
     id = fields.Id("rec")
     session_id = fields.Id("ses")

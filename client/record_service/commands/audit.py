@@ -26,6 +26,8 @@ _ENTRIES = {
 # Conflicts that are a verdict on the chain or its log.
 _BROKEN = frozenset({"audit-chain-broken", "log-rolled-back", "log-damaged", "log-head-lost"})
 _NDJSON = "application/x-ndjson"
+# The last line is shorter.
+_PIECE = 1 << 16
 
 
 @click.group(cls=Group)
@@ -95,6 +97,7 @@ def verify(
 def _verified(run: Run, query: dict[str, Any], give_up_at: float) -> dict[str, Any]:
     """Return the report; what takes long is done by a job, whose progress it is."""
     with run.client.download("/v1/audit/verify", **query) as answer:
+        answer.read()
         body: dict[str, Any] = answer.json()
         if answer.status_code == 200:
             return body
@@ -129,13 +132,16 @@ def _check(run: Run, file: str, options: list[str]) -> None:
 @pass_run
 def export(run: Run, to: str, anchors: str | None, **query: str | None) -> None:
     """Save the chain, an entry a line; `audit verify FILE` and verify.py check it anywhere."""
-    last = b""
+    end = b""
     asked = run.client.download("/v1/audit", {"Accept": _NDJSON}, **query)
     with asked as answer, saving(to) as file:
-        for line in answer.iter_lines(chunk_size=1 << 16):
-            file.write(line + b"\n")
-            last = line or last
-        if not last or json.loads(last).get("type") != "trailer":
+        for piece in answer.iter_bytes(_PIECE):
+            file.write(piece)
+            end = (end + piece)[-_PIECE:]
+        last = end.rstrip(b"
+").rpartition(b"
+")[2]
+        if not last.startswith(b"{") or json.loads(last).get("type") != "trailer":
             raise Unreachable("The export ended before its last line: run it again.")
     if anchors is not None:
         with run.client.download("/v1/audit/anchors") as answer, saving(anchors) as file:

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import structlog
 from flask import Response
 from marshmallow import ValidationError
 from marshmallow import fields as plain
@@ -27,6 +28,8 @@ from app.evidence import bundle
 from app.models import Record
 from app.schemas import fields, span_fields
 
+_log = structlog.get_logger(__name__)
+
 
 class Order(enum.StrEnum):
     """Orders of the list."""
@@ -47,10 +50,13 @@ _INSIDE = ("content", "steps", "approvals")
 class ListedRecordSchema(RecordSchema):
     """A record of a list; with `include=content` also what its bundle holds, null once expired."""
 
-    optional = (*RecordSchema.optional, *_INSIDE)
+    optional = (*RecordSchema.optional, *_INSIDE, "damaged")
     content = plain.Raw(allow_none=True)
     steps = plain.Raw(allow_none=True)
     approvals = plain.Raw(allow_none=True)
+    damaged = fields.Boolean(
+        description="True: the stored bundle cannot be opened, so its content is null. Else absent."
+    )
 
 
 RecordPageSchema = page_schema(ListedRecordSchema)
@@ -98,6 +104,7 @@ class RecordArgs(FeedArgs):
 
 
 FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
+_CONTENT = ("content", "steps", "approvals")
 _NO_FILTERS = ("q", "label", "order", "after", "include")
 
 
@@ -170,6 +177,11 @@ def _shown(session: Session, args: Mapping[str, Any], rows: Sequence[Record]) ->
             raw = found.contents.get(row.id)
             inside: Mapping[str, Any] = {} if raw is None else {"approvals": [], **bundle.read(raw)}
             each |= {name: inside.get(name) for name in _INSIDE}
+            if row.id in found.damaged:
+                each["damaged"] = True
+        if found.damaged:
+            broken = [str(each) for each in found.damaged]
+            _log.error("bundles_damaged", tenant=str(caller().tenant_id), records=broken)
         if services().settings.audit_reads:
             record_reads.note(session, caller(), list(found.contents))
     return shown

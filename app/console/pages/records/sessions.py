@@ -14,7 +14,6 @@ from app.api.http.paging import PageArgs, filters, page_of
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.pages.bundle_view import Axis, as_tree, duration, row_of, span_of
 from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
 from app.console.frame import forms, rendering
@@ -27,6 +26,7 @@ from app.core.sessions import SessionStatus
 from app.errors import Invalid
 from app.evidence import bundle
 from app.evidence.bundle import Bundle
+from app.evidence.page.view import Axis, as_tree, duration, row_of, span_of
 from app.evidence.times import unix_nanoseconds
 from app.models import Record
 
