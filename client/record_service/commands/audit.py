@@ -138,9 +138,7 @@ def export(run: Run, to: str, anchors: str | None, **query: str | None) -> None:
         for piece in answer.iter_bytes(_PIECE):
             file.write(piece)
             end = (end + piece)[-_PIECE:]
-        last = end.rstrip(b"
-").rpartition(b"
-")[2]
+        last = end.rstrip(b"\n").rpartition(b"\n")[2]
         if not last.startswith(b"{") or json.loads(last).get("type") != "trailer":
             raise Unreachable("The export ended before its last line: run it again.")
     if anchors is not None:
