@@ -1,9 +1,9 @@
-"""A client of record-service: `Client`, `AsyncClient`, and the command `record-service`.
+"""A client of record-service: `Recorder`, `Client`, `AsyncClient`, and a command.
 
 The library, in the order of work: `errors`, `values` (as JSON), `schemas` and `operations` (made
-from OpenAPI), `verbs`, `transport` (one request, retried), `client`, `webhooks`, `journal` and
-`pushing` (many files, each once), `state`, `forwarding` (events to a local URL), `verifier`. The
-command: `cli`, `output`, and `commands`.
+from OpenAPI), `verbs`, `transport` (one request, retried), `client`, `webhooks`, `recorder` (the
+way in for agents), `integrations`, `otel`, `journal` and `pushing` (many files, each once),
+`state`, `forwarding` (events to a local URL), `verifier`. The command: `cli`, `output`, `commands`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from record_service.errors import (
     Unavailable,
     Unreachable,
 )
+from record_service.recorder import Recorder
 
 __all__ = [
     "AsyncClient",
@@ -29,6 +30,7 @@ __all__ = [
     "Json",
     "NotFound",
     "Problem",
+    "Recorder",
     "RecordsError",
     "Unavailable",
     "Unreachable",

@@ -16,6 +16,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from json.encoder import encode_basestring
 from pathlib import PurePath
 from typing import Any, Callable, Optional
 from uuid import UUID
@@ -185,7 +186,8 @@ class _Fitter:
             if self._strict:
                 raise Unfit(_pointer(path), "it holds half of a surrogate pair, no character")
             value = _HALF.sub("\ufffd", value)
-        self._spend(len(value) + 2 if value.isascii() else len(value.encode()) + 2)
+        quoted = encode_basestring(value)
+        self._spend(len(quoted) if quoted.isascii() else len(quoted.encode()))
         return value if self._mask is None else self._masked(self._mask, value, path)
 
     def _masked(self, mask: Mask, value: str, path: _Path) -> str:
