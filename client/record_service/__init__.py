@@ -8,7 +8,9 @@ way in for agents), `integrations`, `otel`, `journal` and `pushing` (many files,
 
 from __future__ import annotations
 
-from record_service.client import AsyncClient, Client, Json
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from record_service.errors import (
     Conflict,
     Denied,
@@ -19,7 +21,10 @@ from record_service.errors import (
     Unavailable,
     Unreachable,
 )
-from record_service.recorder import Recorder
+
+if TYPE_CHECKING:
+    from record_service.client import AsyncClient, Client, Json
+    from record_service.recorder import Recorder
 
 __all__ = [
     "AsyncClient",
@@ -35,3 +40,17 @@ __all__ = [
     "Unavailable",
     "Unreachable",
 ]
+
+# Loaded when they are asked for: an agent imports the one, a receiver of webhooks neither.
+_LATER = {
+    "AsyncClient": "record_service.client",
+    "Client": "record_service.client",
+    "Json": "record_service.client",
+    "Recorder": "record_service.recorder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
