@@ -13,6 +13,7 @@ from app.console.frame import assets, browser, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
     audit,
+    exports,
     findings,
     jobs,
     keys,
@@ -41,6 +42,7 @@ PAGES = (
     sessions,
     agents,
     traces,
+    exports,
     audit,
     keys,
     jobs,

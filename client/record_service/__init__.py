@@ -50,6 +50,16 @@ _LATER = {
 }
 
 
+def version() -> str:
+    """Return the installed version of this package; `checkout` where it is not installed."""
+    from importlib import metadata  # noqa: PLC0415  # slow to load
+
+    try:
+        return metadata.version("record-service-client")
+    except metadata.PackageNotFoundError:
+        return "checkout"
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
