@@ -133,6 +133,18 @@ def head_url(text: str) -> str:
     raise ValueError("use file:///folder/file or s3://bucket/key")
 
 
+def folder_url(text: str) -> str:
+    """Read the URL of a folder, or of a bucket with or without a prefix, for parts of exports."""
+    parts = urlsplit(text)
+    if parts.query or parts.fragment:
+        raise ValueError("it has no query and no fragment")
+    if parts.scheme == "s3" and parts.netloc:
+        return text
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return text
+    raise ValueError("use file:///folder or s3://bucket/prefix")
+
+
 def operator_url(text: str) -> str:
     """Read the address of a service that the operator chose: any network will do."""
     try:

@@ -1,15 +1,22 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
 
-`base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `findings`; `webhooks`,
-`deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
+`base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `exports`, `findings`;
+`webhooks`, `deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
 """
 
-from app.models.agents import Agent, AgentSession, FormerAgentName
+from app.models.agents import (
+    Agent,
+    AgentSession,
+    FormerAgentName,
+    SessionDigests,
+    SessionStatement,
+)
 from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
 from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
+from app.models.exports import Export, ExportPart, ExportTaker
 from app.models.findings import Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
 from app.models.keys import ApiKey, ConsoleSession, IdempotencyKey, MasterKey, SigningKey
@@ -19,9 +26,9 @@ from app.models.proofs.anchors import (
     CheckpointCosignature,
     CheckpointTimestamp,
 )
-from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead
+from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
+from app.models.records import Bundle, BundleWords, Hold, Record, RecordWords, StoredRecords
 from app.models.rules import (
     Rule,
     RuleDedupe,
@@ -62,9 +69,13 @@ __all__ = [
     "EvidenceExport",
     "EvidencePack",
     "EvidencePackPart",
+    "Export",
+    "ExportPart",
+    "ExportTaker",
     "Finding",
     "FindingWords",
     "FormerAgentName",
+    "Hold",
     "IdempotencyKey",
     "Job",
     "Lane",
@@ -76,7 +87,9 @@ __all__ = [
     "MasterKey",
     "OpenDelivery",
     "Record",
+    "RecordRead",
     "RecordWords",
+    "RefusedAccess",
     "Rule",
     "RuleDedupe",
     "RuleHour",
@@ -85,6 +98,8 @@ __all__ = [
     "RuleTurn",
     "RuleVersion",
     "RuleWork",
+    "SessionDigests",
+    "SessionStatement",
     "ShareLink",
     "ShareLinkOpening",
     "SigningKey",

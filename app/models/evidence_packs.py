@@ -12,7 +12,8 @@ class EvidencePack(Base):
     """One build of a record's pack: begun, then built, then superseded by a better one.
 
     `generation` and `checkpoint_size` name the checkpoint in it, `evidence_rank` says how good what
-    others say of that is, and `recipe` what of the service's own it was made with.
+    others say of that is, `recipe` what of the service's own it was made with, `further` what names
+    its further files.
     """
 
     __tablename__ = "evidence_packs"
@@ -27,6 +28,7 @@ class EvidencePack(Base):
     evidence_rank: Mapped[int]
     key_id: Mapped[str]
     recipe: Mapped[str]
+    further: Mapped[str]
     began_at: Mapped[CreatedAt]
     built_at: Mapped[datetime | None]
     superseded_at: Mapped[datetime | None]

@@ -1,13 +1,14 @@
-"""A client of record-service: `Client`, and the command `record-service`.
+"""A client of record-service: `Client`, `AsyncClient`, and the command `record-service`.
 
-The library, in the order of work: `errors`, `transport` (one request, retried), `client`,
-`journal` and `pushing` (many files, each once), `state`, `signing` and `forwarding` (events to a
-local URL), `verifier`. The command: `cli`, `output`, and `commands`.
+The library, in the order of work: `errors`, `values` (as JSON), `schemas` and `operations` (made
+from OpenAPI), `verbs`, `transport`, `client`, `webhooks`, `journal` and `pushing` (each file once),
+`state`, `forwarding`, `verifier`; `recorder` (the way in for agents), `integrations`, `otel`. The
+command: `cli`, `output`, `commands`.
 """
 
 from __future__ import annotations
 
-from record_service.client import Client, Json
+from record_service.client import AsyncClient, Client, Json
 from record_service.errors import (
     Conflict,
     Denied,
@@ -18,8 +19,10 @@ from record_service.errors import (
     Unavailable,
     Unreachable,
 )
+from record_service.recorder import Recorder
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "Conflict",
     "Denied",
@@ -27,6 +30,7 @@ __all__ = [
     "Json",
     "NotFound",
     "Problem",
+    "Recorder",
     "RecordsError",
     "Unavailable",
     "Unreachable",

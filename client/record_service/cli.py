@@ -103,6 +103,7 @@ for command in (
     exports.prov,
     exports.otlp,
     exports.evidence,
+    exports.exports,
     audit.audit,
     keys.keys,
     sharing.share,

@@ -18,6 +18,7 @@ from app.core.anchoring.timestamping import Authority, Stamper
 from app.core.delivery.lanes.lanes import Lane
 from app.core.digests import schedule
 from app.core.digests.sending import Sender
+from app.core.exports import building as exporting
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
 from app.core.packs import building
@@ -72,6 +73,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     schedule.KIND: _digest,
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,
+    exporting.KIND: lambda here: exporting.Builder(here.database, here.settings).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
     scanning.TEST: lambda here: Scanner(here.evaluators, here.settings.master_keys).test,

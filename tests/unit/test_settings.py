@@ -199,12 +199,12 @@ def test_a_base_url_loses_its_last_slash() -> None:
 @pytest.mark.parametrize(
     ("base_url", "origin"),
     [
-        ("https://records.example.com", "records.example.com"),
-        ("http://127.0.0.1:8000/records/", "127.0.0.1:8000/records"),
-        ("https://records.example.com/a+b", "records.example.com"),
+        ("https://records.example.com", "records.example.com/v1/log/1"),
+        ("http://127.0.0.1:8000/records/", "127.0.0.1:8000/records/v1/log/1"),
+        ("https://records.example.com/a+b", "records.example.com/v1/log/1"),
     ],
 )
-def test_the_log_is_named_after_the_base_url_unless_told(base_url: str, origin: str) -> None:
+def test_the_log_is_named_after_its_prefix_unless_told(base_url: str, origin: str) -> None:
     assert read(BASE_URL=base_url).log_origin == origin
     assert read(BASE_URL=base_url, LOG_ORIGIN="log.example/1").log_origin == "log.example/1"
 

@@ -69,6 +69,8 @@ def _with_headers(application: Application, fixed: Mapping[str, str]) -> Applica
         def start(status: str, headers: list[tuple[str, str]], *failed: Any) -> Any:
             own = {name.lower() for name, _ in headers}
             all_have = {**fixed, **environ.get(_OF_REQUEST, {})}
+            if "access-control-allow-origin" in own:
+                del all_have["Cross-Origin-Resource-Policy"]
             more = [each for each in all_have.items() if each[0].lower() not in own]
             return start_response(status, headers + more, *failed)
 

@@ -50,7 +50,7 @@ _PLACES: dict[Type, tuple[str, str, str]] = {
     Type.FINDING: ("findings.show", "finding_id", "fnd"),
     Type.SESSION: ("sessions.show", "session_id", "ses"),
     Type.AGENT: ("agents.show", "agent_id", "agt"),
-    Type.EVENT: ("deliveries.index", "event_id", "evt"),
+    Type.EVENT: ("events.show", "event_id", "evt"),
     Type.WEBHOOK: ("webhooks.show", "webhook_id", "whk"),
     Type.JOB: ("jobs.show", "job_id", "job"),
     Type.DIGEST: ("findings.index", "digest_id", "dig"),

@@ -1,9 +1,9 @@
 """The durable job that builds a record's pack; one at a time for a record.
 
-A step chooses evidence and reads the bundle; its errand writes it and stores it in one
+A step chooses evidence and reads the bundle; its errand writes and stores the pack in one
 transaction. A killed build leaves nothing; builds from the same source have the same bytes. A pack
-is replaced when better evidence exists, after a rotation of its key, by another release, or when
-others are trusted.
+is replaced after better evidence, a change of its further files, a rotation of its key, another
+release, or when others are trusted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from app.core.anchoring import evidence as anchoring
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
 from app.core.log import proofs, publication
-from app.core.packs import store
+from app.core.packs import further_files, store
 from app.core.packs.store import Source, StoredPack
 from app.core.records import bundles, records
 from app.core.signing_keys import Purpose
@@ -121,7 +121,7 @@ class Builder:
         """Write the pack and store it; return the step that ends the job, or comes back."""
         tenant_id = job.tenant_id
         try:
-            with _bulkhead_for(len(evidence.bundle)):
+            with _bulkhead_for(len(evidence.bundle) + sum(map(len, evidence.further.values()))):
                 archive = pack.write(evidence)
                 with self.database.transaction(tenant_id) as session:
                     if not bundles.hold(session, tenant_id, record_id):
@@ -217,6 +217,7 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
         found.rank,
         signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
         recipe(settings, agent_name, revoked_at),
+        further_files.state(session, record),
     )
     return Choice(agent_name, index, found, source)
 
@@ -224,6 +225,8 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
 def is_current(session: Session, settings: Settings, stored: StoredPack, wanted: Source) -> bool:
     """Say whether a pack is as good as one that would be made now."""
     have = stored.source
+    if have.further != wanted.further:
+        return False
     if have.generation != wanted.generation:
         # Of what is in it, that which still vouches for it.
         place = (have.generation, have.checkpoint_size)
@@ -289,4 +292,5 @@ def evidence_of(
         path=proof.path,
         cosignatures=tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
         timestamp=chosen.anchor.timestamp,
+        further=further_files.files(session, settings, record),
     )

@@ -22,6 +22,8 @@ _ENTRIES = {
 # Conflicts that are a verdict on the chain or its log.
 _BROKEN = frozenset({"audit-chain-broken", "log-rolled-back", "log-damaged", "log-head-lost"})
 _NDJSON = "application/x-ndjson"
+# The last line is shorter.
+_PIECE = 1 << 16
 
 
 @click.group(cls=Group)
@@ -72,6 +74,7 @@ def verify(
 def _verified(run: Run, query: dict[str, Any], give_up_at: float) -> dict[str, Any]:
     """Return the report; what takes long is done by a job, whose progress it is."""
     with run.client.download("/v1/audit/verify", **query) as answer:
+        answer.read()
         body: dict[str, Any] = answer.json()
         if answer.status_code == 200:
             return body
@@ -91,12 +94,13 @@ def _verified(run: Run, query: dict[str, Any], give_up_at: float) -> dict[str, A
 @pass_run
 def export(run: Run, to: str) -> None:
     """Save the whole chain, an entry a line; `verify.py audit FILE` checks it anywhere."""
-    last = b""
+    end = b""
     with run.client.download("/v1/audit", {"Accept": _NDJSON}) as answer, saving(to) as file:
-        for line in answer.iter_lines(chunk_size=1 << 16):
-            file.write(line + b"\n")
-            last = line or last
-        if not last or json.loads(last).get("type") != "trailer":
+        for piece in answer.iter_bytes(_PIECE):
+            file.write(piece)
+            end = (end + piece)[-_PIECE:]
+        last = end.rstrip(b"\n").rpartition(b"\n")[2]
+        if not last.startswith(b"{") or json.loads(last).get("type") != "trailer":
             raise Unreachable("The export ended before its last line: run it again.")
     if to != "-":
         run.out.item({"file": to})

@@ -13,7 +13,7 @@ _FOUND = {"TYPE": "type", "ID": "id", "TITLE": "title"}
 @pass_run
 def whoami(run: Run) -> None:
     """Show the key in use: its tenant, role, pin and end."""
-    run.out.item(run.client.whoami())
+    run.out.item(run.client.keys.self())
 
 
 @click.command(cls=Command)

@@ -128,6 +128,9 @@ if TYPE_CHECKING:
         ) -> Callable[[_View], _View]: ...
         @staticmethod
         def doc(**members: Any) -> Callable[[_View], _View]: ...
+        def _prepare_arguments_doc(
+            self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
+        ) -> dict[str, Any]: ...
 else:
     _Untyped = flask_smorest.Blueprint
 
@@ -143,6 +146,16 @@ class Blueprint(_Untyped):
             made = schema() if isinstance(schema, type) else schema
             options.setdefault("required", _is_required(made))
         return super().arguments(schema, **options)
+
+    def _prepare_arguments_doc(
+        self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
+    ) -> dict[str, Any]:
+        """Document the parameters that `doc` adds beside those of the arguments, not instead."""
+        described = super()._prepare_arguments_doc(doc, doc_info, **given)
+        added = doc_info.get("manual_doc", {}).pop("parameters", [])
+        if added:
+            described["parameters"] = [*described.get("parameters", []), *added]
+        return described
 
 
 def _is_required(schema: marshmallow.Schema) -> bool:

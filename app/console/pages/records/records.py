@@ -12,7 +12,7 @@ from app.api.http.paging import page_of
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.pages.bundle_view import view_of
+from app.api.pages.shared_page import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.record_list import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema

@@ -14,18 +14,19 @@ from app.api.http.paging import PageArgs, filters, page_of
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.pages.bundle_view import Axis, as_tree, duration, row_of, span_of
 from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core import sessions
+from app.core.audit import record_reads
 from app.core.callers import Role
 from app.core.records import activity, bundles
 from app.core.sessions import SessionStatus
 from app.errors import Invalid
 from app.evidence import bundle
 from app.evidence.bundle import Bundle
+from app.evidence.page.view import Axis, as_tree, duration, row_of, span_of
 from app.evidence.times import unix_nanoseconds
 from app.models import Record
 
@@ -152,4 +153,6 @@ def _bundles(found: Iterable[Record]) -> dict[UUID, Bundle]:
     with large_bodies.room_for(_MOST_BYTES, caller().tenant_id), transaction() as session:
         keys = services().settings.master_keys
         raw = bundles.read_many(session, keys, caller().tenant_id, wanted).contents
+        if services().settings.audit_reads:
+            record_reads.note(session, caller(), list(raw))
         return {each: bundle.read(text) for each, text in raw.items()}

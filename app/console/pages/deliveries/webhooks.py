@@ -1,5 +1,8 @@
 """Webhooks: the list, creation, and the page of a webhook with its state and its changes."""
 
+import enum
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from flask import Blueprint, url_for
@@ -16,7 +19,7 @@ from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
-from app.console.pages.deliveries import known_webhooks
+from app.console.pages.deliveries.deliveries import known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
@@ -30,8 +33,11 @@ from app.core.delivery.history.delivery_filters import Filters
 from app.core.delivery.history.hourly_stats import Step
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhook_secrets, webhooks
+from app.core.webhooks.webhooks import State
 from app.database import database_now
 from app.errors import FieldError, Invalid
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Blueprint("webhooks", __name__, url_prefix="/webhooks")
 
@@ -40,18 +46,64 @@ _ADDS = ("webhooks add URL", "POST /v1/webhooks")
 _TEXTS = {
     ("held", True): "The webhook is held: events are accepted and wait.",
     ("held", False): "The webhook is released: what has gathered goes out.",
-    ("status", "enabled"): "The webhook is enabled.",
+    ("status", "enabled"): (
+        "The webhook is enabled. What happened while it was disabled can be replayed, below."
+    ),
     ("status", "disabled"): "The webhook is disabled, and what was waiting is cancelled.",
 }
+
+
+class Sort(enum.StrEnum):
+    """What the list is sorted by: names from A, otherwise the worst first."""
+
+    NAME = "name"
+    STATE = "state"
+    SUCCESS = "success"
+    WAITING = "waiting"
+    OVERDUE = "overdue"
+    P95 = "p95"
+
+
+_BY_STATE = {state: place for place, state in enumerate(State)}
+_SORTS: dict[Sort, Callable[[dict[str, Any]], Any]] = {
+    Sort.NAME: lambda each: (each["description"] or each["url"]).lower(),
+    Sort.STATE: lambda each: (-_BY_STATE[each["health"]["state"]], -each["waiting"]),
+    Sort.SUCCESS: lambda each: each["success"] if each["success"] is not None else 2,
+    Sort.WAITING: lambda each: -each["waiting"],
+    Sort.OVERDUE: lambda each: each["overdue"] or datetime.max.replace(tzinfo=UTC),
+    Sort.P95: lambda each: -((each["day"] and each["day"]["p95_ms"]) or 0),
+}
+
+
+class WebhookListArgs(Schema):
+    """How the list is sorted, and the state of what it shows."""
+
+    sort = fields.Choice(Sort)
+    state = fields.Choice(State)
 
 
 @blp.get("")
 @signed_in(Role.READ, whole_tenant=True)
 def index() -> Response:
-    """List the webhooks."""
-    with transaction() as session:
-        found = list(known_webhooks(session).values())
-    return rendering.page("webhooks/list", found=found, does=("webhooks list", "GET /v1/webhooks"))
+    """List the webhooks, with their last 24 hours and what waits, as the URL sorts them."""
+    typed = forms.query()
+    args: dict[str, Any] = {}
+    try:
+        args = typed.load(WebhookListArgs)
+    except Invalid as wrong:
+        typed = typed.refused(wrong)
+    with transaction(snapshot=True) as session:
+        found = _glance(session)
+    key = _SORTS[args.get("sort", Sort.STATE)]
+    state = args.get("state")
+    return rendering.page(
+        "webhooks/list",
+        typed=typed,
+        found=sorted((each for each in found if state in (None, each["health"]["state"])), key=key),
+        in_all=len(found),
+        sort=args.get("sort", Sort.STATE),
+        does=("webhooks list", "GET /v1/webhooks"),
+    )
 
 
 @blp.get("/new")
@@ -182,6 +234,23 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
         **shown,
         does=(f"webhooks show {webhook_id}", f"GET /v1/webhooks/{webhook_id}"),
     )
+
+
+def _glance(session: Session) -> list[dict[str, Any]]:
+    """Return every webhook with its last 24 hours, and what waits at it."""
+    hours = hourly_stats.span(database_now(session), None, None, Step.HOUR)
+    traffic = hourly_stats.of_each(session, caller().tenant_id, hours)
+    backlogs = delivery_summary.backlogs(session, caller().tenant_id)
+    shown = []
+    for webhook in known_webhooks(session).values():
+        webhook_id = ids.parse("whk", webhook["id"])
+        assert webhook_id is not None  # noqa: S101  # an id of ours
+        day, by_hour = traffic.get(webhook_id, (None, []))
+        waiting, overdue = backlogs[webhook_id]
+        success = day["succeeded"] / day["attempted"] if day and day["attempted"] else None
+        more = {"day": day, "hours": by_hour, "success": success}
+        shown.append({**webhook, **more, "waiting": waiting, "overdue": overdue})
+    return shown
 
 
 def _new(typed: Input, status: int = 200) -> Response:

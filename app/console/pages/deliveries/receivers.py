@@ -20,7 +20,7 @@ from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
-from app.console.pages.webhooks import page_of
+from app.console.pages.deliveries.webhooks import page_of
 from app.core.callers import Role
 from app.core.delivery.history import event_history
 from app.core.jobs import control as job_control

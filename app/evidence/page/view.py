@@ -1,4 +1,7 @@
-"""A bundle as a page shows it: values cut to a length, steps as a tree with their place in time."""
+"""A bundle and findings as a page shows them: values cut, steps as a tree with their place in time.
+
+A page shows at most some million characters, however large the bundle is.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,21 +10,20 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from app.api.http.services import services
-from app.core.records import bundles
-from app.evidence import bundle
-from app.evidence.bundle import Bundle, Event, Step
+from app.evidence.bundle import Agent, Bundle, Event, Step
 from app.evidence.times import unix_nanoseconds
 from app.lib import indented_json
 from app.lib.text_sanitizer import visible
-from app.models import Record
 
 MOST_STEPS = 200
 MOST_EVENTS = 20
 MOST_NAMES = 50
 MOST_APPROVALS = 50
+MOST_FINDINGS = 50
 CONTENT_CHARACTERS = 60_000
 DETAIL_CHARACTERS = 2_000
+PAGE_CHARACTERS = 1_000_000
+"""The most characters of steps' values on a page; after them values are left out."""
 # Content under other names than a step's inputs and outputs, and in its place when it is left out.
 _CONTENT = (
     *("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion"),
@@ -46,9 +48,11 @@ class Cut:
 class ShownBundle:
     """A bundle's content, steps and approvals; `more_steps` is how many steps are left out.
 
-    `captured` is false when telemetry sent the steps without any input or output.
+    `captured` is false when telemetry sent the steps without any input or output. `agent` is as it
+    was named when the record was signed; a bundle of version 1 has its id alone.
     """
 
+    agent: Agent
     content: Cut
     steps: list[dict[str, Any]]
     more_steps: int
@@ -123,25 +127,32 @@ def as_tree(steps: Sequence[Step]) -> list[tuple[int, Step]]:
     return found
 
 
-def view_of(record: Record) -> ShownBundle | None:
-    """Return what a page shows of a record's bundle; None once the bundle has expired."""
-    here = services()
-    with here.database.transaction(record.tenant_id) as session:
-        raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
-    return None if raw is None else shown(bundle.read(raw))
+class _Budget:
+    """How many characters of values a page may still show."""
+
+    def __init__(self) -> None:
+        self.left = PAGE_CHARACTERS
+
+    def spend(self, cut: Cut | None) -> Cut | None:
+        """Return the cut, or one without text once too much was shown."""
+        if cut is None:
+            return None
+        self.left -= len(cut.text)
+        return cut if self.left > 0 else Cut("", more=True)
 
 
 def shown(read: Bundle) -> ShownBundle:
     """Return what a page shows of a bundle."""
     steps = read["steps"]
-    axis = Axis(map(span_of, steps))
+    axis, budget = Axis(map(span_of, steps)), _Budget()
     is_telemetry = any("span_id" in step for step in steps)
     return ShownBundle(
+        agent=read["record"]["agent"],
         content=indented(read["content"], CONTENT_CHARACTERS),
-        steps=[_step(depth, step, axis) for depth, step in as_tree(steps)[:MOST_STEPS]],
+        steps=[_step(depth, step, axis, budget) for depth, step in as_tree(steps)[:MOST_STEPS]],
         more_steps=max(len(steps) - MOST_STEPS, 0),
         approvals=[
-            {**each, "at": datetime.fromisoformat(each["at"])}
+            {"note": "", **each, "at": datetime.fromisoformat(each["at"])}
             for each in read.get("approvals", [])[:MOST_APPROVALS]
         ],
         captured=not is_telemetry or any(map(_has_content, steps)),
@@ -190,7 +201,7 @@ def _has_content(step: Step) -> bool:
     )
 
 
-def _step(depth: int, step: Step, axis: Axis) -> dict[str, Any]:
+def _step(depth: int, step: Step, axis: Axis, budget: _Budget) -> dict[str, Any]:
     """Return a step with its times parsed, its place, and its values truncated.
 
     `more_events` is how many events are left out.
@@ -201,17 +212,37 @@ def _step(depth: int, step: Step, axis: Axis) -> dict[str, Any]:
         **row_of(depth, step, axis),
         "started_at": datetime.fromisoformat(step["started_at"]),
         "ended_at": None if ended_at is None else datetime.fromisoformat(ended_at),
-        "inputs": _names(step.get("inputs", [])),
-        "outputs": _names(step.get("outputs", [])),
-        "attributes": _unless_empty(step["attributes"]),
-        "events": [_event(each) for each in events[:MOST_EVENTS]],
+        "inputs": budget.spend(_names(step.get("inputs", []))),
+        "outputs": budget.spend(_names(step.get("outputs", []))),
+        "attributes": budget.spend(_unless_empty(step["attributes"])),
+        "events": [_event(each, budget) for each in events[:MOST_EVENTS]],
         "more_events": max(len(events) - MOST_EVENTS, 0),
     }
 
 
-def _event(event: Event) -> dict[str, Any]:
+def _event(event: Event, budget: _Budget) -> dict[str, Any]:
     at = datetime.fromisoformat(event["at"])
-    return {**event, "at": at, "attributes": _unless_empty(event["attributes"])}
+    return {**event, "at": at, "attributes": budget.spend(_unless_empty(event["attributes"]))}
+
+
+def shown_findings(listed: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what a page shows of the first findings, given as their GET answers.
+
+    `version` is that of the rule which made one, else None.
+    """
+    found = []
+    for each in listed[:MOST_FINDINGS]:
+        is_by_rule = each["source"] == "rule" and isinstance(each["data"], dict)
+        by = each["data"].get("rule") if is_by_rule else None
+        found.append(
+            {
+                **each,
+                "version": by.get("version") if isinstance(by, dict) else None,
+                "detail": _cut(each["detail"] or "", DETAIL_CHARACTERS),
+                "at": datetime.fromisoformat(each["created_at"]),
+            }
+        )
+    return found
 
 
 def _names(names: list[str] | dict[str, Any]) -> Cut | None:

@@ -1,6 +1,7 @@
 """Deliveries of all webhooks: the list, failures in groups, and the page of one."""
 
 import shlex
+from collections.abc import Collection
 from typing import Any
 
 from flask import Blueprint, request, url_for
@@ -16,6 +17,7 @@ from app.api.resources.deliveries.delivery_schemas import GroupArgs, TenantHisto
 from app.api.resources.webhooks import represent
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
+from app.core import lookup
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
@@ -23,6 +25,7 @@ from app.core.delivery.history import (
     delivery_history,
     delivery_list,
     delivery_summary,
+    event_history,
     failure_groups,
 )
 from app.core.delivery.history.delivery_filters import Status
@@ -91,12 +94,15 @@ def index() -> Response:
             )
         except Invalid as wrong:
             typed = typed.refused(wrong)
+        about = subjects(session, {row["event_id"] for row in found["data"]})
     query = request.query_string.decode("ascii", "replace")
     return rendering.page(
         "deliveries/list",
         typed=typed,
         found=found,
         names=names,
+        subjects=about,
+        paused=_paused(known),
         offer=_offer(args, found, known),
         filtered=sorted(filters_named(args)),
         choices=_choices(names),
@@ -151,6 +157,7 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         siblings = delivery_history.of_event(session, tenant_id, found.row.event_id)
         named = known_webhooks(session)
         raw = delivery_history.payload_of(session, tenant_id, found.row.event_id)
+        about = subjects(session, [told["event_id"]])
     attempts = [{**each, "phases": _phases(each["timings"])} for each in told["attempts"][::-1]]
     shown = [delivery_history.represent(each) for each in siblings if each.id != found.id]
     longest = max((sum(ms for _, ms in each["phases"]) for each in attempts), default=0)
@@ -161,6 +168,7 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         attempts=attempts,
         longest=longest,
         siblings=shown,
+        subjects=about,
         under_way=_under_way(told, shown),
         names=webhook_names(named),
         size=None if raw is None else len(raw),
@@ -209,6 +217,27 @@ def webhook_names(known: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: each["description"] or each["url"] for name, each in known.items()}
 
 
+def subjects(session: Session, event_ids: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return what each event is about, by the event's id: its id, title and page."""
+    wanted = [found for text in event_ids if (found := ids.parse("evt", text))]
+    about = event_history.subjects(session, caller().tenant_id, wanted)
+    titles = lookup.titles(session, caller(), about.values())
+    return {
+        event: {"id": one, "title": titles[one], "place": _place(one)}
+        for event, one in about.items()
+        if one in titles
+    }
+
+
+def _place(subject: str) -> str:
+    """Return the URL of the page of a finding, session or record."""
+    if subject.startswith("fnd_"):
+        return url_for("console.findings.show", finding_id=subject)
+    if subject.startswith("ses_"):
+        return url_for("console.sessions.show", session_id=subject)
+    return url_for("console.records.show", record_id=subject)
+
+
 def filters_named(args: dict[str, Any]) -> set[str]:
     """Return the names of the filters in a list's arguments."""
     return args.keys() - {"limit", "cursor"}
@@ -218,6 +247,15 @@ def _sending(known: dict[str, dict[str, Any]]) -> set[str]:
     """Return the webhooks that are sent what waits for them."""
     return {
         name for name, each in known.items() if each["status"] == "enabled" and not each["held"]
+    }
+
+
+def _paused(known: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return until when each webhook is paused, of those that are."""
+    return {
+        name: each["health"]["paused_until"]
+        for name, each in known.items()
+        if each["health"]["state"] == "paused"
     }
 
 

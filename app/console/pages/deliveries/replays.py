@@ -13,7 +13,7 @@ from app.api.resources.deliveries.replays import BulkReplaySchema, wanted_of
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
-from app.console.pages.deliveries import known_webhooks, webhook_names
+from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
 from app.console.pages.jobs import is_watched, move
 from app.core.callers import Role
 from app.core.jobs import control as job_control

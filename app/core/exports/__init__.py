@@ -1,0 +1,4 @@
+"""Period exports: `exports` orders, lists and deletes them, `building` is their durable job.
+
+`reading` finds the leaves of a stretch of the log, `parts` stores the bytes.
+"""
