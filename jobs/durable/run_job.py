@@ -20,8 +20,9 @@ from app.core.digests import schedule
 from app.core.digests.sending import Sender
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
-from app.core.packs import building
+from app.core.packs import building, session_packs
 from app.core.packs.building import Builder
+from app.core.packs.session_packs import SessionBuilder
 from app.core.records import expiry
 from app.core.replay import bulk_replay, send_now
 from app.core.rules import scanning
@@ -72,6 +73,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     schedule.KIND: _digest,
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,
+    session_packs.KIND: lambda here: SessionBuilder(here.database, here.settings).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
     scanning.TEST: lambda here: Scanner(here.evaluators, here.settings.master_keys).test,
