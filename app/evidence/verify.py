@@ -48,8 +48,10 @@ from __future__ import annotations
 
 import argparse
 import base64
+import functools
 import hashlib
 import json
+import mmap
 import os
 import pathlib
 import re
@@ -59,7 +61,7 @@ import zlib
 from datetime import datetime, timezone
 from typing import Any, BinaryIO, Callable, Dict, Iterable, NamedTuple, Tuple, Union
 
-MAX_PACK, MAX_BUNDLE, MAX_SMALL = 512 << 20, 16 << 20, 1 << 20
+MAX_PACK, MAX_BUNDLE, MAX_SMALL = 4 << 30, 16 << 20, 1 << 20
 MAX_SECONDS = 253402300799  # to the end of the year 9999
 MAX_LINE = 16 << 20  # of an exported chain; a trailer of before has up to a hundred timestamps
 Data = Union[bytes, memoryview]
@@ -281,18 +283,44 @@ def _encoded(p: Point) -> bytes:
 
 BASE, NEUTRAL = _point(bytes([0x58]) + bytes([0x66]) * 31), (0, 1, 1, 0)
 
+@functools.lru_cache(64)
+def _multiples(p: Point) -> list[list[Point]]:
+    """Return 0 to 15 times 16^n * p for each n up to 63: one key signs thousands of records."""
+    rows = []
+    for _ in range(64):
+        row = [NEUTRAL]
+        for _ in range(15):
+            row.append(_sum(row[-1], p))
+        rows.append(row)
+        p = _sum(row[-1], p)
+    return rows
+
+def _times(n: int, p: Point) -> Point:
+    found = NEUTRAL
+    for row in _multiples(p):
+        found, n = _sum(found, row[n & 15]), n >> 4
+    return found
+
+@functools.lru_cache(64)
+def _verifying(public: bytes) -> Point | None:
+    """Return -A, None unless A is a point of the order L."""
+    a = _point(public)
+    if a is None or a == NEUTRAL:
+        return None
+    minus_a = P - a[0], a[1], 1, P - a[3]
+    return minus_a if _encoded(_times(L, minus_a)) == _encoded(NEUTRAL) else None
+
 def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
     """Say whether R = [S]B - [k]A (5.1.7, without the cofactor, as OpenSSL does).
 
     A must be of the order L: with any other point more than one message has the same signature.
     """
-    a, s = _point(public), int.from_bytes(signature[32:], "little")
-    if len(signature) != 64 or s >= L or a is None or a == NEUTRAL:
+    minus_a, s = _verifying(public), int.from_bytes(signature[32:], "little")
+    if len(signature) != 64 or s >= L or minus_a is None:
         return False
     digest = hashlib.sha512(signature[:32] + public + message).digest()
-    k, minus_a = int.from_bytes(digest, "little") % L, (P - a[0], a[1], 1, P - a[3])
-    holds = _encoded(combined(_sum, NEUTRAL, s, BASE, k, minus_a)) == signature[:32]
-    return holds and _encoded(combined(_sum, NEUTRAL, L, a, 0, a)) == _encoded(NEUTRAL)
+    k = int.from_bytes(digest, "little") % L
+    return _encoded(_sum(_times(s, BASE), _times(k, minus_a))) == signature[:32]
 
 ED25519_SPKI = bytes.fromhex("302a300506032b6570032100")
 
@@ -533,7 +561,7 @@ def unzip(path: pathlib.Path) -> Files:
     Of its directory only names and lengths are read: the rest is made anew, and must be the same.
     """
     files: Files = {}
-    data, offset = memoryview(read_file(path, MAX_PACK)), 0
+    data, offset = map_file(path), 0
     if len(data) < END.size or bytes(data[:2]) != b"PK":
         raise Unreadable("this is not a ZIP")
     count, _, start = END.unpack(data[-END.size :])[4:7]
@@ -567,11 +595,20 @@ def read_folder(folder: pathlib.Path) -> tuple[Files, list[str]]:
     for path in sorted(folder.iterdir()):
         named = FILE_NAME.fullmatch(path.name) and not LEFT_BEHIND.fullmatch(path.name)
         if named and len(files) < 64 and path.is_file() and not path.is_symlink():
-            left = MAX_PACK - sum(map(len, files.values()))
-            files[path.name] = memoryview(read_file(path, left))
+            files[path.name] = map_file(path)
         else:
             others.append(path.name)
     return files, others
+
+def map_file(path: pathlib.Path) -> memoryview:
+    """Return a file's bytes, which are read as they are needed: a pack may have 4 GiB."""
+    if path.stat().st_size > MAX_PACK:
+        raise Unreadable(f"{path} has more than {MAX_PACK} bytes")
+    with path.open("rb") as stream:
+        try:
+            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        except ValueError:  # it is empty
+            return memoryview(b"")
 
 def read_file(path: pathlib.Path, limit: int) -> bytes:
     with path.open("rb") as stream:
@@ -765,6 +802,7 @@ def read_statement(data: Data) -> Statement:
 class RecordPack(Pack):
     """The pack of one record."""
     marker = "bundle.json"
+    about = "record_id"
     needed = ("bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion")
 
     def __init__(self, options: argparse.Namespace, report: Report) -> None:
@@ -862,9 +900,11 @@ class RecordPack(Pack):
         self.groups |= {"cosignatures"} if lines or self.options.policy else set()
         return f"its checkpoint is signed by {anchor.key.name}"
 
+    def leaf(self) -> dict[str, str]:
+        return {"type": "record", "bundle_sha256": self.need("digest")}
+
     def check_inclusion(self) -> str:
-        leaf = {"type": "record", "bundle_sha256": self.need("digest")}
-        self.found["included"] = check_inclusion(self.need("anchor"), leaf)
+        self.found["included"] = check_inclusion(self.need("anchor"), self.leaf())
         return str(self.found["included"])
 
     def seen(self) -> str:
@@ -908,12 +948,12 @@ class RecordPack(Pack):
 
     def expected_manifest(self) -> bytes:
         """Return the manifest, which is not signed: all in it must follow from what is."""
-        anchor, record_id, release = map(self.need, ("anchor", "record_id", "release"))
+        anchor, about, release = map(self.need, ("anchor", self.about, "release"))
         checkpoint = {"origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()}
         names = {*self.sums, *OTHERS} - {"manifest.json"}
         agent = {"agent": self.found["agent"]} if "agent" in self.found else {}
         return write_json({
-            "schema": f"records/manifest/v{1 + len(agent)}", "record_id": record_id, **agent,
+            "schema": f"records/manifest/v{1 + len(agent)}", self.about: about, **agent,
             "release": release,
             "pack_key_id": key_id(public_key(self.read("pack-key.pem"))), "checkpoint": checkpoint,
             "files": {name: {"sha256": sha256(data).hex(), "size": len(data)} for name, data in
@@ -992,7 +1032,215 @@ class RecordPack(Pack):
         self.found["stamped"] = cut(found)
         return f"it is a timestamp of the checkpoint at {found}"
 
-PACKS = (RecordPack,)
+def lines_of(data: Data) -> Iterable[bytes]:
+    """Yield the lines of a file, without their newlines; each must have one."""
+    ended = 0
+    for found in re.finditer(rb"[^\n]*\n", data):
+        ended = found.end()
+        yield found[0][:-1]
+    require(ended == len(data), "its last line is cut off")
+
+def listed(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+def root_of(hashes: list[bytes]) -> bytes:
+    """Return the root over these leaf hashes (RFC 9162, section 2.1.1)."""
+    while len(hashes) > 1:
+        odd = hashes[len(hashes) & ~1:]
+        hashes = [sha256(b"\x01" + hashes[at] + hashes[at + 1])
+                  for at in range(0, len(hashes) - 1, 2)] + odd
+    return hashes[0] if hashes else sha256(b"")
+
+class SessionPack(RecordPack):
+    """The pack of a whole sealed session: its statement is proven as a record's bundle is."""
+    marker = "session-digests.txt"
+    about = "session_id"
+    needed = ("session-statement.sig", "SHA256SUMS.sig", "manifest.json", "inclusion",
+              "session-digests.txt", "records.ndjson", "bundles.ndjson")
+
+    def table(self) -> list[Check]:
+        others = {"bundle.json", "bundle.sig", "record.tlog-proof", "prov.json", "findings.json",
+                  "record.html", "session-statement.json", "session-statement.sig",
+                  "session-key.pem", "session-proof.json", "time of session-statement.sig",
+                  "time of bundle.sig"}
+        return [
+            Check("session-statement.json", self.read_statement),
+            Check("session-statement.sig", lambda: self.check_signature(
+                "session-statement.json", "public-key.pem")),
+            *(each for each in super().table() if each.name not in others),
+            Check("session.tlog-proof", lambda: self.check_same(
+                "session.tlog-proof", self.expected_proof)),
+            Check("keys.json", self.read_keys),
+            Check("session-digests.txt", self.read_digests),
+            Check("records.ndjson", self.read_records),
+            Check("bundles.ndjson", self.check_bundles),
+            Check("findings.ndjson", self.check_session_findings),
+            Check("time of session-statement.sig", self.check_bundle_time, "end of public-key.pem",
+                  is_file=False),
+            Check("time of the bundles", self.check_bundles_time, "end of a key", is_file=False),
+        ]
+
+    def leaf(self) -> dict[str, str]:
+        return {"type": "session", "statement_sha256": self.need("digest")}
+
+    def read_statement(self) -> str:
+        data = self.view("session-statement.json")
+        said = read_statement(data)
+        key = key_id(public_key(self.read("public-key.pem")))
+        require(said.key_id == key, "it names another key than public-key.pem")
+        self.found.update(statement=said, session_id=said.whose[0], digest=sha256(data).hex(),
+                          created_at=said.ended, bundle_agent=said.agent)
+        return f"{said.whose[0]} held {said.records} records when it was completed at {said.ended}"
+
+    def read_keys(self) -> str:
+        """Read the keys that signed the bundles, and hold them to those from outside."""
+        (keys,) = members(read_canonical(self.view("keys.json")), "keys:list")
+        found = public_keys(self.read("keys.json")) if keys else []
+        self.found["keys"] = {key_id(key): key for key, _ in found}
+        if not found:
+            return "nothing is signed with any"
+        if self.options.key is None:
+            raise NotChecked("only the pack says whose keys these are: give --key")
+        strange = [name for name, key in self.found["keys"].items() if key not in self.options.key]
+        require(not strange, f"{listed(strange)}: none of the keys given by --key")
+        if any(End(*self.options.key[key]) != End() for key, _ in found):
+            self.groups.add("end of a key")
+        return f"{listed(list(self.found['keys']))}: given by --key"
+
+    def read_digests(self) -> str:
+        """Hold the sealed digests to the root that was signed."""
+        said, text = self.need("statement"), self.view("session-digests.txt", MAX_PACK)
+        digests = [members({"digest": str(line, "latin-1")}, "digest:hash")[0]
+                   for line in lines_of(text)]
+        require(len(digests) == said.records == len(set(digests)),
+                f"there are {len(digests)}, not {said.records}, or one is there twice")
+        root = root_of([sha256(b"\x00" + digest) for digest in digests])
+        require(root == said.root, "these are not the digests whose root was signed")
+        self.found["digests"] = digests
+        return f"the root over {len(digests)} of them was signed"
+
+    def read_records(self) -> str:
+        """Say what became of each sealed record, and which others there are."""
+        digests, counts = self.need("digests"), dict.fromkeys(("present", "expired"), 0)
+        absent, added, unlogged, number = [], [], [], -1
+        for number, line in enumerate(lines_of(self.view("records.ndjson", MAX_PACK))):
+            place, status, digest, name, *_ = self.record_line(read_canonical(line))
+            called = f"{name}, {digest.hex()}" if name else digest.hex()
+            if number >= len(digests):
+                require(status == "unsealed", f"line {number + 1} is of more than was sealed")
+                added.append(f"({called})")
+                continue
+            called = f"{number + 1} of {len(digests)} ({called})"
+            good = digest == digests[number] and status != "unsealed"
+            require(good, f"{called} is not what was sealed there")
+            if status == "missing":
+                absent.append(called)
+            else:
+                counts[status] += 1
+                unlogged += [called] if place is None else []
+        held = min(number + 1, len(digests))
+        require(held == len(digests), f"it ends after {held} of {len(digests)} records")
+        self.found["present"] = counts["present"]
+        told = {"in the session, but not sealed with it": added, "sealed, and not here": absent,
+                "without a leaf in the log": unlogged}
+        wrong = "; ".join(f"{what}: {listed(names)}" for what, names in told.items() if names)
+        require(not added, wrong)
+        if wrong:
+            raise Incomplete(wrong)
+        expired = (f"; {counts['expired']} have expired: their digests prove that they were"
+                   if counts["expired"] else "")
+        return f"{counts['present']} of {len(digests)} are here{expired}"
+
+    @staticmethod
+    def record_line(value: Any) -> list[Any]:
+        place, digest, status, *named = members(
+            value, "leaf_index:any sha256:hash status:str id:any key_id:any signature:any")
+        kinds = {type(each) for each in named}
+        require(status in ("present", "expired", "missing", "unsealed") and
+                (kinds == {str} or (kinds == {type(None)} and status == "missing")),
+                "it does not say what became of a record")
+        require(place is None or (type(place) is int and place >= 0), "leaf_index is none")
+        return [place, status, digest, *named]
+
+    def check_bundles(self) -> str:
+        """Check every bundle that is here: its digest, signature, and whose it is."""
+        present, keys, said = self.need("present"), self.need("keys"), self.need("statement")
+        lines = iter(lines_of(self.view("bundles.ndjson", MAX_PACK)))
+        newest: dict[str, str] = {}
+        bad, number = [], 0
+        for told in lines_of(self.view("records.ndjson", MAX_PACK)):
+            row, number = read_canonical(told), number + 1
+            if row["status"] != "present":
+                continue
+            line = next(lines, None)
+            called = f"{number} of {said.records} ({row['id']})"
+            if line is None:
+                raise Incomplete(f"it ends before the bundle of {called}")
+            require(sha256(line).hex() == row["sha256"],
+                    f"where that of {called} must be, there are other bytes")
+            try:
+                when = self.check_one(line, row, keys, said)
+                newest[row["key_id"]] = max(when, newest.get(row["key_id"], ""))
+            except Invalid as error:
+                bad.append(f"{called}: {error}")
+        require(next(lines, None) is None, "it has more bundles than are told of")
+        require(not bad, listed(bad))
+        self.found["newest"] = newest
+        return f"{present} of {said.records} are here, each signed"
+
+    @staticmethod
+    def check_one(line: bytes, row: dict[str, Any], keys: dict[str, bytes], said: Statement) -> str:
+        require(len(line) <= MAX_BUNDLE, f"it has more than {MAX_BUNDLE} bytes")
+        bundle = read_json(line)
+        decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
+        schema, record, named, *_ = members(bundle, BUNDLE + decided)
+        require(row["key_id"] == named and named in keys, "it is by a key that is not here")
+        signature = from_base64(row["signature"])
+        require(ed25519_verifies(keys[named], signature, line), "its signature does not hold")
+        session = record.get("session", {"id": record.get("session_id")})
+        agent = record.get("agent", {"id": record.get("agent_id")})
+        known = re.fullmatch("records/bundle/v[12]", schema)
+        require(known and type(session) is dict and type(agent) is dict,
+                "this is not a bundle that this program knows")
+        whose = (session.get("id"), agent.get("id"), record.get("principal"))
+        require(whose == said.whose and record.get("id") == row["id"], "it is of another session")
+        when = instant(record.get("created_at"))
+        require(said.first <= when <= said.last, "it is of another time")
+        return when
+
+    def check_bundles_time(self) -> str:
+        """Check that no bundle was signed after its key had ended."""
+        seen, named = self.seen(), []
+        for name, when in self.need("newest").items():
+            retired, revoked, reason = self.options.key[self.need("keys")[name]]
+            require(not revoked or "" < seen <= revoked, f"{name} was revoked at {revoked} "
+                    f"({reason}), and nobody whom --tsa-ca or --policy trusts had seen the "
+                    "statement by then")
+            require(not retired or when <= retired or "" < seen <= retired,
+                    f"{name} was retired at {retired}, and a bundle says that it is of {when}")
+            named += [name] if retired or revoked else []
+        return f"{listed(named)}: the bundles are older than the end of their key"
+
+    def check_session_findings(self) -> str:
+        """Check whose findings they are, their order, and that none was taken out since."""
+        said = self.need("statement")
+        counts, last, newest = dict.fromkeys(said.findings, 0), "", [""]
+        for line in lines_of(self.view("findings.ndjson", MAX_PACK)):
+            _, created_at, _, _, name, _, _, _, about, severity, *_ = members(
+                read_json(line), FINDING.replace("record_id:str", "record_id:any"))
+            require(about == said.whose[0], "a finding in it is another session's")
+            require(name > last, "they are not in order, or one stands twice")
+            counts[severity], last = counts.get(severity, 0) + 1, name
+            newest.append(instant(created_at))
+        gone = [f"{count - counts[each]} {each}" for each, count in said.findings.items()
+                if counts[each] < count]
+        if gone:
+            raise Incomplete(f"of those that the statement counts: {listed(gone)}")
+        self.found["newest finding"] = [max(newest)]
+        return self.check_told(f"{sum(counts.values())} when the pack was made: that these are "
+                               "all, is")
+
+PACKS = (SessionPack, RecordPack)
 
 def check_pack(options: argparse.Namespace, report: Report) -> int:
     """Check a pack: one of its files says of what kind it is; return the exit code."""

@@ -15,7 +15,12 @@ from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
-from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
+from app.models.evidence_packs import (
+    EvidenceExport,
+    EvidencePack,
+    EvidencePackPart,
+    SessionPackPart,
+)
 from app.models.exports import Export, ExportPart, ExportTaker
 from app.models.findings import Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
@@ -99,6 +104,7 @@ __all__ = [
     "RuleVersion",
     "RuleWork",
     "SessionDigests",
+    "SessionPackPart",
     "SessionStatement",
     "ShareLink",
     "ShareLinkOpening",

@@ -3,13 +3,14 @@
 from datetime import datetime
 from uuid import UUID
 
+from sqlalchemy import ARRAY, Uuid
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Count, CreatedAt, Id, TenantId
 
 
 class EvidencePack(Base):
-    """One build of a record's pack: begun, then built, then superseded by a better one.
+    """One build of a record's or session's pack: begun, then built, then superseded by a better.
 
     `generation` and `checkpoint_size` name the checkpoint in it, `evidence_rank` says how good what
     others say of that is, `recipe` what of the service's own it was made with, `further` what names
@@ -20,7 +21,8 @@ class EvidencePack(Base):
 
     tenant_id: Mapped[TenantId]
     id: Mapped[Id]
-    record_id: Mapped[UUID]
+    record_id: Mapped[UUID | None]
+    session_id: Mapped[UUID | None]
     sha256: Mapped[bytes | None]
     size: Mapped[Count]
     generation: Mapped[int]
@@ -43,6 +45,21 @@ class EvidencePackPart(Base):
     pack_id: Mapped[Id]
     number: Mapped[int] = mapped_column(primary_key=True)
     bytes: Mapped[bytes]
+
+
+class SessionPackPart(Base):
+    """One part of the bytes of a session's pack, from `starts` on.
+
+    Bundles are not stored again: `record_ids` name those whose lines a part consists of.
+    """
+
+    __tablename__ = "session_pack_parts"
+
+    tenant_id: Mapped[TenantId]
+    pack_id: Mapped[Id]
+    starts: Mapped[int] = mapped_column(primary_key=True)
+    bytes: Mapped[bytes | None]
+    record_ids: Mapped[list[UUID] | None] = mapped_column(ARRAY(Uuid))
 
 
 class EvidenceExport(Base):

@@ -26,8 +26,9 @@ from app.core.anchoring import evidence as anchoring
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
 from app.core.log import proofs, publication
+from app.core.log.publication import Published
 from app.core.packs import further_files, store
-from app.core.packs.store import Source, StoredPack
+from app.core.packs.store import Source
 from app.core.records import bundles, records
 from app.core.signing_keys import Purpose
 from app.database import Database
@@ -100,11 +101,11 @@ class Builder:
         try:
             chosen = choose(session, self.settings, record)
         except LogPending:
-            return _wait(job, record.id)
+            return wait_for_log(job, progress(record.id, "waiting for the log"))
         except NotFound:
             raise JobFailed("The log has no leaf for this record.") from None
         stored = store.find(session, tenant_id, record.id)
-        if stored is not None and is_current(session, self.settings, stored, chosen.source):
+        if stored is not None and is_current(session, self.settings, stored.source, chosen.source):
             return Step(None, progress(record.id, "built", stored.size, total=stored.size))
         try:
             evidence = evidence_of(session, self.settings, record, chosen)
@@ -179,12 +180,12 @@ def _expired(record_id: UUID) -> Step:
     return Step(None, progress(record_id, "the bundle has expired"))
 
 
-def _wait(job: Job, record_id: UUID) -> Step:
+def wait_for_log(job: Job, shown: Mapping[str, Any]) -> Step:
     """Come back when the log may have the leaf: soon at first, then less and less often."""
     name, _, count = (job.cursor or "").partition(":")
     times = int(count) if name == _WAITING else 0
     wait = min(_A_MOMENT * 2 ** min(max(times - 2, 0), 10), _LONGEST_WAIT)
-    return Step(f"{_WAITING}:{times + 1}", progress(record_id, "waiting for the log"), wait)
+    return Step(f"{_WAITING}:{times + 1}", shown, wait)
 
 
 @dataclass(frozen=True)
@@ -206,9 +207,26 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
     if last is None:
         raise LogPending("The log has published nothing yet.")
     index = proofs.index_of_record(session, last, records.leaf_hash(record.bundle_sha256))
-    # Of a record whose key was revoked counts what others had seen by then.
-    revoked_at = signing_keys.revoked_at(session, record.key_id)
     agent_name = agents.name_at(session, record.tenant_id, record.agent_id, record.created_at)
+    further = further_files.state(session, record)
+    return choose_for(session, settings, last, index, record.key_id, agent_name, further)
+
+
+def choose_for(
+    session: Session,
+    settings: Settings,
+    last: Published,
+    index: int,
+    key_id: str,
+    agent_name: str,
+    further: str,
+) -> Choice:
+    """Return what a pack of this leaf, signed by `key_id`, would be made from now.
+
+    Raises `LogPending`, and `LogDamaged`.
+    """
+    # Of what a revoked key signed counts what others had seen by then.
+    revoked_at = signing_keys.revoked_at(session, key_id)
     others = (settings.witness_policy, settings.tsa_ca_file)
     found = anchoring.Chooser(session, last, *others).best(index, by=revoked_at)
     source = Source(
@@ -217,14 +235,13 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
         found.rank,
         signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
         recipe(settings, agent_name, revoked_at),
-        further_files.state(session, record),
+        further,
     )
     return Choice(agent_name, index, found, source)
 
 
-def is_current(session: Session, settings: Settings, stored: StoredPack, wanted: Source) -> bool:
+def is_current(session: Session, settings: Settings, have: Source, wanted: Source) -> bool:
     """Say whether a pack is as good as one that would be made now."""
-    have = stored.source
     if have.further != wanted.further:
         return False
     if have.generation != wanted.generation:
@@ -276,21 +293,33 @@ def evidence_of(
     raw = bundles.read(session, settings.master_keys, record.tenant_id, record.id)
     if raw is None:
         return None
-    published = chosen.anchor.published
-    proof = proofs.inclusion(session, published, chosen.index, published.checkpoint.size)
     return Evidence(
         bundle=raw,
-        signature=record.signature,
-        public_key=signing_keys.public_key(session, record.key_id),
-        pack_key=signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
-        base_url=settings.base_url,
-        release=VERSION,
         agent_name=chosen.agent_name,
-        log_key=published.generation.verifier_key,
-        checkpoint=published.note,
-        leaf_index=chosen.index,
-        path=proof.path,
-        cosignatures=tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
-        timestamp=chosen.anchor.timestamp,
         further=further_files.files(session, settings, record),
+        **proven(session, settings, chosen, record.key_id, record.signature),
     )
+
+
+def proven(
+    session: Session, settings: Settings, chosen: Choice, key_id: str, signature: bytes
+) -> dict[str, Any]:
+    """Return the members of `pack.Proven`, of what `key_id` has signed.
+
+    Raises `app.lib.crypto.sealing.CannotOpen` when the key that signs packs does not open.
+    """
+    published = chosen.anchor.published
+    proof = proofs.inclusion(session, published, chosen.index, published.checkpoint.size)
+    return {
+        "signature": signature,
+        "public_key": signing_keys.public_key(session, key_id),
+        "pack_key": signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
+        "base_url": settings.base_url,
+        "release": VERSION,
+        "log_key": published.generation.verifier_key,
+        "checkpoint": published.note,
+        "leaf_index": chosen.index,
+        "path": proof.path,
+        "cosignatures": tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
+        "timestamp": chosen.anchor.timestamp,
+    }
