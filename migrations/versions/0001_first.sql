@@ -1063,6 +1063,8 @@ CREATE TABLE session_statements (
     FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
 );
 SELECT isolate('session_statements');
+-- From a leaf of the log to its statement.
+CREATE UNIQUE INDEX session_statements_sha256 ON session_statements (tenant_id, sha256);
 
 -- The digests under its root, in order: so whoever loses or adds a record later is found out, and
 -- which it was. `root` is that over one part; `first_id` is the part's first record.

@@ -64,6 +64,7 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "share_link_id": ids.json_schema("shr"),
     "finding_id": ids.json_schema("fnd"),
     "rule_id": ids.json_schema("rul"),
+    "export_id": ids.json_schema("exp"),
     "webhook_id": ids.json_schema("whk"),
     "delivery_id": ids.json_schema("dlv"),
     "event_id": ids.json_schema("evt"),

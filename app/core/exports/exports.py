@@ -22,7 +22,6 @@ from app.core import agents, feeds
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.exports import building, parts
-from app.core.jobs import job_queue
 from app.database import Database, cursor, database_now
 from app.errors import ExportGone, FieldError, Invalid, NotFound, TooManyExports
 from app.models import Export, Job
@@ -33,7 +32,7 @@ from app.settings import Settings
 LONGEST = timedelta(days=3660)
 """The longest period: a statement has a count for each of its days."""
 
-MOST_MAKING, MOST_KEPT = 3, 100
+MOST_MAKING, MOST_KEPT = 25, 100
 """Exports of a tenant that are made at a time, and that are kept."""
 
 FILE = "export.ndjson"
@@ -118,7 +117,7 @@ def create(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Found
     if agent_id is not None:
         agents.find(session, caller, agent_id)
     _require_room(session, caller.tenant_id)
-    job = job_queue.enqueue(session, caller.tenant_id, kind=building.KIND, args={})
+    job = building.order(session, caller.tenant_id)
     export = Export(
         tenant_id=caller.tenant_id,
         id=job.id,

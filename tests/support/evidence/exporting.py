@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from app.clock import rfc3339
 from app.core.exports import building
 from app.core.exports.building import Builder
 from app.core.log.sequencer import Sequencer
+from app.core.statements import sealing
 from app.database import Database, database_now
 from app.models import Job
 from app.settings import Settings
@@ -60,6 +62,14 @@ class Exporter:
         made = [make_record(self.api(), of, **fields) for _ in range(count)]
         self.log.run()
         return made
+
+    def seal(self, session_id: str) -> None:
+        """Complete a session, and have its statement in the published log."""
+        done = self.api().post(f"/v1/sessions/{session_id}/complete", {"outcome": "succeeded"})
+        assert done.status_code == 200, done.json
+        keys = self.runtime.settings.master_keys
+        assert not sealing.seal_due(self.runtime.database, keys, time.monotonic() + 60)
+        self.log.run()
 
     def order(self, since: datetime, until: datetime | None = None, **fields: Any) -> Answer:
         """Order an export up to now, or up to a moment."""
@@ -155,7 +165,7 @@ def exporter(
 ) -> Iterator[Exporter]:
     """Return an exporter of the test's tenant, whose steps are short and wait for no clock."""
     monkeypatch.setitem(
-        run_job.KINDS,  # type: ignore[arg-type]  # a dictionary, which nobody else writes to
+        run_job.KINDS,
         building.KIND,
         lambda here: Builder(here.database, here.settings, grace=timedelta(0), a_step=LINES).step,
     )
