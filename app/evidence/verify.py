@@ -1274,8 +1274,8 @@ class Export:
         takers = {"header": self.take_header, "record": self.take_record, "leaf": self.take_leaf,
                   "session": self.take_session, "fold": self.take_fold,
                   "statement": self.take_trailer}
-        require((kind == "header") == (not self.lines) and kind in takers,
-                "no such line belongs here")
+        known = type(kind) is str and kind in takers
+        require(known and (kind == "header") == (not self.lines), "no such line belongs here")
         require(after == (self.chain.hex()[:16] if self.lines else None),
                 "the line before was changed, or one was left out or added between them")
         takers[kind](value)

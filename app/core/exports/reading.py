@@ -37,7 +37,7 @@ SELECT created_at, id, bundle_sha256 FROM records
 """
 _RECORDS = f"""
 SELECT r.created_at, r.id, r.session_id, r.agent_id, r.kind, r.occurred_at, r.bundle_sha256,
-       b.record_id IS NOT NULL AND coalesce(r.created_at > {retention.DUE_BEFORE}, true)
+       b.record_id IS NOT NULL AND {retention.READABLE}
   FROM records AS r
   JOIN tenants AS t ON t.id = r.tenant_id
   LEFT JOIN bundles AS b ON b.tenant_id = r.tenant_id AND b.record_id = r.id
