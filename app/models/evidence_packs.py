@@ -58,7 +58,7 @@ class EvidenceExport(Base):
 
 
 class Export(Base):
-    """A signed export of the records of a time; `id` is its job's, which may be pruned before it.
+    """A signed export of the records of a time; its job may be pruned before it.
 
     Without `made_at` it is being made, or its job has failed. `deleted_at` is when its parts went,
     by its tenant's will or when its days had passed; what was signed stays.
@@ -71,6 +71,7 @@ class Export(Base):
     since: Mapped[datetime]
     until: Mapped[datetime]
     agent_id: Mapped[UUID | None]
+    job_id: Mapped[UUID]
     created_by: Mapped[UUID]
     created_at: Mapped[CreatedAt]
     records: Mapped[int | None]

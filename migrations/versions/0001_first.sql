@@ -1154,6 +1154,8 @@ CREATE TABLE exports (
     since      timestamptz NOT NULL,
     until      timestamptz NOT NULL,
     agent_id   uuid,
+    -- It may be pruned before its export.
+    job_id     uuid NOT NULL,
     created_by uuid NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     records    bigint,

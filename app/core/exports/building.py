@@ -25,7 +25,7 @@ from app.core.callers import SYSTEM
 from app.core.exports import parts, reading
 from app.core.exports.reading import Place
 from app.core.exports.turns import BEGIN, State, Turn, Written
-from app.core.jobs import job_queue
+from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import generations, publication, tile_rows
 from app.core.log.publication import Published
@@ -85,9 +85,10 @@ UPDATE exports SET sha256 = %b, made_at = clock_timestamp() WHERE tenant_id = %s
 _RESTART = "DELETE FROM export_parts WHERE tenant_id = %s AND export_id = %s"
 
 
-def order(session: Session, tenant_id: UUID) -> Job:
-    """Enqueue the job of a new export; the export has its id."""
-    return job_queue.enqueue(session, tenant_id, kind=KIND, args={})
+def order(session: Session, tenant_id: UUID, export_id: UUID) -> Job:
+    """Enqueue the job that makes an export."""
+    args = {"export_id": ids.text("exp", export_id)}
+    return job_queue.enqueue(session, tenant_id, kind=KIND, args=args)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class Builder:
 
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Any]:
         """Do the next step of a job, outside the transaction that stores its outcome."""
-        export = session.get(Export, (tenant_id, job.id))
+        export_id = ids.parse("exp", job_rows.args_of(job)["export_id"])
+        export = session.get(Export, (tenant_id, export_id))
         if export is None or export.deleted_at is not None:
             return Step(None, {"phase": "deleted"})
         state = json.loads(job.cursor) if job.cursor else BEGIN

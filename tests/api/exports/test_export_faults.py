@@ -21,6 +21,7 @@ from tests.support.evidence.anchoring import put_line, put_stamp
 from tests.support.evidence.exporting import (
     PATH,
     Exporter,
+    job_of,
     lines_of,
     set_up_as,
     uuid_of,
@@ -49,7 +50,7 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[s3.Objects]:
 
 def killed_step(exporter: Exporter, export: dict[str, Any], *, talked: bool) -> None:
     """Begin a step as a worker does that is killed: before its talk, or before its commit."""
-    job_id = uuid_of(export)
+    job_id = job_of(export)
     due = """UPDATE jobs SET run_at = clock_timestamp(), claims_lost = 0,
                              locked_until = CASE WHEN locked_until IS NULL THEN NULL
                                                  ELSE clock_timestamp() - interval '1 hour' END
@@ -135,7 +136,7 @@ def test_a_store_that_is_away_delays_an_export(
         with pytest.raises(Unavailable):
             other.work(export)
         objects.broken = False
-        execute(other.owner, "UPDATE jobs SET locked_until = NULL WHERE id = :i", i=uuid_of(export))
+        execute(other.owner, "UPDATE jobs SET locked_until = NULL WHERE id = :i", i=job_of(export))
 
         export = other.work(export)
 

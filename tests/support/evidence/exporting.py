@@ -96,7 +96,7 @@ class Exporter:
         """Run one step of an export's job, the heads that it has anchored, and the log."""
         due = "UPDATE jobs SET run_at = clock_timestamp() WHERE kind = ANY (:kinds)"
         execute(self.owner, due, kinds=["period_export", "anchor_audit"])
-        run_job._one_step(self.runtime, self.tenant.id, uuid_of(export))
+        run_job._one_step(self.runtime, self.tenant.id, job_of(self.read(export)))
         with self.runtime.database.across_tenants() as session:
             anchoring = session.query(Job).filter(Job.kind == "anchor_audit").all()
         for job in anchoring:
@@ -132,6 +132,13 @@ def set_up_as(exporter: Exporter, settings: Settings, **changed: Any) -> Iterato
 def uuid_of(export: dict[str, Any]) -> UUID:
     """Return an export's id as the database has it."""
     found = ids.parse("exp", export["id"])
+    assert found is not None
+    return found
+
+
+def job_of(export: dict[str, Any]) -> UUID:
+    """Return the id of an export's job as the database has it."""
+    found = ids.parse("job", export["job_id"])
     assert found is not None
     return found
 
