@@ -241,8 +241,9 @@ class Builder:
             return self._check(turn, draft)
         end = min(start + self.a_step, size)
         with self.database.transaction(turn.tenant_id) as session:
-            generation = generations.numbered(session, state["generation"])
-            if generation is None:
+            generation = generations.newest(session)
+            if generation is None or generation.number != state["generation"]:
+                # The log was succeeded: its leaves have places in another one now.
                 return turn.restart()
             slack = SLACK[state["slack"]]
             found = reading.stretch(session, generation, turn.period, (start, end), slack)
