@@ -1522,8 +1522,8 @@ class Export:
         takers = {"header": self.take_header, "record": self.take_record, "leaf": self.take_leaf,
                   "session": self.take_session, "fold": self.take_fold,
                   "statement": self.take_trailer}
-        require((kind == "header") == (not self.lines) and kind in takers,
-                "no such line belongs here")
+        known = type(kind) is str and kind in takers
+        require(known and (kind == "header") == (not self.lines), "no such line belongs here")
         require(after == (self.chain.hex()[:16] if self.lines else None),
                 "the line before was changed, or one was left out or added between them")
         takers[kind](value)
@@ -1594,12 +1594,13 @@ class Export:
         sealed = {"statement_sha256": sha256(write_json(statement)).hex(), "type": "session"}
         self.log.grow(sha256(b"\0" + write_json(sealed)))
         self.leaves["sessions"] += 1
-        told = statement.get("session")
-        good = statement.get("schema") == "records/session/v1" and type(told) is dict
-        require(good and told.get("id") == named, f"this is no statement of {named}")
-        found, count = self.held.pop(named, bytearray()), statement.get("records")
-        self.records_held -= len(found) // 48
+        told, count = statement.get("session"), statement.get("records")
         first, last = (statement.get(name) or "" for name in ("first_at", "last_at"))
+        good = (statement.get("schema") == "records/session/v1" and type(count) is int
+                and type(told) is dict and type(first) is type(last) is str)
+        require(good and told.get("id") == named, f"this is no statement of {named}")
+        found = self.held.pop(named, bytearray())
+        self.records_held -= len(found) // 48
         whole = not count or (self.header["since"] <= first and last < self.header["until"])
         if whole and not self.full:
             rows, tree = sorted(bytes(found[at:at + 48]) for at in range(0, len(found), 48)), Tree()
@@ -1651,8 +1652,10 @@ class Export:
     def check_totals(self) -> str:
         """Count again what the statement counts."""
         statement, named = self.statement, self.named
-        agents = [dict(each) for each in statement.get("by_agent", ())]
-        names = [each.pop("name", None) for each in agents]
+        told = statement.get("by_agent")
+        good = type(told) is list and all(type(each) is dict for each in told)
+        agents = [dict(each) for each in told] if good else []
+        names = [each.pop("name", "") for each in agents]
         require(all(type(each) in (str, type(None)) for each in names), "an agent's name is none")
         others = [{"type": kind, "leaves": named["type"][kind]} for kind in sorted(named["type"])]
         expected = {
@@ -1695,8 +1698,8 @@ class Export:
 
     def check_period(self) -> str:
         """Say whether the log's sizes surround the period."""
-        log = self.statement["log"]
-        begin, end = self.header["begin"], instant(log.get("published_at"))
+        log, begin = self.statement.get("log"), self.header["begin"]
+        end = instant(log.get("published_at") if type(log) is dict else None)
         since, until = self.header["since"], self.header["until"]
         said = (f"leaves {begin['size']} to {self.log.size} are those from before {since} to after "
                 f"{until}")
@@ -1754,7 +1757,11 @@ class Export:
         return f"the log was so at {found}: nothing that is listed was added later"
 
 def seconds(text: str) -> float:
-    return datetime.fromisoformat(f"{text[:-1]}+00:00").timestamp()
+    """Return a time in seconds since 1970."""
+    try:
+        return datetime.fromisoformat(f"{text[:-1]}+00:00").timestamp()
+    except ValueError:
+        raise Invalid(f"{text} is no time that there was") from None
 
 def kept_digests(data: bytes) -> list[bytes]:
     """Read a list of digests: the first word of each line."""

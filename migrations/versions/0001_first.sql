@@ -1071,6 +1071,8 @@ CREATE TABLE session_statements (
     FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
 );
 SELECT isolate('session_statements');
+-- From a leaf of the log to its statement.
+CREATE UNIQUE INDEX session_statements_sha256 ON session_statements (tenant_id, sha256);
 
 -- The digests under its root, in order: so whoever loses or adds a record later is found out, and
 -- which it was. `root` is that over one part; `first_id` is the part's first record.
@@ -1098,6 +1100,8 @@ CREATE TABLE exports (
     since      timestamptz NOT NULL,
     until      timestamptz NOT NULL,
     agent_id   uuid,
+    -- It may be pruned before its export.
+    job_id     uuid NOT NULL,
     created_by uuid NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     records    bigint,

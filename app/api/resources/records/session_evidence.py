@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.admission import truncated_stream
-from app.api.http.requests.headers import PREFER, Patience, patience, request_id
+from app.api.http.requests.headers import PREFER, Patience, client_address, patience, request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import long_poll
 from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
