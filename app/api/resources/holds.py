@@ -78,6 +78,7 @@ def scope_of(body: Mapping[str, Any]) -> dict[str, Any]:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(NewHoldSchema)
 @blp.response(201, HoldSchema)
+@blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
     """Place a legal hold
 
