@@ -21,7 +21,9 @@ Time = Union[str, datetime]
 AnchoredBy = Literal["log", "timestamps", "witnesses"]
 BundleVisibility = Literal["private", "public"]
 DeliveryStatus = Literal["cancelled", "failed", "pending", "retrying", "sending", "succeeded"]
+EntryOutcome = Literal["failed", "refused", "success"]
 EventTypeName = Literal["audit.chain_broken", "finding.created", "record.created", "session.completed", "session.opened", "webhook.disabled", "webhook.failing", "webhook.test"]
+HoldStatus = Literal["released", "standing"]
 JobStatus = Literal["cancelled", "dead", "queued", "retrying", "running", "succeeded"]
 On = Literal["record", "session", "step"]
 Order = Literal["asc", "desc"]
@@ -133,7 +135,11 @@ class AttemptSummary(TypedDict):
 
 class AuditListQuery(TypedDict):
     order: NotRequired[Order]
+    actor: NotRequired[str]
+    target: NotRequired[str]
     action: NotRequired[str]
+    outcome: NotRequired[EntryOutcome]
+    layout: NotRequired[Literal["chain", "events"]]
     since: NotRequired[Time]
     until: NotRequired[Time]
 
@@ -327,6 +333,8 @@ class Entry(TypedDict):
     target: Target
     details: dict[str, Any]
     request_id: str | None
+    outcome: NotRequired[EntryOutcome]
+    origin: NotRequired[str | None]
     prev_hash: str
     hash: str
 
@@ -488,6 +496,28 @@ class Hits(TypedDict):
     data: list[Hit]
 
 
+class Hold(TypedDict):
+    id: str
+    reason: str
+    record_id: str | None
+    session_id: str | None
+    agent_id: str | None
+    since: str | None
+    until: str | None
+    status: HoldStatus
+    created_at: str
+    created_by: str
+    released_at: str | None
+    released_by: str | None
+
+
+class HoldsListQuery(TypedDict):
+    status: NotRequired[HoldStatus]
+    record_id: NotRequired[str]
+    session_id: NotRequired[str]
+    agent_id: NotRequired[str]
+
+
 class Inclusion(TypedDict):
     leaf_index: int
     leaf_hash: str
@@ -597,6 +627,7 @@ class ListedRecord(TypedDict):
     created_at: str
     bundle: Bundle
     log: Log
+    held: NotRequired[bool]
     content: NotRequired[Any]
     steps: NotRequired[Any]
     approvals: NotRequired[Any]
@@ -707,6 +738,15 @@ class NewFinding(TypedDict):
 
 class NewFindings(TypedDict):
     findings: Sequence[NewFinding]
+
+
+class NewHold(TypedDict):
+    reason: str
+    record_id: NotRequired[str]
+    session_id: NotRequired[str]
+    agent_id: NotRequired[str]
+    since: NotRequired[Time]
+    until: NotRequired[Time]
 
 
 class NewKey(TypedDict):
@@ -825,6 +865,7 @@ class Record(TypedDict):
     created_at: str
     bundle: Bundle
     log: Log
+    held: NotRequired[bool]
 
 
 class RecordOrProblem(TypedDict):
@@ -839,6 +880,7 @@ class RecordOrProblem(TypedDict):
     created_at: NotRequired[str]
     bundle: NotRequired[Bundle]
     log: NotRequired[Log]
+    held: NotRequired[bool]
     problem: NotRequired[EntryProblem]
 
 
