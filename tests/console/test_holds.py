@@ -64,7 +64,7 @@ def test_who_may_not_hold_sees_no_form_and_a_pinned_key_no_reason(
 ) -> None:
     writer = signed_in(app, mint("write"))
     for page in (HOLDS, f"/console/records/{record['id']}"):
-        assert f'action="{HOLDS}"' not in writer.get(page).text
+        assert f'method="post" action="{HOLDS}"' not in writer.get(page).text
     api().post("/v1/holds", {"reason": "a secret reason", "record_id": record["id"]})
     session = api().get(f"/v1/sessions/{record['session_id']}").json
     pinned = signed_in(app, make_key(api(), role="admin", pin=pin_of(session))["key"])

@@ -1,4 +1,4 @@
 """The pages, each with its views; packages: `records` and agents, `deliveries` and webhooks.
 
-`sign_in`, `overview`, `findings`, `rules`, `audit`, `keys`, `jobs`, `settings`, `search`.
+`sign_in`, `overview`, `findings`, `rules`, `audit`, `holds`, `keys`, `jobs`, `settings`, `search`.
 """

@@ -10,13 +10,13 @@ from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
 from app.api.http.transactions import transaction
 from app.api.resources.audit.audit import key_names
-from app.api.resources.holds import HoldArgs, NewHoldSchema, scope_of
+from app.api.resources.records.holds import HoldArgs, NewHoldSchema, scope_of
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
-from app.core import holds
 from app.core.callers import Role
-from app.core.holds import HoldStatus
+from app.core.records import holds
+from app.core.records.holds import HoldStatus
 from app.errors import Invalid
 
 blp = Blueprint("holds", __name__, url_prefix="/holds")

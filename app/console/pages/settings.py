@@ -18,11 +18,11 @@ from app.api.resources.tenant import SettingsChangeSchema
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
-from app.core import holds, tenant_settings
+from app.core import tenant_settings
 from app.core.callers import Role
 from app.core.digests import history
-from app.core.holds import HoldStatus
-from app.core.records import retention
+from app.core.records import holds, retention
+from app.core.records.holds import HoldStatus
 from app.core.tenant_settings import Visibility
 from app.errors import Invalid
 

@@ -12,9 +12,9 @@ from app.api.http.transactions import transaction
 from app.api.resources.agents import AgentArgs
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
-from app.core import agents, feeds, holds, sessions
+from app.core import agents, feeds, sessions
 from app.core.callers import Role
-from app.core.records import activity, records
+from app.core.records import activity, holds, records
 from app.errors import Invalid
 from app.models import Record
 

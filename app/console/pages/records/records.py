@@ -18,9 +18,8 @@ from app.api.resources.records.record_list import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
-from app.core import holds
 from app.core.callers import Role
-from app.core.records import records, share_links
+from app.core.records import holds, records, share_links
 from app.database import database_now
 from app.errors import Invalid
 

@@ -18,10 +18,10 @@ from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
-from app.core import holds, sessions
+from app.core import sessions
 from app.core.audit import record_reads
 from app.core.callers import Role
-from app.core.records import activity, bundles
+from app.core.records import activity, bundles, holds
 from app.core.sessions import SessionStatus
 from app.errors import Invalid
 from app.evidence import bundle
