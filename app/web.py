@@ -26,7 +26,6 @@ from app.api.resources import (
     exports,
     findings,
     health,
-    holds,
     jobs,
     keys,
     log,
@@ -41,6 +40,7 @@ from app.api.resources.deliveries import deliveries, replays, signature_debugger
 from app.api.resources.records import (
     bundles,
     evidence_packs,
+    holds,
     records,
     rules,
     session_evidence,

@@ -12,9 +12,11 @@ from cryptography import x509
 from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
+from app import ids
 from app.core import signing_keys
 from app.core.health.parts import Part, failed, ok, warning
 from app.core.signing_keys import Purpose
+from app.database import cursor
 from app.lib.crypto.sealing import CannotOpen
 from app.manage.doctor.context import Context, is_local
 from app.settings import VERSION
@@ -129,6 +131,28 @@ def versions(_: Context) -> Iterator[Part]:
     yield ok(
         f"record-service {VERSION} on Python {platform.python_version()}, {clients},"
         f" {ssl.OPENSSL_VERSION}"
+    )
+
+
+_FEWER_DAYS = """
+SELECT id, bundle_retention_days FROM tenants WHERE bundle_retention_days < %s ORDER BY id LIMIT 11
+"""
+
+
+def retention(context: Context) -> Iterator[Part]:
+    """Yield tenants whose retention is below MIN_RETENTION_DAYS, as it was before the floor."""
+    least = context.settings.min_retention_days
+    with context.reading() as session:
+        found = cursor(session).execute(_FEWER_DAYS, (least,)).fetchall()
+    if not found:
+        yield ok(f"no tenant keeps bundles for fewer than {least} days (MIN_RETENTION_DAYS)")
+        return
+    told = ", ".join(f"{ids.text('ten', tenant)} ({days})" for tenant, days in found[:10])
+    more = " and others" if len(found) > 10 else ""
+    yield warning(
+        f"bundles are kept for fewer than {least} days (MIN_RETENTION_DAYS) by {told}{more}",
+        "have their administrators raise bundle_retention_days, or lower the setting",
+        see="#retention",
     )
 
 
