@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 
@@ -64,12 +63,12 @@ def offered(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def printed(base_url: str, api: ApiOf) -> Iterator[str]:
+def printed(base_url: str, api: ApiOf) -> str:
     """Return the line that the page of the client prints for pip, at this service's address."""
     page = api(None).get("/client/").text
     lines = [unescape(each) for each in re.findall(r"<pre>(.*)</pre>", page)]
     (line,) = [each for each in lines if each.startswith("pip install")]
-    yield line.replace("https://records.test", base_url)
+    return line.replace("https://records.test", base_url)
 
 
 def run(machine: Path, line: str, index: Path) -> subprocess.CompletedProcess[str]:

@@ -124,7 +124,7 @@ def test_pip_builds_from_a_checkout_what_the_service_serves(
     [
         ("import record_service.webhooks", "asyncio click httpx2 sqlite3 ssl uuid"),
         ("from record_service import AsyncClient, Client", "asyncio click httpx2 sqlite3"),
-        ("from record_service import Recorder", "click httpx2 record_service.client ssl"),
+        ("from record_service import Recorder", "asyncio click httpx2 record_service.client ssl"),
         ("import record_service.cli", "asyncio email httpx2 ssl"),
     ],
 )
