@@ -120,6 +120,7 @@ for command in (
     keys.keys,
     sharing.share,
     settings.settings,
+    settings.holds,
     webhooks.webhooks,
     deliveries.deliveries,
     jobs.jobs,

@@ -28,7 +28,7 @@ from app.errors import (
 )
 from app.ledger import leaves, merkle
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.group_commit import GroupCommit
+from app.lib.group_commit import CROWD, GroupCommit
 from app.settings import Settings
 
 # A statement takes some milliseconds for so many bytes; a larger request goes alone.
@@ -108,7 +108,11 @@ class Intake:
         self._settings = settings
         self.signer = Signer(database, settings.master_keys)
         self._group = GroupCommit(
-            self._run, most=_MOST_BYTES, weigh=lambda ready: ready.weight, apart=undone
+            self._run,
+            most=_MOST_BYTES,
+            weigh=lambda ready: ready.weight,
+            crowd=CROWD,
+            apart=undone,
         )
 
     def add(self, asked: Asked) -> list[Result]:
