@@ -147,9 +147,10 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_written(
     (folder / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
     script = block(f"docs/{page}", "sh", "requirement.txt")
     if page == "sdk.md":
-        for name in ("first.py", "waits.py"):
+        for name in ("first.py", "agent.py", "waits.py"):
             (tmp_path / name).write_text(block("docs/sdk.md", "python", f"# {name}\n"))
-        script += "python waits.py > waited && grep -q 'refund.above-limit Order 4711' waited\n"
+        script += "test $(python agent.py) = 0\n"
+        script += "test $(python waits.py | grep -c 'refund.above-limit Order 4711') = 2\n"
     script = script.replace(". .data/client.env", f". {service.stack.client_env}")
 
     done = subprocess.run(
