@@ -92,6 +92,10 @@ class Settings:
     log_quorum_grace_seconds: float = _setting("LOG_QUORUM_GRACE_SECONDS", values.seconds, 120.0)
     retry_schedule: tuple[float, ...] = _setting("RETRY_SCHEDULE", values.schedule, RETRY_SCHEDULE)
     pause_seconds: float = _setting("PAUSE_SECONDS", values.positive, 30.0)
+    min_retention_days: int = _setting(
+        "MIN_RETENTION_DAYS", values.whole(1, 3650, "number of days"), 1
+    )
+    audit_reads: bool = _setting("AUDIT_READS", values.switch, False)
     history_days: int = _setting("HISTORY_DAYS", values.whole(1, 3650, "number of days"), 90)
     export_days: int = _setting("EXPORT_DAYS", values.whole(1, 3650, "number of days"), 30)
     session_idle_seconds: float = _setting("SESSION_IDLE_SECONDS", values.positive, 86_400.0)

@@ -26,6 +26,7 @@ from app.api.resources import (
     exports,
     findings,
     health,
+    holds,
     jobs,
     keys,
     log,
@@ -40,6 +41,7 @@ from app.api.resources.deliveries import deliveries, replays, signature_debugger
 from app.api.resources.records import bundles, evidence_packs, records, rules, share_links
 from app.console import site as console
 from app.core import findings as findings_core
+from app.core.audit.refusals import Refusals
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -82,6 +84,7 @@ RESOURCES = (
     bundles,
     evidence_packs,
     share_links,
+    holds,
     shared_page,
     traces,
     log,
@@ -241,6 +244,7 @@ def _services(settings: Settings) -> Services:
         readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
+        Refusals(database),
         findings_core.Intake(database, settings.master_keys),
         records_intake.Intake(database, settings),
         verifier,

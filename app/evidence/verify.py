@@ -1,8 +1,8 @@
 """Checks an evidence pack, an exported audit chain or period, without the service that made it.
 
     python3 -I -S verify.py [PACK] [--key FILE]… [--policy FILE] [--tsa-ca PEM] [--strict]
-    python3 -I -S verify.py audit CHAIN.ndjson [--chain NAME] [--head SEQ:HASH]… [--policy FILE]
-                                               [--tsa-ca PEM] [--strict]
+    python3 -I -S verify.py audit CHAIN.ndjson [--anchors FILE]… [--chain NAME] [--head SEQ:HASH]…
+                                               [--policy FILE] [--tsa-ca PEM] [--strict]
     python3 -I -S verify.py export RECORDS.ndjson [--key FILE]… [--kept FILE] [--policy FILE]
                                                   [--tsa-ca PEM] [--strict]
 
@@ -19,6 +19,7 @@ file. Take it from where you trust it: the copy inside a pack was put there by w
 --head    an entry's number and hash that you kept; the chain must lead through it
 --kept    SHA-256 of bundles that you kept, one a line (as `sha256sum` writes them): the records of
           a period must have them all
+--anchors the evidence for the anchors that the export names: answers of GET /v1/audit/anchors
 --strict  what was not checked, or only against the pack's own keys, ends with 2. Whether the chain
           was cut behind an anchor, nothing in an export says: hold the time of the newest anchor
           to that of your request, or keep a --head
@@ -60,7 +61,7 @@ from typing import Any, BinaryIO, Callable, Dict, Iterable, NamedTuple, Tuple, U
 
 MAX_PACK, MAX_BUNDLE, MAX_SMALL = 512 << 20, 16 << 20, 1 << 20
 MAX_SECONDS = 253402300799  # to the end of the year 9999
-MAX_LINE = 16 << 20  # of an exported chain; its trailer has up to a hundred timestamps
+MAX_LINE = 16 << 20  # of an exported chain; a trailer of before has up to a hundred timestamps
 Data = Union[bytes, memoryview]
 
 # --- What is printed -----------------------------------------------------------------------------
@@ -175,11 +176,18 @@ STAMP = "gen_time:str response:str chain:str"
 FINDINGS = "schema:str record_id:str total:int data:list"
 FINDING = ("agent_id:str created_at:str data:any detail:any id:str principal:str record_id:str "
            "rule:str session_id:str severity:str source:str title:str")
+PLACE = "index:int size:int path:list"
+STATEMENT = ("schema:str session:dict records:int root:hash first_at:any last_at:any "
+             "findings:dict nonce:str key_id:str")
+SESSION = "id:str agent:dict principal:str opened_at:str completed_at:str outcome:str"
 ENTRY = ("seq:int prev_hash:hash hash:hash tenant_id:str action:str at:any actor:any target:any "
-         "details:any request_id:any")
+         "details:any request_id:any")  # of before; later ones have these as well:
+OUTCOME = " outcome:any origin:any"
+HEAD = "seq:int hash:hash"
 ENTRY_ANCHOR = ("seq:int hash:hash at:str chain:hash vkey:any log_proof:any cosignatures:list "
                 "timestamp:any tsa_chain:any")
-TRAILER = "type:str entries:int head:dict anchors:list anchors_total:int"
+TRAILER = "type:str entries:int head:dict anchors:list anchors_total:int"  # of a whole chain
+RANGE = " after:dict"  # the head that its entries follow
 KINDS = {"str": str, "int": int, "list": list, "dict": dict, "hash": str, "any": object}
 
 def members(value: Any, spec: str) -> list[Any]:
@@ -727,6 +735,33 @@ class Pack:
         if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
             raise NotChecked(f"it is not this program, but another release or not ours; {its}")
 
+class Statement(NamedTuple):
+    """What the statement of a sealed session says."""
+    whose: tuple[str, str, str]  # the session's id, its agent's, and the principal
+    agent: dict[str, Any]
+    ended: str
+    records: int
+    root: bytes
+    first: str
+    last: str
+    findings: dict[str, int]
+    key_id: str
+
+def read_statement(data: Data) -> Statement:
+    schema, session, records, root, first, last, findings, _, named = members(
+        read_canonical(data), STATEMENT)
+    require(schema == "records/session/v1", "this is no statement that this program knows")
+    external = " external_id:str" * ("external_id" in session)
+    called, agent, principal, opened, ended, _, *_ = members(session, SESSION + external)
+    require(type(agent.get("id")) is str, "it names no agent")
+    counts = [members({"count": each}, "count:int")[0] for each in findings.values()]
+    times = [instant(each) for each in (first, last)] if records else ["", ""]
+    good = records or (root == sha256(b"") and first is last is None)
+    require(good and times[0] <= times[1] and instant(opened) <= instant(ended),
+            "what it says does not fit together")
+    return Statement((called, agent["id"], principal), agent, ended, records, root, *times,
+                     dict(zip(findings, counts)), named)
+
 class RecordPack(Pack):
     """The pack of one record."""
     marker = "bundle.json"
@@ -752,6 +787,13 @@ class RecordPack(Pack):
             Check("manifest.json", lambda: same("manifest.json", self.expected_manifest)),
             Check("prov.json", self.check_prov),
             Check("findings.json", self.check_findings, "findings"),
+            Check("session-statement.json", self.read_statement, "session"),
+            Check("session-statement.sig", lambda: self.check_signature(
+                "session-statement.json", self.statement_key()), "session"),
+            Check("session-key.pem", lambda: self.check_key("session-key.pem"), "session key"),
+            Check("session-proof.json", self.check_place, "session"),
+            Check("time of session-statement.sig", self.check_statement_time, "end of its key",
+                  is_file=False),
             Check("record.html", lambda: self.check_told("it is a rendering: it is"), "page"),
             Check("README.txt", lambda: self.check_told("it is held to nothing else: it is")),
             Check("release", lambda: self.check_told(f"{self.need('told')} is"), is_file=False),
@@ -781,12 +823,15 @@ class RecordPack(Pack):
         decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
         schema, record, named, *_ = members(bundle, BUNDLE + decided)
         agent = record.get("agent", {"id": record.get("agent_id")})
+        session = record.get("session", {"id": record.get("session_id")})
         known = re.fullmatch("records/bundle/v[12]", schema) and type(record.get("id")) is str
-        require(known and type(agent) is dict, "this is not a bundle that this program knows")
+        known = known and type(agent) is dict and type(session) is dict
+        require(known, "this is not a bundle that this program knows")
         key = key_id(public_key(self.read("public-key.pem")))
         require(named == key, "it names another key than public-key.pem")
         self.found.update(record_id=record["id"], digest=sha256(data).hex(),
-                          created_at=record.get("created_at"), bundle_agent=agent)
+                          created_at=record.get("created_at"), bundle_agent=agent,
+                          session=(session.get("id"), agent.get("id"), record.get("principal")))
         return f"it is the bundle of {record['id']}"
 
     def read_anchor(self) -> str:
@@ -898,6 +943,43 @@ class RecordPack(Pack):
             raise NotChecked(f"it has the first {len(found)} of {total} findings")
         return self.check_told(f"{total} when the pack was made: that these are all, is")
 
+    def statement_key(self) -> str:
+        return "session-key.pem" if "session key" in self.groups else "public-key.pem"
+
+    def read_statement(self) -> str:
+        """Read the statement of the record's session."""
+        said = read_statement(self.view("session-statement.json"))
+        key = key_id(public_key(self.read(self.statement_key())))
+        require(said.key_id == key, f"it names another key than {self.statement_key()}")
+        require(said.whose == self.need("session"), "it is the statement of another session")
+        self.found["statement"] = said
+        known = (self.options.key or {}).get(public_key(self.read(self.statement_key())), End())
+        if known != End():
+            self.groups.add("end of its key")
+        return f"{said.whose[0]} held {said.records} records when it was completed at {said.ended}"
+
+    def check_place(self) -> str:
+        """Check the record's place in its session."""
+        said = self.need("statement")
+        index, size, path = members(read_canonical(self.view("session-proof.json")), PLACE)
+        hashes = [members({"hash": each}, "hash:hash")[0] for each in path]
+        digest, created_at = bytes.fromhex(self.need("digest")), instant(self.need("created_at"))
+        good = size == said.records and included(digest, index, size, hashes, said.root)
+        require(good, "the path does not lead from the bundle to the statement's root")
+        require(said.first <= created_at <= said.last, "the record is of another time")
+        return f"{index + 1} of {size} of a sealed session"
+
+    def check_statement_time(self) -> str:
+        """Check that the key that signed the statement had not ended when the session did."""
+        ended = self.need("statement").ended
+        retired, revoked, reason = self.end(self.statement_key())
+        if revoked:
+            raise NotChecked(f"its key was revoked at {revoked} ({reason}): the session's own pack "
+                             "has when others saw it in the log")
+        why = f"its key was retired at {retired}, and it says that it is of {ended} or later"
+        require(retired and ended <= retired, why)
+        return why
+
     def check_timestamp(self) -> str:
         told, stamped = self.need("timestamp"), self.read("checkpoint")
         response, chain = self.read("checkpoint.tsr"), self.read("tsa-chain.pem")
@@ -930,17 +1012,22 @@ def check_authority(authorities: list[Certificate] | None) -> None:
 # --- The audit chain -----------------------------------------------------------------------------
 
 class Chain:
-    """An exported audit chain, read line by line: of each entry only its hash is kept."""
+    """An exported audit chain, read line by line: of each entry only its hash is kept.
+
+    An export may begin behind an entry: what the first one says of that is the beginning.
+    """
 
     def __init__(self) -> None:
         self.hashes, self.last = bytearray(32), 0  # before the first entry stand zeros
+        self.after = 0  # the entry that it begins behind
         self.tenant = self.action = ""  # as the last entry says
         self.names: dict[str, None] = {}  # of the chain, as its anchors say
         self.trailer: dict[str, Any] = {}
         self.anchors: list[tuple[str, Anchor, dict[str, Any]]] = []  # each with its name
 
     def hash_at(self, seq: int) -> bytes:
-        return bytes(self.hashes[32 * seq : 32 * seq + 32])
+        at = 32 * (seq - self.after)
+        return bytes(self.hashes[at : at + 32]) if at >= 0 else b""
 
     def read(self, stream: BinaryIO) -> str:
         """Recompute every entry up to the trailer."""
@@ -954,15 +1041,23 @@ class Chain:
                 raise Invalid(f"entry {self.last + 1}: {error}") from None
         if not self.trailer:
             raise Incomplete("the export has no trailer, so its end may be missing")
-        return f"{self.last}; the last has the hash {self.hash_at(self.last).hex()}"
+        begins = f", behind entry {self.after} {self.hash_at(self.after).hex()}" * (self.after > 0)
+        return f"{self.last}; the last has the hash {self.hash_at(self.last).hex()}{begins}"
 
     def take(self, line: bytes) -> None:
         """Check the next entry, or keep the trailer."""
         entry = read_json(line)
         if isinstance(entry, dict) and entry.get("type") == "trailer":
             self.trailer = read_canonical(line)
+            if self.last == 0 and "after" in entry:  # no entry says where it begins
+                self.after, before = members(entry["after"], HEAD)
+                self.last, self.hashes = self.after, bytearray(before)
             return
-        seq, before, stated, tenant, action = members(entry, ENTRY)[:5]
+        later = isinstance(entry, dict) and "outcome" in entry
+        seq, before, stated, tenant, action = members(entry, ENTRY + OUTCOME * later)[:5]
+        if self.last == 0 < seq - 1:
+            self.after = self.last = seq - 1
+            self.hashes, self.tenant = bytearray(before), tenant
         follows = seq == self.last + 1 and before == self.hash_at(self.last)
         require(follows, "it does not follow the entry before")
         # What is hashed is the line without this member.
@@ -975,9 +1070,13 @@ class Chain:
         self.last, self.tenant, self.action = seq, tenant, action
 
     def check_trailer(self) -> None:
-        _, entries, head, listed, total = members(self.trailer, TRAILER)
-        seq, digest = members(head, "seq:int hash:hash")
-        good = entries == seq == self.last > 0 and digest == self.hash_at(seq)
+        whole = {"after": {"seq": 0, "hash": "0" * 64}, **self.trailer}
+        _, entries, head, listed, total, after = members(whole, TRAILER + RANGE)
+        begin, before = members(after, HEAD)
+        seq, digest = members(head, HEAD)
+        good = seq == self.last > 0 and digest == self.hash_at(seq)
+        good = good and entries == seq - begin and (begin, before) == (
+            self.after, self.hash_at(begin))
         require(good and total >= len(listed), "it is not about what stands before it")
         if total and not listed:
             raise Incomplete(f"none of the {total} anchors is listed")
@@ -985,10 +1084,16 @@ class Chain:
     def check_head(self, seq: int, digest: str) -> None:
         if seq > self.last:
             raise Incomplete("the chain ends before it")
+        if seq < self.after:
+            raise Incomplete("the export begins behind it")
         require(self.hash_at(seq).hex() == digest, "the chain has another entry there")
 
     def read_anchor(self, name: str, value: Any) -> str:
         """Check that the log has a leaf with the hash of this chain's entry."""
+        if isinstance(value, dict) and len(value) == 2:
+            seq, digest = members(value, HEAD)
+            require(digest == self.hash_at(seq), "the chain has no such entry")
+            raise NotChecked(f"entry {seq}; its evidence is not in the export: give --anchors")
         seq, digest, at, named, vkey, proof, lines, response, chain = members(value, ENTRY_ANCHOR)
         require(0 < seq <= self.last and digest == self.hash_at(seq), "the chain has no such entry")
         self.names[named.hex()] = None
@@ -1021,6 +1126,15 @@ def check_audit_timestamp(anchor: Anchor, value: dict[str, Any], trusted: Any) -
     found = check_timestamp(from_base64(response), anchor.note, chain.encode(), trusted)
     return f"its checkpoint was there at {found}"
 
+def listed_anchors(chain: Chain, options: argparse.Namespace) -> list[Any]:
+    """Return the anchors of an export's entries: the trailer's, with the evidence of --anchors."""
+    given = {(each.get("seq"), each.get("hash")): each for each in options.anchors}
+    names = [each if isinstance(each, dict) else {} for each in chain.trailer["anchors"]]
+    found = [given.pop((name.get("seq"), name.get("hash")), each)
+             for name, each in zip(names, chain.trailer["anchors"])]
+    return found + [each for (seq, _), each in given.items()
+                    if type(seq) is int and chain.after < seq <= chain.last]
+
 def check_anchors(chain: Chain, options: argparse.Namespace, report: Report) -> int:
     """Check all anchors; return the newest entry of those in logs that are known from outside.
 
@@ -1028,7 +1142,7 @@ def check_anchors(chain: Chain, options: argparse.Namespace, report: Report) -> 
     quorum, those behind it may wait for theirs; until then they cover nothing.
     """
     attempt, covering = report.attempt, chain.anchors[:0]
-    for number, value in enumerate(chain.trailer["anchors"], 1):
+    for number, value in enumerate(listed_anchors(chain, options), 1):
         attempt(f"anchor {number}", chain.read_anchor, f"anchor {number}", value)
     for name, anchor, value in sorted(chain.anchors, key=lambda each: each[2]["seq"]):
         if (anchor.lines or options.policy) and attempt(
@@ -1060,13 +1174,16 @@ def check_audit(options: argparse.Namespace, report: Report) -> int:
     if chain.trailer and report.attempt("trailer", chain.check_trailer):
         anchored = check_anchors(chain, options, report)
     through = max(held, anchored)
+    if chain.after:
+        besides = f"; A PART OF THE CHAIN, BEHIND ENTRY {chain.after}"
     if not report.attempt("chain", chain.check_name, options.chain, held, anchored):
-        besides = "; WHOSE CHAIN THIS IS, IS NOT KNOWN" + (f" BEHIND ENTRY {held}" if held else "")
+        besides += "; WHOSE CHAIN THIS IS, IS NOT KNOWN" + (f" BEHIND ENTRY {held}" if held else "")
     if 0 < through == chain.last - 1 and chain.action == "audit.export":
         # An export ends with the entry that it made of itself, which no anchor can cover yet.
         besides += f", BUT FOR ENTRY {chain.last}, THE EXPORT'S OWN, WHICH NOTHING COVERS"
-    elif through < chain.last:
-        report.attempt(f"entries {through + 1} to {chain.last}", refuse, NotChecked(
+    elif max(through, chain.after) < chain.last:
+        begin = max(through, chain.after) + 1
+        report.attempt(f"entries {begin} to {chain.last}", refuse, NotChecked(
             "no anchor or head covers them (an anchor counts in a log that --policy lists)"))
     return report.ended(["entries", "trailer"], "" if through else "THE EXPORT'S", besides)
 
@@ -1127,7 +1244,8 @@ class Export:
         self.held: dict[str, bytearray] = {}  # id and digest of each record, by its session
         self.records_held, self.sessions = 0, [0, 0]  # sessions that were recomputed, and others
         self.full, self.faults = False, [""][:0]  # of sessions
-        self.logged_at, self.late = "", ["", 0]  # the first late record, and how many are
+        self.logged_at = ""
+        self.late: tuple[str, int] = ("", 0)  # the first late record, and how many are
 
     def read(self, stream: BinaryIO) -> str:
         """Take every line up to the last one."""
@@ -1192,7 +1310,7 @@ class Export:
         self.missing.discard(digest)
         self.logged_at, counts = logged_at, self.counts
         if seconds(logged_at) - seconds(created_at) > 3600:
-            self.late = [self.late[0] or named, self.late[1] + 1]
+            self.late = (self.late[0] or named, self.late[1] + 1)
         counts["records"] += 1
         counts["expired"] += content == "expired"
         counts["first_at"] = min(counts["first_at"] or created_at, created_at)
@@ -1400,7 +1518,8 @@ def kept_digests(data: bytes) -> list[bytes]:
 def check_export(options: argparse.Namespace, report: Report) -> int:
     """Check a period export; return the exit code."""
     kept = read_root(options.kept, kept_digests, MAX_PACK) if options.kept else []
-    export, found, attempt = Export(kept), [], report.attempt
+    export, attempt = Export(kept), report.attempt
+    found: list[Anchor] = []
     tell_unchecked(options, report)
     with options.path.open("rb") as stream:
         attempt("lines", export.read, stream)
@@ -1436,7 +1555,15 @@ def plain(data: bytes) -> bytes:
     require(b"\0" not in data, "this is UTF-16 without a mark, or no text: save it as UTF-8")
     return data.replace(b"\r\n", b"\n")
 
-def read_root(name: str, read: Callable[[bytes], Any], limit: int = MAX_SMALL) -> Any:
+def evidence(data: bytes) -> list[dict[str, Any]]:
+    """Return the anchors in an answer of GET /v1/audit/anchors."""
+    value = read_json(data)
+    listed = value.get("data") if isinstance(value, dict) else None
+    require(isinstance(listed, list) and all(isinstance(each, dict) for each in listed),
+            "these are no anchors, as GET /v1/audit/anchors answers them")
+    return [dict(each) for each in listed or ()]
+
+def read_root(name: str, read: Callable[[bytes], Any], limit: int = MAX_BUNDLE) -> Any:
     try:
         return read(plain(read_file(pathlib.Path(name), limit)))
     except Verdict as error:
@@ -1451,6 +1578,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.add_argument("path", metavar="CHAIN.ndjson", type=pathlib.Path)
         parser.add_argument("--chain", metavar="NAME")
         parser.add_argument("--head", metavar="SEQ:HASH", action="append", default=[])
+        parser.add_argument("--anchors", metavar="FILE", action="append", default=[])
     elif what == "export":
         parser.add_argument("path", metavar="RECORDS.ndjson", type=pathlib.Path)
         parser.add_argument("--kept", metavar="FILE")
@@ -1472,6 +1600,8 @@ def run(options: argparse.Namespace) -> int:
     options.key = options.key and dict(ended)
     options.policy = options.policy and read_root(options.policy, Policy)
     options.tsa_ca = options.tsa_ca and read_root(options.tsa_ca, certificates)
+    if options.what == "audit":
+        options.anchors = [each for name in options.anchors for each in read_root(name, evidence)]
     report = Report(strict=options.strict)
     checks = {"audit": check_audit, "export": check_export}
     return checks.get(options.what, check_pack)(options, report)

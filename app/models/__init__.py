@@ -26,9 +26,9 @@ from app.models.proofs.anchors import (
     CheckpointCosignature,
     CheckpointTimestamp,
 )
-from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead
+from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
+from app.models.records import Bundle, BundleWords, Hold, Record, RecordWords, StoredRecords
 from app.models.rules import (
     Rule,
     RuleDedupe,
@@ -75,6 +75,7 @@ __all__ = [
     "Finding",
     "FindingWords",
     "FormerAgentName",
+    "Hold",
     "IdempotencyKey",
     "Job",
     "Lane",
@@ -86,7 +87,9 @@ __all__ = [
     "MasterKey",
     "OpenDelivery",
     "Record",
+    "RecordRead",
     "RecordWords",
+    "RefusedAccess",
     "Rule",
     "RuleDedupe",
     "RuleHour",

@@ -67,11 +67,25 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
     "evidence_packs": {
         "evidence": Operation("GET", "/v1/records/{record_id}/evidence.zip", "bytes", "Read the evidence pack of a record"),
     },
+    "exports": {
+        "list": Operation("GET", "/v1/exports", "rows", "List exports, newest first"),
+        "create": Operation("POST", "/v1/exports", "json", "Export all records of a period, signed", body=True),
+        "read": Operation("GET", "/v1/exports/{export_id}", "json", "Read an export: its state, its totals and where its file is"),
+        "delete": Operation("DELETE", "/v1/exports/{export_id}", "none", "Delete an export's file, or stop its making"),
+        "statement": Operation("GET", "/v1/exports/{export_id}/statement", "bytes", "Read the exact bytes that were signed"),
+        "download": Operation("GET", "/v1/exports/{export_id}/export.ndjson", "bytes", "Download the file of an export that is ready"),
+    },
     "findings": {
         "list": Operation("GET", "/v1/findings", "rows", "Search findings, or list them; newest first."),
         "create": Operation("POST", "/v1/findings", "json", "Add a finding.", body=True),
         "create_batch": Operation("POST", "/v1/findings/batch", "json", "Add up to 1000 findings, all or none.", body=True),
         "read": Operation("GET", "/v1/findings/{finding_id}", "json", "Read a finding."),
+    },
+    "holds": {
+        "list": Operation("GET", "/v1/holds", "rows", "List legal holds, newest first, released ones too"),
+        "create": Operation("POST", "/v1/holds", "json", "Place a legal hold", body=True),
+        "read": Operation("GET", "/v1/holds/{hold_id}", "json", "Read a legal hold"),
+        "release": Operation("DELETE", "/v1/holds/{hold_id}", "none", "Release a legal hold"),
     },
     "jobs": {
         "list": Operation("GET", "/v1/jobs", "rows", "List jobs, newest first"),
@@ -125,6 +139,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "create": Operation("POST", "/v1/sessions", "json", "Open a session.", body=True),
         "put": Operation("PUT", "/v1/sessions/by-external-id/{external_id}", "json", "Get or open a session by its external id.", body=True),
         "read": Operation("GET", "/v1/sessions/{session_id}", "json", "Read a session."),
+        "read_statement": Operation("GET", "/v1/sessions/{session_id}/statement", "bytes", "Read the signed statement of a completed session"),
         "complete": Operation("POST", "/v1/sessions/{session_id}/complete", "json", "Complete a session, once.", body=True),
     },
     "share_links": {

@@ -21,7 +21,9 @@ Time = Union[str, datetime]
 AnchoredBy = Literal["log", "timestamps", "witnesses"]
 BundleVisibility = Literal["private", "public"]
 DeliveryStatus = Literal["cancelled", "failed", "pending", "retrying", "sending", "succeeded"]
+EntryOutcome = Literal["failed", "refused", "success"]
 EventTypeName = Literal["audit.chain_broken", "finding.created", "record.created", "session.completed", "session.opened", "webhook.disabled", "webhook.failing", "webhook.test"]
+HoldStatus = Literal["released", "standing"]
 JobStatus = Literal["cancelled", "dead", "queued", "retrying", "running", "succeeded"]
 On = Literal["record", "session", "step"]
 Order = Literal["asc", "desc"]
@@ -133,7 +135,11 @@ class AttemptSummary(TypedDict):
 
 class AuditListQuery(TypedDict):
     order: NotRequired[Order]
+    actor: NotRequired[str]
+    target: NotRequired[str]
     action: NotRequired[str]
+    outcome: NotRequired[EntryOutcome]
+    layout: NotRequired[Literal["chain", "events"]]
     since: NotRequired[Time]
     until: NotRequired[Time]
 
@@ -225,6 +231,7 @@ class DeliveriesGroupsQuery(TypedDict):
     event_id: NotRequired[str]
     session_id: NotRequired[str]
     record_id: NotRequired[str]
+    finding_id: NotRequired[str]
     webhook_id: NotRequired[str]
     job_id: NotRequired[str]
     outcome: NotRequired[str]
@@ -247,6 +254,7 @@ class DeliveriesOfTenantQuery(TypedDict):
     event_id: NotRequired[str]
     session_id: NotRequired[str]
     record_id: NotRequired[str]
+    finding_id: NotRequired[str]
     webhook_id: NotRequired[str]
     job_id: NotRequired[str]
     outcome: NotRequired[str]
@@ -325,6 +333,8 @@ class Entry(TypedDict):
     target: Target
     details: dict[str, Any]
     request_id: str | None
+    outcome: NotRequired[EntryOutcome]
+    origin: NotRequired[str | None]
     prev_hash: str
     hash: str
 
@@ -382,6 +392,27 @@ class Example(TypedDict):
     dedupe: str | None
     max_per_hour: int
     cases: list[Case]
+
+
+class Export(TypedDict):
+    id: str
+    since: str
+    until: str
+    agent_id: str | None
+    state: Literal["making", "ready", "failed", "deleted"]
+    job_id: str
+    progress: dict[str, Any] | None
+    error: str | None
+    records: int | None
+    size: int
+    sha256: str | None
+    statement: dict[str, Any] | None
+    download_url: str | None
+    created_at: str
+    created_by: str
+    made_at: str | None
+    expires_at: str | None
+    deleted_at: str | None
 
 
 class Failure(TypedDict):
@@ -463,6 +494,28 @@ class Hit(TypedDict):
 
 class Hits(TypedDict):
     data: list[Hit]
+
+
+class Hold(TypedDict):
+    id: str
+    reason: str
+    record_id: str | None
+    session_id: str | None
+    agent_id: str | None
+    since: str | None
+    until: str | None
+    status: HoldStatus
+    created_at: str
+    created_by: str
+    released_at: str | None
+    released_by: str | None
+
+
+class HoldsListQuery(TypedDict):
+    status: NotRequired[HoldStatus]
+    record_id: NotRequired[str]
+    session_id: NotRequired[str]
+    agent_id: NotRequired[str]
 
 
 class Inclusion(TypedDict):
@@ -574,9 +627,11 @@ class ListedRecord(TypedDict):
     created_at: str
     bundle: Bundle
     log: Log
+    held: NotRequired[bool]
     content: NotRequired[Any]
     steps: NotRequired[Any]
     approvals: NotRequired[Any]
+    damaged: NotRequired[bool]
 
 
 class Log(TypedDict):
@@ -665,6 +720,12 @@ class NewAgent(TypedDict):
     external_id: NotRequired[str | None]
 
 
+class NewExport(TypedDict):
+    since: Time
+    until: Time
+    agent_id: NotRequired[str | None]
+
+
 class NewFinding(TypedDict):
     session_id: NotRequired[str]
     record_id: NotRequired[str]
@@ -677,6 +738,15 @@ class NewFinding(TypedDict):
 
 class NewFindings(TypedDict):
     findings: Sequence[NewFinding]
+
+
+class NewHold(TypedDict):
+    reason: str
+    record_id: NotRequired[str]
+    session_id: NotRequired[str]
+    agent_id: NotRequired[str]
+    since: NotRequired[Time]
+    until: NotRequired[Time]
 
 
 class NewKey(TypedDict):
@@ -795,6 +865,7 @@ class Record(TypedDict):
     created_at: str
     bundle: Bundle
     log: Log
+    held: NotRequired[bool]
 
 
 class RecordOrProblem(TypedDict):
@@ -809,6 +880,7 @@ class RecordOrProblem(TypedDict):
     created_at: NotRequired[str]
     bundle: NotRequired[Bundle]
     log: NotRequired[Log]
+    held: NotRequired[bool]
     problem: NotRequired[EntryProblem]
 
 

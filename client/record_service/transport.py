@@ -18,12 +18,12 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any, Callable, Optional, Union
 from urllib.parse import urlsplit
 
 import httpx2
 
+from record_service import version
 from record_service.errors import Problem, RecordsError, Unreachable, problem
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
@@ -316,14 +316,6 @@ class AsyncTransport:
         """Close the connections."""
         if self._http is not None:
             await (await self._http).aclose()
-
-
-def version() -> str:
-    """Return the installed version of this package; `checkout` where it is not installed."""
-    try:
-        return metadata.version("record-service-client")
-    except metadata.PackageNotFoundError:
-        return "checkout"
 
 
 def _checked_url(text: str) -> str:

@@ -133,15 +133,23 @@ def offered(index: Path, version: str) -> Path:
     return index
 
 
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [("client.md", "\trefund.above-limit\tNo second person\t"), ("sdk.md", "VALID")],
+)
 def test_a_fresh_machine_installs_it_from_the_service_and_works_as_written(
-    service: House, tmp_path: Path
+    service: House, tmp_path: Path, page: str, said: str
 ) -> None:
     machine = tmp_path / "machine"
     venv.create(machine, with_pip=True)
-    # click and requests are found here, for no test asks the network.
+    # click and httpx2 are found here, for no test asks the network.
     (folder,) = (machine / "lib").glob("python*/site-packages")
     (folder / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
-    script = block("docs/client.md", "sh", "record-service-client")
+    script = block(f"docs/{page}", "sh", "requirement.txt")
+    if page == "sdk.md":
+        for name in ("first.py", "waits.py"):
+            (tmp_path / name).write_text(block("docs/sdk.md", "python", f"# {name}\n"))
+        script += "python waits.py > waited && grep -q 'refund.above-limit Order 4711' waited\n"
     script = script.replace(". .data/client.env", f". {service.stack.client_env}")
 
     done = subprocess.run(
@@ -163,7 +171,7 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_written(
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (folder / "foreign.py").exists()
     assert "\nVALID\n" in done.stdout
-    assert "\trefund.above-limit\tNo second person\t" in done.stdout.splitlines()[-1]
+    assert said in done.stdout.splitlines()[-1]
 
 
 def test_evidence_is_held_against_the_keys_that_were_kept(caller: Caller, laptop: Laptop) -> None:

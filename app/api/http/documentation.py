@@ -63,6 +63,7 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "record_id": ids.json_schema("rec"),
     "share_link_id": ids.json_schema("shr"),
     "finding_id": ids.json_schema("fnd"),
+    "hold_id": ids.json_schema("hld"),
     "rule_id": ids.json_schema("rul"),
     "webhook_id": ids.json_schema("whk"),
     "delivery_id": ids.json_schema("dlv"),

@@ -12,7 +12,7 @@ from flask import Response, after_this_request, g, request
 
 from app.api.http.access.auth import public
 from app.api.http.requests import large_bodies
-from app.api.http.requests.headers import client_network, request_id
+from app.api.http.requests.headers import client_address, client_network, request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
@@ -127,7 +127,9 @@ def view_of(record: Record, agent_name: str = "") -> ShownBundle | None:
 
 def _open(link: Link) -> datetime | None:
     with services().database.transaction(link.tenant_id) as session:
-        return anonymous_access.open_link(session, link, client_network(), request_id())
+        return anonymous_access.open_link(
+            session, link, client_network(), request_id(), client_address()
+        )
 
 
 def _dead() -> Response:

@@ -68,7 +68,7 @@ def change() -> Response:
         name = tenant_settings.read(session, caller().tenant_id).name if is_shorter else None
         if typed.value("_sure") != _state(before) or name not in (None, typed.value("_name")):
             return _ask(session, typed, before, changed, name)
-        tenant_settings.change(session, caller(), changed)
+        tenant_settings.change(session, caller(), changed, services().settings.min_retention_days)
         forms.keep(session, None)
     return rendering.done(url_for(".index"), _CHANGED)
 

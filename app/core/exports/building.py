@@ -50,7 +50,7 @@ SLACK = (timedelta(seconds=15), timedelta(days=1), None)
 """How far in time a record is looked for from its leaf; if one was not found, farther: at last, in
 the whole period (leaves that `log rebuild` mended have ids of its time)."""
 
-A_STEP = 16_384
+A_STEP = 8_192
 """Leaves that one step reads."""
 
 MOST_OTHERS, WHOLE_BY = 10_000, 2

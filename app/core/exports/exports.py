@@ -280,9 +280,9 @@ def expire(database: Database, settings: Settings, more: Callable[[], bool]) -> 
             cursor(session).execute(_EXPIRE, (tenant_id, export_id))
             found = parts.first(session, tenant_id, export_id, _AT_ONCE)
         while found and more():
-            for number, location in found:
-                if location == parts.OBJECT and store is not None:
-                    store.delete(parts.name_of(tenant_id, export_id, number))
+            objects = [number for number, location in found if location == parts.OBJECT]
+            if objects and store is not None:
+                store.delete([parts.name_of(tenant_id, export_id, each) for each in objects])
             with database.transaction(tenant_id) as session:
                 parts.delete(session, tenant_id, export_id, [number for number, _ in found])
                 found = parts.first(session, tenant_id, export_id, _AT_ONCE)

@@ -4,6 +4,7 @@ Credentials, region and endpoint are obstore's own settings (`AWS_ACCESS_KEY_ID`
 `AWS_ENDPOINT_URL` and so on).
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import obstore
@@ -43,14 +44,17 @@ class Bucket:
         except BaseError as error:
             raise _away() from error
 
-    def delete(self, name: str) -> None:
-        """Delete an object; one that is not there is no error."""
-        try:
-            obstore.delete(self._store, name)
-        except FileNotFoundError:
-            return
-        except BaseError as error:
-            raise _away() from error
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects; those that are not there are no error."""
+        # S3's own request for many says nothing of those; a folder has none.
+        wanted = [list(names)] if isinstance(self._store, S3Store) else names
+        for each in wanted:
+            try:
+                obstore.delete(self._store, each)
+            except FileNotFoundError:
+                continue
+            except BaseError as error:
+                raise _away() from error
 
 
 def _away() -> Unavailable:

@@ -54,8 +54,8 @@ class ObjectStore(Protocol):
     def get(self, name: str) -> bytes | None:
         """Return an object, or None without one."""
 
-    def delete(self, name: str) -> None:
-        """Delete an object; one that is not there is no error."""
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects; those that are not there are no error."""
 
 
 @lru_cache(maxsize=4)

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import findings
+from app.core import findings, signing_keys
+from app.core.statements import statements
+from app.evidence import statement
 from app.evidence.pack import findings_file
 from app.models import Record
 from app.settings import Settings
@@ -38,7 +40,27 @@ def _findings(session: Session, _: Settings, record: Record) -> Mapping[str, byt
     return {"findings.json": findings_file(ids.text("rec", record.id), *found)}
 
 
-SUPPLIERS = (Supplier(_findings_state, _findings),)
+def _session_state(session: Session, record: Record) -> str:
+    stored = statements.find(session, record.tenant_id, record.session_id)
+    return "" if stored is None else stored.sha256.hex()
+
+
+def _session(session: Session, _: Settings, record: Record) -> Mapping[str, bytes]:
+    place = statements.place_of(session, record)
+    if place is None:
+        return {}
+    stored = place.statement
+    files = {
+        "session-proof.json": statement.proof(place.index, place.size, place.path),
+        "session-statement.json": stored.body,
+        "session-statement.sig": stored.signature,
+    }
+    if stored.key_id != record.key_id:
+        files["session-key.pem"] = signing_keys.public_key(session, stored.key_id).pem
+    return files
+
+
+SUPPLIERS = (Supplier(_findings_state, _findings), Supplier(_session_state, _session))
 
 
 def state(session: Session, record: Record) -> str:

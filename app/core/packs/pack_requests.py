@@ -73,7 +73,9 @@ def is_settled(session: Session, tenant_id: UUID, job_id: UUID) -> bool:
     return row is None or bool(row[0])
 
 
-def note_export(session: Session, pack: StoredPack, taker: Actor | None, request_id: str) -> None:
+def note_export(
+    session: Session, pack: StoredPack, taker: Actor | None, request_id: str, origin: str
+) -> None:
     """Append `evidence.export` at the first export of a pack by each taker.
 
     None stands for all callers without a key or a link, whom a public record admits: they count as
@@ -90,6 +92,7 @@ def note_export(session: Session, pack: StoredPack, taker: Actor | None, request
             target=("record", ids.text("rec", pack.record_id)),
             details={"sha256": pack.sha256.hex(), "size": pack.size, _PUBLIC: taker is None},
             request_id=request_id,
+            origin=origin,
         )
 
 

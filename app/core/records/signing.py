@@ -141,6 +141,11 @@ class Signer:
                 signed.append(_signed(caller.tenant_id, new, found, known.key, at))
         return signed
 
+    def knows(self, tenant_id: UUID, session_id: UUID) -> bool:
+        """Say whether a record of this session is signed without asking the database."""
+        known = self._known
+        return known is not None and known.is_fresh and (tenant_id, session_id) in self._actors
+
     def sign_all(
         self, caller: Caller, records: Sequence[NewRecord], tx: Tx | None = None
     ) -> list[Signed]:

@@ -24,8 +24,6 @@ from app.lib import canonical_json
 ANCHOR = "records/anchor/v2"
 FINDINGS = "records/findings/v1"
 MANIFEST = "records/manifest/v2"
-SESSION_ANCHOR = "records/session-anchor/v1"
-SESSION_MANIFEST = "records/session-manifest/v1"
 
 
 def write(evidence: Evidence) -> Archive:
@@ -48,7 +46,7 @@ def write(evidence: Evidence) -> Archive:
     summed = [
         archive.measure("prov.json", provenance),
         of_bytes("README.txt", readme.write(evidence, checkpoint, read)),
-        of_bytes("anchor.json", _anchor(evidence, checkpoint, ANCHOR, agent=agent)),
+        of_bytes("anchor.json", _anchor(evidence, checkpoint, agent)),
         of_bytes("bundle.json", evidence.bundle),
         of_bytes("bundle.sig", evidence.signature),
         of_bytes("record.tlog-proof", evidence.tlog_proof),
@@ -66,7 +64,9 @@ def write_session(evidence: SessionEvidence) -> Archive:
     """
     checkpoint = evidence.check()
     said: Any = canonical_json.parse(evidence.statement)
-    told = {"schema": SESSION_MANIFEST, "session_id": said["session"]["id"]}
+    session, agent = said["session"], said["session"]["agent"]
+    agent = {"id": agent["id"], "name": agent["name"]}
+    told = {"schema": MANIFEST, "session_id": session["id"], "agent": agent}
     keys = canonical_json.dumps({"keys": [each.jwk for each in evidence.keys]})
     summed = [
         archive.measure("session-digests.txt", evidence.digests),
@@ -74,7 +74,7 @@ def write_session(evidence: SessionEvidence) -> Archive:
         archive.measure("bundles.ndjson", evidence.bundles),
         archive.measure("findings.ndjson", evidence.findings),
         of_bytes("README.txt", session_readme.write(evidence, checkpoint, said)),
-        of_bytes("anchor.json", _anchor(evidence, checkpoint, SESSION_ANCHOR)),
+        of_bytes("anchor.json", _anchor(evidence, checkpoint, agent)),
         of_bytes("keys.json", keys),
         of_bytes("session-statement.json", evidence.statement),
         of_bytes("session-statement.sig", evidence.signature),
@@ -145,15 +145,15 @@ def _page(evidence: Evidence, checkpoint: Checkpoint, read: Bundle, digest: str)
     )
 
 
-def _anchor(evidence: Proven, checkpoint: Checkpoint, schema: str, **besides: object) -> bytes:
+def _anchor(evidence: Proven, checkpoint: Checkpoint, agent: dict[str, str]) -> bytes:
     """Return `anchor.json`: the place in the log, with timestamps and cosignatures."""
     leaf, stamp = evidence.leaf_data, evidence.timestamp
     files = {"response": "checkpoint.tsr", "chain": "tsa-chain.pem"}
     return canonical_json.dumps(
         {
-            "schema": schema,
+            "schema": ANCHOR,
             "release": evidence.release,
-            **besides,
+            "agent": agent,
             "anchored_by": evidence.anchored_by,
             "vkey": str(evidence.log_key),
             "log_proof": {

@@ -21,6 +21,7 @@ MAX_FILE_BYTES = 2**20
 FURTHER: Mapping[str, Sequence[str]] = {
     "findings": ("findings.json",),
     "session": ("session-proof.json", "session-statement.json", "session-statement.sig"),
+    "session key": ("session-key.pem",),
 }
 """What a pack may hold besides what each has, by group: the files of one come together."""
 

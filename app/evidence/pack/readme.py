@@ -140,6 +140,18 @@ findings.json       what rules or people found in the record, as it stood when t
                     Findings are not in the log: the signature of pack-key.pem over SHA256SUMS
                     is all that speaks for them, and for there being no others then
 """,
+    "session-key.pem": """\
+session-key.pem     the key that signed session-statement.json: not the bundle's
+""",
+    "session-proof.json": """\
+session-proof.json  the record's place in its session, and the path of the SHA-256 of bundle.json
+                    to the root in session-statement.json
+""",
+    "session-statement.json": """\
+session-statement.json, session-statement.sig
+                    how many records the session held when it ended, signed as the bundle is. The
+                    session's own pack has all of them, and the statement's place in the log
+""",
 }
 
 _TIMESTAMP_COMMANDS = """

@@ -66,6 +66,11 @@ POST   /v1/records/<record_id>/share-links  | 401 | 403 403 201 | 403 403 201 | 
 DELETE /v1/records/<record_id>/share-links/<share_link_id>
                                             | 401 | 403 403 204 | 403 403 204 | 403 403 404
 
+GET    /v1/holds                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/holds                            | 401 | 403 403 201 | 403 403 403 | 403 403 403
+GET    /v1/holds/<hold_id>                  | 401 | 200 200 200 | 403 403 403 | 403 403 403
+DELETE /v1/holds/<hold_id>                  | 401 | 403 403 204 | 403 403 403 | 403 403 403
+
 GET    /v1/traces                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/traces                           | 401 | 403 200 200 | 403 200 200 | 403 200 200
 
@@ -156,6 +161,7 @@ PREFIXES = {
     "event_id": "evt",
     "job_id": "job",
     "export_id": "exp",
+    "hold_id": "hld",
 }
 
 
@@ -223,6 +229,7 @@ class World:
         self.share_link = make_share_link(api, self.record["id"])
         self.finding = make_finding(api, self.session["id"])
         self.delivery = history(api, self.webhook)[0]
+        self.hold = self._made("/v1/holds", {"reason": "r", "record_id": self.record["id"]})
         self.rule = self._made("/v1/rules", _rule_of(f"of {self.session['id']}"))
         self.job = self._made("/v1/webhooks/{id}/replay".format(**self.webhook), {})
         self.export = self._made("/v1/exports", _PERIOD)
@@ -247,6 +254,7 @@ class World:
             "event_id": self.delivery["event_id"],
             "job_id": self.job["id"],
             "export_id": self.export["id"],
+            "hold_id": self.hold["id"],
         }
 
     def body(self, row: Row) -> Any:
@@ -265,6 +273,7 @@ class World:
             "POST /v1/records/batch": {"records": [record_of(self.session["id"])]},
             "POST /v1/records/<record_id>/share-links": {"expires_in_seconds": 60},
             "POST /v1/traces": {"resourceSpans": []},
+            "POST /v1/holds": {"reason": "r", "record_id": self.record["id"]},
             "POST /v1/findings": finding,
             "POST /v1/findings/batch": {"findings": [finding]},
             "POST /v1/rules": _rule_of("another"),

@@ -1,7 +1,9 @@
 """Makes period exports as a worker would, a turn at a time, and takes their files apart."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from app.models import Job
 from app.settings import Settings
 from jobs.durable import run_job
 from jobs.process.runtime import Runtime
-from tests.support.callers.api import Answer, Api, FreshTenant
+from tests.support.callers.api import Answer, Api, FreshTenant, serving
 from tests.support.callers.making import make_record, make_session
 from tests.support.evidence import verifying
 from tests.support.evidence.packing import execute, opened_runtime
@@ -104,6 +106,17 @@ class Exporter:
         answer = self.api().get(f"{PATH}/{export['id']}/export.ndjson")
         assert answer.status_code == 200, answer.json
         return bytes(answer.data)
+
+
+@contextmanager
+def set_up_as(exporter: Exporter, settings: Settings, **changed: Any) -> Iterator[Exporter]:
+    """Serve the same tenant with some other settings."""
+    other = dataclasses.replace(settings, **changed)
+    own_key = exporter.tenant.root_key
+    with serving(other) as api, opened_runtime(other) as runtime:
+        yield Exporter(
+            lambda key=own_key: api(key), exporter.tenant, runtime, exporter.log, exporter.owner
+        )
 
 
 def uuid_of(export: dict[str, Any]) -> UUID:

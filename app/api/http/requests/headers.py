@@ -28,12 +28,15 @@ def request_id() -> str:
 
 def client_address() -> str:
     """Return the client's address, as trusted proxies forward it."""
-    settings = services().settings
-    name = settings.proxy_header
-    environ = request.environ
-    sent = environ.get(f"HTTP_{name.upper().replace('-', '_')}", "")
-    peer = environ.get("REMOTE_ADDR") or ""
-    return forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+    found: str | None = g.get("address")
+    if found is None:
+        settings = services().settings
+        name = settings.proxy_header
+        environ = request.environ
+        sent = environ.get(f"HTTP_{name.upper().replace('-', '_')}", "")
+        peer = environ.get("REMOTE_ADDR") or ""
+        g.address = found = forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+    return found
 
 
 def client_network() -> str:

@@ -19,6 +19,7 @@ from app.api.http.requests.parsing import MAX_RECORD
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core import feeds
+from app.core.audit import record_reads
 from app.core.records import bundles, following, records, search
 from app.core.records.records import RecordSchema
 from app.core.records.search import Found, Search
@@ -43,10 +44,13 @@ class Include(enum.StrEnum):
     CONTENT = "content"
 
 
+_INSIDE = ("content", "steps", "approvals")
+
+
 class ListedRecordSchema(RecordSchema):
     """A record of a list; with `include=content` also what its bundle holds, null once expired."""
 
-    optional = ("content", "steps", "approvals", "damaged")
+    optional = (*RecordSchema.optional, *_INSIDE, "damaged")
     content = plain.Raw(allow_none=True)
     steps = plain.Raw(allow_none=True)
     approvals = plain.Raw(allow_none=True)
@@ -172,10 +176,12 @@ def _shown(session: Session, args: Mapping[str, Any], rows: Sequence[Record]) ->
         for row, each in zip(kept, shown, strict=True):
             raw = found.contents.get(row.id)
             inside: Mapping[str, Any] = {} if raw is None else {"approvals": [], **bundle.read(raw)}
-            each |= {name: inside.get(name) for name in _CONTENT}
+            each |= {name: inside.get(name) for name in _INSIDE}
             if row.id in found.damaged:
                 each["damaged"] = True
         if found.damaged:
             broken = [str(each) for each in found.damaged]
             _log.error("bundles_damaged", tenant=str(caller().tenant_id), records=broken)
+        if services().settings.audit_reads:
+            record_reads.note(session, caller(), list(found.contents))
     return shown

@@ -19,6 +19,7 @@ from app.clock import rfc3339
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core import sessions
+from app.core.audit import record_reads
 from app.core.callers import Role
 from app.core.records import activity, bundles
 from app.core.sessions import SessionStatus
@@ -152,4 +153,6 @@ def _bundles(found: Iterable[Record]) -> dict[UUID, Bundle]:
     with large_bodies.room_for(_MOST_BYTES, caller().tenant_id), transaction() as session:
         keys = services().settings.master_keys
         raw = bundles.read_many(session, keys, caller().tenant_id, wanted).contents
+        if services().settings.audit_reads:
+            record_reads.note(session, caller(), list(raw))
         return {each: bundle.read(text) for each, text in raw.items()}

@@ -100,10 +100,18 @@ def test_a_signature_of_another_bundle_is_refused(tmp_path: Path) -> None:
     [
         (
             ["bundle.json", "bundle.sig"],
-            {"inclusion", "manifest.json", "prov.json", "findings.json"},
+            {"inclusion", "manifest.json", "prov.json", "findings.json", "session-proof.json"},
         ),
         (["prov.json"], {"prov.json"}),
         (["findings.json"], {"findings.json"}),
+        (["session-proof.json"], {"session-proof.json"}),
+        (["session-statement.json"], {"session-statement.sig", "session-proof.json"}),
+        (["session-statement.sig"], {"session-statement.sig"}),
+        (["session-statement.json", "session-statement.sig"], {"session-proof.json"}),
+        (
+            ["session-proof.json", "session-statement.json", "session-statement.sig"],
+            {"session-proof.json"},
+        ),
         (["anchor.json"], {"inclusion", "checkpoint", "record.tlog-proof", "manifest.json"}),
         (["record.tlog-proof"], {"record.tlog-proof"}),
         (["checkpoint"], {"checkpoint"}),
@@ -111,7 +119,10 @@ def test_a_signature_of_another_bundle_is_refused(tmp_path: Path) -> None:
             ["anchor.json", "record.tlog-proof", "checkpoint"],
             {"inclusion", "manifest.json"},
         ),
-        (["public-key.pem"], {"bundle.json", "bundle.sig"}),
+        (
+            ["public-key.pem"],
+            {"bundle.json", "bundle.sig", "session-statement.json", "session-statement.sig"},
+        ),
         (["pack-key.pem"], {"SHA256SUMS.sig", "manifest.json"}),
     ],
 )
