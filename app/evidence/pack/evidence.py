@@ -11,6 +11,7 @@ from app.ledger.checkpoints import Checkpoint
 from app.ledger.leaves import Record
 from app.ledger.notes import Note, Signature, VerifierKey, encode_base64
 from app.lib.crypto.signing import PublicKey, SigningKey
+from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.crypto.timestamps import Stamp
 
 MAX_BUNDLE_BYTES = 16 * 2**20
@@ -43,6 +44,7 @@ class Evidence:
     is the note as published, with the log's own signature only; `leaf_index` and `path` say where
     in that tree the record's leaf is. `cosignatures` are lines by others on the same checkpoint;
     `timestamp` is of its bytes, with the root among its certificates. `pack_key` signs the pack.
+    `chain` are the certificates of `public_key`, of which `signing-chain.pem` is made.
     `further` are whole groups of FURTHER, by the files' names.
     """
 
@@ -59,6 +61,7 @@ class Evidence:
     path: Sequence[bytes]
     cosignatures: Sequence[Signature] = ()
     timestamp: Stamp | None = None
+    chain: SigningChain | None = None
     further: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
@@ -107,6 +110,8 @@ class Evidence:
             raise Inconsistent("A release is 1 to 64 visible characters of ASCII.")
         if self.timestamp is not None:
             _check_timestamp(self.timestamp)
+        if self.chain is not None and self.chain.key != self.public_key:
+            raise Inconsistent("The certificates are of another key than the bundle's.")
         groups = [names for names in FURTHER.values() if self.further.keys() & names]
         if self.further.keys() != {name for names in groups for name in names}:
             raise Inconsistent("A pack has other further files, and those of a group together.")
