@@ -1,6 +1,7 @@
 """Checks an evidence pack, an exported audit chain or period, without the service that made it.
 
-    python3 -I -S verify.py [PACK] [--key FILE]… [--policy FILE] [--tsa-ca PEM] [--strict]
+    python3 -I -S verify.py [PACK] [--key FILE]… [--policy FILE] [--tsa-ca PEM] [--ca PEM]
+                                   [--strict]
     python3 -I -S verify.py audit CHAIN.ndjson [--anchors FILE]… [--chain NAME] [--head SEQ:HASH]…
                                                [--policy FILE] [--tsa-ca PEM] [--strict]
     python3 -I -S verify.py export RECORDS.ndjson [--key FILE]… [--kept FILE] [--policy FILE]
@@ -15,6 +16,7 @@ file. Take it from where you trust it: the copy inside a pack was put there by w
           signed with it later is INVALID, and with a revoked key whatever others did not see before
 --policy  a C2SP tlog-policy: the logs and witnesses that you trust, and how many of them you need
 --tsa-ca  the root certificates (PEM) of the timestamping authorities that you trust
+--ca      the root certificates (PEM) of the authorities that may say whose the bundle's key is
 --chain   what the log calls the chain (64 digits of hex), as you kept it or have it from elsewhere
 --head    an entry's number and hash that you kept; the chain must lead through it
 --kept    SHA-256 of bundles that you kept, one a line (as `sha256sum` writes them): the records of
@@ -839,6 +841,7 @@ class RecordPack(Pack):
                 self.need("anchor"), policy, self.cosigned), "cosignatures", is_file=False),
             Check("checkpoint.tsr", self.check_timestamp, "timestamp"),
             Check("tsa-chain.pem", lambda: check_authority(tsa_ca), "timestamp"),
+            Check("signing-chain.pem", self.check_signer, "signer"),
             Check("time of bundle.sig", self.check_bundle_time, "end of public-key.pem",
                   is_file=False),
             Check("time of SHA256SUMS.sig", self.check_pack_time, "end of pack-key.pem",
@@ -850,6 +853,9 @@ class RecordPack(Pack):
         if self.options.tsa_ca is not None and "timestamp" not in self.groups:
             self.report.attempt("checkpoint.tsr", refuse,
                                 NotChecked("there is none to hold to --tsa-ca"))
+        if self.options.ca is not None and "signer" not in self.groups:
+            self.report.attempt("signing-chain.pem", refuse,
+                                NotChecked("there is none to hold to --ca"))
         bundle, packer = self.is_valid("public-key.pem"), self.is_valid("pack-key.pem")
         besides = "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
         return self.report.ended([*self.needed], "" if bundle else "THE PACK'S",
@@ -964,6 +970,24 @@ class RecordPack(Pack):
         named = re.findall(rb'"rs:sha256":"([^"]*)"', self.view("prov.json", MAX_PACK))
         require(named == [self.need("digest").encode()], "it is not about this bundle")
         return self.check_told("it names the bundle's digest: all else in it is")
+
+    def check_signer(self) -> str:
+        """Check whose the key of the bundle is, as an authority says, when others had seen it."""
+        found, key = certificates(self.read("signing-chain.pem")), self.read("public-key.pem")
+        signer, roots = found[0], self.options.ca
+        own = signer.spki == ED25519_SPKI + public_key(key)
+        require(own, "its first certificate is of another key than public-key.pem")
+        require(signer.may(0) or signer.may(1), "its certificate is not for signatures")
+        said = f"the key is of {named(signer.subject)}, according to {named(signer.issuer)}"
+        if roots is None:
+            raise NotChecked(f"only the pack says that {said}: give --ca")
+        seen = self.seen()
+        if not seen:
+            raise NotChecked(f"it says that {said}, and for which time is not known: nobody whom "
+                             "--tsa-ca or --policy trusts saw the bundle")
+        when = datetime.strptime(f"{seen}+0000", "%Y-%m-%dT%H:%M:%S.%fZ%z")
+        check_chain(signer, found, roots, when, DOCUMENTS)
+        return f"{said}, whose certificates were valid at {seen}"
 
     def check_findings(self) -> str:
         """Check which record the findings are of, and their order."""
@@ -1839,13 +1863,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.add_argument("--kept", metavar="FILE")
     else:
         parser.add_argument("path", metavar="PACK", type=pathlib.Path, nargs="?")
+        parser.add_argument("--ca", metavar="PEM")
     if what != "audit":
         parser.add_argument("--key", metavar="FILE", action="append")
     parser.add_argument("--policy", metavar="FILE")
     parser.add_argument("--tsa-ca", metavar="PEM")
     parser.add_argument("--strict", action="store_true")
     return parser.parse_args(arguments[1:] if what else arguments,
-                             argparse.Namespace(what=what, key=None))
+                             argparse.Namespace(what=what, key=None, ca=None))
 
 def run(options: argparse.Namespace) -> int:
     """Do what the command line says; return the exit code."""
@@ -1855,6 +1880,7 @@ def run(options: argparse.Namespace) -> int:
     options.key = options.key and dict(ended)
     options.policy = options.policy and read_root(options.policy, Policy)
     options.tsa_ca = options.tsa_ca and read_root(options.tsa_ca, certificates)
+    options.ca = options.ca and read_root(options.ca, certificates)
     if options.what == "audit":
         options.anchors = [each for name in options.anchors for each in read_root(name, evidence)]
     report = Report(strict=options.strict)
@@ -1980,6 +2006,9 @@ def signature_verifies(spki: bytes, name: str, hashed: str, signature: bytes, da
 
     `name` is the algorithm's OID; `hashed` is the digest, where the algorithm leaves that open.
     """
+    if name == ED25519_KEY and not hashed:
+        key_kind, key = der(spki, "30 ( 30 ( 06 ) 03 )")
+        return oid(key_kind) == name and ed25519_verifies(bits(key), signature, data)
     kind, digest = SIGNATURES.get(name, (name, hashed))
     known = kind in (RSA_KEY, EC_KEY) and name != EC_KEY and digest in DIGEST_INFO
     if not known or hashed not in ("", digest):
@@ -1999,7 +2028,7 @@ DIGESTS = {"2.16.840.1.101.3.4.2.1": "sha256", "2.16.840.1.101.3.4.2.2": "sha384
 DIGEST_INFO = {"sha256": bytes.fromhex("3031300d060960864801650304020105000420"),
                "sha384": bytes.fromhex("3041300d060960864801650304020205000430"),
                "sha512": bytes.fromhex("3051300d060960864801650304020305000440")}  # RFC 8017, 9.2
-RSA_KEY, EC_KEY = "1.2.840.113549.1.1.1", "1.2.840.10045.2.1"
+RSA_KEY, EC_KEY, ED25519_KEY = "1.2.840.113549.1.1.1", "1.2.840.10045.2.1", "1.3.101.112"
 SIGNATURES = {
     "1.2.840.113549.1.1.11": (RSA_KEY, "sha256"), "1.2.840.10045.4.3.2": (EC_KEY, "sha256"),
     "1.2.840.113549.1.1.12": (RSA_KEY, "sha384"), "1.2.840.10045.4.3.3": (EC_KEY, "sha384"),
@@ -2068,6 +2097,21 @@ SIGNED_DATA, TIMESTAMP_INFO = "1.2.840.113549.1.7.2", "1.2.840.113549.1.9.16.1.4
 CONTENT_TYPE, MESSAGE_DIGEST = "1.2.840.113549.1.9.3", "1.2.840.113549.1.9.4"
 SIGNED_BY = {"1.2.840.113549.1.9.16.2.12": "sha1", "1.2.840.113549.1.9.16.2.47": "sha256"}
 
+class Purpose(NamedTuple):
+    """What a chain of certificates is for, and when it must have been valid."""
+    words: str
+    usages: set[str]
+    certificate: str  # one of the chain, in words, with the moment
+    others: set[str]  # extensions that are not understood even if they are not critical
+
+STAMPS = Purpose("timestamping", {TIMESTAMPING, ANY_USAGE},
+                 "when the timestamp was made ({}), a certificate of its authority", set())
+DOCUMENTS = Purpose(
+    "signing documents",  # by RFC 9336, S/MIME, Microsoft or Adobe
+    {ANY_USAGE, "1.3.6.1.5.5.7.3.36", "1.3.6.1.5.5.7.3.4", "1.3.6.1.4.1.311.10.3.12",
+     "1.2.840.113583.1.1.5"},
+    "when others had seen the bundle ({}), a certificate of who signed it", {"2.5.29.30"})
+
 class Certificate:
     """An X.509 certificate; `extensions` has, by OID, whether each is critical, and its value."""
 
@@ -2084,13 +2128,14 @@ class Certificate:
         self.extensions = {name: (flag(critical), value.content)
                            for name, (critical, value) in held.items()}
 
-    def check(self, moment: datetime) -> None:
+    def check(self, moment: datetime, purpose: Purpose) -> None:
         """Check what holds for every certificate of a chain."""
-        why = f"when the timestamp was made ({written(moment)}), a certificate of its authority"
+        why = purpose.certificate.format(written(moment))
         require(moment >= self.begin, f"{why} was not valid yet: from {written(self.begin)} on")
         require(moment <= self.end, f"{why} had expired: it was valid until {written(self.end)}")
         for name, (critical, _) in self.extensions.items():
-            if critical and name not in (BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE):
+            known = name in (BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE)
+            if (critical and not known) or name in purpose.others:
                 raise NotChecked(f"a certificate's critical extension {name} is not understood")
 
     def may(self, bit: int) -> bool:
@@ -2103,14 +2148,17 @@ class Certificate:
         _, value = self.extensions.get(EXTENDED_USAGE, (False, b"\x30\x00"))
         return [oid(der(each.raw, "06")[0]) for each in values(der(value, "30")[0].content)]
 
-    def check_issuer(self, below: int) -> None:
+    def check_usages(self, purpose: Purpose) -> None:
+        good = purpose.usages.intersection(self.usages() or [ANY_USAGE])
+        require(good, f"a certificate in the chain is not for {purpose.words}")
+
+    def check_issuer(self, below: int, purpose: Purpose) -> None:
         """Check that it may issue a certificate with `below` issuers beneath it."""
         _, value = self.extensions.get(BASIC_CONSTRAINTS, (True, b"\x30\x00"))
         authority, most = der(value, "30 ( ?01 ?02 )")
         may = flag(authority) and (not most.raw or below <= integer(most)) and self.may(5)
         require(may, "a certificate in the chain may not issue this one")
-        good = {TIMESTAMPING, ANY_USAGE}.intersection(self.usages() or [ANY_USAGE])
-        require(good, "a certificate in the chain may not issue for timestamping")
+        self.check_usages(purpose)
 
     def issued(self, other: Certificate) -> bool:
         return self.subject == other.issuer and signature_verifies(
@@ -2131,16 +2179,29 @@ def certificates(pem: bytes) -> list[Certificate]:
     require(0 < len(found) == pem.count(begin) <= 200, "this is not a file of certificates in PEM")
     return [Certificate(from_base64(b"".join(each.split()).decode())) for each in found]
 
-def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certificate],
-                moment: datetime) -> None:
-    """Check that a chain leads from the signer of a timestamp to one of the roots."""
+def named(name: bytes) -> str:
+    """Return the organisation in a name, else its common name, as far as they are text."""
+    parts: dict[str, str] = {}
+    for part in values(values(name)[0].content):
+        for each in values(part.content):
+            kind, text = der(each.raw, "30 ( 06 * )")
+            coded = {0x1E: "utf-16-be", 0x1C: "utf-32-be"}.get(text.tag, "utf-8")
+            parts.setdefault(oid(kind), str(text.content, coded, "replace"))
+    return repr(parts.get("2.5.4.10") or parts.get("2.5.4.3") or "nobody that has a name")
+
+def check_stamper(signer: Certificate) -> None:
+    """Check what the certificate of a timestamp's signer is for."""
     alone = signer.usages() == [TIMESTAMPING] and signer.extensions[EXTENDED_USAGE][0]
     require(alone, "the signer's certificate is not for timestamping alone, and critically")
     require(signer.may(0) or signer.may(1), "the signer's certificate is not for signatures")
+
+def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certificate],
+                moment: datetime, purpose: Purpose) -> None:
+    """Check that a chain leads from a signer's certificate to one of the roots."""
     trusted, tried = {root.raw for root in roots}, {signer.raw}
 
     def climb(here: Certificate, below: int) -> None:
-        here.check(moment)
+        here.check(moment, purpose)
         if here.raw in trusted:
             return None
         reason: Verdict = Invalid("no chain leads from the signer to a root that is trusted")
@@ -2148,12 +2209,13 @@ def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certi
             try:
                 if each.raw not in tried and each.issued(here):
                     tried.add(each.raw)
-                    each.check_issuer(below)
+                    each.check_issuer(below, purpose)
                     return climb(each, below + 1)
             except Verdict as verdict:  # noqa: PERF203 - the next one may lead up
                 reason = verdict
         raise reason
 
+    signer.check_usages(purpose)
     climb(signer, 0)
 
 def check_timestamp(response: bytes, data: bytes, chain: bytes,
@@ -2187,7 +2249,8 @@ def check_timestamp(response: bytes, data: bytes, chain: bytes,
     signed = b"\x31" + attributes.raw[1:]  # a SET, as it is signed (RFC 5652, section 5.4)
     holds = signature_verifies(signer.spki, scheme, name, signature.content, signed)
     require(holds, "the timestamp's signature does not hold")
-    check_chain(signer, known, roots, found)
+    check_stamper(signer)
+    check_chain(signer, known, roots, found, STAMPS)
     return stated(time)
 
 def check_attributes(attributes: bytes, digest: bytes, signer: Certificate) -> None:

@@ -170,6 +170,9 @@ def keys(context: Context) -> Iterator[Part]:
     yield from _authorities(context)
     with context.reading() as session:
         yield from _signing(context, session)
+        chains = context.settings.signing_certificates
+        for each in signing_keys.certificate_problems(session, chains):
+            yield failed(each, "set the certificates that the authority gave for the current key")
 
 
 def _signing(context: Context, session: Session) -> Iterator[Part]:
@@ -200,6 +203,8 @@ def _authorities(context: Context) -> Iterator[Part]:
         roots = [each for each in settings.tsa_ca_file if each.subject == each.issuer]
         newest = max(roots, key=lambda each: each.not_valid_after_utc)
         yield from _expiring("TSA_CA_FILE", [newest], now)
+    for chain in settings.signing_certificates:
+        yield from _expiring("SIGNING_CERTIFICATES", chain.certificates, now)
     if settings.webhook_ca_file is not None:
         found = x509.load_pem_x509_certificates(settings.webhook_ca_file.encode())
         yield from _expiring("WEBHOOK_CA_FILE", found, now)

@@ -136,6 +136,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
         "records/one",
         record=record,
         inside=inside,
+        chain=services().settings.signing_chain(found.key_id, found.created_at),
         names=names,
         held=held,
         blank=forms.blank(),
