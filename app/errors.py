@@ -89,6 +89,23 @@ class SessionCompleted(Conflict, slug="session-completed"):
     """
 
 
+class SessionOpen(Conflict, slug="session-open"):
+    """The session is open.
+
+    A session's statement says what it held when it ended. Complete it with POST
+    /v1/sessions/:id/complete first.
+    """
+
+
+class StatementPending(Conflict, slug="statement-pending", headers={"Retry-After": "1"}):
+    """The session is not sealed yet.
+
+    It is completed, takes no more records, and its statement is signed within seconds. Repeat the
+    request after the seconds that Retry-After names. If the problem persists, /readyz says whether
+    workers run.
+    """
+
+
 class ExternalIdInUse(Conflict, slug="external-id-in-use"):
     """The external id is in use.
 
@@ -131,6 +148,14 @@ class TooManyShareLinks(Conflict, slug="too-many-share-links"):
     """Too many share links.
 
     A record has at most 100 active share links. Revoke one that is no longer needed.
+    """
+
+
+class TooManyExports(Conflict, slug="too-many-exports"):
+    """Too many exports.
+
+    A tenant keeps at most 100 period exports, and has at most 25 made at a time. Delete one that is
+    no longer needed, or wait until one is ready.
     """
 
 
@@ -252,6 +277,14 @@ class BundleExpired(ServiceError, slug="bundle-expired", status=410):
 
     def __init__(self, detail: str, sha256: bytes, log_index: int | None) -> None:
         super().__init__(detail, {"sha256": sha256.hex(), "log_index": log_index})
+
+
+class ExportGone(ServiceError, slug="export-gone", status=410):
+    """The export's file is gone.
+
+    It was deleted, or its days had passed. What was signed of it remains in its statement. Order
+    another export of the same period.
+    """
 
 
 class Invalid(ServiceError, slug="validation-failed", status=422):

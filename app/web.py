@@ -23,6 +23,7 @@ from app.api.resources import (
     agents,
     digests,
     events,
+    exports,
     findings,
     health,
     jobs,
@@ -36,9 +37,18 @@ from app.api.resources import (
 )
 from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, signature_debugger, stats
-from app.api.resources.records import bundles, evidence_packs, records, rules, share_links
+from app.api.resources.records import (
+    bundles,
+    evidence_packs,
+    holds,
+    records,
+    rules,
+    session_evidence,
+    share_links,
+)
 from app.console import site as console
 from app.core import findings as findings_core
+from app.core.audit.refusals import Refusals
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -77,10 +87,12 @@ RESOURCES = (
     tenant,
     agents,
     sessions,
+    session_evidence,
     records,
     bundles,
     evidence_packs,
     share_links,
+    holds,
     shared_page,
     traces,
     log,
@@ -95,6 +107,7 @@ RESOURCES = (
     digests,
     unsubscribe,
     jobs,
+    exports,
     search,
     audit,
     anchors,
@@ -239,6 +252,7 @@ def _services(settings: Settings) -> Services:
         readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
+        Refusals(database),
         findings_core.Intake(database, settings.master_keys),
         records_intake.Intake(database, settings),
         verifier,

@@ -13,19 +13,18 @@ from app.console.frame import assets, browser, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
     audit,
-    deliveries,
+    exports,
     findings,
+    holds,
     jobs,
     keys,
     overview,
-    receivers,
-    replays,
     rules,
     search,
     settings,
     sign_in,
-    webhooks,
 )
+from app.console.pages.deliveries import deliveries, events, receivers, replays, webhooks
 from app.console.pages.records import agents, records, sessions, traces
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
@@ -34,6 +33,7 @@ PAGES = (
     sign_in,
     overview,
     deliveries,
+    events,
     replays,
     webhooks,
     receivers,
@@ -43,6 +43,8 @@ PAGES = (
     sessions,
     agents,
     traces,
+    exports,
+    holds,
     audit,
     keys,
     jobs,

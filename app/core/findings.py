@@ -8,10 +8,12 @@ still accepts findings: analysis often ends after the session.
 import enum
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from itertools import accumulate
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -21,7 +23,7 @@ from app.core.delivery import event_types, events
 from app.database import Database, Tx, cursor, undone
 from app.errors import BAD_KEY, NotFound, ServiceError, Unauthenticated
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.group_commit import GroupCommit
+from app.lib.group_commit import CROWD, GroupCommit
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -193,7 +195,9 @@ class Intake:
         """Prepare; nothing runs until the first POST."""
         self._database = database
         self._master_keys = master_keys
-        self._group = GroupCommit(self.run, most=MOST_TOGETHER, weigh=_weight, apart=undone)
+        self._group = GroupCommit(
+            self.run, most=MOST_TOGETHER, weigh=_weight, crowd=CROWD, apart=undone
+        )
 
     def submit(self, post: Posted) -> idempotency.Answered:
         """Store one request's findings, once, and return its answer; raises as `add` does.
@@ -252,6 +256,42 @@ def find(session: Session, caller: Caller, finding_id: UUID | None) -> Finding:
     """Return one finding; raises `NotFound` if it does not exist or the caller may not see it."""
     missing = "There is no finding with this id."
     return feeds.find(session, Finding, caller, finding_id, missing)
+
+
+_COUNT = "SELECT count(*) FROM findings WHERE tenant_id = %s AND record_id = %s"
+_LAST = "SELECT id FROM findings WHERE tenant_id = %s AND record_id = %s ORDER BY id DESC LIMIT 1"
+
+
+def state_of_record(tx: Tx, tenant_id: UUID, record_id: UUID) -> str:
+    """Name the set of a record's findings, which are added, and never changed or deleted."""
+    cur = cursor(tx)
+    count = cur.execute(_COUNT, (tenant_id, record_id)).fetchall()
+    return str(count + cur.execute(_LAST, (tenant_id, record_id)).fetchall())
+
+
+def of_record(
+    session: Session, tenant_id: UUID, record_id: UUID, most: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return a record's findings as their GET answers, in order of creation, and their number.
+
+    Those beyond `most` bytes of text and data are left out; the first never is.
+    """
+    statement = (
+        select(Finding)
+        .where(Finding.tenant_id == tenant_id, Finding.record_id == record_id)
+        .order_by(Finding.id)
+        .execution_options(yield_per=100)
+    )
+    listed: list[dict[str, Any]] = []
+    size = 0
+    with closing(session.scalars(statement)) as found:
+        for row in found:
+            size += 500 + sum(len((text or "").encode()) for text in (row.detail, row.data_json))
+            if listed and size > most:
+                break
+            listed.append(represent(row))
+    ((total,),) = cursor(session).execute(_COUNT, (tenant_id, record_id)).fetchall()
+    return listed, total
 
 
 def _fresh(submissions: Sequence[Submission]) -> str:

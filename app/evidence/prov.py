@@ -2,7 +2,8 @@
 
 The agent acted on behalf of the principal. Session, steps and approvals are activities, each step
 informed by the one before it under the same parent, else by the parent, if that began in time. The
-bundle is an entity that the session generated; so are versions of inputs and outputs (`data_flow`).
+bundle is an entity that the session generated, attributed to the agent, influenced by approvals;
+versions of inputs and outputs are entities too (`data_flow`).
 https://www.w3.org/submissions/prov-json/
 """
 
@@ -67,6 +68,8 @@ class _Document:
             ("wasInformedBy", self._communications()),
             ("used", self._usages()),
             ("wasGeneratedBy", self._generations()),
+            ("wasAttributedTo", self._attributions()),
+            ("wasInfluencedBy", self._influences()),
             ("alternateOf", self._alternates()),
         ):
             yield name, ((f"_:id{next(self._relations)}", each) for each in statements)
@@ -82,9 +85,11 @@ class _Document:
         if "version" in agent:
             statement["rs:version"] = agent["version"]
         yield self._agent, statement
-        people = [self._record["principal"], *(each["approved_by"] for each in self._approvals)]
-        for name in dict.fromkeys(people):
-            yield _person(name), {"prov:label": name}
+        approvers = dict.fromkeys(each["approved_by"] for each in self._approvals)
+        # A principal may be an organisation; only a person approves.
+        for name in dict.fromkeys([self._record["principal"], *approvers]):
+            typed = {"prov:type": name_literal("prov:Person")} if name in approvers else {}
+            yield _person(name), {**typed, "prov:label": name}
 
     def _activities(self) -> Iterator[tuple[str, Statement]]:
         session: Statement = {"prov:type": name_literal("rs:Session")}
@@ -196,6 +201,13 @@ class _Document:
                 if version not in self._used_early and "ended_at" in maker:
                     made["prov:time"] = maker["ended_at"]
                 yield made
+
+    def _attributions(self) -> Iterator[Statement]:
+        yield {"prov:entity": "record:bundle", "prov:agent": self._agent}
+
+    def _influences(self) -> Iterator[Statement]:
+        for index in range(len(self._approvals)):
+            yield {"prov:influencee": "record:bundle", "prov:influencer": f"approval:{index}"}
 
     def _alternates(self) -> Iterator[Statement]:
         for version in self._flow.versions:

@@ -36,6 +36,22 @@ class Record:
 
 
 @dataclass(frozen=True)
+class SessionStatement:
+    """Commits to a completed session: the SHA-256 (32 bytes) of its statement."""
+
+    statement_sha256: bytes
+
+    def __post_init__(self) -> None:
+        _check_hash(self.statement_sha256)
+
+    @property
+    def data(self) -> bytes:
+        """The leaf's data."""
+        digest = self.statement_sha256.hex()
+        return canonical_json.dumps({"type": "session", "statement_sha256": digest})
+
+
+@dataclass(frozen=True)
 class AuditHead:
     """Commits to the head of an audit chain at a time (RFC 3339, UTC, microseconds, `Z`).
 
@@ -76,7 +92,7 @@ class LogSuccessor:
         return canonical_json.dumps({"type": "log-successor", **members})
 
 
-Leaf = Record | AuditHead | LogSuccessor
+Leaf = Record | SessionStatement | AuditHead | LogSuccessor
 
 
 def chain_name(salt: bytes) -> bytes:
@@ -105,6 +121,10 @@ def parse(data: bytes) -> Leaf:
 
 def _record(members: dict[str, Any]) -> Record:
     return Record(_hash(members["bundle_sha256"]))
+
+
+def _session(members: dict[str, Any]) -> SessionStatement:
+    return SessionStatement(_hash(members["statement_sha256"]))
 
 
 def _audit_head(members: dict[str, Any]) -> AuditHead:
@@ -137,6 +157,7 @@ def audit_head(data: bytes) -> AuditHead | None:
 
 _READERS: dict[str, Callable[[dict[str, Any]], Leaf]] = {
     "record": _record,
+    "session": _session,
     "audit-head": _audit_head,
     "log-successor": _log_successor,
 }

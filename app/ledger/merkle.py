@@ -73,6 +73,18 @@ def inclusion_proof(index: int, size: int, read: ReadHash) -> list[bytes]:
     return [_hash_of(each, read) for each in _inclusion_ranges(index, size)]
 
 
+def path_within(row: bytes, index: int) -> list[bytes]:
+    """Return the path from hash `index` of those joined in `row` to their root.
+
+    The last hash may stand for a smaller tree than the others, as in `fold`.
+    """
+
+    def read(level: int, number: int) -> bytes:
+        return fold(row[number << level + 5 : number + 1 << level + 5])
+
+    return inclusion_proof(index, len(row) // HASH_BYTES, read)
+
+
 def inclusion_subtrees(index: int, size: int) -> list[Subtree]:
     """Return the complete subtrees whose hashes `inclusion_proof` will read."""
     return _cut(_inclusion_ranges(index, size))

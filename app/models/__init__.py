@@ -4,12 +4,26 @@
 `deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
 """
 
-from app.models.agents import Agent, AgentSession, FormerAgentName
+from app.models.agents import (
+    Agent,
+    AgentSession,
+    FormerAgentName,
+    SessionDigests,
+    SessionStatement,
+)
 from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
-from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
+from app.models.evidence_packs import (
+    EvidenceExport,
+    EvidencePack,
+    EvidencePackPart,
+    Export,
+    ExportPart,
+    ExportTaker,
+    SessionPackPart,
+)
 from app.models.findings import Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
 from app.models.keys import ApiKey, ConsoleSession, IdempotencyKey, MasterKey, SigningKey
@@ -19,9 +33,9 @@ from app.models.proofs.anchors import (
     CheckpointCosignature,
     CheckpointTimestamp,
 )
-from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead
+from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
+from app.models.records import Bundle, BundleWords, Hold, Record, RecordWords, StoredRecords
 from app.models.rules import (
     Rule,
     RuleDedupe,
@@ -62,9 +76,13 @@ __all__ = [
     "EvidenceExport",
     "EvidencePack",
     "EvidencePackPart",
+    "Export",
+    "ExportPart",
+    "ExportTaker",
     "Finding",
     "FindingWords",
     "FormerAgentName",
+    "Hold",
     "IdempotencyKey",
     "Job",
     "Lane",
@@ -76,7 +94,9 @@ __all__ = [
     "MasterKey",
     "OpenDelivery",
     "Record",
+    "RecordRead",
     "RecordWords",
+    "RefusedAccess",
     "Rule",
     "RuleDedupe",
     "RuleHour",
@@ -85,6 +105,9 @@ __all__ = [
     "RuleTurn",
     "RuleVersion",
     "RuleWork",
+    "SessionDigests",
+    "SessionPackPart",
+    "SessionStatement",
     "ShareLink",
     "ShareLinkOpening",
     "SigningKey",

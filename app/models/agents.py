@@ -53,3 +53,32 @@ class AgentSession(Base):
     created_at: Mapped[CreatedAt]
     completed_at: Mapped[datetime | None]
     active_at: Mapped[CreatedAt]
+    sealed_at: Mapped[datetime | None]
+
+
+class SessionStatement(Base):
+    """The signed statement of a completed session: exactly the bytes, and what they say."""
+
+    __tablename__ = "session_statements"
+
+    tenant_id: Mapped[TenantId]
+    session_id: Mapped[Id]
+    sha256: Mapped[bytes]
+    body: Mapped[bytes]
+    key_id: Mapped[str]
+    signature: Mapped[bytes]
+    records: Mapped[int]
+    root: Mapped[bytes]
+
+
+class SessionDigests(Base):
+    """A part of the digests under a statement's root, in order of creation."""
+
+    __tablename__ = "session_digests"
+
+    tenant_id: Mapped[TenantId]
+    session_id: Mapped[Id]
+    number: Mapped[int] = mapped_column(primary_key=True)
+    first_id: Mapped[UUID]
+    root: Mapped[bytes]
+    digests: Mapped[bytes]

@@ -1,4 +1,4 @@
-"""The sweeper, each second: rings due lanes, jobs and rules, and the log while leaves wait.
+"""The sweeper, each second: rings what is due: lanes, jobs, rules, sessions to seal, the log.
 
 Then it numbers rows that have waited long. A claim numbers rows too, but the books of a numbered
 backlog are cheaper to read.
@@ -15,13 +15,14 @@ from app.core.delivery import sweeping
 from app.core.delivery.lanes import lanes
 from app.core.log import generations
 from app.core.rules import judging
+from app.core.statements import sealing
 from app.core.traces import assembly
 from app.database import Database
 from app.queue import Bell
 from jobs.process.runtime import Runtime
 
 # Age limits of messages; the next sweep rings again.
-_INTEGRATE_MS = _ASSEMBLE_MS = _JUDGE_MS = 5_000
+_INTEGRATE_MS = _ASSEMBLE_MS = _JUDGE_MS = _SEAL_MS = 5_000
 # Time budget per sweep: the next tick must not wait, and PostgreSQL has other work.
 NUMBERING_SECONDS = 0.3
 
@@ -33,6 +34,7 @@ def run(here: Runtime) -> None:
         due = sweeping.due(session)
         to_judge = judging.due(session)
         traces_wait = bool(assembly.due_tenants(session))
+        sessions_wait = sealing.is_due(session)
     here.tally.add(metrics.SWEEPS)
     here.tally.add(metrics.SWEPT, "lane", count=len(due.lanes))
     here.tally.add(metrics.SWEPT, "job", count=len(due.jobs))
@@ -41,6 +43,8 @@ def run(here: Runtime) -> None:
     here.bell.ring_many("judge", [(each,) for each in to_judge], max_age_ms=_JUDGE_MS)
     if traces_wait:
         here.bell.ring("assemble", (), max_age_ms=_ASSEMBLE_MS)
+    if sessions_wait:
+        here.bell.ring("seal_sessions", (), max_age_ms=_SEAL_MS)
     ring_log(here.database, here.bell)
     if unnumbered.lanes and number(here.database, unnumbered.lanes):
         with here.database.across_tenants() as session:

@@ -180,13 +180,18 @@ CREATE TABLE sessions (
     completed_at  timestamptz,
     -- Up to when it is known that something came to it; not written with what comes.
     active_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- When its statement was signed: some moments after it was completed.
+    sealed_at     timestamptz,
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, agent_id) REFERENCES agents,
+    CHECK (sealed_at IS NULL OR status = 'completed'),
     CHECK ((status = 'completed') = (outcome IS NOT NULL AND completed_at IS NOT NULL))
 );
 SELECT isolate('sessions');
 -- Of all tenants: those that have been quiet the longest come first.
 CREATE INDEX sessions_active_at ON sessions (active_at) WHERE status = 'open';
+CREATE INDEX sessions_to_seal ON sessions (completed_at)
+    WHERE status = 'completed' AND sealed_at IS NULL;
 CREATE UNIQUE INDEX sessions_external_id ON sessions (tenant_id, external_id)
     WHERE external_id IS NOT NULL;
 CREATE INDEX sessions_agent ON sessions (tenant_id, agent_id, id);
@@ -261,6 +266,33 @@ CREATE TABLE stored_records (
     PRIMARY KEY (tenant_id, shard)
 ) WITH (fillfactor = 50);
 SELECT isolate('stored_records');
+
+-- Legal holds. While one stands, the content of its records does not expire: those of one subject (ids
+-- are unique across kinds), or those that were created in a range of time.
+CREATE TABLE holds (
+    tenant_id   uuid NOT NULL REFERENCES tenants,
+    id          uuid NOT NULL,
+    reason      text NOT NULL,
+    record_id   uuid,
+    session_id  uuid,
+    agent_id    uuid,
+    subject_id  uuid GENERATED ALWAYS AS (coalesce(record_id, session_id, agent_id)) STORED,
+    since       timestamptz,
+    until       timestamptz,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_by  uuid NOT NULL,
+    released_at timestamptz,
+    released_by uuid,
+    PRIMARY KEY (tenant_id, id),
+    CHECK (num_nonnulls(record_id, session_id, agent_id, since) = 1),
+    CHECK ((since IS NULL) = (until IS NULL) AND coalesce(since < until, true)),
+    CHECK ((released_at IS NULL) = (released_by IS NULL))
+);
+SELECT isolate('holds');
+CREATE INDEX holds_subject ON holds (tenant_id, subject_id)
+    WHERE released_at IS NULL AND subject_id IS NOT NULL;
+CREATE INDEX holds_range ON holds (tenant_id, until, since)
+    WHERE released_at IS NULL AND subject_id IS NULL;
 
 CREATE TABLE share_links (
     tenant_id      uuid NOT NULL,
@@ -934,13 +966,48 @@ CREATE TABLE audit_entries (
     seq       bigint NOT NULL,
     body      bytea NOT NULL,
     hash      bytea NOT NULL,
-    action    text NOT NULL,
+    -- Copies of what the body says, to filter by; verification compares them. By bytes, so that an
+    -- index finds the beginning of an action.
+    action    text COLLATE "C" NOT NULL,
     at        timestamptz NOT NULL,
+    actor     text COLLATE "C" NOT NULL,
+    target    text COLLATE "C" NOT NULL,
+    -- Null where the body has none.
+    outcome   text COLLATE "C",
     PRIMARY KEY (tenant_id, seq)
 );
 SELECT isolate('audit_entries');
 CREATE INDEX audit_entries_action ON audit_entries (tenant_id, action, seq);
 CREATE INDEX audit_entries_at ON audit_entries (tenant_id, at);
+CREATE INDEX audit_entries_actor ON audit_entries (tenant_id, actor, seq);
+CREATE INDEX audit_entries_target ON audit_entries (tenant_id, target, seq);
+-- Most acts succeed: those are found beside the index.
+CREATE INDEX audit_entries_outcome ON audit_entries (tenant_id, outcome, seq)
+    WHERE outcome <> 'success';
+
+-- The last `access.refused` of each key, and how often it was refused since: at most one entry of a
+-- key is written in an hour.
+CREATE TABLE refused_access (
+    tenant_id  uuid NOT NULL,
+    key_id     uuid NOT NULL,
+    entered_at timestamptz NOT NULL DEFAULT '-infinity',
+    counted    bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant_id, key_id),
+    FOREIGN KEY (tenant_id, key_id) REFERENCES api_keys
+);
+SELECT isolate('refused_access');
+
+-- Who read the content of which record on which day (UTC): one `record.read` each, where AUDIT_READS
+-- is on. Past days are deleted.
+CREATE TABLE record_reads (
+    tenant_id uuid NOT NULL,
+    day       date NOT NULL,
+    key_id    uuid NOT NULL,
+    record_id uuid NOT NULL,
+    PRIMARY KEY (tenant_id, day, key_id, record_id)
+);
+SELECT isolate('record_reads');
+CREATE INDEX record_reads_day ON record_reads (day);
 
 -- The heads of chains that were put into the log: `leaf_hash` finds the leaf, which says the rest.
 CREATE TABLE audit_anchors (
@@ -988,13 +1055,112 @@ CREATE TABLE anchoring_troubles (
 );
 
 
+-- Session statements -------------------------------------------------------------------------------
+
+-- What a completed session held, signed once. It names digests, and no content: it never expires.
+CREATE TABLE session_statements (
+    tenant_id  uuid NOT NULL,
+    session_id uuid NOT NULL,
+    sha256     bytea NOT NULL CHECK (length(sha256) = 32),
+    body       bytea NOT NULL,
+    key_id     text NOT NULL REFERENCES signing_keys,
+    signature  bytea NOT NULL CHECK (length(signature) = 64),
+    records    bigint NOT NULL,
+    root       bytea NOT NULL CHECK (length(root) = 32),
+    PRIMARY KEY (tenant_id, session_id),
+    FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
+);
+SELECT isolate('session_statements');
+-- From a leaf of the log to its statement.
+CREATE UNIQUE INDEX session_statements_sha256 ON session_statements (tenant_id, sha256);
+
+-- The digests under its root, in order: so whoever loses or adds a record later is found out, and
+-- which it was. `root` is that over one part; `first_id` is the part's first record.
+CREATE TABLE session_digests (
+    tenant_id  uuid NOT NULL,
+    session_id uuid NOT NULL,
+    number     bigint NOT NULL,
+    first_id   uuid NOT NULL,
+    root       bytea NOT NULL CHECK (length(root) = 32),
+    digests    bytea NOT NULL CHECK (length(digests) % 32 = 0),
+    PRIMARY KEY (tenant_id, session_id, number),
+    FOREIGN KEY (tenant_id, session_id) REFERENCES session_statements
+);
+SELECT isolate('session_digests');
+-- Digests do not shrink.
+ALTER TABLE session_digests ALTER COLUMN digests SET STORAGE EXTERNAL;
+
+
+-- Period exports ----------------------------------------------------------------------------------
+
+-- What was signed stays when the parts have gone.
+CREATE TABLE exports (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    since      timestamptz NOT NULL,
+    until      timestamptz NOT NULL,
+    agent_id   uuid,
+    -- It may be pruned before its export.
+    job_id     uuid NOT NULL,
+    created_by uuid NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    records    bigint,
+    size       bigint NOT NULL DEFAULT 0,
+    statement  bytea,
+    key_id     text REFERENCES signing_keys,
+    signature  bytea CHECK (length(signature) = 64),
+    sha256     bytea CHECK (length(sha256) = 32),
+    made_at    timestamptz,
+    deleted_at timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, agent_id) REFERENCES agents,
+    CHECK (since < until),
+    CHECK ((made_at IS NULL) = (sha256 IS NULL)),
+    CHECK (made_at IS NULL OR signature IS NOT NULL)
+);
+SELECT isolate('exports');
+CREATE INDEX exports_kept ON exports (tenant_id, id) WHERE deleted_at IS NULL;
+
+CREATE TABLE export_parts (
+    tenant_id uuid NOT NULL,
+    export_id uuid NOT NULL,
+    number    bigint NOT NULL,
+    begin     bigint NOT NULL,
+    size      bigint NOT NULL CHECK (size > 0),
+    location  text NOT NULL CHECK (location IN ('database', 'object')),
+    bytes     bytea,
+    PRIMARY KEY (tenant_id, export_id, number),
+    UNIQUE (tenant_id, export_id, begin),
+    FOREIGN KEY (tenant_id, export_id) REFERENCES exports,
+    CHECK ((location = 'database') = (bytes IS NOT NULL))
+);
+SELECT isolate('export_parts');
+CREATE TRIGGER export_parts_stored AFTER INSERT ON export_parts
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER export_parts_gone AFTER DELETE ON export_parts
+    REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+
+CREATE TABLE export_takers (
+    tenant_id uuid NOT NULL,
+    export_id uuid NOT NULL,
+    key_id    uuid NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, export_id, key_id),
+    FOREIGN KEY (tenant_id, export_id) REFERENCES exports
+);
+SELECT isolate('export_takers');
+
+
 -- Evidence packs ---------------------------------------------------------------------------------
 
 -- A pack goes with its bundle, whoever deletes that: the foreign key is what makes it so.
 CREATE TABLE evidence_packs (
     tenant_id       uuid NOT NULL,
     id              uuid NOT NULL,
-    record_id       uuid NOT NULL,
+    record_id       uuid,
+    session_id      uuid,
     sha256          bytea CHECK (length(sha256) = 32),
     size            bigint NOT NULL DEFAULT 0,
     generation      bigint NOT NULL,
@@ -1002,11 +1168,14 @@ CREATE TABLE evidence_packs (
     evidence_rank   bigint NOT NULL,
     key_id          text NOT NULL REFERENCES signing_keys,
     recipe          text NOT NULL,
+    further         text NOT NULL,
     began_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     built_at        timestamptz,
     superseded_at   timestamptz,
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, record_id) REFERENCES bundles ON DELETE CASCADE,
+    FOREIGN KEY (tenant_id, session_id) REFERENCES session_statements,
+    CHECK (num_nonnulls(record_id, session_id) = 1),
     CHECK ((built_at IS NULL) = (sha256 IS NULL)),
     CHECK (superseded_at IS NULL OR built_at IS NOT NULL)
 );
@@ -1014,6 +1183,10 @@ SELECT isolate('evidence_packs');
 CREATE INDEX evidence_packs_record ON evidence_packs (tenant_id, record_id);
 CREATE UNIQUE INDEX evidence_packs_stored ON evidence_packs (tenant_id, record_id)
     WHERE built_at IS NOT NULL AND superseded_at IS NULL;
+CREATE INDEX evidence_packs_session ON evidence_packs (tenant_id, session_id)
+    WHERE session_id IS NOT NULL;
+CREATE UNIQUE INDEX evidence_packs_session_stored ON evidence_packs (tenant_id, session_id)
+    WHERE session_id IS NOT NULL AND built_at IS NOT NULL AND superseded_at IS NULL;
 CREATE INDEX evidence_packs_left_over ON evidence_packs (tenant_id, id)
     WHERE built_at IS NULL OR superseded_at IS NOT NULL;
 
@@ -1028,6 +1201,20 @@ CREATE TABLE evidence_pack_parts (
 SELECT isolate('evidence_pack_parts');
 -- Sealed bytes do not shrink.
 ALTER TABLE evidence_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
+
+-- Of a session's pack. Its bundles are not stored again, so they expire from it as well: a part has
+-- either bytes, or the records whose bundles are its lines.
+CREATE TABLE session_pack_parts (
+    tenant_id  uuid NOT NULL,
+    pack_id    uuid NOT NULL,
+    starts     bigint NOT NULL,
+    bytes      bytea,
+    record_ids uuid[],
+    PRIMARY KEY (tenant_id, pack_id, starts),
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
+    CHECK (num_nonnulls(bytes, record_ids) = 1)
+);
+SELECT isolate('session_pack_parts');
 
 -- Who has had a pack: each key and each link once, and everybody without either together.
 CREATE TABLE evidence_exports (

@@ -54,6 +54,30 @@ def test_what_a_replay_delivered_is_offered_no_second_sending(
     assert "not replayed" not in overview
 
 
+def test_a_finding_leads_to_its_deliveries_and_they_lead_back(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    other = make_webhook(api(), event_types=["session.completed"])
+    (finding,) = make_findings(api(), 1)
+    worker.send(webhook, 500)
+    (row,) = history(api(), webhook)
+    place = f"/console/findings/{finding['id']}"
+
+    page = admin.get(place).text
+
+    assert f"/console/webhooks/{webhook['id']}/deliveries/{row['id']}" in page
+    assert f"/console/webhooks/{other['id']}" in page
+    assert "leave this type out" in page
+    event = f"/console/events/{row['event_id']}"
+    assert event in page
+    for led in (event, LIST, f"{LIST}?finding_id={finding['id']}"):
+        shown = admin.get(led).text
+        assert f'href="{place}"' in shown
+        assert row["id"] in shown
+    sought = admin.get(f"/console/search?q={row['event_id']}")
+    assert sought.headers["Location"].endswith(event)
+
+
 def test_what_still_retries_is_sent_now_and_not_replayed(
     admin: Visitor, api: ApiOf, webhook: dict[str, Any], path: str, worker: Worker
 ) -> None:

@@ -223,6 +223,26 @@ def test_jobs_are_listed_filtered_and_tried_again(
     assert f"{JOBS}/{waiting}/cancel" not in admin.get(f"{JOBS}/{waiting}").text
 
 
+def test_all_dead_jobs_of_a_kind_are_tried_again_once_their_number_was_shown(
+    admin: Visitor, database: Database, tenant: FreshTenant, api: ApiOf
+) -> None:
+    dead = {enqueue(database, tenant, fail=True) for _ in range(3)}
+    listed = admin.get(f"{JOBS}?status=dead").text
+    assert "/console/jobs/all?verb=retry" in listed
+    kind = api().get(f"/v1/jobs/{next(iter(dead))}").json["kind"]
+    assert "There is none" in admin.get(f"{JOBS}/all?verb=retry&kind=digest_of_nothing").text
+    place = f"{JOBS}/all?verb=retry&kind={kind}"
+    assert "3 jobs" in admin.get(place).text
+
+    sent = admin.post(f"{JOBS}/all", admin.form(place, f"{JOBS}/all"))
+
+    assert sent.status_code == 303
+    assert all(api().get(f"/v1/jobs/{each}").json["status"] == "queued" for each in dead)
+    assert "There is none" in admin.get(place).text
+    audited = api().get("/v1/audit?action=job.retry").json["data"]
+    assert {each["target"]["id"] for each in audited} == dead
+
+
 def test_settings_say_what_they_delete_before_they_are_saved(
     admin: Visitor, api: ApiOf, database: Database, tenant: FreshTenant, admin_engine: Engine
 ) -> None:

@@ -1,5 +1,6 @@
 """Webhooks in the console: made, changed, explained and deleted by forms, as by the API."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,14 @@ from flask import Flask
 from tests.support.callers.api import ApiOf, Mint
 from tests.support.callers.console import Visitor, hidden, signed_in
 from tests.support.callers.making import NOBODY
-from tests.support.callers.sending import URL, Worker, history, make_findings, make_webhook
+from tests.support.callers.sending import (
+    TWO_TRIES,
+    URL,
+    Worker,
+    history,
+    make_findings,
+    make_webhook,
+)
 
 NEW = "/console/webhooks/new"
 
@@ -154,6 +162,38 @@ def test_a_check_of_the_receiver_begins_and_is_watched(admin: Visitor, path: str
     shown = admin.get(begun.headers["Location"])
     assert 'data-live="watch"' in shown.text
     assert "0 of 5 requests are out." in shown.text
+
+
+def test_the_list_tells_how_each_fares_and_is_sorted_by_it(
+    admin: Visitor, api: ApiOf, worker: Worker
+) -> None:
+    good, bad, idle = (
+        make_webhook(api(), description=name, event_types=types)
+        for name, types in (
+            ("good", ["finding.created"]),
+            ("bad", ["finding.created"]),
+            ("idle", ["audit.chain_broken"]),
+        )
+    )
+    make_findings(api(), 3)
+    worker.send(good, 204)
+    worker.send(bad, 500, TWO_TRIES)
+
+    def rows(query: str) -> list[str]:
+        return re.findall(r'<tr data-row="(whk_\w+)">', admin.get(f"/console/webhooks{query}").text)
+
+    page = admin.get("/console/webhooks").text
+    assert "100.0 %" in page
+    assert "0.0 %" in page
+    waiting = f"webhook_id={bad['id']}&amp;status=pending&amp;status=retrying&amp;status=sending"
+    assert waiting in page
+    assert rows("?sort=success")[0] == bad["id"]
+    assert rows("?sort=waiting")[0] == bad["id"]
+    assert rows("?sort=name") == [bad["id"], good["id"], idle["id"]]
+    assert bad["id"] not in rows("?state=ok")
+    assert rows("?state=held") == []
+    assert 'role="alert"' in admin.get("/console/webhooks?sort=no+such+sort").text
+    assert "/console/webhooks?state=ok" in admin.get("/console/overview").text
 
 
 def test_a_receiver_that_refuses_everything_is_red_wherever_webhooks_are_shown(

@@ -5,34 +5,33 @@ indexed. Revoked, expired and unknown links get the same answer.
 """
 
 import hashlib
-from datetime import UTC, datetime
+from datetime import datetime
 from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, request
 
 from app.api.http.access.auth import public
 from app.api.http.requests import large_bodies
-from app.api.http.requests.headers import client_network, request_id
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.pages import private_page
-from app.api.pages.bundle_view import view_of
 from app.api.resources.records.bundle_access import QUERY
-from app.core import agents, signing_keys
-from app.core.records import anonymous_access, records
+from app.core import agents, findings, signing_keys
+from app.core.records import anonymous_access, bundles, records
 from app.core.records.anonymous_access import Link
 from app.core.records.records import RecordSchema
 from app.errors import NotFound
-from app.evidence import pack
-from app.lib.text_sanitizer import visible
+from app.evidence import bundle, pack
+from app.evidence.page.view import ShownBundle, shown, shown_findings
+from app.models import Record
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
 blp = Blueprint(
     "shared_page",
     __name__,
-    template_folder="templates",
     description="The page of a share link, for people and for programs.",
 )
 
@@ -44,6 +43,7 @@ _EXPORTS = {
     "otlp_traces": "otlp-traces.json",
     "evidence": "evidence.zip",
 }
+_MOST_OF_FINDINGS = 2**20
 _DEAD = "This link opens nothing: it has expired, was revoked, or is not complete."
 
 
@@ -61,15 +61,6 @@ class SharedRecordSchema(RecordSchema):
     """A record's metadata as its GET answers it, with links to its exports."""
 
     links = fields.Object(LinksSchema)
-
-
-@blp.app_template_filter()
-def in_words(time: datetime) -> str:
-    """Write a time for people: `31 January 2026, 12:00:00 UTC`."""
-    return f"{time.astimezone(UTC):%-d %B %Y, %H:%M:%S} UTC"
-
-
-blp.app_template_filter("visible")(visible)
 
 
 @blp.route("/s/<token>", methods=["GET"])
@@ -106,13 +97,19 @@ def _opened(link: Link) -> Response:
             return answer({**told, "links": links})
         pem = signing_keys.public_key(session, record.key_id).pem.decode()
         agent_name = agents.name_at(session, link.tenant_id, record.agent_id, record.created_at)
+        listed, total = findings.of_record(session, link.tenant_id, record.id, _MOST_OF_FINDINGS)
+    inside, found = view_of(record, agent_name), shown_findings(listed)
+    named = {"version": "", "external_id": "", "name": agent_name}
     return private_page.page(
         "shared/record",
         record=told,
-        agent_name=agent_name,
+        agent=named if inside is None else {**named, **inside.agent},
+        findings=found,
+        more_findings=total - len(found),
         occurred_at=record.occurred_at,
         created_at=record.created_at,
-        inside=view_of(record),
+        inside=inside,
+        chain=services().settings.signing_chain(record.key_id, record.created_at),
         links=links,
         ends_at=ends_at,
         pem=pem,
@@ -121,9 +118,17 @@ def _opened(link: Link) -> Response:
     )
 
 
+def view_of(record: Record, agent_name: str = "") -> ShownBundle | None:
+    """Return what a page shows of a record's bundle; None once the bundle has expired."""
+    here = services()
+    with here.database.transaction(record.tenant_id) as session:
+        raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
+    return None if raw is None else shown(bundle.read(raw, agent_name))
+
+
 def _open(link: Link) -> datetime | None:
     with services().database.transaction(link.tenant_id) as session:
-        return anonymous_access.open_link(session, link, client_network(), request_id())
+        return anonymous_access.open_link(session, link, client_address(), request_id())
 
 
 def _dead() -> Response:

@@ -21,7 +21,6 @@ from app.errors import NotFound
 blp = Blueprint(
     "unsubscribe",
     __name__,
-    template_folder="templates",
     url_prefix="/unsubscribe",
     description="Unsubscribing from the digest by the link in each mail.",
 )

@@ -11,12 +11,22 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.requests.parsing import Blueprint, load
-from app.api.http.responses.answers import answer
+from app.api.http.responses.answers import (
+    IF_NONE_MATCH,
+    IF_RANGE,
+    MEDIA_TYPE,
+    RANGE,
+    answer,
+    conditional_bytes,
+)
 from app.api.http.transactions import transaction
 from app.api.resources.agents import ExternalIdSchema
+from app.api.resources.records.bundles import SIGNATURE, SIGNED_HEADERS
 from app.core import sessions
 from app.core.callers import Role
 from app.core.sessions import MAX_METADATA, PRINCIPAL, SessionSchema
+from app.core.statements import statements
+from app.evidence import bundle
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -134,6 +144,33 @@ def read(session_id: str) -> Response:
     with transaction() as session:
         found = sessions.find(session, caller(), ids.parse("ses", session_id))
         return answer(sessions.represent(found))
+
+
+@blp.route("/<session_id>/statement", methods=["GET"])
+@requires(Role.READ)
+@blp.response(200, {"type": "object"}, headers=SIGNED_HEADERS)
+@blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
+@blp.alt_response(304, description="The caller has these bytes.")
+@blp.alt_response(409, "CONFLICT")
+@blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
+@blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
+def read_statement(session_id: str) -> Response:
+    """Read the signed statement of a completed session
+
+    The exact bytes that were signed: how many records the session held, the Merkle root over the
+    SHA-256 of their bundles in order of creation, its findings so far by severity, and its outcome.
+    Their signature is in `x-service-bundle-signature`, their SHA-256 is the ETag. An open session
+    is answered 409 `session-open`; one that was completed a moment ago 409 `statement-pending`,
+    with `Retry-After`. A statement remains after its records' bundles have expired.
+    """
+    with transaction() as session:
+        found = sessions.find(session, caller(), ids.parse("ses", session_id))
+        stored = statements.of(session, found)
+    answered = conditional_bytes(stored.body, stored.sha256.hex(), MEDIA_TYPE)
+    signed = bundle.signature_header(stored.key_id, stored.signature)
+    answered.headers[SIGNATURE] = signed
+    return answered
 
 
 @blp.route("/<session_id>/complete", methods=["POST"])

@@ -16,10 +16,10 @@ from werkzeug.wrappers import Response as AnyResponse
 from app.api.http.access import auth
 from app.api.http.responses import answers
 from app.api.http.services import services
-from app.api.pages.bundle_view import CONTENT_CHARACTERS, indented
 from app.console.frame import assets, browser, forms, navigation
 from app.core import lookup
 from app.core.callers import Caller, Role
+from app.evidence.page.view import CONTENT_CHARACTERS, indented
 from app.lib.text_sanitizer import visible
 
 CONTENT_TYPE = "text/html; charset=utf-8"

@@ -1,5 +1,5 @@
-"""The pages, each with its views; those of `records` and agents are a package.
+"""The pages, each with its views; packages: `records` and agents, `deliveries` and webhooks.
 
-`sign_in`, `overview`, `deliveries`, `replays`, `webhooks`, `receivers`, `findings`, `rules`,
-`audit`, `keys`, `jobs`, `settings`, `search`.
+`sign_in`, `overview`, `findings`, `rules`, `exports`, `audit`, `holds`, `keys`, `jobs`,
+`settings`, `search`.
 """

@@ -12,8 +12,11 @@ from app.api.http.transactions import transaction
 from app.api.resources.findings import FindingArgs, fetch
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
+from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
 from app.core import findings
 from app.core.callers import Role
+from app.core.delivery.history import event_history, subject_events
+from app.core.delivery.history.delivery_filters import Filters
 from app.core.findings import Severity, Source
 from app.errors import Invalid
 
@@ -52,14 +55,25 @@ def index() -> Response:
 @blp.get("/<finding_id>")
 @signed_in(Role.READ)
 def show(finding_id: str) -> Response:
-    """Show one finding."""
-    with transaction() as session:
-        found = findings.represent(findings.find(session, caller(), ids.parse("fnd", finding_id)))
+    """Show one finding, and what became of its event at every webhook."""
+    event: dict[str, Any] | None = None
+    webhooks: dict[str, dict[str, Any]] = {}
+    with transaction(snapshot=True) as session:
+        finding = findings.find(session, caller(), ids.parse("fnd", finding_id))
+        found = findings.represent(finding)
         names = rendering.names_in(session, found)
+        if caller().pin is None:
+            webhooks = known_webhooks(session)
+            wanted = Filters(finding_id=finding.id)
+            for event_id in subject_events.asked_for(session, caller().tenant_id, wanted) or ():
+                told = event_history.find(session, caller(), event_id)
+                event = event_history.describe(session, told)
     return rendering.page(
         "findings/one",
         finding=found,
+        event=event,
         names=names,
+        webhooks=webhook_names(webhooks),
         may_see_rules=caller().pin is None,
         does=(f"findings show {finding_id}", f"GET /v1/findings/{finding_id}"),
     )

@@ -18,17 +18,21 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Caller, Role
 from app.core.digests import schedule
+from app.core.exports import building as exporting
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.jobs.control import Status
 from app.core.packs import building
 from app.core.records import expiry
 from app.core.replay import bulk_replay, job_changes, send_now
+from app.core.replay.job_changes import Bulk
 from app.core.rules import scanning
 from app.core.verification import daily as verification
 from app.core.webhooks import receiver_check
 from app.errors import Invalid
 from app.models import Job
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Blueprint("jobs", __name__, url_prefix="/jobs")
 
@@ -37,6 +41,7 @@ KINDS = {
     bulk_replay.KIND: "replay",
     send_now.KIND: "sending of what waits",
     building.KIND: "evidence pack",
+    exporting.KIND: "export of a period",
     expiry.KIND: "expiry of bundles",
     schedule.KIND: "digest",
     verification.KIND: "verification of the audit chain",
@@ -96,6 +101,47 @@ def show(job_id: str) -> Response:
         watched=is_watched(job),
         does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
     )
+
+
+class BulkArgs(Schema):
+    """What is done to all jobs, or to those of a kind."""
+
+    verb = fields.Choice(Bulk, load_default=Bulk.RETRY)
+    kind = fields.Text(100)
+
+
+@blp.get("/all")
+@signed_in(Role.WRITE, whole_tenant=True)
+def preview_all() -> Response:
+    """Show how many jobs would be retried or cancelled, with the button that does so."""
+    typed = forms.query()
+    args = typed.load(BulkArgs)
+    with transaction() as session:
+        verb, kind = Bulk(args["verb"]), args.get("kind")
+        count = len(job_changes.matching(session, caller().tenant_id, verb, kind))
+    return rendering.page(
+        "jobs/all",
+        typed=typed,
+        count=count,
+        verb=verb,
+        kind=kind and KINDS.get(kind, kind),
+        most=job_changes.MOST_AT_ONCE,
+        does=("jobs list", "GET /v1/jobs"),
+    )
+
+
+@blp.post("/all")
+@signed_in(Role.WRITE, whole_tenant=True)
+def change_all() -> Response:
+    """Retry or cancel all jobs that match."""
+    args = forms.sent().load(BulkArgs)
+    verb = Bulk(args["verb"])
+    done = forms.once(
+        lambda session: {"count": job_changes.change_all(session, caller(), verb, args.get("kind"))}
+    )
+    jobs = f"{done['count']:,} job{'' if done['count'] == 1 else 's'}"
+    text = f"To be tried again: {jobs}." if verb is Bulk.RETRY else f"Stopped: {jobs}."
+    return rendering.done(url_for(".index", kind=args.get("kind")), text)
 
 
 @blp.post("/<job_id>/<verb>")

@@ -1,5 +1,6 @@
 """The overview: items that need attention, the traffic, the accounting, and the service's parts."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from app.api.resources import health
 from app.api.resources.deliveries.stats import StatsArgs
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
-from app.console.pages.deliveries import known_webhooks
+from app.console.pages.deliveries.deliveries import known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.history import failure_groups, hourly_stats
@@ -56,7 +57,8 @@ def index() -> Response:
         except Invalid as wrong:
             typed, args = typed.refused(wrong), StatsArgs().load({})
         books = accounting.of_all(session, caller().tenant_id)
-        needs = list(_needs(session, parts, books))
+        webhooks = known_webhooks(session)
+        needs = list(_needs(session, parts, books, webhooks))
         span = hourly_stats.span(
             database_now(session), args.get("since"), args.get("until"), args["step"]
         )
@@ -70,11 +72,17 @@ def index() -> Response:
         traffic=traffic,
         step=args["step"],
         books=books,
+        states=Counter(each["health"]["state"] for each in webhooks.values()),
         does=(f"webhooks stats --step {args['step']}", f"GET /v1/stats?step={args['step']}"),
     )
 
 
-def _needs(session: Session, parts: list[Part], books: dict[str, Any]) -> Iterator[Need]:
+def _needs(
+    session: Session,
+    parts: list[Part],
+    books: dict[str, Any],
+    webhooks: dict[str, dict[str, Any]],
+) -> Iterator[Need]:
     """Yield the items that need attention, gravest first."""
     if alerts.count_open(session):
         yield Need(
@@ -84,7 +92,7 @@ def _needs(session: Session, parts: list[Part], books: dict[str, Any]) -> Iterat
             grave=True,
         )
     yield from _failures(session, books)
-    for webhook in known_webhooks(session).values():
+    for webhook in webhooks.values():
         trouble = _trouble(webhook)
         if trouble:
             name = webhook["description"] or webhook["url"]

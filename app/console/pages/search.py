@@ -50,12 +50,13 @@ _PLACES: dict[Type, tuple[str, str, str]] = {
     Type.FINDING: ("findings.show", "finding_id", "fnd"),
     Type.SESSION: ("sessions.show", "session_id", "ses"),
     Type.AGENT: ("agents.show", "agent_id", "agt"),
-    Type.EVENT: ("deliveries.index", "event_id", "evt"),
+    Type.EVENT: ("events.show", "event_id", "evt"),
     Type.WEBHOOK: ("webhooks.show", "webhook_id", "whk"),
     Type.JOB: ("jobs.show", "job_id", "job"),
     Type.DIGEST: ("findings.index", "digest_id", "dig"),
     Type.KEY: ("keys.show", "key_id", "key"),
     Type.RULE: ("rules.show", "rule_id", "rul"),
+    Type.EXPORT: ("exports.show", "export_id", "exp"),
 }
 # These stand on the page of something else, or below it.
 _WITHIN: dict[Type, Callable[[Hit], str]] = {

@@ -23,8 +23,8 @@ class Source(NamedTuple):
     """The inputs of a pack besides its bundle: the same source gives the same bytes.
 
     The checkpoint by its generation and size, the `rank` of what others say of it, the key that
-    signs the pack, and the `recipe` of the service's own (`building.recipe`): in the order of
-    their columns.
+    signs the pack, the `recipe` of the service's own (`building.recipe`), and the state of its
+    `further` files (`further_files.state`): in the order of their columns.
     """
 
     generation: int
@@ -32,6 +32,7 @@ class Source(NamedTuple):
     rank: int
     key_id: str
     recipe: str
+    further: str
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,38 @@ class StoredPack:
     size: int
     source: Source
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """What it is about, as the audit chain names it."""
+        return "record", ids.text("rec", self.record_id)
+
+
+@dataclass(frozen=True)
+class SessionPack:
+    """A pack of a whole session that can be given out, as a `StoredPack`."""
+
+    tenant_id: UUID
+    session_id: UUID
+    id: UUID
+    sha256: bytes
+    size: int
+    source: Source
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What it is about, as the audit chain names it."""
+        return "session", ids.text("ses", self.session_id)
+
 
 _FIND = """
-SELECT id, sha256, size, generation, checkpoint_size, evidence_rank, key_id, recipe
+SELECT id, sha256, size, generation, checkpoint_size, evidence_rank, key_id, recipe, further
   FROM evidence_packs
  WHERE tenant_id = %s AND record_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
 """
 _BEGIN = """
 INSERT INTO evidence_packs (tenant_id, id, record_id, generation, checkpoint_size, evidence_rank,
-                            key_id, recipe, size)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+                            key_id, recipe, further, size)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _PART = (
     "INSERT INTO evidence_pack_parts (tenant_id, pack_id, number, bytes) VALUES (%s, %s, %s, %b)"

@@ -1,9 +1,11 @@
 """Jobs as their tenant sees them, and its changes to them: cancel, retry, resume, all audited."""
 
+import enum
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -12,6 +14,16 @@ from app.core.callers import Caller
 from app.core.jobs import control
 from app.core.replay import bulk_replay, replay_deliveries, send_now
 from app.models import Job
+
+MOST_AT_ONCE = 1_000
+
+
+class Bulk(enum.StrEnum):
+    """What is done to many jobs at once."""
+
+    RETRY = "retry"
+    CANCEL = "cancel"
+
 
 # Jobs whose deliveries may end after them.
 _COUNTERS: Mapping[str, Callable[[Session, Job], dict[str, int]]] = {
@@ -49,6 +61,30 @@ def retry(session: Session, caller: Caller, job_id: UUID | None) -> Job:
 def resume(session: Session, caller: Caller, job_id: UUID | None) -> Job:
     """Resume a cancelled job. Raises `NotFound`, or `NotResumable` if it was not cancelled."""
     return _audited(session, caller, control.resume, job_id, "resume")
+
+
+def matching(session: Session, tenant_id: UUID, verb: Bulk, kind: str | None) -> list[UUID]:
+    """Return the oldest jobs of this kind, or of any, that `verb` applies to: at most 1,000.
+
+    They stay locked until the commit; those that another transaction has locked are left out.
+    """
+    query = select(Job.id).where(Job.tenant_id == tenant_id).order_by(Job.id).limit(MOST_AT_ONCE)
+    if kind is not None:
+        query = query.where(Job.kind == kind)
+    if verb is Bulk.RETRY:
+        query = query.where(Job.status == "dead")
+    else:
+        query = query.where(Job.kind.in_(control.CANCELLABLE), Job.finished_at.is_(None))
+    return list(session.scalars(query.with_for_update(skip_locked=True)))
+
+
+def change_all(session: Session, caller: Caller, verb: Bulk, kind: str | None) -> int:
+    """Retry all dead jobs of a kind, or cancel all open ones; return how many (1,000 at most)."""
+    change = retry if verb is Bulk.RETRY else cancel
+    found = matching(session, caller.tenant_id, verb, kind)
+    for job_id in found:
+        change(session, caller, job_id)
+    return len(found)
 
 
 def _audited(

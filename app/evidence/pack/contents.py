@@ -3,21 +3,25 @@
 The sums are signed; the manifest follows from signed files.
 """
 
+import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import resources
 
 from app.evidence import bundle, prov
-from app.evidence.pack import archive, readme
-from app.evidence.pack.archive import Archive, of_bytes
-from app.evidence.pack.evidence import Evidence
+from app.evidence.bundle import Bundle
+from app.evidence.pack import archive, readme, session_readme
+from app.evidence.pack.archive import Archive, Member, of_bytes
+from app.evidence.pack.evidence import Evidence, Proven, SessionEvidence
+from app.evidence.page.rendering import record_html
 from app.ledger import merkle
 from app.ledger.checkpoints import Checkpoint
 from app.lib import canonical_json
 
 ANCHOR = "records/anchor/v2"
+FINDINGS = "records/findings/v1"
 MANIFEST = "records/manifest/v2"
 
 
@@ -40,27 +44,67 @@ def write(evidence: Evidence) -> Archive:
     agent = {"id": record["agent"]["id"], "name": record["agent"]["name"]}
     summed = [
         archive.measure("prov.json", provenance),
-        of_bytes("README.txt", readme.write(evidence, checkpoint, record)),
+        of_bytes("README.txt", readme.write(evidence, checkpoint, read)),
         of_bytes("anchor.json", _anchor(evidence, checkpoint, agent)),
         of_bytes("bundle.json", evidence.bundle),
         of_bytes("bundle.sig", evidence.signature),
+        of_bytes("record.tlog-proof", evidence.tlog_proof),
+        of_bytes("record.html", _page(evidence, checkpoint, read, digest)),
+        *(of_bytes(name, data) for name, data in evidence.further.items()),
+    ]
+    told = {"schema": MANIFEST, "record_id": record["id"], "agent": agent}
+    return _sealed(evidence, checkpoint, summed, told)
+
+
+def write_session(evidence: SessionEvidence) -> Archive:
+    """Return the evidence pack of a session, as `write` does that of a record.
+
+    Its large files are read twice and never held.
+    """
+    checkpoint = evidence.check()
+    said = json.loads(evidence.statement)
+    session, agent = said["session"], said["session"]["agent"]
+    agent = {"id": agent["id"], "name": agent["name"]}
+    told = {"schema": MANIFEST, "session_id": session["id"], "agent": agent}
+    keys = canonical_json.dumps({"keys": [each.jwk for each in evidence.keys]})
+    # Which bundles do not open is known once they were read, and `records` tells it.
+    summed = [
+        archive.measure("bundles.ndjson", evidence.bundles),
+        archive.measure("records.ndjson", evidence.records),
+        archive.measure("session-digests.txt", evidence.digests),
+        archive.measure("findings.ndjson", evidence.findings),
+        of_bytes("README.txt", session_readme.write(evidence, checkpoint, said)),
+        of_bytes("anchor.json", _anchor(evidence, checkpoint, agent)),
+        of_bytes("keys.json", keys),
+        of_bytes("session-statement.json", evidence.statement),
+        of_bytes("session-statement.sig", evidence.signature),
+        of_bytes("session.tlog-proof", evidence.tlog_proof),
+    ]
+    return _sealed(evidence, checkpoint, summed, told)
+
+
+def _sealed(
+    evidence: Proven, checkpoint: Checkpoint, own: Iterable[Member], told: Mapping[str, object]
+) -> Archive:
+    """Return the archive of these files and those that every pack has: sums, signed, a manifest."""
+    summed = [
+        *own,
         of_bytes("checkpoint", evidence.checkpoint),
         of_bytes("pack-key.pem", evidence.pack_key.public.pem),
         of_bytes("public-key.pem", evidence.public_key.pem),
-        of_bytes("record.tlog-proof", evidence.tlog_proof),
         of_bytes("verify.py", verifier_source()),
     ]
     if evidence.timestamp is not None:
         summed.append(of_bytes("checkpoint.tsr", evidence.timestamp.response))
         summed.append(of_bytes("tsa-chain.pem", evidence.timestamp.chain.encode()))
+    if evidence.chain is not None:
+        summed.append(of_bytes("signing-chain.pem", evidence.chain.pem))
     ordered = sorted(summed, key=lambda each: each.name)
     lines = "".join(f"{each.sha256}  {each.name}\n" for each in ordered).encode("ascii")
     signature = evidence.pack_key.sign(lines)
     members = [*summed, of_bytes("SHA256SUMS", lines), of_bytes("SHA256SUMS.sig", signature)]
     listed = {
-        "schema": MANIFEST,
-        "record_id": record["id"],
-        "agent": agent,
+        **told,
         "release": evidence.release,
         "pack_key_id": evidence.pack_key.public.id,
         "checkpoint": {
@@ -73,13 +117,38 @@ def write(evidence: Evidence) -> Archive:
     return Archive([*members, of_bytes("manifest.json", canonical_json.dumps(listed))])
 
 
+def findings_file(record_id: str, listed: Sequence[Mapping[str, object]], total: int) -> bytes:
+    """Return `findings.json`: a record's first findings as their GET answers; all are `total`."""
+    file = {"schema": FINDINGS, "record_id": record_id, "total": total, "data": listed}
+    return canonical_json.dumps(file)
+
+
 @cache
 def verifier_source() -> bytes:
     """Return the bytes of `verify.py`, as they go into every pack of this release."""
     return resources.files("app.evidence").joinpath("verify.py").read_bytes()
 
 
-def _anchor(evidence: Evidence, checkpoint: Checkpoint, agent: dict[str, str]) -> bytes:
+def _page(evidence: Evidence, checkpoint: Checkpoint, read: Bundle, digest: str) -> bytes:
+    """Return `record.html`, for people."""
+    file = json.loads(evidence.further.get("findings.json", b'{"data":[],"total":0}'))
+    return record_html(
+        read,
+        file["data"],
+        file["total"],
+        sha256=digest,
+        size=len(evidence.bundle),
+        signature=b64encode(evidence.signature).decode(),
+        index=evidence.leaf_index,
+        origin=checkpoint.origin,
+        anchored_by=evidence.anchored_by,
+        chain=evidence.chain,
+        release=evidence.release,
+        base_url=evidence.base_url,
+    )
+
+
+def _anchor(evidence: Proven, checkpoint: Checkpoint, agent: dict[str, str]) -> bytes:
     """Return `anchor.json`: the place in the log, with timestamps and cosignatures."""
     leaf, stamp = evidence.leaf_data, evidence.timestamp
     files = {"response": "checkpoint.tsr", "chain": "tsa-chain.pem"}

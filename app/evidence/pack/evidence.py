@@ -1,21 +1,30 @@
 """The evidence of a pack; evidence that a verifier would refuse is left out."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 
+from app.evidence.pack.archive import Chunks
 from app.ledger import checkpoints, merkle
 from app.ledger.checkpoints import Checkpoint
-from app.ledger.leaves import Record
+from app.ledger.leaves import Record, SessionStatement
 from app.ledger.notes import Note, Signature, VerifierKey, encode_base64
 from app.lib.crypto.signing import PublicKey, SigningKey
+from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.crypto.timestamps import Stamp
 
 MAX_BUNDLE_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**20
 """Limits of `verify.py` on a bundle, and on each other file but PROV."""
+
+FURTHER: Mapping[str, Sequence[str]] = {
+    "findings": ("findings.json",),
+    "session": ("session-proof.json", "session-statement.json", "session-statement.sig"),
+    "session key": ("session-key.pem",),
+}
+"""What a pack may hold besides what each has, by group: the files of one come together."""
 
 _RELEASE = re.compile(r"[!-~]{1,64}")
 _TLOG_PROOF = "c2sp.org/tlog-proof@v1"
@@ -26,38 +35,40 @@ class Inconsistent(ValueError):
     """These parts do not belong together, so no pack can be made of them."""
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """All inputs of a pack: its bytes are a function of them.
+@dataclass(frozen=True, kw_only=True)
+class Proven:
+    """What stands in the log, its proof, and who packs it: the inputs that all packs have.
 
-    `bundle` and `signature` are the stored bytes and the 64 of their signature by `public_key`;
-    `base_url` is the service's, without a slash at its end, and `release` its version. `agent_name`
-    is what the agent was called when the record was made, for a bundle of version 1 has its id
-    alone.
-    `checkpoint`
-    is the note as published, with the log's own signature only; `leaf_index` and `path` say where
-    in that tree the record's leaf is. `cosignatures` are lines by others on the same checkpoint;
-    `timestamp` is of its bytes, with the root among its certificates. `pack_key` signs the pack.
+    `base_url` is the service's, without a slash at its end, and `release` its version. `pack_key`
+    signs the pack. `public_key` made `signature`, its 64 bytes, over `signed`; `chain` are its
+    certificates, of which `signing-chain.pem` is made. `checkpoint` is the note as published, with
+    the log's own signature only; `leaf_index` and `path` say where in that tree the leaf is.
+    `cosignatures` are lines by others on the same checkpoint; `timestamp` is of its bytes, with the
+    root among its certificates.
     """
 
-    bundle: bytes
     signature: bytes
     public_key: PublicKey
     pack_key: SigningKey
     base_url: str
     release: str
-    agent_name: str
     log_key: VerifierKey
     checkpoint: bytes
     leaf_index: int
     path: Sequence[bytes]
     cosignatures: Sequence[Signature] = ()
     timestamp: Stamp | None = None
+    chain: SigningChain | None = None
+
+    @property
+    def signed(self) -> bytes:
+        """The bytes that were signed."""
+        raise NotImplementedError
 
     @property
     def leaf_data(self) -> bytes:
-        """The data of the record's leaf."""
-        return Record(sha256(self.bundle).digest()).data
+        """The data of their leaf."""
+        raise NotImplementedError
 
     @property
     def cosigned(self) -> Note:
@@ -66,7 +77,7 @@ class Evidence:
 
     @property
     def tlog_proof(self) -> bytes:
-        """The record's proof, with the cosigned checkpoint (C2SP tlog-proof)."""
+        """The leaf's proof, with the cosigned checkpoint (C2SP tlog-proof)."""
         lines = [_TLOG_PROOF, f"index {self.leaf_index}", *map(encode_base64, self.path), ""]
         return "".join(f"{line}\n" for line in lines).encode() + bytes(self.cosigned)
 
@@ -85,10 +96,8 @@ class Evidence:
 
     def check(self) -> Checkpoint:
         """Return the checkpoint. Raises Inconsistent, or what the readers of the parts raise."""
-        if len(self.bundle) > MAX_BUNDLE_BYTES:
-            raise Inconsistent(f"A bundle in a pack has up to {MAX_BUNDLE_BYTES} bytes.")
-        if not self.public_key.verifies(self.signature, self.bundle):
-            raise Inconsistent("The bundle's signature is not by the key beside it.")
+        if not self.public_key.verifies(self.signature, self.signed):
+            raise Inconsistent("The signature is not by the key beside it.")
         checkpoint = checkpoints.read(self.checkpoint, self.log_key)
         if len(Note.parse(self.checkpoint).signatures) != 1:
             raise Inconsistent("The checkpoint has more than the log's own signature.")
@@ -100,7 +109,71 @@ class Evidence:
             raise Inconsistent("A release is 1 to 64 visible characters of ASCII.")
         if self.timestamp is not None:
             _check_timestamp(self.timestamp)
+        if self.chain is not None and self.chain.key != self.public_key:
+            raise Inconsistent("The certificates are of another key than the bundle's.")
         return checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Proven):
+    """All inputs of a record's pack: its bytes are a function of them.
+
+    `bundle` are the stored bytes. `agent_name` is what the agent was called when the record was
+    made, for a bundle of version 1 has its id alone. `further` are whole groups of FURTHER, by the
+    files' names.
+    """
+
+    bundle: bytes
+    agent_name: str
+    further: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def signed(self) -> bytes:
+        """The bundle."""
+        return self.bundle
+
+    @property
+    def leaf_data(self) -> bytes:
+        """The data of the record's leaf."""
+        return Record(sha256(self.bundle).digest()).data
+
+    def check(self) -> Checkpoint:
+        """Do what `Proven.check` does, and hold the bundle to its limit."""
+        if len(self.bundle) > MAX_BUNDLE_BYTES:
+            raise Inconsistent(f"A bundle in a pack has up to {MAX_BUNDLE_BYTES} bytes.")
+        groups = [names for names in FURTHER.values() if self.further.keys() & names]
+        if self.further.keys() != {name for names in groups for name in names}:
+            raise Inconsistent("A pack has other further files, and those of a group together.")
+        if max(map(len, self.further.values()), default=0) > MAX_BUNDLE_BYTES:
+            raise Inconsistent(f"A further file has up to {MAX_BUNDLE_BYTES} bytes.")
+        return super().check()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionEvidence(Proven):
+    """All inputs of a sealed session's pack.
+
+    `statement` is as it was signed. The files `digests`, `records`, `bundles` and `findings` are
+    functions that yield their bytes, the same each time: docs/formats.md says what each holds.
+    `keys` are those that signed the bundles.
+    """
+
+    statement: bytes
+    keys: Sequence[PublicKey]
+    digests: Chunks
+    records: Chunks
+    bundles: Chunks
+    findings: Chunks
+
+    @property
+    def signed(self) -> bytes:
+        """The statement."""
+        return self.statement
+
+    @property
+    def leaf_data(self) -> bytes:
+        """The data of the statement's leaf."""
+        return SessionStatement(sha256(self.statement).digest()).data
 
 
 def _check_timestamp(timestamp: Stamp) -> None:

@@ -2,12 +2,14 @@
 
 import math
 from base64 import b64encode
+from collections.abc import Sequence
 
-from app.evidence.bundle import Record
+from app.evidence.bundle import Approval, Bundle
 from app.evidence.pack.evidence import Evidence
 from app.ledger.checkpoints import Checkpoint
+from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.crypto.timestamps import Stamp
-from app.lib.text_sanitizer import visible
+from app.lib.text_sanitizer import one_line
 
 _TEXT = """\
 Evidence pack of the record {record_id}
@@ -17,7 +19,10 @@ This folder shows what an AI agent was recorded to have done, who signed that re
 hash stands in a public, append-only log. Everything can be checked without the service that made
 it, offline.
 
-Agent:       {agent_name} ({agent_id})
+Agent:       {agent_name} ({agent_id}){version}
+Acted for:   {principal}
+Signed by:   {signer}
+Approved by: {approvals}
 Anchored by: {sentence}.
 Made by:     record-service {release} at {base_url}
 
@@ -33,7 +38,9 @@ anchor.json         the record's place in the log, the log's key, timestamps and
 record.tlog-proof   the same proof in the form of C2SP tlog-proof, with the cosignatures
 checkpoint          the log's signed statement of its size and root: {size} leaves, of the log
                     {origin}
-{timestamp_files}pack-key.pem        the key that signed this pack; its id is {pack_key}{same_key}
+{more_files}pack-key.pem        the key that signed this pack; its id is {pack_key}{same_key}
+record.html         the record as a page to read in any browser, offline; it is a rendering:
+                    bundle.json is what is signed
 SHA256SUMS          the SHA-256 of every file above, of README.txt and of verify.py
 SHA256SUMS.sig      the signature of pack-key.pem over SHA256SUMS
 manifest.json       every file but itself, with size and SHA-256
@@ -112,6 +119,7 @@ What this does not prove
 - That what the record says is true. It shows what was reported to the service, and that nobody
   has changed it since it was signed.
 - That the agent reported everything, or that there are no other records.
+- Who a person is. Names of the principal and of who approved are as the agent's side sent them.
 - What the agent was called. Its id is in the bundle; its name, when the record was made, is the
   word of the service.
 - When it happened. Times in the bundle are the reporter's and the service's word. {when}
@@ -119,12 +127,41 @@ What this does not prove
 - That prov.json says all that the bundle says. It is a translation; the bundle decides.
 """
 
+_MOST_APPROVALS = 20
+
 _AUTHORITY_LINE = "CA.pem      the root certificate of the timestamping authority, from elsewhere\n"
+
+_CHAIN_LINE = "ROOT.pem    the root certificate of who says whose the key is, from elsewhere\n"
 
 _TIMESTAMP_FILES = """\
 checkpoint.tsr      an RFC 3161 timestamp of the file checkpoint: {gen_time}
 tsa-chain.pem       the certificates of the authority that made it, its root included
 """
+
+_CHAIN = """\
+signing-chain.pem   the certificates by which {authority}
+                    says whose the key public-key.pem is
+"""
+
+_FURTHER = {
+    "findings.json": """\
+findings.json       what rules or people found in the record, as it stood when this pack was made.
+                    Findings are not in the log: the signature of pack-key.pem over SHA256SUMS
+                    is all that speaks for them, and for there being no others then
+""",
+    "session-key.pem": """\
+session-key.pem     the key that signed session-statement.json: not the bundle's
+""",
+    "session-proof.json": """\
+session-proof.json  the record's place in its session, and the path of the SHA-256 of bundle.json
+                    to the root in session-statement.json
+""",
+    "session-statement.json": """\
+session-statement.json, session-statement.sig
+                    how many records the session held when it ended, signed as the bundle is. The
+                    session's own pack has all of them, and the statement's place in the log
+""",
+}
 
 _TIMESTAMP_COMMANDS = """
     openssl ts -verify -data checkpoint -in checkpoint.tsr -CAfile tsa-chain.pem -attime {seconds}
@@ -134,21 +171,28 @@ fails from the day they end. Put a root that you trust in place of tsa-chain.pem
 """
 
 
-def write(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> bytes:
+def write(evidence: Evidence, checkpoint: Checkpoint, read: Bundle) -> bytes:
     """Return the text in UTF-8."""
-    record_id = record["id"]
+    record, approvals = read["record"], read.get("approvals", [])
+    record_id, version = record["id"], record["agent"].get("version")
     title = f"Evidence pack of the record {record_id}"
     same = evidence.public_key == evidence.pack_key.public
     stamp = evidence.timestamp
-    files = commands = ""
+    files = commands = chain_option = chain_line = ""
+    if evidence.chain is not None:
+        files = _CHAIN.format(authority=one_line(evidence.chain.authority, 200))
+        chain_option, chain_line = " --ca ROOT.pem", _CHAIN_LINE
     if stamp is not None:
-        files = _TIMESTAMP_FILES.format(gen_time=stamp.time)
+        files += _TIMESTAMP_FILES.format(gen_time=stamp.time)
         commands = _TIMESTAMP_COMMANDS.format(seconds=math.floor(stamp.gen_time.timestamp()))
     text = _TEXT.format(
         record_id=record_id,
         underline="=" * len(title),
-        agent_name=visible(record["agent"]["name"]),
+        agent_name=one_line(record["agent"]["name"], 200),
         agent_id=record["agent"]["id"],
+        version=f", version {one_line(version, 100)}" if version else "",
+        principal=one_line(record["principal"], 200),
+        approvals=_approvals(approvals),
         sentence=evidence.anchored_by,
         release=evidence.release,
         base_url=evidence.base_url,
@@ -157,9 +201,10 @@ def write(evidence: Evidence, checkpoint: Checkpoint, record: Record) -> bytes:
         same_key=" (the same)" if same else "\n                    (not the bundle's)",
         size=checkpoint.size,
         origin=checkpoint.origin,
-        timestamp_files=files,
-        authority_option="" if stamp is None else " --tsa-ca CA.pem",
-        authority_line="" if stamp is None else _AUTHORITY_LINE,
+        signer=_signer(evidence.chain),
+        more_files=files + "".join(_FURTHER.get(name, "") for name in sorted(evidence.further)),
+        authority_option=("" if stamp is None else " --tsa-ca CA.pem") + chain_option,
+        authority_line=("" if stamp is None else _AUTHORITY_LINE) + chain_line,
         steps=_steps(evidence, checkpoint.size),
         vkey=evidence.log_key,
         timestamp_commands=commands,
@@ -183,6 +228,25 @@ def _steps(evidence: Evidence, size: int) -> str:
             lines.append(f'    h=$(node "$h" "{sibling}")\n')
         node, last = node // 2, last // 2
     return "".join(lines)
+
+
+def _signer(chain: SigningChain | None) -> str:
+    if chain is None:
+        return "whom the service says; no certificate names the owner of its key"
+    return f"{one_line(chain.holder, 200)}, according to {one_line(chain.authority, 200)}"
+
+
+def _approvals(approvals: Sequence[Approval]) -> str:
+    """Write who decided what, and when; a line for each of the first."""
+    if not approvals:
+        return "nobody, as far as the record says"
+    lines = [
+        f"{one_line(each['approved_by'], 200)}: {one_line(each['decision'], 100)}, {each['at']}"
+        for each in approvals[:_MOST_APPROVALS]
+    ]
+    if len(approvals) > _MOST_APPROVALS:
+        lines.append(f"and {len(approvals) - _MOST_APPROVALS} more, in bundle.json")
+    return "\n             ".join(lines)
 
 
 def _when(stamp: Stamp | None, cosignatures: int) -> str:

@@ -43,6 +43,7 @@ def _filters(command: Decorated) -> Decorated:
         click.option("--code", "status_code", type=int, help="The last answer's HTTP status."),
         click.option("--outcome"),
         click.option("--job", "job_id", metavar="ID"),
+        click.option("--finding", "finding_id", metavar="ID", help="Of its event."),
         click.option("--record", "record_id", metavar="ID", help="Of findings about it."),
         click.option("--session", "session_id", metavar="ID", help="Of it, and of its findings."),
         click.option("--event", "event_id", metavar="ID"),

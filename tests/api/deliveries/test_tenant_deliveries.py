@@ -132,6 +132,21 @@ def test_filters_keep_what_fits_all_of_them(
     assert sorted(of_each) == statuses
 
 
+def test_a_finding_s_deliveries_are_those_of_its_event(
+    api: ApiOf, webhooks: list[dict[str, Any]], other_tenant: FreshTenant
+) -> None:
+    wanted, _ = make_findings(api(), 2)
+
+    found = listed(api(), f"finding_id={wanted['id']}")
+
+    assert {row["webhook_id"] for row in found} == {webhook["id"] for webhook in webhooks}
+    (event,) = {row["event_id"] for row in found}
+    assert api().get(f"/v1/events/{event}").json["payload"]["data"]["id"] == wanted["id"]
+    assert listed(api(), f"finding_id={wanted['id']}&record_id=rec_{NOBODY}") == []
+    assert listed(api(other_tenant.root_key), f"finding_id={wanted['id']}") == []
+    assert listed(api(), f"finding_id=fnd_{NOBODY}") == []
+
+
 def test_an_event_s_deliveries_are_those_to_all_webhooks_with_their_replays(
     api: ApiOf, webhooks: list[dict[str, Any]], worker: Worker
 ) -> None:

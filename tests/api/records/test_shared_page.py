@@ -16,11 +16,17 @@ from sqlalchemy import Engine
 
 from app.api.http import large_work
 from app.api.http.services import EXTENSION
-from app.api.pages.bundle_view import CONTENT_CHARACTERS, MOST_STEPS, shown
 from app.evidence.bundle import Bundle
+from app.evidence.page.view import CONTENT_CHARACTERS, MOST_STEPS, shown
 from app.lib.text_sanitizer import visible
 from tests.support.callers.api import Answer, ApiOf, FreshTenant
-from tests.support.callers.making import make_record, make_session, refused, token_to
+from tests.support.callers.making import (
+    make_finding,
+    make_record,
+    make_session,
+    refused,
+    token_to,
+)
 from tests.support.workers.expiring import expire_link
 
 NEVER = "A" * 43
@@ -83,6 +89,21 @@ def test_the_page_tells_who_did_what_for_whom(show: Callable[..., Answer]) -> No
     assert '<html lang="en">' in page.text
 
 
+def test_the_page_says_that_nobody_approved_and_what_was_found(api: ApiOf) -> None:
+    record = make_record(api(), make_session(api())["id"])
+    token, _ = token_to(api(), record)
+    before = api(None).get(f"/s/{token}", headers={"Accept": "text/html"}).text
+    assert "It names nobody who approved it." in before
+    assert "Nothing was reported of this record so far." in before
+    make_finding(
+        api(), record["session_id"], record_id=record["id"], rule="late", title="A <b>bold</b> act"
+    )
+    after = api(None).get(f"/s/{token}", headers={"Accept": "text/html"}).text
+    assert "<strong><bdi>A &lt;b&gt;bold&lt;/b&gt; act</bdi></strong>" in after
+    assert "rule <bdi>late</bdi>" in after
+    assert "are not in the log" in after
+
+
 def test_its_headers_keep_the_token_on_the_page(show: Callable[..., Answer]) -> None:
     page = show()
     policy = page.headers["Content-Security-Policy"]
@@ -137,7 +158,9 @@ def test_what_is_nested_deeply_is_indented_only_as_far_as_it_is_shown() -> None:
         content = [content]
     tracemalloc.start()
     try:
-        cut = shown(cast(Bundle, {"content": content, "steps": []})).content
+        cut = shown(
+            cast(Bundle, {"record": {"agent": {}}, "content": content, "steps": []})
+        ).content
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -132,6 +132,8 @@ def _check_order(made: Any) -> None:
 
 
 RELATIONS = [
+    "wasAttributedTo",
+    "wasInfluencedBy",
     "actedOnBehalfOf",
     "wasAssociatedWith",
     "wasInformedBy",
@@ -287,3 +289,30 @@ def test_an_attribute_without_a_name_has_one_here() -> None:
     assert activity["rs:unnamed_attribute"] == {"$": "1", "type": "xsd:integer"}
     assert activity["attribute:unnamed"] == {"$": "2", "type": "xsd:integer"}
     assert "attribute:" not in activity
+
+
+def test_who_acted_for_whom_and_which_persons_approved_is_said_in_prov_s_own_terms() -> None:
+    approvals = [
+        {"approved_by": name, "at": "2026-01-31T12:00:00.000000Z", "decision": "approved"}
+        for name in ("erin@example.com", "max@example.com")
+    ]
+    made = document(made_of(approvals=approvals))
+    agent = f"agent:{RECORD['agent']['id']}"
+    (delegation,) = made["actedOnBehalfOf"].values()
+    assert delegation["prov:delegate"] == agent
+    assert made["agent"][delegation["prov:responsible"]]["prov:label"] == RECORD["principal"]
+    (attribution,) = made["wasAttributedTo"].values()
+    assert attribution == {"prov:entity": "record:bundle", "prov:agent": agent}
+    persons = [
+        each["prov:label"]
+        for each in made["agent"].values()
+        if each.get("prov:type") == {"$": "prov:Person", "type": "xsd:QName"}
+    ]
+    assert persons == ["erin@example.com", "max@example.com"]
+    assert [each["prov:influencer"] for each in made["wasInfluencedBy"].values()] == [
+        "approval:0",
+        "approval:1",
+    ]
+    text = loaded(json.dumps(made)).get_provn()
+    assert "wasAttributedTo(record:bundle, agent:" in text
+    assert "wasInfluencedBy(record:bundle, approval:0" in text

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from app.ledger import entry_bundles, leaves
 from app.ledger.checkpoints import Checkpoint
-from app.ledger.leaves import AuditHead, Leaf, LogSuccessor, Record
+from app.ledger.leaves import AuditHead, Leaf, LogSuccessor, Record, SessionStatement
 
 HASHES = st.binary(min_size=32, max_size=32)
 AT = "2026-11-21T09:00:00.123456Z"
 LEAVES = st.one_of(
     st.builds(Record, HASHES),
+    st.builds(SessionStatement, HASHES),
     st.builds(AuditHead, HASHES, st.integers(1, 2**53 - 1), HASHES, st.just(AT)),
     st.builds(
         LogSuccessor,
@@ -32,6 +33,8 @@ def written(members: dict[str, str | int]) -> bytes:
 def test_leaves_are_these_bytes() -> None:
     one, two = sha256(b"one").digest(), sha256(b"two").digest()
     assert Record(one).data == b'{"bundle_sha256":"%s","type":"record"}' % one.hex().encode()
+    sealed = b'{"statement_sha256":"%s","type":"session"}' % one.hex().encode()
+    assert SessionStatement(one).data == sealed
     head: dict[str, str | int] = {
         "type": "audit-head",
         "chain": one.hex(),
@@ -83,6 +86,8 @@ HEAD = {"type": "audit-head", "chain": HASH, "seq": 1, "hash": HASH, "at": AT}
         {"type": "record", "bundle_sha256": HASH[:-1] + "g"},
         {"type": "record", "bundle_sha256": None},
         {"type": "record", "bundle_sha256": HASH, "tenant_id": "ten_1"},
+        {"type": "session", "statement_sha256": HASH[:-2]},
+        {"type": "session", "bundle_sha256": HASH},
         {**HEAD, "seq": 0},
         {**HEAD, "seq": True},
         {**HEAD, "seq": "1"},

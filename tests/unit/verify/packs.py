@@ -1,14 +1,15 @@
 """Evidence to make packs of: a log with a few leaves, a witness, and keys that never change."""
 
+import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from app.evidence import bundle
+from app.evidence import bundle, statement
 from app.evidence.bundle import Approval, Record
-from app.evidence.pack import Evidence
+from app.evidence.pack import Evidence, findings_file
 from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import COSIGNATURE, Signature, Signer, VerifierKey, cosigned_bytes
@@ -104,6 +105,71 @@ def bundle_v1() -> bytes:
     return canonical_json.dumps({**read, "schema": "records/bundle/v1", "record": said})
 
 
+def finding(number: int, record_id: str, **other: Any) -> dict[str, Any]:
+    """A finding that a rule made of the record."""
+    made: dict[str, Any] = {
+        "id": f"fnd_{number:032x}",
+        "record_id": record_id,
+        "session_id": f"ses_{2:032x}",
+        "agent_id": f"agt_{3:032x}",
+        "principal": "ana@example.com",
+        "rule": "überweisung.limit",
+        "severity": "high",
+        "source": "rule",
+        "title": "Über dem Limit",
+        "detail": None,
+        "data": {"rule": {"id": f"rul_{4:032x}", "version": 3}},
+        "created_at": "2026-01-31T12:00:00.123456Z",
+    }
+    return made | other
+
+
+PLACE, HELD = 2, 7
+
+
+def statement_of(digests: Sequence[bytes], *, key: SigningKey = KEY, **other: Any) -> bytes:
+    """The statement of the session that these records are of, the same each time."""
+    said = record()
+    times = ("2026-01-31T12:00:00.000000Z", "2026-01-31T12:00:00.123456Z")
+    raw = statement.write(
+        statement.Session(
+            id=said["session"]["id"],
+            external_id="run 7",
+            agent=said["agent"],
+            principal=said["principal"],
+            opened_at="2026-01-31T11:59:00.000000Z",
+            completed_at="2026-01-31T12:00:00.123456Z",
+            outcome="succeeded",
+        ),
+        records=len(digests),
+        root=merkle.root(map(merkle.leaf_hash, digests)),
+        times=times if digests else None,
+        findings={"high": 1, "low": 0},
+        key_id=key.public.id,
+    )
+    return canonical_json.dumps({**json.loads(raw), "nonce": "B" * 43, **other})
+
+
+def session_files(raw: bytes, key: SigningKey = KEY, **other: Any) -> dict[str, bytes]:
+    """What a pack has of the sealed session of its record, the third of seven."""
+    digests = [sha256(b"%d" % number + raw).digest() for number in range(HELD)]
+    digests[PLACE] = sha256(raw).digest()
+    said = statement_of(digests, key=key, **other)
+    path = merkle.path_within(b"".join(map(merkle.leaf_hash, digests)), PLACE)
+    return {
+        "session-proof.json": statement.proof(PLACE, HELD, path),
+        "session-statement.json": said,
+        "session-statement.sig": key.sign(said),
+    }
+
+
+def further(raw: bytes, key: SigningKey) -> dict[str, bytes]:
+    """The further files that each of these packs has."""
+    record_id = bundle.read(raw)["record"]["id"]
+    findings = findings_file(record_id, [finding(1, record_id)], 1)
+    return {"findings.json": findings, **session_files(raw, key)}
+
+
 def evidence(
     raw: bytes | None = None,
     *,
@@ -114,8 +180,12 @@ def evidence(
     index: int = 3,
     witnesses: Sequence[int] = (),
     release: str = RELEASE,
+    files: Mapping[str, bytes] | None = None,
 ) -> Evidence:
-    """A record among `others` in a log whose checkpoint these witnesses cosigned."""
+    """A record among `others` in a log whose checkpoint these witnesses cosigned.
+
+    `files` are its further files, by default all that each of these packs has.
+    """
     raw = bundle_of(key=key) if raw is None else raw
     hashes = [merkle.leaf_hash(b"leaf %d" % number) for number in range(others)]
     hashes.insert(index, merkle.leaf_hash(leaves.Record(sha256(raw).digest()).data))
@@ -139,4 +209,5 @@ def evidence(
         leaf_index=index,
         path=path,
         cosignatures=[cosign(number, note.text) for number in witnesses],
+        further=further(raw, key) if files is None else files,
     )

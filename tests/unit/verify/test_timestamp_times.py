@@ -16,6 +16,7 @@ from app.lib.crypto.timestamps import NotStamped
 from dev.tsa import TimestampAuthority
 from tests.support.evidence.verifying import answer
 from tests.unit.verify.authorities import Authority, authority
+from tests.unit.verify.pack.checking import POLICY
 from tests.unit.verify.stamped_packs import EVIDENCE, MOMENT, checked, stamped
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -111,6 +112,15 @@ def test_packs_of_the_first_form_stay_valid(name: str) -> None:
     found = answer(GOLDEN / f"v1-{name}.zip")
     assert (found.code, found.verdicts["checkpoint.tsr"]) == (0, "VALID"), found.text
     assert found.last == "VALID AGAINST THE PACK'S OWN KEYS"
+
+
+def test_packs_without_further_files_stay_valid(tmp_path: Path) -> None:
+    """Made by release 0.3, before findings went into packs."""
+    (tmp_path / "policy").write_text(POLICY)
+    found = answer(GOLDEN / "v2.zip", "--policy", tmp_path / "policy")
+    assert (found.code, found.last) == (0, "VALID AGAINST THE PACK'S OWN KEYS"), found.text
+    assert "findings.json" not in found.verdicts
+    assert found.verdicts["cosignatures"] == "VALID"
 
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)

@@ -144,6 +144,7 @@ class SubjectArgs(Schema):
         "ses", description="Events of its completion, and of its findings (200 at most)."
     )
     record_id = fields.Id("rec", description="Events of findings about it (200 at most).")
+    finding_id = fields.Id("fnd", description="The event of this finding.")
 
 
 class GroupArgs(CreatedArgs, AttemptArgs, SubjectArgs):

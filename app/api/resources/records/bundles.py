@@ -27,6 +27,7 @@ from app.api.resources.records.bundle_access import (
     ShareTokenArgs,
     admitted,
     bundle_content,
+    note_read,
     share_of_memory,
 )
 from app.core import agents
@@ -48,22 +49,20 @@ blp = Blueprint(
 )
 
 MEDIA_TYPE = "application/json"
+SIGNATURE = "x-service-bundle-signature"
+SIGNED_HEADERS = {
+    "ETag": {"description": "The SHA-256 of the bytes, in hex.", "schema": {"type": "string"}},
+    SIGNATURE: {
+        "description": '`keyid="…", alg="ed25519", sig="<base64>"`, over exactly these bytes.',
+        "schema": {"type": "string"},
+    },
+}
 
 
 @blp.route("/bundle", methods=["GET"], endpoint="bundle")
 @bundle_content(public=True)
 @blp.arguments(ShareTokenArgs, location="query")
-@blp.response(
-    200,
-    {"type": "object"},
-    headers={
-        "ETag": {"description": "The SHA-256 of the bytes, in hex.", "schema": {"type": "string"}},
-        "x-service-bundle-signature": {
-            "description": '`keyid="…", alg="ed25519", sig="<base64>"`, over exactly these bytes.',
-            "schema": {"type": "string"},
-        },
-    },
-)
+@blp.response(200, {"type": "object"}, headers=SIGNED_HEADERS)
 @blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
 @blp.alt_response(304, description="The caller has these bytes.")
 @blp.alt_response(409, "CONFLICT")
@@ -93,8 +92,8 @@ def exact_bytes() -> Response:
         answered = conditional(record.bundle_sha256.hex(), record.bundle_size, read, MEDIA_TYPE)
         answered.call_on_close(held.pop_all().close)
     signed = bundle.signature_header(record.key_id, record.signature)
-    answered.headers["x-service-bundle-signature"] = signed
-    return answered
+    answered.headers[SIGNATURE] = signed
+    return note_read(answered, record.id)
 
 
 _View: TypeAlias = Callable[..., Response]
@@ -186,7 +185,7 @@ def export(name: str) -> Response:
             lambda raw: FORMATS[name](record, bundle.read(raw, agent_name)),
         )
     answered.set_etag(etag)
-    return answered
+    return note_read(answered, record.id)
 
 
 def _fill(

@@ -82,8 +82,8 @@ _GROUP = re.compile(r"grp_([0-9a-f]{32})([0-9a-f]{16})", re.ASCII)
 class Filters:
     """Filters of a list of deliveries; empty ones are ignored. `until` is exclusive.
 
-    `outcome` and `status_code` are those of the last attempt, `session_id` and `record_id` those of
-    the event's subject.
+    `outcome` and `status_code` are those of the last attempt; `session_id`, `record_id` and
+    `finding_id` name the event's subject.
     """
 
     status: frozenset[Status] = frozenset()
@@ -98,6 +98,7 @@ class Filters:
     event_id: UUID | None = None
     session_id: UUID | None = None
     record_id: UUID | None = None
+    finding_id: UUID | None = None
 
 
 def conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:

@@ -67,8 +67,7 @@ SELECT count(*) FROM (
 _OVERDUE = """
 SELECT min(next) FROM (
     SELECT (SELECT next_attempt_at FROM open_deliveries AS d
-             WHERE tenant_id = (SELECT %(tenant)s::uuid)
-               AND webhook_id = (SELECT %(webhook)s::uuid)
+             WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = {webhook}
                AND d.priority = level.priority AND d.fresh = level.fresh
                AND (d.lease_until IS NULL OR d.lease_until <= clock_timestamp())
              ORDER BY d.next_attempt_at LIMIT 1) AS next
@@ -77,10 +76,26 @@ SELECT min(next) FROM (
 """
 
 
+_OVERDUE_OF_ONE = _OVERDUE.format(webhook="(SELECT %(webhook)s::uuid)")
+_BACKLOGS = f"""
+SELECT l.webhook_id, l.events_open + l.replays_open + l.tests_open
+                     + count_unnumbered(l.tenant_id, l.webhook_id),
+       ({_OVERDUE.format(webhook="l.webhook_id")})
+  FROM lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+ WHERE l.tenant_id = %(tenant)s AND w.deleted_at IS NULL
+"""
+
+
+def backlogs(session: Session, tenant_id: UUID) -> dict[UUID, tuple[int, datetime | None]]:
+    """Return how many deliveries wait at each webhook, and since when one is overdue, if any."""
+    found = cursor(session).execute(_BACKLOGS, {"tenant": tenant_id})
+    return {webhook_id: (waiting, overdue) for webhook_id, waiting, overdue in found}
+
+
 def overdue_since(session: Session, tenant_id: UUID, webhook_id: UUID) -> datetime | None:
     """Return when a webhook's next delivery became due; None while none is due."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
-    return cursor(session, scalar_row).execute(_OVERDUE, wanted).fetchone()
+    return cursor(session, scalar_row).execute(_OVERDUE_OF_ONE, wanted).fetchone()
 
 
 def of(

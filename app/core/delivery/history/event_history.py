@@ -1,6 +1,7 @@
 """The history of an event across all webhooks: its payload, decisions and deliveries."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -10,11 +11,19 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.callers import Caller
+from app.core.delivery.event_types import EventType
 from app.core.delivery.history import decisions, delivery_history, delivery_summary
 from app.core.delivery.history.delivery_history import Listed
 from app.errors import NotFound
 from app.models import Event
 
+# What the events of a type are about; those of other types are about no row.
+_SUBJECTS = {
+    EventType.FINDING_CREATED: "fnd",
+    EventType.SESSION_COMPLETED: "ses",
+    EventType.SESSION_OPENED: "ses",
+    EventType.RECORD_CREATED: "rec",
+}
 _ABSENT = "absent"
 
 # The text of each decision: why a webhook did or did not get the event.
@@ -34,6 +43,20 @@ def find(session: Session, caller: Caller, event_id: UUID | None) -> Event:
     if event is None:
         raise NotFound("There is no event with this id, or it is older than the history kept.")
     return event
+
+
+def subjects(session: Session, tenant_id: UUID, event_ids: Collection[UUID]) -> dict[str, str]:
+    """Return the id of what each event is about (`fnd_…`), by the event's id (`evt_…`)."""
+    found = session.execute(
+        select(Event.id, Event.type, Event.subject_id).where(
+            Event.tenant_id == tenant_id, Event.id.in_(event_ids)
+        )
+    )
+    return {
+        ids.text("evt", event_id): ids.text(_SUBJECTS[EventType(kind)], subject)
+        for event_id, kind, subject in found
+        if subject and kind in _SUBJECTS
+    }
 
 
 def describe(session: Session, event: Event) -> dict[str, Any]:

@@ -122,6 +122,33 @@ def rows(
     return [_row(start, by_start.get(start, _NOTHING)) for start in span.starts]
 
 
+_OF_EACH = f"""
+SELECT webhook_id, at, {_SUMS} FROM delivery_hours
+ WHERE tenant_id = (SELECT %(tenant)s::uuid) AND at >= %(since)s AND at < %(until)s
+ GROUP BY 1, 2
+"""
+
+
+def of_each(
+    session: Session, tenant_id: UUID, span: Span
+) -> dict[UUID, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Return for each webhook with traffic in these hours its row over all, and its rows by hour.
+
+    The rows are as `rows` returns them.
+    """
+    values = {"tenant": tenant_id, "since": span.since, "until": span.until}
+    by_webhook: dict[UUID, dict[datetime, dict[str, Any]]] = {}
+    for row in cursor(session, dict_row).execute(_OF_EACH, values):
+        by_webhook.setdefault(row["webhook_id"], {})[row["at"]] = row
+    return {
+        webhook_id: (
+            _row(span.since, {name: sum(row[name] for row in hours.values()) for name in COLUMNS}),
+            [_row(start, hours.get(start, _NOTHING)) for start in span.starts],
+        )
+        for webhook_id, hours in by_webhook.items()
+    }
+
+
 def _after(hour: datetime | None) -> datetime:
     return _EPOCH if hour is None else hour + LENGTHS[Step.HOUR]
 

@@ -1,4 +1,4 @@
-"""Events of a session or record: those of its findings and its completion.
+"""Events of a session, record or finding: of findings, and of the session's completion.
 
 An event has the id of its subject, without an index, to spare each POST that. Its own id has the
 millisecond of the finding's creation or the session's completion, which is where it is searched.
@@ -22,7 +22,7 @@ SELECT id, created_at FROM findings
 """
 _COMPLETION = """
 SELECT id, completed_at FROM sessions
- WHERE tenant_id = %(tenant)s AND id = %(session)s AND completed_at IS NOT NULL
+ WHERE tenant_id = %(tenant)s AND id = %(session_id)s AND completed_at IS NOT NULL
 """
 _EVENTS = """
 SELECT found.id
@@ -42,16 +42,20 @@ def asked_for(session: Session, tenant_id: UUID, filters: Filters) -> list[UUID]
     Raises `Invalid` when the session or record has too many findings to search for.
     """
     named = [] if filters.event_id is None else [filters.event_id]
-    wanted = {"session": filters.session_id, "record": filters.record_id}
+    wanted = {
+        "session_id": filters.session_id,
+        "record_id": filters.record_id,
+        "id": filters.finding_id,
+    }
     conditions = [
-        f"{name}_id = (SELECT %({name})s::uuid)" for name in wanted if wanted[name] is not None
+        f"{name} = (SELECT %({name})s::uuid)" for name in wanted if wanted[name] is not None
     ]
     if not conditions:
         return named or None
     values: dict[str, object] = {"tenant": tenant_id, **wanted}
     query = _FINDINGS.format(conditions=" AND ".join(conditions), limit=MOST_SUBJECTS + 1)
     subjects = cursor(session).execute(query, values).fetchall()
-    if filters.record_id is None:
+    if filters.record_id is None and filters.finding_id is None:
         subjects += cursor(session).execute(_COMPLETION, values).fetchall()
     if len(subjects) > MOST_SUBJECTS:
         name = "session_id" if filters.record_id is None else "record_id"

@@ -60,7 +60,7 @@ def resealed(files: dict[str, bytes], key: Any = packs.KEY, **manifest: Any) -> 
     return zipped(files | {"manifest.json": canonical_json.dumps(told)})
 
 
-TOLD = ["prov.json", "README.txt", "release"]
+TOLD = ["prov.json", "findings.json", "record.html", "README.txt", "release"]
 """What nothing but the signature of whoever packed speaks for."""
 UNKNOWN_PACKER = "THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
 

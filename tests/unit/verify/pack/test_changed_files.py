@@ -98,8 +98,20 @@ def test_a_signature_of_another_bundle_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "refused"),
     [
-        (["bundle.json", "bundle.sig"], {"inclusion", "manifest.json", "prov.json"}),
+        (
+            ["bundle.json", "bundle.sig"],
+            {"inclusion", "manifest.json", "prov.json", "findings.json", "session-proof.json"},
+        ),
         (["prov.json"], {"prov.json"}),
+        (["findings.json"], {"findings.json"}),
+        (["session-proof.json"], {"session-proof.json"}),
+        (["session-statement.json"], {"session-statement.sig", "session-proof.json"}),
+        (["session-statement.sig"], {"session-statement.sig"}),
+        (["session-statement.json", "session-statement.sig"], {"session-proof.json"}),
+        (
+            ["session-proof.json", "session-statement.json", "session-statement.sig"],
+            {"session-proof.json"},
+        ),
         (["anchor.json"], {"inclusion", "checkpoint", "record.tlog-proof", "manifest.json"}),
         (["record.tlog-proof"], {"record.tlog-proof"}),
         (["checkpoint"], {"checkpoint"}),
@@ -107,7 +119,10 @@ def test_a_signature_of_another_bundle_is_refused(tmp_path: Path) -> None:
             ["anchor.json", "record.tlog-proof", "checkpoint"],
             {"inclusion", "manifest.json"},
         ),
-        (["public-key.pem"], {"bundle.json", "bundle.sig"}),
+        (
+            ["public-key.pem"],
+            {"bundle.json", "bundle.sig", "session-statement.json", "session-statement.sig"},
+        ),
         (["pack-key.pem"], {"SHA256SUMS.sig", "manifest.json"}),
     ],
 )
@@ -161,7 +176,7 @@ def test_what_only_the_packer_tells_is_not_checked_unless_he_is_known(
     data = resealed(files, packs.NEXT_KEY)
     found = checked(tmp_path, data, *roots)
     assert (found.code, found.of("NOT CHECKED")) == (0, ["pack-key.pem", *TOLD]), found.text
-    assert found.last == f"VALID, WITH 4 NOT CHECKED; {UNKNOWN_PACKER}"
+    assert found.last == f"VALID, WITH 6 NOT CHECKED; {UNKNOWN_PACKER}"
     assert "release: 99.9" in found.text
     assert checked(tmp_path, data, *roots, "--strict").code == 2
     files["prov.json"] = files["prov.json"].replace(b'"rs:sha256":"', b'"rs:sha256":"0')
@@ -194,3 +209,47 @@ def test_the_verifier_knows_every_sentence_on_what_anchors_a_pack(
         evidence = with_stamp(evidence, authority())
     found = checked(tmp_path, b"".join(pack.write(evidence)))
     assert (found.code, found.verdicts["anchor.json"]) == (0, "VALID"), found.text
+
+
+RECORD_ID = packs.record()["id"]
+
+
+def findings_with(*findings: dict[str, Any], total: int | None = None) -> bytes:
+    data = pack.findings_file(RECORD_ID, findings, len(findings) if total is None else total)
+    return resealed(files_of(PACK) | {"findings.json": data})
+
+
+@pytest.mark.parametrize(
+    "findings",
+    [
+        [packs.finding(1, packs.record(8)["id"])],
+        [packs.finding(2, RECORD_ID), packs.finding(1, RECORD_ID)],
+        [packs.finding(1, RECORD_ID), packs.finding(1, RECORD_ID)],
+        [packs.finding(1, RECORD_ID, created_at="yesterday")],
+        [packs.finding(1, RECORD_ID, cleared=True)],
+        [packs.finding(1, RECORD_ID, severity=None)],
+    ],
+)
+def test_findings_of_others_or_out_of_order_are_refused(
+    tmp_path: Path, findings: list[dict[str, Any]]
+) -> None:
+    found = checked(tmp_path, findings_with(*findings))
+    assert (found.code, found.of("INVALID")) == (1, ["findings.json"]), found.text
+
+
+def test_findings_that_are_fewer_than_were_made_say_so(tmp_path: Path, roots: list[object]) -> None:
+    found = checked(tmp_path, findings_with(packs.finding(1, RECORD_ID), total=3), *roots)
+    assert (found.code, found.of("NOT CHECKED")) == (0, ["findings.json"]), found.text
+    assert "it has the first 1 of 3 findings" in found.text
+    none = checked(tmp_path, findings_with(), *roots, "--strict")
+    assert (none.code, none.last) == (0, "VALID"), none.text
+    assert checked(tmp_path, findings_with(packs.finding(1, RECORD_ID), total=0)).code == 1
+
+
+def test_a_pack_without_its_findings_is_a_pack_of_before(
+    tmp_path: Path, roots: list[object]
+) -> None:
+    """Only who holds the pack's key can take them out."""
+    files = {name: data for name, data in files_of(PACK).items() if name != "findings.json"}
+    assert "findings.json" in checked(tmp_path, zipped(files)).of("INCOMPLETE")
+    assert checked(tmp_path, resealed(files), *roots).last == "VALID"

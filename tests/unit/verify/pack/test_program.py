@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def test_what_finder_and_explorer_leave_in_a_folder_is_named_and_all_else_checke
     found = answer(folder, *roots, "--strict")
     assert (found.code, plain.code) == (0, 0), found.text
     assert found.verdicts == plain.verdicts
-    told = f"VALID        folder: 13 files, and beside the pack, and not read: {', '.join(left)}"
+    besides = f"beside the pack, and not read: {', '.join(left)}"
+    told = f"VALID        folder: {len(files_of(PACK))} files, and {besides}"
     assert found.text.splitlines()[0] == told
     # A file of the pack by such a name's side is as it was: changed, it is refused.
     (folder / "prov.json").write_bytes(b"{}")
@@ -210,4 +212,10 @@ def test_it_opens_no_connection_and_imports_nothing_else() -> None:
 
 
 def test_the_files_of_a_pack_are_known_to_its_reader() -> None:
-    assert sorted({*verify.SUMMED, *verify.OTHERS}) == sorted(files_of(PACK))
+    options, report = Namespace(path=None, policy=None, tsa_ca=None), verify.Report(strict=False)
+    table = verify.RecordPack(options, report).table()
+    files = {each.name: each.group for each in table if each.is_file}
+    assert {name for name, group in files.items() if not group} | verify.OTHERS <= {*files_of(PACK)}
+    assert {*files_of(PACK)} <= {*files, *verify.OTHERS}
+    groups = {group: {name for name in files if files[name] == group} for group in pack.FURTHER}
+    assert groups == {group: {*names} for group, names in pack.FURTHER.items()}

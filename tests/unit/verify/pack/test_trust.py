@@ -77,7 +77,7 @@ def test_a_key_that_was_rotated_must_be_given_too(tmp_path: Path, roots: list[ob
     data = b"".join(pack.write(packs.evidence(pack_key=packs.NEXT_KEY, witnesses=[9, 10])))
     found = checked(tmp_path, data, *roots)
     assert found.of("NOT CHECKED") == ["pack-key.pem", *TOLD]
-    assert (found.code, found.last) == (0, f"VALID, WITH 4 NOT CHECKED; {UNKNOWN_PACKER}")
+    assert (found.code, found.last) == (0, f"VALID, WITH 6 NOT CHECKED; {UNKNOWN_PACKER}")
     assert checked(tmp_path, data, *roots, "--strict").code == 2
     (tmp_path / "next.pem").write_bytes(packs.NEXT_KEY.public.pem)
     found = checked(tmp_path, data, *roots, "--key", tmp_path / "next.pem", "--strict")

@@ -1,0 +1,150 @@
+"""Bulk replays: selection and pace, with a preview before the start; then their progress."""
+
+from typing import Any
+
+from flask import Blueprint, url_for
+from werkzeug.wrappers import Response
+
+from app import ids
+from app.api.http.access.auth import caller
+from app.api.http.paging import PageArgs, page_of
+from app.api.http.transactions import transaction
+from app.api.resources.deliveries.replays import BulkReplaySchema, wanted_of
+from app.console.frame import forms, rendering
+from app.console.frame.access import signed_in
+from app.console.frame.forms import Input
+from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
+from app.console.pages.jobs import is_watched, move
+from app.core.callers import Role
+from app.core.jobs import control as job_control
+from app.core.jobs import job_rows
+from app.core.replay import bulk_replay, job_changes
+from app.core.replay.replay_plan import Pace
+from app.errors import Invalid
+from app.schemas import fields
+
+blp = Blueprint("replays", __name__, url_prefix="/replays")
+
+_HOW = ("rate", "canary", "stop_after_failures")
+# The preview counts this many in well under 100 ms; the replay takes all of them.
+_MOST_COUNTED = 3_000
+
+
+class ReplayForm(BulkReplaySchema):
+    """A bulk replay as the API takes it: of one webhook, or of all."""
+
+    webhook_id = fields.Id("whk")
+
+
+@blp.get("")
+@signed_in(Role.READ, whole_tenant=True)
+def index() -> Response:
+    """List replays, newest first."""
+    args = forms.query().load(PageArgs)
+    with transaction() as session:
+        found = page_of(
+            args,
+            lambda before, limit: job_control.find(
+                session, caller().tenant_id, before=before, limit=limit, kind=bulk_replay.KIND
+            ),
+            lambda job: job_changes.represent(session, job),
+        )
+    return rendering.page(
+        "replays/list",
+        found=found,
+        does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
+    )
+
+
+@blp.get("/new")
+@signed_in(Role.WRITE, whole_tenant=True)
+def new() -> Response:
+    """Show the preview: the deliveries that would be sent again."""
+    return _preview(forms.query().without("limit", "cursor"))
+
+
+@blp.post("/new")
+@signed_in(Role.WRITE, whole_tenant=True)
+def start() -> Response:
+    """Start the replay that the page has shown."""
+    typed = forms.sent()
+    try:
+        body = typed.load(ReplayForm)
+        pace, as_of = Pace(*(body.get(name) for name in _HOW)), body.get("as_of")
+        job = forms.once(
+            lambda session: job_control.represent(
+                bulk_replay.start(session, caller(), **_selected(body), pace=pace, as_of=as_of)
+            )
+        )
+    except Invalid as wrong:
+        return _preview(typed.refused(wrong))
+    return rendering.done(url_for(".show", job_id=job["id"]), "The replay has begun.")
+
+
+@blp.post("/new/count")
+@signed_in(Role.WRITE, whole_tenant=True)
+def count() -> Response:
+    """Show the preview as of now, with the pace from the form."""
+    return _preview(forms.sent().without("as_of"))
+
+
+@blp.get("/<job_id>")
+@signed_in(Role.READ, whole_tenant=True)
+def show(job_id: str) -> Response:
+    """Show the progress of a replay."""
+    with transaction() as session:
+        job = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
+        names = webhook_names(known_webhooks(session))
+        told = job_changes.represent(session, job)
+    return rendering.page(
+        "replays/one",
+        job=told,
+        names=names,
+        watched=is_watched(told),
+        does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
+    )
+
+
+blp.post("/<job_id>/<verb>")(move)
+
+
+def _preview(typed: Input) -> Response:
+    preview: dict[str, Any] | None = None
+    # The one webhook whose deliveries are wanted; None for those of all.
+    waits_at: str | None = None
+    with transaction(snapshot=True) as session:
+        names = webhook_names(known_webhooks(session))
+        try:
+            if not typed.errors:
+                body = typed.load(ReplayForm)
+                one = body["group"].webhook_id if "group" in body else body.get("webhook_id")
+                waits_at = None if one is None else ids.text("whk", one)
+                as_of, rate = body.get("as_of"), body.get("rate")
+                found = bulk_replay.preview(
+                    session, caller(), **_selected(body), as_of=as_of, most=_MOST_COUNTED
+                )
+                preview = {**found.represent(rate), "complete": found.complete}
+        except Invalid as wrong:
+            typed = typed.refused(wrong)
+    return rendering.page(
+        "replays/new",
+        200 if preview else 422,
+        typed=typed,
+        preview=preview,
+        waits_at=waits_at,
+        names=names,
+        which=[
+            (name, text)
+            for name, text in typed.kept_fields()
+            if text and name not in (*_HOW, "as_of")
+        ],
+        does=("deliveries replay --status failed --dry-run", "POST /v1/deliveries/replay"),
+    )
+
+
+def _selected(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the deliveries that a form selects, as arguments of `bulk_replay`."""
+    webhook_id = body.pop("webhook_id", None)
+    all_webhooks = webhook_id is None
+    wanted = wanted_of(body, webhook_id, all_webhooks=all_webhooks)
+    return {"webhook_id": webhook_id, "wanted": wanted, "all_webhooks": all_webhooks}

@@ -1,0 +1,1 @@
+"""Statements of completed sessions: `sealing` signs them, `statements` reads them."""

@@ -1,0 +1,1 @@
+"""Statements of completed sessions: what they count, and that nothing comes past them."""
