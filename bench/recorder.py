@@ -53,10 +53,11 @@ async def stalls(recorder: Recorder, *, is_recording: bool) -> list[float]:
         while time.perf_counter() < until:
             if is_recording:
                 session = recorder.session(f"agent {number}")
-                with session.record("run", "run") as record:
-                    with record.step("step", inputs={"text": "x" * 1000}) as step:
-                        await asyncio.sleep(0.05)
-                        step.outputs = {"text": "y" * 1000}
+                record = session.record("run", "run").start()
+                with record.step("step", inputs={"text": "x" * 1000}) as step:
+                    await asyncio.sleep(0.05)
+                    step.outputs = {"text": "y" * 1000}
+                record.end()
             else:
                 await asyncio.sleep(0.05)
 
@@ -75,22 +76,24 @@ async def stalls(recorder: Recorder, *, is_recording: bool) -> list[float]:
 def main() -> None:
     """Measure, and print a line a figure."""
     # On the disk where a spool would be: /tmp is in memory on some machines.
-    with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
-        with Recorder("bench", base_url=_AWAY, key="bench", spool=folder) as recorder:
-            for size in (100, 1000, 10_000):
-                took = appends(recorder, size)
-                said = ", ".join(
-                    f"{name} {took[int(len(took) * share)] * 1e6:.0f} µs"
-                    for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
-                )
-                print(f"append, {size} bytes: {said}, longest {took[-1] * 1e3:.1f} ms", flush=True)
-            for is_recording in (False, True):
-                late = asyncio.run(stalls(recorder, is_recording=is_recording))
-                what = "recording" if is_recording else "idle"
-                p99 = late[int(len(late) * 0.99)] * 1e3
-                print(f"loop {what}: p99 {p99:.1f} ms, longest stall {late[-1] * 1e3:.1f} ms")
-            print(recorder.stats())
-            recorder.close(0.1)
+    with (
+        tempfile.TemporaryDirectory(dir=Path.home()) as folder,
+        Recorder("bench", base_url=_AWAY, key="bench", spool=folder) as recorder,
+    ):
+        for size in (100, 1000, 10_000):
+            took = appends(recorder, size)
+            said = ", ".join(
+                f"{name} {took[int(len(took) * share)] * 1e6:.0f} µs"
+                for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
+            )
+            print(f"append, {size} bytes: {said}, longest {took[-1] * 1e3:.1f} ms", flush=True)
+        for is_recording in (False, True):
+            late = asyncio.run(stalls(recorder, is_recording=is_recording))
+            what = "recording" if is_recording else "idle"
+            p99 = late[int(len(late) * 0.99)] * 1e3
+            print(f"loop {what}: p99 {p99:.1f} ms, longest stall {late[-1] * 1e3:.1f} ms")
+        print(recorder.stats())
+        recorder.close(0.1)
 
 
 if __name__ == "__main__":
