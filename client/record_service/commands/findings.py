@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from record_service.client import NOW, Json
-from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until
+from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until, yes_option
 from record_service.commands.jobs import watch, watch_option
 from record_service.output import plain
 
@@ -217,6 +217,26 @@ def test_rule(
         iter(result["matches"]),
         {"RECORD": "record_id", "SESSION": "session_id", "STEP": "step", "TITLE": "title"},
     )
+
+
+@rules.command("update", epilog=_FILE)
+@click.argument("rule_id")
+@click.argument("file", type=click.File(encoding="utf-8"))
+@pass_run
+def update_rule(run: Run, rule_id: str, file: Any) -> None:
+    """Change what FILE names; what is evaluated becomes a new version."""
+    body = _rule_body(run, file, None)
+    run.out.item(run.client.patch(at("/v1/rules/{}", rule_id), body))
+
+
+@rules.command("delete")
+@click.argument("rule_id")
+@yes_option
+@pass_run
+def delete_rule(run: Run, rule_id: str, yes: bool) -> None:
+    """Delete a rule; its versions and findings stay."""
+    run.confirm(f"Delete {rule_id}?", yes)
+    run.client.delete(at("/v1/rules/{}", rule_id))
 
 
 @rules.command("enable")
