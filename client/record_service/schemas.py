@@ -486,7 +486,7 @@ class Head(TypedDict):
 
 
 class Hit(TypedDict):
-    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule"]
+    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule", "export"]
     id: str
     title: str
     url: str

@@ -19,7 +19,7 @@ from app import ids
 from app.api.http import admission as admission_check
 from app.api.http.access import auth
 from app.api.http.requests import large_bodies, parsing
-from app.api.http.requests.headers import client_address, client_network, request_id
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.core.audit import record_reads
 from app.core.callers import Caller, Role
@@ -203,9 +203,7 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
 def _open(link: Link) -> bool:
     """Count an opening of a link; return whether it still opens the record."""
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = anonymous_access.open_link(
-            session, link, client_network(), request_id(), client_address()
-        )
+        ends_at = anonymous_access.open_link(session, link, client_address(), request_id())
     return ends_at is not None
 
 
