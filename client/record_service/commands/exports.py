@@ -133,7 +133,7 @@ def wait_option(command: Decorated) -> Decorated:
 @proof_options
 @wait_option
 @pass_run
-def evidence(run: Run, record_id: str, **how: Any) -> None:
+def evidence(run: Run, /, record_id: str, **how: Any) -> None:
     """Save all that proves a record, in one ZIP; it is built if it is not there.
 
     --verify holds it against --key and --policy, or else against what the service publishes now.
@@ -249,7 +249,7 @@ def show(run: Run, export_id: str) -> None:
 @click.option("--kept", metavar="FILE", help="SHA-256 of bundles that you kept: all must be there.")
 @proof_options
 @pass_run
-def download(run: Run, export_id: str, kept: str | None, **how: Any) -> None:
+def download(run: Run, /, export_id: str, kept: str | None, **how: Any) -> None:
     """Save an export once it is ready.
 
     --verify holds it against --key and --policy, or else against what the service publishes now.
