@@ -317,7 +317,8 @@ def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
 
     A must be of the order L: with any other point more than one message has the same signature.
     """
-    minus_a, s = _verifying(public), int.from_bytes(signature[32:], "little")
+    minus_a = _verifying(public)
+    s = int.from_bytes(signature[32:], "little")
     if len(signature) != 64 or s >= L or minus_a is None:
         return False
     digest = hashlib.sha512(signature[:32] + public + message).digest()
@@ -794,18 +795,18 @@ def read_statement(data: Data) -> Statement:
     called, agent, principal, opened, ended, _, *_ = members(session, SESSION + external)
     require(type(agent.get("id")) is str, "it names no agent")
     counts = [members({"count": each}, "count:int")[0] for each in findings.values()]
-    times = [instant(each) for each in (first, last)] if records else ["", ""]
+    begins, ends = (instant(each) for each in (first, last)) if records else ("", "")
     good = records or (root == sha256(b"") and first is last is None)
-    require(good and times[0] <= times[1] and instant(opened) <= instant(ended),
+    require(good and begins <= ends and instant(opened) <= instant(ended),
             "what it says does not fit together")
-    return Statement((called, agent["id"], principal), agent, ended, records, root, *times,
-                     dict(zip(findings, counts)), named)
+    return Statement((called, agent["id"], principal), agent, ended, records, root, begins,
+                     ends, dict(zip(findings, counts)), named)
 
 class RecordPack(Pack):
     """The pack of one record."""
     marker = "bundle.json"
     about = "record_id"
-    needed = ("bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion")
+    needed: tuple[str, ...] = ("bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion")
 
     def __init__(self, options: argparse.Namespace, report: Report) -> None:
         super().__init__(options, report)
@@ -1677,8 +1678,8 @@ class Export:
         """Count again what the statement counts."""
         statement, named = self.statement, self.named
         told = statement.get("by_agent")
-        good = type(told) is list and all(type(each) is dict for each in told)
-        agents = [dict(each) for each in told] if good else []
+        listed = told if type(told) is list else []
+        agents = [dict(each) for each in listed if type(each) is dict]
         names = [each.pop("name", "") for each in agents]
         require(all(type(each) in (str, type(None)) for each in names), "an agent's name is none")
         others = [{"type": kind, "leaves": named["type"][kind]} for kind in sorted(named["type"])]

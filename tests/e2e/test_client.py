@@ -207,18 +207,20 @@ def test_a_period_is_exported_though_workers_are_killed_and_verified(
         file.write_text(json.dumps({"number": number}))
     push = ["record", "push", "--session", caller.session(), *map(str, files)]
     pushed = laptop.run(*push).stdout.split()[-1]
-    keys, file = (str(laptop.home / name) for name in ("keys", "export.ndjson"))
+    keys, period_file = (str(laptop.home / name) for name in ("keys", "export.ndjson"))
     Path(keys).write_text(json.dumps(caller.get("/.well-known/jwks.json")))
     record = laptop.json("records", "show", pushed)
     period = ["--since", "2026-01-01T00:00:00Z", "--until", record["created_at"]]
 
     export = laptop.json("exports", "create", *period)
     service.kill_all("worker")
-    taken = laptop.json("exports", "download", export["id"], "-o", file, "--verify", "--key", keys)
+    taken = laptop.json(
+        "exports", "download", export["id"], "-o", period_file, "--verify", "--key", keys
+    )
 
     assert taken["valid"] is True
     assert laptop.json("exports", "show", export["id"])["sha256"] == taken["sha256"]
-    listed = [json.loads(line) for line in Path(file).read_text().splitlines()]
+    listed = [json.loads(line) for line in Path(period_file).read_text().splitlines()]
     assert sum(each["type"] == "record" for each in listed) >= len(files) - 1
     assert [each["id"] for each in laptop.json("exports", "list")["data"]] == [export["id"]]
     assert laptop.run("exports", "delete", export["id"], "--yes").returncode == 0

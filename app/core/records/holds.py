@@ -141,7 +141,7 @@ def standing_on(
     """
     if caller.pin is not None:
         return []
-    covering = Hold.subject_id.in_(subjects)
+    covering: ColumnElement[bool] = Hold.subject_id.in_(subjects)
     if created_at is not None:
         covering |= and_(Hold.since <= created_at, Hold.until > created_at)
     wanted = select(Hold).where(

@@ -23,7 +23,8 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture
 def events(api: ApiOf) -> list[bytes]:
     api().patch("/v1/tenant/settings", {"bundle_retention_days": 3})
-    return api().get("/v1/audit?layout=events", headers=NDJSON).data.splitlines()
+    lines: list[bytes] = api().get("/v1/audit?layout=events", headers=NDJSON).data.splitlines()
+    return lines
 
 
 def test_the_event_shown_has_the_members_of_an_event_in_their_order(events: list[bytes]) -> None:

@@ -105,7 +105,8 @@ def test_every_value_of_every_line_is_held_to_something(
 def test_no_value_of_another_type_confuses_the_verifier(file: Lines, tmp_path: Path) -> None:
     for number, line in enumerate(file):
         for path in values_in(json.loads(line)):
-            for value in (-1, None, [], {}, "", "2026-13-01T00:00:00.000000Z", True):
+            wrong: tuple[Any, ...] = (-1, None, [], {}, "", "2026-13-01T00:00:00.000000Z", True)
+            for value in wrong:
                 forged = changed(line, path, value)
                 found = verified(tmp_path, joined([*file[:number], forged, *file[number + 1 :]]))
                 assert found.code == 1 or forged == line, (number + 1, path, value, found.text)

@@ -133,13 +133,13 @@ def holder() -> Caller | None:
     return sent if sent is not None and sent.tenant_id == found.tenant_id else None
 
 
-def note_read(answered: Response, record_id: UUID) -> Response:
+def note_read(answered: Response, record_id: UUID | None) -> Response:
     """Return an answer with content after its `record.read` is committed, where AUDIT_READS is on.
 
     Of a caller without a key there is none: a share link's opening has an entry of its own.
     """
     sends = answered.status_code in (200, 206) and request.method != "HEAD"
-    if sends and services().settings.audit_reads and (reader := holder()) is not None:
+    if sends and record_id and services().settings.audit_reads and (reader := holder()) is not None:
         try:
             note_content_read(reader, record_id)
         except BaseException:
