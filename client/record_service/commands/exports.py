@@ -214,7 +214,7 @@ def exports() -> None:
 def create(run: Run, since: str, until: str, agent_id: str | None, waiting: bool) -> None:
     """Order an export."""
     body = {"since": since, "until": until, "agent_id": agent_id}
-    made = run.client.create("/v1/exports", body)
+    made = run.client.post("/v1/exports", body)
     run.out.item(_awaited(run, made["id"]) if waiting else made)
 
 

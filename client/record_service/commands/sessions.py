@@ -68,7 +68,7 @@ def show_agent(run: Run, agent_id: str) -> None:
 def add_agent(run: Run, /, **fields: str | None) -> None:
     """Make an agent."""
     given = {name: text for name, text in fields.items() if text is not None}
-    run.out.item(run.client.create("/v1/agents", given))
+    run.out.item(run.client.post("/v1/agents", given))
 
 
 @click.group(cls=Group)
@@ -107,7 +107,7 @@ def open_session(run: Run, /, agent: str, principal: str, **fields: str | None) 
     """Open a session."""
     given = {name: text for name, text in fields.items() if text is not None}
     run.out.item(
-        run.client.create("/v1/sessions", {"agent_id": agent, "principal": principal, **given})
+        run.client.post("/v1/sessions", {"agent_id": agent, "principal": principal, **given})
     )
 
 
