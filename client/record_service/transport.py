@@ -7,6 +7,7 @@ it. `Transport` and `AsyncTransport` do that, by httpx2, and nothing else differ
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import platform
 import random
@@ -17,6 +18,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
 from urllib.parse import urlsplit
@@ -36,6 +38,12 @@ _WITH_CONTENT = (200, 206)
 _BROKEN = "The connection broke before the end of the answer."
 # Nothing of the request was sent.
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+# Whether a request of ours is on its way. httpx2 logs each: who records an agent's logs would
+# record these requests, by further requests, for ever.
+_OURS: ContextVar[bool] = ContextVar("ours", default=False)
+for _name in ("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.proxy"):
+    logging.getLogger(_name).addFilter(lambda _: not _OURS.get())
 
 # What an exchange yields: a request to send, or seconds to wait; and what it is told of a request.
 Step = Union[httpx2.Request, float]
@@ -233,12 +241,15 @@ class Transport:
         # A child has its parent's sockets: two would talk on one.
         if self._process != os.getpid():
             self._open()
+        token = _OURS.set(True)
         try:
             answer = self._http.send(request, stream=stream)
             if stream and answer.status_code not in _WITH_CONTENT:
                 answer.read()
         except httpx2.HTTPError as error:
             return error
+        finally:
+            _OURS.reset(token)
         return answer
 
     def _open(self) -> None:
@@ -300,12 +311,15 @@ class AsyncTransport:
             self._http = asyncio.get_running_loop().run_in_executor(None, self._open)
         # A task that is cancelled must not cancel what others wait for.
         http = await asyncio.shield(self._http)
+        token = _OURS.set(True)
         try:
             answer = await http.send(request, stream=stream)
             if stream and answer.status_code not in _WITH_CONTENT:
                 await answer.aread()
         except httpx2.HTTPError as error:
             return error
+        finally:
+            _OURS.reset(token)
         return answer
 
     def _open(self) -> httpx2.AsyncClient:
