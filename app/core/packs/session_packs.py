@@ -1,8 +1,7 @@
 """Packs of whole sessions: built by a durable job, one at a time for a session, and read in parts.
 
-A pack repeats no bundle: a part names the records whose bundles are its lines. So it takes little
-room, holds nothing in memory, and what has expired is in no pack. A pack whose bundles are no
-longer those that are kept cannot be read, and is made anew.
+A pack repeats no bundle: a part names the records whose bundles are its lines. So what has expired
+is in no pack. A pack whose bundles are no longer those that are kept is made anew.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
