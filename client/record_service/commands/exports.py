@@ -8,8 +8,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Callable
 
 import click
 import requests
@@ -98,38 +100,74 @@ def _export(run: Run, record_id: str, name: str, to: str | None) -> None:
         copy(answer, file)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Where a pack is saved, and what it is held against."""
+
+    to: str
+    verify: bool
+    keys: tuple[str, ...]
+    policy: str | None
+    wait: int
+
+
+def wanted(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `Wanted`."""
+
+    @wraps(command)
+    def run(
+        *given: Any,
+        to: str,
+        verify: bool,
+        keys: tuple[str, ...],
+        policy: str | None,
+        wait: int,
+        **others: Any,
+    ) -> None:
+        if verify and to == _TO_STDOUT:
+            raise click.UsageError("--verify needs a file: -o FILE.")
+        command(*given, Wanted(to, verify, keys, policy, wait), **others)
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run
+
+
+_OPTIONS = (
+    click.option("-o", "--output", "to", required=True, metavar="FILE", help="Where to."),
+    click.option("--verify", is_flag=True, help="Check it with this package's own verify.py."),
+    click.option("--key", "keys", multiple=True, metavar="FILE", help="Public keys that you kept."),
+    click.option(
+        "--policy", metavar="FILE", help="The log's policy (C2SP tlog-policy) that you kept."
+    ),
+    click.option("--wait", type=click.IntRange(1), default=120, show_default=True, help="Seconds."),
+)
+
+
 @click.command(cls=Command)
 @click.argument("record_id")
-@click.option("-o", "--output", "to", required=True, metavar="FILE", help="Where to.")
-@click.option("--verify", is_flag=True, help="Check it with this package's own verify.py.")
-@click.option("--key", "keys", multiple=True, metavar="FILE", help="Public keys that you kept.")
-@click.option("--policy", metavar="FILE", help="The log's policy (C2SP tlog-policy) that you kept.")
-@click.option("--wait", type=click.IntRange(1), default=120, show_default=True, help="Seconds.")
+@wanted
 @pass_run
-def evidence(
-    run: Run,
-    record_id: str,
-    to: str,
-    verify: bool,
-    keys: tuple[str, ...],
-    policy: str | None,
-    wait: int,
-) -> None:
+def evidence(run: Run, options: Wanted, record_id: str) -> None:
     """Save all that proves a record, in one ZIP; it is built if it is not there.
 
     --verify holds it against --key and --policy, or else against what the service publishes now.
     """
-    if verify and to == _TO_STDOUT:
-        raise click.UsageError("--verify needs a file: -o FILE.")
-    sha256 = _save_pack(run, record_id, to, time.monotonic() + wait)
+    save_evidence(run, at("/v1/records/{}/evidence.zip", record_id), "record", options)
+
+
+def save_evidence(run: Run, path: str, what: str, options: Wanted) -> None:
+    """Save the pack at a path, and verify it if that is wanted. Raises `No` if it does not hold."""
+    to = options.to
+    sha256 = _save_pack(run, path, to, time.monotonic() + options.wait)
     told: dict[str, object] = {"file": to, "sha256": sha256}
-    if not verify:
+    if not options.verify:
         run.out.item(told) if to != _TO_STDOUT else None
         return
-    found = _verified(run, to, keys, policy)
+    found = _verified(run, to, options.keys, options.policy)
     run.out.aside(_tell, run, told, found)
     if found.code != 0:
-        raise No(f"{to} does not prove the record.")
+        raise No(f"{to} does not prove the {what}.")
 
 
 def _tell(run: Run, told: dict[str, object], found: verifier.Verdict) -> None:
@@ -140,8 +178,7 @@ def _tell(run: Run, told: dict[str, object], found: verifier.Verdict) -> None:
         run.out.text(plain(line))
 
 
-def _save_pack(run: Run, record_id: str, to: str, give_up_at: float) -> str:
-    path = at("/v1/records/{}/evidence.zip", record_id)
+def _save_pack(run: Run, path: str, to: str, give_up_at: float) -> str:
     while True:
         with run.client.download(path) as answer:
             if answer.status_code == 200:

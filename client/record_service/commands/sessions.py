@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+
 import click
 
 from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until
+from record_service.commands.exports import Wanted, copy, save_evidence, saving, wanted
 
 _AGENTS = {
     "ID": "id",
@@ -118,6 +121,36 @@ def open_session(run: Run, /, agent: str, principal: str, **fields: str | None) 
 def complete_session(run: Run, session_id: str, outcome: str, summary: str | None) -> None:
     """Complete a session: it takes no more records."""
     run.out.item(run.client.complete_session(session_id, outcome, summary))
+
+
+@sessions.command("statement")
+@click.argument("session_id")
+@click.option("-o", "--output", "to", metavar="FILE", default="-", help="Where to; else stdout.")
+@pass_run
+def read_statement(run: Run, session_id: str, to: str) -> None:
+    """Read the signed statement of a completed session: how many records it held, and their root.
+
+    With -o FILE the signature is saved beside it, as FILE.sig.
+    """
+    with run.client.download(at("/v1/sessions/{}/statement", session_id)) as answer:
+        with saving(to) as file:
+            copy(answer, file)
+        signature = answer.headers["x-service-bundle-signature"].partition('sig="')[2].strip('"')
+    if to != "-":
+        with saving(f"{to}.sig") as file:
+            file.write(b64decode(signature))
+
+
+@sessions.command("evidence")
+@click.argument("session_id")
+@wanted
+@pass_run
+def session_evidence(run: Run, options: Wanted, session_id: str) -> None:
+    """Save all that proves a completed session, in one ZIP; it is built if it is not there.
+
+    --verify names each record that is missing, was added or was changed.
+    """
+    save_evidence(run, at("/v1/sessions/{}/evidence.zip", session_id), "session", options)
 
 
 @click.group(cls=Group)
