@@ -151,6 +151,14 @@ class TooManyShareLinks(Conflict, slug="too-many-share-links"):
     """
 
 
+class TooManyExports(Conflict, slug="too-many-exports"):
+    """Too many exports.
+
+    A tenant keeps at most 100 period exports, and has at most 25 made at a time. Delete one that is
+    no longer needed, or wait until one is ready.
+    """
+
+
 class StorageLimit(Conflict, slug="storage-limit"):
     """The storage limit of the tenant is reached.
 
@@ -269,6 +277,14 @@ class BundleExpired(ServiceError, slug="bundle-expired", status=410):
 
     def __init__(self, detail: str, sha256: bytes, log_index: int | None) -> None:
         super().__init__(detail, {"sha256": sha256.hex(), "log_index": log_index})
+
+
+class ExportGone(ServiceError, slug="export-gone", status=410):
+    """The export's file is gone.
+
+    It was deleted, or its days had passed. What was signed of it remains in its statement. Order
+    another export of the same period.
+    """
 
 
 class Invalid(ServiceError, slug="validation-failed", status=422):

@@ -13,7 +13,8 @@ from psycopg import pq
 
 from app.ledger.notes import check_name
 from app.ledger.policy import Policy
-from app.lib.crypto import api_keys, timestamps
+from app.lib.crypto import api_keys, signing_certificates, timestamps
+from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.forwarded import FORWARDED, X_FORWARDED_FOR
 from app.lib.mail import mailbox as mailboxes
 from app.lib.outbound.addresses import (
@@ -133,6 +134,18 @@ def head_url(text: str) -> str:
     raise ValueError("use file:///folder/file or s3://bucket/key")
 
 
+def folder_url(text: str) -> str:
+    """Read the URL of a folder, or of a bucket with or without a prefix, for parts of exports."""
+    parts = urlsplit(text)
+    if parts.query or parts.fragment:
+        raise ValueError("it has no query and no fragment")
+    if parts.scheme == "s3" and parts.netloc:
+        return text
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return text
+    raise ValueError("use file:///folder or s3://bucket/prefix")
+
+
 def operator_url(text: str) -> str:
     """Read the address of a service that the operator chose: any network will do."""
     try:
@@ -159,6 +172,11 @@ def authorization(text: str) -> str:
 def certificates(text: str) -> tuple[Certificate, ...]:
     """Read root certificates: PEM, or the path of a file of it."""
     return timestamps.read_certificates(_text_or_file(text))
+
+
+def signing_chains(text: str) -> tuple[SigningChain, ...]:
+    """Read chains of certificates over signing keys: PEM, or the path of a file of it."""
+    return signing_certificates.read_chains(_text_or_file(text))
 
 
 def policy(text: str) -> Policy:

@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import IPv6Network
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from app import setting_values as values
 from app.ledger.policy import NONE, Policy
 from app.lib import forwarded
 from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.mail.mailer import MailServer
 from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
@@ -73,6 +74,7 @@ class Settings:
     base_url: str = _setting("BASE_URL", values.base_url)
     log_origin: str = _setting("LOG_ORIGIN", values.origin, None)
     log_head_url: str | None = _setting("LOG_HEAD_URL", values.head_url, None)
+    exports_url: str | None = _setting("EXPORTS_URL", values.folder_url, None)
     root_admin_key: str | None = _setting("ROOT_ADMIN_KEY", values.api_key, None, secret=True)
     webhook_allowed_networks: tuple[Network, ...] = _setting(
         "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
@@ -86,12 +88,20 @@ class Settings:
         "TSA_AUTHORIZATION", values.authorization, None, secret=True
     )
     tsa_ca_file: tuple[Certificate, ...] = _setting("TSA_CA_FILE", values.certificates, ())
+    signing_certificates: tuple[SigningChain, ...] = _setting(
+        "SIGNING_CERTIFICATES", values.signing_chains, ()
+    )
     witness_policy: Policy | None = _setting("WITNESS_POLICY", values.policy, None)
     log_require_quorum: bool = _setting("LOG_REQUIRE_QUORUM", values.switch, False)
     log_quorum_grace_seconds: float = _setting("LOG_QUORUM_GRACE_SECONDS", values.seconds, 120.0)
     retry_schedule: tuple[float, ...] = _setting("RETRY_SCHEDULE", values.schedule, RETRY_SCHEDULE)
     pause_seconds: float = _setting("PAUSE_SECONDS", values.positive, 30.0)
+    min_retention_days: int = _setting(
+        "MIN_RETENTION_DAYS", values.whole(1, 3650, "number of days"), 1
+    )
+    audit_reads: bool = _setting("AUDIT_READS", values.switch, False)
     history_days: int = _setting("HISTORY_DAYS", values.whole(1, 3650, "number of days"), 90)
+    export_days: int = _setting("EXPORT_DAYS", values.whole(1, 3650, "number of days"), 30)
     session_idle_seconds: float = _setting("SESSION_IDLE_SECONDS", values.positive, 86_400.0)
     disable_after_days: float = _setting("DISABLE_AFTER_DAYS", values.positive, 5.0)
     digest_settle_seconds: float = _setting("DIGEST_SETTLE_SECONDS", values.seconds, 900.0)
@@ -135,6 +145,11 @@ class Settings:
     def takes_mail(self) -> bool:
         """Whether digests go somewhere: to a server, or as files into the data folder."""
         return self.smtp_url is not None or self.mail_folder is not None
+
+    def signing_chain(self, key_id: str, *moments: datetime) -> SigningChain | None:
+        """Return the certificates of a key, if they were valid at each of these moments."""
+        of_key = (each for each in self.signing_certificates if each.key.id == key_id)
+        return next((each for each in of_key if each.covers(*moments)), None)
 
     @property
     def first_wait(self) -> timedelta:
@@ -234,13 +249,16 @@ def _redis_url(found: dict[str, Any]) -> str | None:
 
 
 def _origin_of(base_url: str) -> str:
-    """Return the log's default origin: BASE_URL without its scheme."""
+    """Return the default origin of a log that begins: its own prefix, without the scheme.
+
+    As C2SP tlog-tiles recommends. A successor is `…/v1/log/2`, which is its prefix as well.
+    """
     parts = urlsplit(base_url)
     host = parts.netloc.rpartition("@")[2]
     try:
-        return values.origin(host + parts.path)
+        return values.origin(f"{host}{parts.path}/v1/log/1")
     except ValueError:
-        return values.origin(host)
+        return values.origin(f"{host}/v1/log/1")
 
 
 def _sender(server: MailServer | None) -> str:
@@ -277,5 +295,5 @@ def _check_quorum(settings: Settings) -> None:
     ):
         raise SettingError(
             "WITNESS_POLICY has a quorum that cannot be made here, and LOG_REQUIRE_QUORUM=1 needs"
-            " one: give enough of its witnesses a URL and an Ed25519 key (algorithm 04)."
+            " one: give enough of its witnesses a URL and a key of algorithm 04 or 06."
         )

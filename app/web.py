@@ -23,6 +23,7 @@ from app.api.resources import (
     agents,
     digests,
     events,
+    exports,
     findings,
     health,
     jobs,
@@ -39,6 +40,7 @@ from app.api.resources.deliveries import deliveries, replays, signature_debugger
 from app.api.resources.records import (
     bundles,
     evidence_packs,
+    holds,
     records,
     rules,
     session_evidence,
@@ -46,6 +48,7 @@ from app.api.resources.records import (
 )
 from app.console import site as console
 from app.core import findings as findings_core
+from app.core.audit.refusals import Refusals
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -89,6 +92,7 @@ RESOURCES = (
     bundles,
     evidence_packs,
     share_links,
+    holds,
     shared_page,
     traces,
     log,
@@ -103,6 +107,7 @@ RESOURCES = (
     digests,
     unsubscribe,
     jobs,
+    exports,
     search,
     audit,
     anchors,
@@ -247,6 +252,7 @@ def _services(settings: Settings) -> Services:
         readiness.process_report(database, bell, "web"),
         Readiness(database, settings),
         keyring,
+        Refusals(database),
         findings_core.Intake(database, settings.master_keys),
         records_intake.Intake(database, settings),
         verifier,

@@ -63,7 +63,7 @@ def _sources() -> dict[str, bytes]:
     found = {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in root.rglob("*")
-        if path.suffix == ".py" or path.name == "py.typed"
+        if path.suffix in (".py", ".pyi") or path.name == "py.typed"
     }
     return {**found, "verify.py": VERIFIER.read_bytes()}
 

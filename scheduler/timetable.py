@@ -65,6 +65,8 @@ TIMETABLE: Final = by_name(
             offset=_MINUTE,
             max_age=10 * _MINUTE,
         ),
+        # Between two of stamp_checkpoint's, which asks for one checkpoint with both.
+        Entry("cosign_checkpoint", actor="cosign_checkpoint", every=_MINUTE, offset=30, max_age=30),
         Entry("verify_audit", actor="verify_audit", every=_DAY, offset=4 * _HOUR + 43 * 60),
         Entry("prune_history", actor="prune_history", every=_DAY, offset=3 * _HOUR + 17 * 60),
     ]

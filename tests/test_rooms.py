@@ -8,8 +8,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # Auditors download this one file and read it; a migration is never moved again; one table has all
-# problem types.
-EXEMPT = ("app/evidence/verify.py", "migrations/", "app/errors.py")
+# problem types; a program writes the client's types.
+EXEMPT = (
+    "app/evidence/verify.py",
+    "migrations/",
+    "app/errors.py",
+    "client/record_service/schemas.py",
+)
 MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_WORDS = 400, 60, 69
 
 

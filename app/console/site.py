@@ -13,7 +13,9 @@ from app.console.frame import assets, browser, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
     audit,
+    exports,
     findings,
+    holds,
     jobs,
     keys,
     overview,
@@ -41,6 +43,8 @@ PAGES = (
     sessions,
     agents,
     traces,
+    exports,
+    holds,
     audit,
     keys,
     jobs,

@@ -44,7 +44,7 @@ OPERATOR = Actor("operator", "manage")
 
 @dataclass(frozen=True)
 class Caller:
-    """An authenticated request: tenant, key, role, pin, and the request's id for the audit.
+    """An authenticated request: tenant, key, role, pin; its id and address are for the audit.
 
     Not `confirmed`: the key was valid when last looked up. The view's own SQL statement
     must check that it still is.
@@ -56,6 +56,7 @@ class Caller:
     pin: Pin | None
     request_id: str
     confirmed: bool = True
+    origin: str | None = None
 
     def require(self, needed: Role) -> None:
         """Raise `InsufficientRole` unless the key's role is `needed` or above."""

@@ -7,7 +7,7 @@ All three tables carry `tenant_id`, `agent_id`, `principal` and an id whose firs
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, select
@@ -16,12 +16,20 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.callers import Caller
 from app.errors import NotFound
-from app.models import Agent, AgentSession, Finding, Record
+from app.models import AgentSession, Finding, Record
 
 _Row = TypeVar("_Row", AgentSession, Finding, Record)
-_Listed = TypeVar("_Listed", Agent, AgentSession, Finding)
+_Listed = TypeVar("_Listed", bound="Identified")
 _Any = TypeVar("_Any")
 _Model: TypeAlias = type[AgentSession] | type[Finding] | type[Record]
+
+
+class Identified(Protocol):
+    """A row of a list, which is ordered by its id."""
+
+    @property
+    def id(self) -> UUID:
+        """Its position."""
 
 
 # 200 findings may have 50 MiB of data, and parsed JSON takes many times that memory.

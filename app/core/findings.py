@@ -23,7 +23,7 @@ from app.core.delivery import event_types, events
 from app.database import Database, Tx, cursor, undone
 from app.errors import BAD_KEY, NotFound, ServiceError, Unauthenticated
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.group_commit import GroupCommit
+from app.lib.group_commit import CROWD, GroupCommit
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -195,7 +195,9 @@ class Intake:
         """Prepare; nothing runs until the first POST."""
         self._database = database
         self._master_keys = master_keys
-        self._group = GroupCommit(self.run, most=MOST_TOGETHER, weigh=_weight, apart=undone)
+        self._group = GroupCommit(
+            self.run, most=MOST_TOGETHER, weigh=_weight, crowd=CROWD, apart=undone
+        )
 
     def submit(self, post: Posted) -> idempotency.Answered:
         """Store one request's findings, once, and return its answer; raises as `add` does.

@@ -13,6 +13,7 @@ from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.digests import schedule
 from app.core.records import retention
+from app.errors import FieldError, Invalid
 from app.lib.mail import mailbox
 from app.models import Tenant
 from app.schemas import fields
@@ -45,10 +46,14 @@ def read(session: Session, tenant_id: UUID) -> Tenant:
     return session.scalars(select(Tenant).where(Tenant.id == tenant_id)).one()
 
 
-def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenant:
+def change(
+    session: Session, caller: Caller, wanted: Mapping[str, Any], least_days: int = 1
+) -> Tenant:
     """Set the settings in `wanted` and leave the rest; return the tenant.
 
-    Values must be valid for their columns. A change to the same value leaves no audit entry.
+    Values must be valid for their columns. A change to the same value leaves no audit entry. Raises
+    `Invalid` for fewer days of retention than `least_days`, the operator's floor; a tenant that had
+    fewer before keeps them until it changes them.
     """
     # The row stays locked until the commit, so the entry's old values are those replaced.
     locked = select(Tenant).where(Tenant.id == caller.tenant_id).with_for_update(key_share=True)
@@ -57,6 +62,7 @@ def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenan
     changed = {name: value for name, value in wanted.items() if value != before[name]}
     if not changed:
         return tenant
+    check_floor(changed, least_days)
     if "bundle_retention_days" in changed:
         retention.settle(session, tenant.id)
     for name, value in changed.items():
@@ -68,6 +74,14 @@ def change(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Tenan
     details = {name: _change(name, before[name], value) for name, value in changed.items()}
     chain.append_by(session, caller, "settings.update", target=target, details=details)
     return tenant
+
+
+def check_floor(changed: Mapping[str, Any], least_days: int) -> None:
+    """Raise `Invalid` if a change keeps bundles for fewer days than the operator's floor."""
+    days = changed.get("bundle_retention_days")
+    if days is not None and days < least_days:
+        text = f"The operator of this service keeps bundles for at least {least_days} days."
+        raise Invalid(FieldError("/bundle_retention_days", text))
 
 
 def _change(name: str, old: Any, new: Any) -> dict[str, Any]:

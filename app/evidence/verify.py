@@ -1,8 +1,11 @@
-"""Checks an evidence pack, or an exported audit chain, without the service that made it.
+"""Checks an evidence pack, an exported audit chain or period, without the service that made it.
 
-    python3 -I -S verify.py [PACK] [--key FILE]… [--policy FILE] [--tsa-ca PEM] [--strict]
-    python3 -I -S verify.py audit CHAIN.ndjson [--chain NAME] [--head SEQ:HASH]… [--policy FILE]
-                                               [--tsa-ca PEM] [--strict]
+    python3 -I -S verify.py [PACK] [--key FILE]… [--policy FILE] [--tsa-ca PEM] [--ca PEM]
+                                   [--strict]
+    python3 -I -S verify.py audit CHAIN.ndjson [--anchors FILE]… [--chain NAME] [--head SEQ:HASH]…
+                                               [--policy FILE] [--tsa-ca PEM] [--strict]
+    python3 -I -S verify.py export RECORDS.ndjson [--key FILE]… [--kept FILE] [--policy FILE]
+                                                  [--tsa-ca PEM] [--strict]
 
 PACK is a ZIP, or the folder that one was unzipped to; without it, that which this program stands
 in. One file, Python 3.8 or newer, the standard library alone; it opens no connection and writes no
@@ -13,8 +16,12 @@ file. Take it from where you trust it: the copy inside a pack was put there by w
           signed with it later is INVALID, and with a revoked key whatever others did not see before
 --policy  a C2SP tlog-policy: the logs and witnesses that you trust, and how many of them you need
 --tsa-ca  the root certificates (PEM) of the timestamping authorities that you trust
+--ca      the root certificates (PEM) of the authorities that may say whose the bundle's key is
 --chain   what the log calls the chain (64 digits of hex), as you kept it or have it from elsewhere
 --head    an entry's number and hash that you kept; the chain must lead through it
+--kept    SHA-256 of bundles that you kept, one a line (as `sha256sum` writes them): the records of
+          a period must have them all
+--anchors the evidence for the anchors that the export names: answers of GET /v1/audit/anchors
 --strict  what was not checked, or only against the pack's own keys, ends with 2. Whether the chain
           was cut behind an anchor, nothing in an export says: hold the time of the newest anchor
           to that of your request, or keep a --head
@@ -58,7 +65,7 @@ from typing import Any, BinaryIO, Callable, Dict, Iterable, NamedTuple, Tuple, U
 
 MAX_PACK, MAX_BUNDLE, MAX_SMALL = 4 << 30, 16 << 20, 1 << 20
 MAX_SECONDS = 253402300799  # to the end of the year 9999
-MAX_LINE = 16 << 20  # of an exported chain; its trailer has up to a hundred timestamps
+MAX_LINE = 16 << 20  # of an exported chain; a trailer of before has up to a hundred timestamps
 Data = Union[bytes, memoryview]
 
 # --- What is printed -----------------------------------------------------------------------------
@@ -178,10 +185,13 @@ STATEMENT = ("schema:str session:dict records:int root:hash first_at:any last_at
              "findings:dict nonce:str key_id:str")
 SESSION = "id:str agent:dict principal:str opened_at:str completed_at:str outcome:str"
 ENTRY = ("seq:int prev_hash:hash hash:hash tenant_id:str action:str at:any actor:any target:any "
-         "details:any request_id:any")
+         "details:any request_id:any")  # of before; later ones have these as well:
+OUTCOME = " outcome:any origin:any"
+HEAD = "seq:int hash:hash"
 ENTRY_ANCHOR = ("seq:int hash:hash at:str chain:hash vkey:any log_proof:any cosignatures:list "
                 "timestamp:any tsa_chain:any")
-TRAILER = "type:str entries:int head:dict anchors:list anchors_total:int"
+TRAILER = "type:str entries:int head:dict anchors:list anchors_total:int"  # of a whole chain
+RANGE = " after:dict"  # the head that its entries follow
 KINDS = {"str": str, "int": int, "list": list, "dict": dict, "hash": str, "any": object}
 
 def members(value: Any, spec: str) -> list[Any]:
@@ -307,7 +317,8 @@ def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
 
     A must be of the order L: with any other point more than one message has the same signature.
     """
-    minus_a, s = _verifying(public), int.from_bytes(signature[32:], "little")
+    minus_a = _verifying(public)
+    s = int.from_bytes(signature[32:], "little")
     if len(signature) != 64 or s >= L or minus_a is None:
         return False
     digest = hashlib.sha512(signature[:32] + public + message).digest()
@@ -393,10 +404,9 @@ def read_line(line: str) -> Line:
     require(len(data) > 4, "this is not a signature line")
     return found[1], data[:4], data[4:]
 
-def read_anchor(vkey: str, proof: Any, cosignatures: list[Any]) -> Anchor:
-    """Read a log-proof with its log's key and cosignatures, and check the log's signature."""
-    index, data, leaf_hash, stated_size, path, note = members(proof, PROOF)
-    key, leaf = read_key(vkey), from_base64(data)
+def read_checkpoint(vkey: str, note: str, cosignatures: list[Any]) -> Anchor:
+    """Read a checkpoint with its log's key and cosignatures, and check the log's signature."""
+    key = read_key(vkey)
     form = rf"(([^\n]+)\n(0|[1-9][0-9]{{0,18}})\n{BASE64}\n)\n([^\n]+)\n"
     found = matched(form, note, "this is not a checkpoint with one signature")
     text, size, root = found[1].encode(), int(found[3]), from_base64(found[4])
@@ -405,13 +415,20 @@ def read_anchor(vkey: str, proof: Any, cosignatures: list[Any]) -> Anchor:
     own = key.algorithm == ED25519 and signer == [key.name, key.hash] and found[2] == key.name
     require(own, "the checkpoint is not signed by the log's key, or of another log")
     require(ed25519_verifies(key.public, signature, text), "the log's signature does not hold")
-    require(stated_size == size, "the proof is for another size than the checkpoint")
-    require(leaf_hash == sha256(b"\x00" + leaf), "leaf_hash is not that of leaf_data")
-    require(len(path) < 64 and len(cosignatures) < 100, "the path or the cosignatures are too long")
-    hashes = [members({"hash": each}, "hash:hash")[0] for each in path]
+    require(len(cosignatures) < 100, "there are too many cosignatures")
     lines = [read_line(members({"line": each}, "line:str")[0]) for each in cosignatures]
     require(key[:2] not in [line[:2] for line in lines], "the log's signature is no cosignature")
-    return Anchor(key, index, leaf, hashes, note.encode(), text, size, root, lines)
+    return Anchor(key, 0, b"", [], note.encode(), text, size, root, lines)
+
+def read_anchor(vkey: str, proof: Any, cosignatures: list[Any]) -> Anchor:
+    """Read a log-proof with its log's key and cosignatures, and check the log's signature."""
+    index, data, leaf_hash, stated_size, path, note = members(proof, PROOF)
+    leaf, anchor = from_base64(data), read_checkpoint(vkey, note, cosignatures)
+    require(stated_size == anchor.size, "the proof is for another size than the checkpoint")
+    require(leaf_hash == sha256(b"\x00" + leaf), "leaf_hash is not that of leaf_data")
+    require(len(path) < 64, "the path is too long")
+    hashes = [members({"hash": each}, "hash:hash")[0] for each in path]
+    return anchor._replace(place=index, leaf=leaf, path=hashes)
 
 def check_inclusion(anchor: Anchor, leaf: dict[str, Any]) -> str:
     require(anchor.leaf == write_json(leaf), "the leaf is another one's")
@@ -778,18 +795,18 @@ def read_statement(data: Data) -> Statement:
     called, agent, principal, opened, ended, _, *_ = members(session, SESSION + external)
     require(type(agent.get("id")) is str, "it names no agent")
     counts = [members({"count": each}, "count:int")[0] for each in findings.values()]
-    times = [instant(each) for each in (first, last)] if records else ["", ""]
+    begins, ends = (instant(each) for each in (first, last)) if records else ("", "")
     good = records or (root == sha256(b"") and first is last is None)
-    require(good and times[0] <= times[1] and instant(opened) <= instant(ended),
+    require(good and begins <= ends and instant(opened) <= instant(ended),
             "what it says does not fit together")
-    return Statement((called, agent["id"], principal), agent, ended, records, root, *times,
-                     dict(zip(findings, counts)), named)
+    return Statement((called, agent["id"], principal), agent, ended, records, root, begins,
+                     ends, dict(zip(findings, counts)), named)
 
 class RecordPack(Pack):
     """The pack of one record."""
     marker = "bundle.json"
     about = "record_id"
-    needed = ("bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion")
+    needed: tuple[str, ...] = ("bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion")
 
     def __init__(self, options: argparse.Namespace, report: Report) -> None:
         super().__init__(options, report)
@@ -825,6 +842,7 @@ class RecordPack(Pack):
                 self.need("anchor"), policy, self.cosigned), "cosignatures", is_file=False),
             Check("checkpoint.tsr", self.check_timestamp, "timestamp"),
             Check("tsa-chain.pem", lambda: check_authority(tsa_ca), "timestamp"),
+            Check("signing-chain.pem", self.check_signer, "signer"),
             Check("time of bundle.sig", self.check_bundle_time, "end of public-key.pem",
                   is_file=False),
             Check("time of SHA256SUMS.sig", self.check_pack_time, "end of pack-key.pem",
@@ -836,6 +854,9 @@ class RecordPack(Pack):
         if self.options.tsa_ca is not None and "timestamp" not in self.groups:
             self.report.attempt("checkpoint.tsr", refuse,
                                 NotChecked("there is none to hold to --tsa-ca"))
+        if self.options.ca is not None and "signer" not in self.groups:
+            self.report.attempt("signing-chain.pem", refuse,
+                                NotChecked("there is none to hold to --ca"))
         bundle, packer = self.is_valid("public-key.pem"), self.is_valid("pack-key.pem")
         besides = "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
         return self.report.ended([*self.needed], "" if bundle else "THE PACK'S",
@@ -950,6 +971,24 @@ class RecordPack(Pack):
         named = re.findall(rb'"rs:sha256":"([^"]*)"', self.view("prov.json", MAX_PACK))
         require(named == [self.need("digest").encode()], "it is not about this bundle")
         return self.check_told("it names the bundle's digest: all else in it is")
+
+    def check_signer(self) -> str:
+        """Check whose the key of the bundle is, as an authority says, when others had seen it."""
+        found, key = certificates(self.read("signing-chain.pem")), self.read("public-key.pem")
+        signer, roots = found[0], self.options.ca
+        own = signer.spki == ED25519_SPKI + public_key(key)
+        require(own, "its first certificate is of another key than public-key.pem")
+        require(signer.may(0) or signer.may(1), "its certificate is not for signatures")
+        said = f"the key is of {named(signer.subject)}, according to {named(signer.issuer)}"
+        if roots is None:
+            raise NotChecked(f"only the pack says that {said}: give --ca")
+        seen = self.seen()
+        if not seen:
+            raise NotChecked(f"it says that {said}, and for which time is not known: nobody whom "
+                             "--tsa-ca or --policy trusts saw the bundle")
+        when = datetime.strptime(f"{seen}+0000", "%Y-%m-%dT%H:%M:%S.%fZ%z")
+        check_chain(signer, found, roots, when, DOCUMENTS)
+        return f"{said}, whose certificates were valid at {seen}"
 
     def check_findings(self) -> str:
         """Check which record the findings are of, and their order."""
@@ -1246,17 +1285,22 @@ def check_authority(authorities: list[Certificate] | None) -> None:
 # --- The audit chain -----------------------------------------------------------------------------
 
 class Chain:
-    """An exported audit chain, read line by line: of each entry only its hash is kept."""
+    """An exported audit chain, read line by line: of each entry only its hash is kept.
+
+    An export may begin behind an entry: what the first one says of that is the beginning.
+    """
 
     def __init__(self) -> None:
         self.hashes, self.last = bytearray(32), 0  # before the first entry stand zeros
+        self.after = 0  # the entry that it begins behind
         self.tenant = self.action = ""  # as the last entry says
         self.names: dict[str, None] = {}  # of the chain, as its anchors say
         self.trailer: dict[str, Any] = {}
         self.anchors: list[tuple[str, Anchor, dict[str, Any]]] = []  # each with its name
 
     def hash_at(self, seq: int) -> bytes:
-        return bytes(self.hashes[32 * seq : 32 * seq + 32])
+        at = 32 * (seq - self.after)
+        return bytes(self.hashes[at : at + 32]) if at >= 0 else b""
 
     def read(self, stream: BinaryIO) -> str:
         """Recompute every entry up to the trailer."""
@@ -1270,15 +1314,23 @@ class Chain:
                 raise Invalid(f"entry {self.last + 1}: {error}") from None
         if not self.trailer:
             raise Incomplete("the export has no trailer, so its end may be missing")
-        return f"{self.last}; the last has the hash {self.hash_at(self.last).hex()}"
+        begins = f", behind entry {self.after} {self.hash_at(self.after).hex()}" * (self.after > 0)
+        return f"{self.last}; the last has the hash {self.hash_at(self.last).hex()}{begins}"
 
     def take(self, line: bytes) -> None:
         """Check the next entry, or keep the trailer."""
         entry = read_json(line)
         if isinstance(entry, dict) and entry.get("type") == "trailer":
             self.trailer = read_canonical(line)
+            if self.last == 0 and "after" in entry:  # no entry says where it begins
+                self.after, before = members(entry["after"], HEAD)
+                self.last, self.hashes = self.after, bytearray(before)
             return
-        seq, before, stated, tenant, action = members(entry, ENTRY)[:5]
+        later = isinstance(entry, dict) and "outcome" in entry
+        seq, before, stated, tenant, action = members(entry, ENTRY + OUTCOME * later)[:5]
+        if self.last == 0 < seq - 1:
+            self.after = self.last = seq - 1
+            self.hashes, self.tenant = bytearray(before), tenant
         follows = seq == self.last + 1 and before == self.hash_at(self.last)
         require(follows, "it does not follow the entry before")
         # What is hashed is the line without this member.
@@ -1291,9 +1343,13 @@ class Chain:
         self.last, self.tenant, self.action = seq, tenant, action
 
     def check_trailer(self) -> None:
-        _, entries, head, listed, total = members(self.trailer, TRAILER)
-        seq, digest = members(head, "seq:int hash:hash")
-        good = entries == seq == self.last > 0 and digest == self.hash_at(seq)
+        whole = {"after": {"seq": 0, "hash": "0" * 64}, **self.trailer}
+        _, entries, head, listed, total, after = members(whole, TRAILER + RANGE)
+        begin, before = members(after, HEAD)
+        seq, digest = members(head, HEAD)
+        good = seq == self.last > 0 and digest == self.hash_at(seq)
+        good = good and entries == seq - begin and (begin, before) == (
+            self.after, self.hash_at(begin))
         require(good and total >= len(listed), "it is not about what stands before it")
         if total and not listed:
             raise Incomplete(f"none of the {total} anchors is listed")
@@ -1301,10 +1357,16 @@ class Chain:
     def check_head(self, seq: int, digest: str) -> None:
         if seq > self.last:
             raise Incomplete("the chain ends before it")
+        if seq < self.after:
+            raise Incomplete("the export begins behind it")
         require(self.hash_at(seq).hex() == digest, "the chain has another entry there")
 
     def read_anchor(self, name: str, value: Any) -> str:
         """Check that the log has a leaf with the hash of this chain's entry."""
+        if isinstance(value, dict) and len(value) == 2:
+            seq, digest = members(value, HEAD)
+            require(digest == self.hash_at(seq), "the chain has no such entry")
+            raise NotChecked(f"entry {seq}; its evidence is not in the export: give --anchors")
         seq, digest, at, named, vkey, proof, lines, response, chain = members(value, ENTRY_ANCHOR)
         require(0 < seq <= self.last and digest == self.hash_at(seq), "the chain has no such entry")
         self.names[named.hex()] = None
@@ -1337,6 +1399,15 @@ def check_audit_timestamp(anchor: Anchor, value: dict[str, Any], trusted: Any) -
     found = check_timestamp(from_base64(response), anchor.note, chain.encode(), trusted)
     return f"its checkpoint was there at {found}"
 
+def listed_anchors(chain: Chain, options: argparse.Namespace) -> list[Any]:
+    """Return the anchors of an export's entries: the trailer's, with the evidence of --anchors."""
+    given = {(each.get("seq"), each.get("hash")): each for each in options.anchors}
+    names = [each if isinstance(each, dict) else {} for each in chain.trailer["anchors"]]
+    found = [given.pop((name.get("seq"), name.get("hash")), each)
+             for name, each in zip(names, chain.trailer["anchors"])]
+    return found + [each for (seq, _), each in given.items()
+                    if type(seq) is int and chain.after < seq <= chain.last]
+
 def check_anchors(chain: Chain, options: argparse.Namespace, report: Report) -> int:
     """Check all anchors; return the newest entry of those in logs that are known from outside.
 
@@ -1344,7 +1415,7 @@ def check_anchors(chain: Chain, options: argparse.Namespace, report: Report) -> 
     quorum, those behind it may wait for theirs; until then they cover nothing.
     """
     attempt, covering = report.attempt, chain.anchors[:0]
-    for number, value in enumerate(chain.trailer["anchors"], 1):
+    for number, value in enumerate(listed_anchors(chain, options), 1):
         attempt(f"anchor {number}", chain.read_anchor, f"anchor {number}", value)
     for name, anchor, value in sorted(chain.anchors, key=lambda each: each[2]["seq"]):
         if (anchor.lines or options.policy) and attempt(
@@ -1376,15 +1447,383 @@ def check_audit(options: argparse.Namespace, report: Report) -> int:
     if chain.trailer and report.attempt("trailer", chain.check_trailer):
         anchored = check_anchors(chain, options, report)
     through = max(held, anchored)
+    if chain.after:
+        besides = f"; A PART OF THE CHAIN, BEHIND ENTRY {chain.after}"
     if not report.attempt("chain", chain.check_name, options.chain, held, anchored):
-        besides = "; WHOSE CHAIN THIS IS, IS NOT KNOWN" + (f" BEHIND ENTRY {held}" if held else "")
+        besides += "; WHOSE CHAIN THIS IS, IS NOT KNOWN" + (f" BEHIND ENTRY {held}" if held else "")
     if 0 < through == chain.last - 1 and chain.action == "audit.export":
         # An export ends with the entry that it made of itself, which no anchor can cover yet.
         besides += f", BUT FOR ENTRY {chain.last}, THE EXPORT'S OWN, WHICH NOTHING COVERS"
-    elif through < chain.last:
-        report.attempt(f"entries {through + 1} to {chain.last}", refuse, NotChecked(
+    elif max(through, chain.after) < chain.last:
+        begin = max(through, chain.after) + 1
+        report.attempt(f"entries {begin} to {chain.last}", refuse, NotChecked(
             "no anchor or head covers them (an anchor counts in a log that --policy lists)"))
     return report.ended(["entries", "trailer"], "" if through else "THE EXPORT'S", besides)
+
+# --- The period export ---------------------------------------------------------------------------
+
+# The members of its lines besides `type`, and but for the first one `after`.
+HEADER = "schema:str id:str tenant_id:str since:str until:str agent_id:any begin:dict"
+BEGIN = "size:int nodes:list published_at:any"
+RECORD = ("index:int id:str session_id:str agent_id:str kind:str created_at:str occurred_at:str "
+          "bundle_sha256:hash content:str logged_at:str")
+OUTSIDE = "id:str agent_id:str created_at:str"
+SIGNED = "statement:dict signature:str public_key:str vkey:str checkpoint:str cosignatures:list "
+EXPORT_STAMP = "gen_time:str response:str chain:str"
+MOST_NAMES = 1000  # kinds and agents that are counted by name
+MOST_HELD = 1 << 20  # records of sessions without a statement so far; each takes 48 bytes
+
+class Tree:
+    """A Merkle tree by the roots of its complete subtrees, with their levels, largest first."""
+
+    def __init__(self) -> None:
+        self.size, self.nodes = 0, [(0, b"")][:0]
+
+    def grow(self, node: bytes, level: int = 0) -> None:
+        self.size += 1 << level
+        while self.nodes and self.nodes[-1][0] == level:
+            node, level = sha256(b"\x01" + self.nodes.pop()[1] + node), level + 1
+        self.nodes.append((level, node))
+
+    def fold(self, end: int, nodes: list[Any]) -> None:
+        """Grow up to a size by the largest subtrees that fit there."""
+        left = [members({"hash": each}, "hash:hash")[0] for each in reversed(nodes)]
+        while left and self.size < end:
+            level = (end - self.size).bit_length() - 1
+            if self.size:
+                level = min(level, (self.size & -self.size).bit_length() - 1)
+            self.grow(left.pop(), level)
+        require(not left and self.size == end, "it has too few or too many hashes")
+
+    def root(self) -> bytes:
+        found = self.nodes[-1][1] if self.nodes else sha256(b"")
+        for _, node in self.nodes[-2::-1]:
+            found = sha256(b"\x01" + node + found)
+        return found
+
+class Export:
+    """A period export, read line by line: what is kept does not grow with its records."""
+
+    def __init__(self, kept: Iterable[bytes]) -> None:
+        self.chain, self.lines, self.closed = b"", 0, False
+        self.log, self.listed = Tree(), Tree()
+        self.header: dict[str, Any] = {}
+        self.trailer: dict[str, Any] = {}
+        self.missing = set(kept)
+        self.counts: dict[str, Any] = {
+            "records": 0, "expired": 0, "first_at": None, "last_at": None}
+        self.named: dict[str, dict[str, int]] = {"kind": {}, "agent_id": {}, "day": {}, "type": {}}
+        self.leaves = {"records": 0, "sessions": 0, "outside": 0, "folded": 0}
+        self.held: dict[str, bytearray] = {}  # id and digest of each record, by its session
+        self.records_held, self.sessions = 0, [0, 0]  # sessions that were recomputed, and others
+        self.full, self.faults = False, [""][:0]  # of sessions
+        self.logged_at = ""
+        self.late: tuple[str, int] = ("", 0)  # the first late record, and how many are
+
+    def read(self, stream: BinaryIO) -> str:
+        """Take every line up to the last one."""
+        for line in iter(lambda: stream.readline(MAX_LINE), b""):
+            number = self.lines + 1
+            require(not self.closed, f"line {number} follows the last one")
+            if not line.endswith(b"\n"):
+                raise Incomplete(f"line {number} is cut off")
+            try:
+                self.take(line[:-1])
+            except Invalid as error:
+                raise Invalid(f"line {number}: {error}") from None
+        if not self.closed:
+            raise Incomplete("there is no last line, so the end is missing")
+        return f"{self.lines}, with {self.counts['records']} records, none changed since written"
+
+    def take(self, line: bytes) -> None:
+        """Take a line: it must be about the next leaf, and follow from the line before."""
+        value = read_canonical(line)
+        require(type(value) is dict, "this is no line of an export")
+        kind, after, at = value.pop("type", None), value.pop("after", None), self.log.size
+        index = value.get("index")
+        if self.lines and type(index) is int:
+            require(index <= at, f"leaf {at} is missing: a line before this one was left out")
+            require(index >= at, f"leaf {index} stands here twice: a line was added")
+        takers = {"header": self.take_header, "record": self.take_record, "leaf": self.take_leaf,
+                  "session": self.take_session, "fold": self.take_fold,
+                  "statement": self.take_trailer}
+        known = type(kind) is str and kind in takers
+        require(known and (kind == "header") == (not self.lines), "no such line belongs here")
+        require(after == (self.chain.hex()[:16] if self.lines else None),
+                "the line before was changed, or one was left out or added between them")
+        takers[kind](value)
+        if kind != "statement":
+            self.chain = sha256(self.chain + line)
+        self.lines += 1
+
+    def take_header(self, value: dict[str, Any]) -> None:
+        schema, _, _, since, until, agent, begin = members(value, HEADER)
+        size, nodes, published_at = members(begin, BEGIN)
+        known = schema == "records/export/v1" and instant(since) < instant(until)
+        require(known and type(agent) in (str, type(None)), "this is no period export known here")
+        require(published_at is None or instant(published_at) <= since, "it begins too late")
+        require(published_at is not None or not size, "nobody says when the log had this size")
+        self.log.fold(size, nodes)
+        self.header = value
+
+    def has(self, created_at: str, agent: str) -> bool:
+        """Say whether a record belongs to the period."""
+        since, until, wanted = (self.header[name] for name in ("since", "until", "agent_id"))
+        return since <= instant(created_at) < until and wanted in (None, agent)
+
+    def take_record(self, value: dict[str, Any]) -> None:
+        (_, named, session, agent, kind, created_at, occurred_at, digest, content,
+         logged_at) = members(value, RECORD)
+        require(self.has(created_at, agent), f"{named} does not belong to the period")
+        require(content in ("stored", "expired"), "content is stored or expired")
+        require(self.logged_at <= instant(logged_at) and instant(occurred_at),
+                f"{named} is said to have entered the log before the record in front of it")
+        self.log.grow(sha256(b'\0{"bundle_sha256":"%s","type":"record"}' % digest.hex().encode()))
+        self.listed.grow(sha256(b"\0" + digest))
+        self.missing.discard(digest)
+        self.logged_at, counts = logged_at, self.counts
+        if seconds(logged_at) - seconds(created_at) > 3600:
+            self.late = (self.late[0] or named, self.late[1] + 1)
+        counts["records"] += 1
+        counts["expired"] += content == "expired"
+        counts["first_at"] = min(counts["first_at"] or created_at, created_at)
+        counts["last_at"] = max(counts["last_at"] or created_at, created_at)
+        self.leaves["records"] += 1
+        self.named["day"][created_at[:10]] = self.named["day"].get(created_at[:10], 0) + 1
+        for counted, each in ((self.named["kind"], kind), (self.named["agent_id"], agent)):
+            name = each if each in counted or len(counted) < MOST_NAMES else ""
+            counted[name] = counted.get(name, 0) + 1
+        place = bytes.fromhex(matched("rec_([0-9a-f]{32})", named, "this is no id")[1])
+        self.held.setdefault(session, bytearray()).extend(place + digest)
+        self.records_held += 1
+        if self.records_held > MOST_HELD:
+            self.held, self.records_held, self.full = {}, 0, True
+
+    def take_leaf(self, value: dict[str, Any]) -> None:
+        outside = " outside:dict" * ("outside" in value)
+        _, leaf, *own = members(value, "index:int leaf:dict" + outside)
+        kind = leaf.get("type")
+        require(type(kind) is str, "this is no leaf")
+        self.log.grow(sha256(b"\0" + write_json(leaf)))
+        if own:
+            named, agent, created_at = members(own[0], OUTSIDE)
+            good = kind == "record" and not self.has(created_at, agent)
+            require(good, f"{named} belongs to the period, and is not listed")
+            self.leaves["outside"] += 1
+        else:
+            self.named["type"][kind] = self.named["type"].get(kind, 0) + 1
+
+    def take_session(self, value: dict[str, Any]) -> None:
+        """Hold a sealed session to the records that are listed of it."""
+        _, named, statement = members(value, "index:int session_id:str statement:dict")
+        sealed = {"statement_sha256": sha256(write_json(statement)).hex(), "type": "session"}
+        self.log.grow(sha256(b"\0" + write_json(sealed)))
+        self.leaves["sessions"] += 1
+        told, count = statement.get("session"), statement.get("records")
+        first, last = (statement.get(name) or "" for name in ("first_at", "last_at"))
+        good = (statement.get("schema") == "records/session/v1" and type(count) is int
+                and type(told) is dict and type(first) is type(last) is str)
+        require(good and told.get("id") == named, f"this is no statement of {named}")
+        found = self.held.pop(named, bytearray())
+        self.records_held -= len(found) // 48
+        whole = not count or (self.header["since"] <= first and last < self.header["until"])
+        if whole and not self.full:
+            rows, tree = sorted(bytes(found[at:at + 48]) for at in range(0, len(found), 48)), Tree()
+            for row in rows:
+                tree.grow(sha256(b"\0" + row[16:]))
+            self.sessions[0] += 1
+            if len(rows) != count:
+                self.faults.append(f"{named} was sealed with {count} records, and {len(rows)} of "
+                                   "them are listed")
+            elif tree.root().hex() != statement.get("root"):
+                self.faults.append(f"{named} was sealed with other records than those listed")
+        else:
+            self.sessions[1] += 1
+
+    def take_fold(self, value: dict[str, Any]) -> None:
+        index, end, nodes = members(value, "index:int end:int nodes:list")
+        require(end > index, "it has no leaves")
+        self.log.fold(end, nodes)
+        self.leaves["folded"] += end - index
+
+    def take_trailer(self, value: dict[str, Any]) -> None:
+        members(value, SIGNED + "timestamp:any")
+        self.trailer, self.closed = value, True
+
+    # What follows is checked when every line was read.
+
+    @property
+    def statement(self) -> dict[str, Any]:
+        if not self.closed:
+            raise NotChecked("this needs every line, and the lines above do not hold")
+        return dict(self.trailer["statement"])
+
+    def check_signature(self) -> str:
+        """Check the signature of the statement, and that it is about these lines."""
+        statement, key = self.statement, public_key(self.trailer["public_key"].encode())
+        holds = ed25519_verifies(key, from_base64(self.trailer["signature"]), write_json(statement))
+        require(holds, "the signature does not hold")
+        require(statement.get("key_id") == key_id(key), "the statement names another key")
+        about = {name: self.header[name] for name in
+                 ("schema", "id", "tenant_id", "since", "until", "agent_id")}
+        about.update(lines=self.lines - 1, chain=self.chain.hex(), root=self.listed.root().hex())
+        self.check_same(statement, about)
+        return f"it is signed with the key {key_id(key)}, over all lines before it"
+
+    def check_same(self, statement: dict[str, Any], expected: dict[str, Any]) -> None:
+        wrong = [name for name, value in expected.items() if statement.get(name, self) != value]
+        require(not wrong, f"it states another {', '.join(wrong)} than follows from the lines")
+
+    def check_totals(self) -> str:
+        """Count again what the statement counts."""
+        statement, named = self.statement, self.named
+        told = statement.get("by_agent")
+        listed = told if type(told) is list else []
+        agents = [dict(each) for each in listed if type(each) is dict]
+        names = [each.pop("name", "") for each in agents]
+        require(all(type(each) in (str, type(None)) for each in names), "an agent's name is none")
+        others = [{"type": kind, "leaves": named["type"][kind]} for kind in sorted(named["type"])]
+        expected = {
+            **self.counts,
+            "by_kind": [{"kind": k or None, "records": n} for k, n in named["kind"].items()],
+            "by_day": [{"day": day, "records": named["day"][day]} for day in sorted(named["day"])],
+            "by_agent": [{"agent_id": k or None, "records": n}
+                         for k, n in named["agent_id"].items()],
+            "leaves": {**self.leaves, "others": others}}
+        self.check_same({**statement, "by_agent": agents}, expected)
+        return (f"{self.counts['records']} records of {len(named['agent_id'])} agents on "
+                f"{len(named['day'])} days; the bundles of {self.counts['expired']} have expired")
+
+    def check_key(self, keys: dict[bytes, End] | None) -> str:
+        """Hold the key of the statement to those from outside."""
+        statement, key = self.statement, public_key(self.trailer["public_key"].encode())
+        if keys is None:
+            raise NotChecked(f"only the export says whose key {key_id(key)} is: give --key")
+        require(key in keys, f"{key_id(key)} is none of the keys given by --key")
+        retired, revoked, reason = keys[key]
+        if revoked:
+            raise NotChecked(f"{key_id(key)} was revoked at {revoked} ({reason}): have the service "
+                             "make the export anew")
+        good = retired is None or instant(statement.get("made_at")) <= retired
+        require(good, f"{key_id(key)} was retired at {retired}, before the export was made")
+        return f"{key_id(key)} was given by --key"
+
+    def check_log(self, found: list[Anchor]) -> str:
+        """Compute the root of the log from all lines; add the log's checkpoint to `found`."""
+        statement, trailer = self.statement, self.trailer
+        anchor = read_checkpoint(*(trailer[name] for name in ("vkey", "checkpoint",
+                                                              "cosignatures")))
+        told = {"origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()}
+        log = statement.get("log")
+        require(type(log) is dict and {**log, **told} == log, "it names another checkpoint")
+        good = (self.log.size, self.log.root()) == (anchor.size, anchor.root)
+        require(good, f"the lines lead to another root at {self.log.size} than the log signed")
+        found.append(anchor)
+        return f"the lines lead to the root at {anchor.size} that {anchor.key.name} signed"
+
+    def check_period(self) -> str:
+        """Say whether the log's sizes surround the period."""
+        log, begin = self.statement.get("log"), self.header["begin"]
+        end = instant(log.get("published_at") if type(log) is dict else None)
+        since, until = self.header["since"], self.header["until"]
+        said = (f"leaves {begin['size']} to {self.log.size} are those from before {since} to after "
+                f"{until}")
+        if end < until:
+            raise NotChecked(f"the checkpoint of {end} is older than the period's end ({until}): "
+                             "what came later, this export cannot show")
+        return f"{said}, as the service dates its checkpoints"
+
+    def check_late(self) -> str:
+        """Say which records entered the log long after the time that they state."""
+        first, count = self.late
+        self.statement  # noqa: B018 - only if all lines hold
+        if count:
+            raise NotChecked(f"{count} records entered the log more than an hour after they say "
+                             f"they were made, {first} first: the log stood still, or they were "
+                             "added later; witnesses and timestamps tell")
+        return "each entered the log within an hour of the time that it states"
+
+    def check_sessions(self) -> str:
+        self.statement  # noqa: B018 - only if all lines hold
+        good, others = self.sessions
+        require(not self.faults, f"{'; '.join(self.faults[:20])}"
+                f"{f' and {len(self.faults) - 20} more' if len(self.faults) > 20 else ''}")
+        if others:
+            raise NotChecked(f"{good} sealed sessions have all their records here, {others} have "
+                             "records beyond this export")
+        return f"{good} sealed sessions, each with all its records"
+
+    def check_others(self) -> str:
+        """Say what is in the log between the records."""
+        self.statement  # noqa: B018 - only if all lines hold
+        others, folded = self.named["type"].get("record", 0), self.leaves["folded"]
+        here = self.log.size - self.header["begin"]["size"]
+        if others or folded:
+            agent = self.header["agent_id"] and ", or of other agents"
+            raise NotChecked(
+                f"of {here} leaves {others} are records that are not listed, and {folded} are told "
+                f"by hashes alone: of other tenants{agent or ''}, by the word of who signed. Sealed"
+                " sessions, --kept, other exports and the public log can tell against it")
+        return (f"{here} leaves, each of them here: no record is in the log between them that is "
+                "not listed")
+
+    def check_kept(self) -> str:
+        self.statement  # noqa: B018 - only if all lines hold
+        if self.missing:
+            raise Incomplete(f"{len(self.missing)} of the bundles that were kept are not listed, "
+                             f"the first is {min(self.missing).hex()}")
+        return "each bundle that was kept is listed"
+
+    def check_stamp(self, authorities: list[Certificate] | None) -> str:
+        told, response, chain = members(self.trailer["timestamp"], EXPORT_STAMP)
+        note = self.trailer["checkpoint"].encode()
+        found = check_timestamp(from_base64(response), note, chain.encode(), authorities)
+        require(found == told, "another time is told than that of the timestamp")
+        return f"the log was so at {found}: nothing that is listed was added later"
+
+def seconds(text: str) -> float:
+    """Return a time in seconds since 1970."""
+    try:
+        return datetime.fromisoformat(f"{text[:-1]}+00:00").timestamp()
+    except ValueError:
+        raise Invalid(f"{text} is no time that there was") from None
+
+def kept_digests(data: bytes) -> list[bytes]:
+    """Read a list of digests: the first word of each line."""
+    words = [line.split()[0] for line in str(data, "latin-1").splitlines() if line.strip()]
+    good = all(re.fullmatch("[0-9a-f]{64}", each) for each in words)
+    require(words and good, "this is no list of SHA-256, in hex, one a line")
+    return [bytes.fromhex(each) for each in words]
+
+def check_export(options: argparse.Namespace, report: Report) -> int:
+    """Check a period export; return the exit code."""
+    kept = read_root(options.kept, kept_digests, MAX_PACK) if options.kept else []
+    export, attempt = Export(kept), report.attempt
+    found: list[Anchor] = []
+    tell_unchecked(options, report)
+    with options.path.open("rb") as stream:
+        attempt("lines", export.read, stream)
+    attempt("statement", export.check_signature)
+    known = attempt("key", export.check_key, options.key)
+    attempt("totals", export.check_totals)
+    attempt("log", export.check_log, found)
+    for anchor in found:
+        attempt("the log's key", check_log_key, anchor.key, options.policy)
+        if anchor.lines or options.policy:
+            attempt("cosignatures", check_cosignatures, anchor, options.policy, [])
+        if export.trailer["timestamp"] is not None:
+            attempt("timestamp", export.check_stamp, options.tsa_ca)
+            attempt("timestamp's roots", check_authority, options.tsa_ca)
+        elif options.tsa_ca is not None:
+            attempt("timestamp", refuse, NotChecked("there is none to hold to --tsa-ca"))
+    attempt("period", export.check_period)
+    attempt("times", export.check_late)
+    attempt("sessions", export.check_sessions)
+    attempt("other leaves", export.check_others)
+    if options.kept:
+        attempt("kept", export.check_kept)
+    return report.ended(["lines", "statement", "totals", "log"],
+                        "" if known else "THE EXPORT'S", "")
 
 # --- The command line ----------------------------------------------------------------------------
 
@@ -1396,29 +1835,43 @@ def plain(data: bytes) -> bytes:
     require(b"\0" not in data, "this is UTF-16 without a mark, or no text: save it as UTF-8")
     return data.replace(b"\r\n", b"\n")
 
-def read_root(name: str, read: Callable[[bytes], Any]) -> Any:
+def evidence(data: bytes) -> list[dict[str, Any]]:
+    """Return the anchors in an answer of GET /v1/audit/anchors."""
+    value = read_json(data)
+    listed = value.get("data") if isinstance(value, dict) else None
+    require(isinstance(listed, list) and all(isinstance(each, dict) for each in listed),
+            "these are no anchors, as GET /v1/audit/anchors answers them")
+    return [dict(each) for each in listed or ()]
+
+def read_root(name: str, read: Callable[[bytes], Any], limit: int = MAX_BUNDLE) -> Any:
     try:
-        return read(plain(read_file(pathlib.Path(name), MAX_SMALL)))
+        return read(plain(read_file(pathlib.Path(name), limit)))
     except Verdict as error:
         raise Unreadable(f"{name}: {error}") from None
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    audit = arguments[:1] == ["audit"]
+    what = arguments[0] if arguments[:1] in (["audit"], ["export"]) else ""
     parser = argparse.ArgumentParser(
-        "verify.py audit" if audit else "verify.py", allow_abbrev=False, description=__doc__,
+        f"verify.py {what}".strip(), allow_abbrev=False, description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    if audit:
+    if what == "audit":
         parser.add_argument("path", metavar="CHAIN.ndjson", type=pathlib.Path)
         parser.add_argument("--chain", metavar="NAME")
         parser.add_argument("--head", metavar="SEQ:HASH", action="append", default=[])
+        parser.add_argument("--anchors", metavar="FILE", action="append", default=[])
+    elif what == "export":
+        parser.add_argument("path", metavar="RECORDS.ndjson", type=pathlib.Path)
+        parser.add_argument("--kept", metavar="FILE")
     else:
         parser.add_argument("path", metavar="PACK", type=pathlib.Path, nargs="?")
+        parser.add_argument("--ca", metavar="PEM")
+    if what != "audit":
         parser.add_argument("--key", metavar="FILE", action="append")
     parser.add_argument("--policy", metavar="FILE")
     parser.add_argument("--tsa-ca", metavar="PEM")
     parser.add_argument("--strict", action="store_true")
-    return parser.parse_args(arguments[1:] if audit else arguments,
-                             argparse.Namespace(audit=audit, key=None))
+    return parser.parse_args(arguments[1:] if what else arguments,
+                             argparse.Namespace(what=what, key=None, ca=None))
 
 def run(options: argparse.Namespace) -> int:
     """Do what the command line says; return the exit code."""
@@ -1428,8 +1881,12 @@ def run(options: argparse.Namespace) -> int:
     options.key = options.key and dict(ended)
     options.policy = options.policy and read_root(options.policy, Policy)
     options.tsa_ca = options.tsa_ca and read_root(options.tsa_ca, certificates)
+    options.ca = options.ca and read_root(options.ca, certificates)
+    if options.what == "audit":
+        options.anchors = [each for name in options.anchors for each in read_root(name, evidence)]
     report = Report(strict=options.strict)
-    return check_audit(options, report) if options.audit else check_pack(options, report)
+    checks = {"audit": check_audit, "export": check_export}
+    return checks.get(options.what, check_pack)(options, report)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run as a program; return the exit code."""
@@ -1550,6 +2007,9 @@ def signature_verifies(spki: bytes, name: str, hashed: str, signature: bytes, da
 
     `name` is the algorithm's OID; `hashed` is the digest, where the algorithm leaves that open.
     """
+    if name == ED25519_KEY and not hashed:
+        key_kind, key = der(spki, "30 ( 30 ( 06 ) 03 )")
+        return oid(key_kind) == name and ed25519_verifies(bits(key), signature, data)
     kind, digest = SIGNATURES.get(name, (name, hashed))
     known = kind in (RSA_KEY, EC_KEY) and name != EC_KEY and digest in DIGEST_INFO
     if not known or hashed not in ("", digest):
@@ -1569,7 +2029,7 @@ DIGESTS = {"2.16.840.1.101.3.4.2.1": "sha256", "2.16.840.1.101.3.4.2.2": "sha384
 DIGEST_INFO = {"sha256": bytes.fromhex("3031300d060960864801650304020105000420"),
                "sha384": bytes.fromhex("3041300d060960864801650304020205000430"),
                "sha512": bytes.fromhex("3051300d060960864801650304020305000440")}  # RFC 8017, 9.2
-RSA_KEY, EC_KEY = "1.2.840.113549.1.1.1", "1.2.840.10045.2.1"
+RSA_KEY, EC_KEY, ED25519_KEY = "1.2.840.113549.1.1.1", "1.2.840.10045.2.1", "1.3.101.112"
 SIGNATURES = {
     "1.2.840.113549.1.1.11": (RSA_KEY, "sha256"), "1.2.840.10045.4.3.2": (EC_KEY, "sha256"),
     "1.2.840.113549.1.1.12": (RSA_KEY, "sha384"), "1.2.840.10045.4.3.3": (EC_KEY, "sha384"),
@@ -1638,6 +2098,21 @@ SIGNED_DATA, TIMESTAMP_INFO = "1.2.840.113549.1.7.2", "1.2.840.113549.1.9.16.1.4
 CONTENT_TYPE, MESSAGE_DIGEST = "1.2.840.113549.1.9.3", "1.2.840.113549.1.9.4"
 SIGNED_BY = {"1.2.840.113549.1.9.16.2.12": "sha1", "1.2.840.113549.1.9.16.2.47": "sha256"}
 
+class Purpose(NamedTuple):
+    """What a chain of certificates is for, and when it must have been valid."""
+    words: str
+    usages: set[str]
+    certificate: str  # one of the chain, in words, with the moment
+    others: set[str]  # extensions that are not understood even if they are not critical
+
+STAMPS = Purpose("timestamping", {TIMESTAMPING, ANY_USAGE},
+                 "when the timestamp was made ({}), a certificate of its authority", set())
+DOCUMENTS = Purpose(
+    "signing documents",  # by RFC 9336, S/MIME, Microsoft or Adobe
+    {ANY_USAGE, "1.3.6.1.5.5.7.3.36", "1.3.6.1.5.5.7.3.4", "1.3.6.1.4.1.311.10.3.12",
+     "1.2.840.113583.1.1.5"},
+    "when others had seen the bundle ({}), a certificate of who signed it", {"2.5.29.30"})
+
 class Certificate:
     """An X.509 certificate; `extensions` has, by OID, whether each is critical, and its value."""
 
@@ -1654,13 +2129,14 @@ class Certificate:
         self.extensions = {name: (flag(critical), value.content)
                            for name, (critical, value) in held.items()}
 
-    def check(self, moment: datetime) -> None:
+    def check(self, moment: datetime, purpose: Purpose) -> None:
         """Check what holds for every certificate of a chain."""
-        why = f"when the timestamp was made ({written(moment)}), a certificate of its authority"
+        why = purpose.certificate.format(written(moment))
         require(moment >= self.begin, f"{why} was not valid yet: from {written(self.begin)} on")
         require(moment <= self.end, f"{why} had expired: it was valid until {written(self.end)}")
         for name, (critical, _) in self.extensions.items():
-            if critical and name not in (BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE):
+            known = name in (BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE)
+            if (critical and not known) or name in purpose.others:
                 raise NotChecked(f"a certificate's critical extension {name} is not understood")
 
     def may(self, bit: int) -> bool:
@@ -1673,14 +2149,17 @@ class Certificate:
         _, value = self.extensions.get(EXTENDED_USAGE, (False, b"\x30\x00"))
         return [oid(der(each.raw, "06")[0]) for each in values(der(value, "30")[0].content)]
 
-    def check_issuer(self, below: int) -> None:
+    def check_usages(self, purpose: Purpose) -> None:
+        good = purpose.usages.intersection(self.usages() or [ANY_USAGE])
+        require(good, f"a certificate in the chain is not for {purpose.words}")
+
+    def check_issuer(self, below: int, purpose: Purpose) -> None:
         """Check that it may issue a certificate with `below` issuers beneath it."""
         _, value = self.extensions.get(BASIC_CONSTRAINTS, (True, b"\x30\x00"))
         authority, most = der(value, "30 ( ?01 ?02 )")
         may = flag(authority) and (not most.raw or below <= integer(most)) and self.may(5)
         require(may, "a certificate in the chain may not issue this one")
-        good = {TIMESTAMPING, ANY_USAGE}.intersection(self.usages() or [ANY_USAGE])
-        require(good, "a certificate in the chain may not issue for timestamping")
+        self.check_usages(purpose)
 
     def issued(self, other: Certificate) -> bool:
         return self.subject == other.issuer and signature_verifies(
@@ -1701,16 +2180,29 @@ def certificates(pem: bytes) -> list[Certificate]:
     require(0 < len(found) == pem.count(begin) <= 200, "this is not a file of certificates in PEM")
     return [Certificate(from_base64(b"".join(each.split()).decode())) for each in found]
 
-def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certificate],
-                moment: datetime) -> None:
-    """Check that a chain leads from the signer of a timestamp to one of the roots."""
+def named(name: bytes) -> str:
+    """Return the organisation in a name, else its common name, as far as they are text."""
+    parts: dict[str, str] = {}
+    for part in values(values(name)[0].content):
+        for each in values(part.content):
+            kind, text = der(each.raw, "30 ( 06 * )")
+            coded = {0x1E: "utf-16-be", 0x1C: "utf-32-be"}.get(text.tag, "utf-8")
+            parts.setdefault(oid(kind), str(text.content, coded, "replace"))
+    return repr(parts.get("2.5.4.10") or parts.get("2.5.4.3") or "nobody that has a name")
+
+def check_stamper(signer: Certificate) -> None:
+    """Check what the certificate of a timestamp's signer is for."""
     alone = signer.usages() == [TIMESTAMPING] and signer.extensions[EXTENDED_USAGE][0]
     require(alone, "the signer's certificate is not for timestamping alone, and critically")
     require(signer.may(0) or signer.may(1), "the signer's certificate is not for signatures")
+
+def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certificate],
+                moment: datetime, purpose: Purpose) -> None:
+    """Check that a chain leads from a signer's certificate to one of the roots."""
     trusted, tried = {root.raw for root in roots}, {signer.raw}
 
     def climb(here: Certificate, below: int) -> None:
-        here.check(moment)
+        here.check(moment, purpose)
         if here.raw in trusted:
             return None
         reason: Verdict = Invalid("no chain leads from the signer to a root that is trusted")
@@ -1718,12 +2210,13 @@ def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certi
             try:
                 if each.raw not in tried and each.issued(here):
                     tried.add(each.raw)
-                    each.check_issuer(below)
+                    each.check_issuer(below, purpose)
                     return climb(each, below + 1)
             except Verdict as verdict:  # noqa: PERF203 - the next one may lead up
                 reason = verdict
         raise reason
 
+    signer.check_usages(purpose)
     climb(signer, 0)
 
 def check_timestamp(response: bytes, data: bytes, chain: bytes,
@@ -1757,7 +2250,8 @@ def check_timestamp(response: bytes, data: bytes, chain: bytes,
     signed = b"\x31" + attributes.raw[1:]  # a SET, as it is signed (RFC 5652, section 5.4)
     holds = signature_verifies(signer.spki, scheme, name, signature.content, signed)
     require(holds, "the timestamp's signature does not hold")
-    check_chain(signer, known, roots, found)
+    check_stamper(signer)
+    check_chain(signer, known, roots, found, STAMPS)
     return stated(time)
 
 def check_attributes(attributes: bytes, digest: bytes, signer: Certificate) -> None:

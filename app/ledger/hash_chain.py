@@ -1,6 +1,6 @@
 """The audit chain: each entry holds the hash of the entry before it (a hash chain).
 
-An entry's hash is the SHA-256 of its body, the canonical JSON of nine members. `verify` recomputes
+An entry's hash is the SHA-256 of its body, the canonical JSON of its members. `verify` recomputes
 both in constant memory. A truncated or rewritten chain agrees with itself: so it takes the head
 where the chain must end.
 """
@@ -16,13 +16,28 @@ from app.lib import canonical_json
 GENESIS = "0" * 64
 """The `prev_hash` of entry 1; like every hash within an entry it is hex in lower case."""
 
-MEMBERS = frozenset(
+FORMER_MEMBERS = frozenset(
     {"action", "actor", "at", "details", "prev_hash", "request_id", "seq", "target", "tenant_id"}
 )
+"""The members of entries that were appended before they had `outcome` and `origin`."""
+MEMBERS = FORMER_MEMBERS | {"origin", "outcome"}
+
+
+class Outcome(StrEnum):
+    """What became of the act that an entry records."""
+
+    SUCCESS = "success"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+def is_entry(fields: object) -> bool:
+    """Say whether parsed JSON has exactly the members of an entry, of today or of before."""
+    return isinstance(fields, dict) and fields.keys() in (MEMBERS, FORMER_MEMBERS)
 
 
 def entry_bytes(fields: Mapping[str, Any]) -> bytes:
-    """Return the bytes to hash and store for an entry: its nine members, so without `hash`.
+    """Return the bytes to hash and store for a new entry: its eleven members, so without `hash`.
 
     Raises ValueError for other members and for values that could not be read back, TypeError for
     what is no JSON.
@@ -50,7 +65,7 @@ class Draft(NamedTuple):
 def draft(fields: Mapping[str, Any]) -> Draft:
     """Return the bytes of an entry of which all but `at`, `prev_hash` and `seq` is known.
 
-    `fields` are the other six members. Raises as `entry_bytes` does.
+    `fields` are the other eight members. Raises as `entry_bytes` does.
     """
     whole = {**fields, "at": "", "prev_hash": "", "seq": 0}
     body = entry_bytes(whole)
@@ -192,7 +207,7 @@ class _Walk:
 
 def _read(seq: int, body: bytes) -> dict[str, Any]:
     try:
-        entry = canonical_json.parse(body)
+        entry: Any = canonical_json.parse(body)
     except canonical_json.NotJSON as error:
         raise _Broken(seq, Reason.NOT_JSON, "canonical JSON", str(error)) from None
     except canonical_json.NotIJSON as error:
@@ -200,6 +215,6 @@ def _read(seq: int, body: bytes) -> dict[str, Any]:
     written = canonical_json.dumps(entry)
     if written != body:
         raise _Broken(seq, Reason.NOT_CANONICAL, written.decode(), body.decode())
-    if not isinstance(entry, dict) or entry.keys() != MEMBERS:
+    if not is_entry(entry):
         raise _Broken(seq, Reason.NOT_AN_ENTRY, ", ".join(sorted(MEMBERS)), body.decode())
-    return entry
+    return dict(entry)

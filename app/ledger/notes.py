@@ -1,7 +1,8 @@
 """Signed notes (C2SP signed-note): a text, and lines that say who signed it.
 
-Two kinds of signature are checked: Ed25519 over the text (0x01), and the witnesses' timestamped
-cosignatures (0x04, C2SP tlog-cosignature). Others are kept as they came and never checked.
+Checked are Ed25519 over the text (0x01), and the witnesses' timestamped cosignatures (C2SP
+tlog-cosignature): Ed25519 (0x04), and ML-DSA-44 (0x06) where OpenSSL knows it. Others are kept as
+they came and never checked.
 """
 
 import re
@@ -9,21 +10,23 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PublicKey
 
 ED25519 = 0x01
 COSIGNATURE = 0x04
+ML_DSA_44 = 0x06
 
 MAX_SIGNATURES = 100
 """How many signature lines a note may have; the specification asks for 16 at least."""
 
-_KEY_BYTES = 32
 _HASH_BYTES = 4
-_SIGNATURE_BYTES = 64
+# Of each algorithm: the bytes of a public key, and of a signature.
+_SIZES = {ED25519: (32, 64), COSIGNATURE: (32, 64), ML_DSA_44: (1312, 2420)}
 _TIME_BYTES = 8
 _VERIFIER_KEY = re.compile(r"([^+]+)\+([0-9a-f]{8})\+(.+)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
@@ -126,15 +129,15 @@ class VerifierKey:
 
         `algorithm` is ED25519, or COSIGNATURE for the key of a witness.
         """
-        if len(public_key) != _KEY_BYTES:
-            raise Malformed(f"An Ed25519 key has {_KEY_BYTES} bytes, not {len(public_key)}.")
-        return cls(check_name(name), key_hash(name, algorithm, public_key), algorithm, public_key)
+        key = cls(check_name(name), key_hash(name, algorithm, public_key), algorithm, public_key)
+        key._check_size()
+        return key
 
     @classmethod
     def parse(cls, text: str) -> "VerifierKey":
         """Read `name+hash+base64`. Raises Malformed, also for a hash that is not the key's.
 
-        The hash of a key of another algorithm is believed: each has a rule of its own for it.
+        The hash of a key of an algorithm that is not known here is believed: each has its own rule.
         """
         match = _VERIFIER_KEY.fullmatch(text)
         if match is None:
@@ -144,14 +147,24 @@ class VerifierKey:
             raise Malformed("A verifier key has an algorithm and a public key.")
         stated = bytes.fromhex(match[2])
         key = cls(check_name(match[1]), stated, data[0], data[1:])
-        if key.checkable and cls.ed25519(key.name, key.public_key, key.algorithm) != key:
-            raise Malformed("The hash in this verifier key is not that of its name and key.")
+        if key.algorithm in _SIZES:
+            key._check_size()
+            if key_hash(key.name, key.algorithm, key.public_key) != stated:
+                raise Malformed("The hash in this verifier key is not that of its name and key.")
         return key
+
+    def _check_size(self) -> None:
+        wanted, _ = _SIZES[self.algorithm]
+        if len(self.public_key) != wanted:
+            raise Malformed(
+                f"A key of the type {self.algorithm:02x} has {wanted} bytes,"
+                f" not {len(self.public_key)}."
+            )
 
     @property
     def checkable(self) -> bool:
         """Whether signatures by this key can be checked here."""
-        return self.algorithm in (ED25519, COSIGNATURE)
+        return self.algorithm in _SIZES and (self.algorithm != ML_DSA_44 or _knows_ml_dsa())
 
     def made(self, signature: Signature) -> bool:
         """Whether a signature line names this key; that says nothing of whether it holds."""
@@ -165,13 +178,17 @@ class VerifierKey:
         if not self.made(signature) or not self.checkable:
             raise Unverified(f"The signature by {signature.name} cannot be checked by this key.")
         seconds, raw = None, signature.payload
-        if self.algorithm == COSIGNATURE:
+        if self.algorithm != ED25519:
             seconds, raw = int.from_bytes(raw[:_TIME_BYTES], "big"), raw[_TIME_BYTES:]
-        if len(raw) != _SIGNATURE_BYTES or (seconds or 0) >= 1 << 63:
+        if len(raw) != _SIZES[self.algorithm][1] or (seconds or 0) >= 1 << 63:
             raise Unverified(f"The signature by {self.name} has a wrong size or time.")
-        message = text.encode() if seconds is None else cosigned_bytes(text, seconds)
         try:
-            Ed25519PublicKey.from_public_bytes(self.public_key).verify(raw, message)
+            if self.algorithm == ML_DSA_44:
+                message = subtree_bytes(self.name, text, seconds or 0)
+                MLDSA44PublicKey.from_public_bytes(self.public_key).verify(raw, message)
+            else:
+                message = text.encode() if seconds is None else cosigned_bytes(text, seconds)
+                Ed25519PublicKey.from_public_bytes(self.public_key).verify(raw, message)
         except (InvalidSignature, ValueError):
             raise Unverified(f"The signature by {self.name} does not hold.") from None
         return Signed(self, seconds)
@@ -180,6 +197,30 @@ class VerifierKey:
 def cosigned_bytes(text: str, seconds: int) -> bytes:
     """Return what a witness signs (C2SP tlog-cosignature, "Ed25519 signed message")."""
     return f"cosignature/v1\ntime {seconds}\n{text}".encode()
+
+
+def subtree_bytes(name: str, text: str, seconds: int) -> bytes:
+    """Return what a witness of this name signs with ML-DSA-44 (C2SP tlog-cosignature).
+
+    Raises ValueError for a text that is no checkpoint, or names too long for the message.
+    """
+    origin, size, root, *_ = [*text.split("\n"), "", ""]
+    names = [bytes([len(each)]) + each for each in (name.encode(), origin.encode())]
+    numbers = [each.to_bytes(8, "big") for each in (seconds, 0, int(size))]
+    hashed = decode_base64(root)
+    if len(hashed) != sha256().digest_size:
+        raise Malformed("The root of a checkpoint is a SHA-256.")
+    return b"".join([b"subtree/v1\n\0", names[0], numbers[0], names[1], *numbers[1:], hashed])
+
+
+@cache
+def _knows_ml_dsa() -> bool:
+    """Say whether the OpenSSL that `cryptography` brought can check ML-DSA (FIPS 204)."""
+    try:
+        MLDSA44PublicKey.from_public_bytes(bytes(_SIZES[ML_DSA_44][0]))
+    except UnsupportedAlgorithm:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ right, up to the first address that is no trusted proxy's. The client may have w
 import ipaddress
 import re
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from types import MappingProxyType
 
 from app.lib.outbound.addresses import Address, Network, is_within, unwrapped
@@ -73,6 +74,7 @@ _HOPS: "MappingProxyType[str, Callable[[str], Address | None]]" = MappingProxyTy
 )
 
 
+@lru_cache(maxsize=4096)
 def _address(text: str) -> Address | None:
     try:
         return unwrapped(ipaddress.ip_address(text))

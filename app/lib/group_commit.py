@@ -12,6 +12,10 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
+# A call of the database that stores things costs ten times what one thing more in it does: those of
+# so many requests are worth a call of their own beside another.
+CROWD = 8
+
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -51,18 +55,22 @@ class GroupCommit(Generic[_Item, _Result]):
         most: int = 500,
         *,
         weigh: Callable[[_Item], int] = lambda _: 1,
+        crowd: int = 1,
         apart: Callable[[Exception], bool] = lambda _: False,
     ) -> None:
         """`run` returns one result for each item, in their order; an exception is raised.
 
-        Items of a run weigh `most` together; a heavier one goes alone. Where a run of several
-        raises an error that is `apart`, nothing of it may be done: each item is run alone then, so
-        that the fault of one is its own. Any other error is that of each item.
+        Items of a run weigh `most` together; a heavier one goes alone. Beside a run of less than an
+        eighth of that, which is soon over, another begins only once a `crowd` waits. Where a run of
+        several raises an error that is `apart`, nothing of it may be done: each item is run alone
+        then, so that the fault of one is its own. Any other error is that of each item.
         """
         self._run = run
         self._ways = ways
         self._most = most
         self._weigh = weigh
+        self._crowd = crowd
+        self._light = 0
         self._apart = apart
         self._lock = Lock()
         self._free = ways
@@ -79,8 +87,7 @@ class GroupCommit(Generic[_Item, _Result]):
         """Have an item run; return its own result or raise its own error."""
         seat = _Seat[_Item, _Result](item, self._weigh(item))
         self._enter(seat)
-        if seat.group is None:
-            seat.called.acquire()
+        seat.called.acquire()
         if seat.group is not None:
             self._carry(seat.group)
         outcome, seat.outcome, seat.group = seat.outcome, None, None
@@ -96,8 +103,6 @@ class GroupCommit(Generic[_Item, _Result]):
         future = asyncio.get_running_loop().create_future()
         seat = _Seat[_Item, _Result](item, self._weigh(item), future)
         self._enter(seat)
-        if seat.group is not None and not self._hand(seat.group):
-            self._call_next()
         assert seat.future is not None  # noqa: S101  # narrows what was given above
         try:
             return await seat.future
@@ -107,11 +112,8 @@ class GroupCommit(Generic[_Item, _Result]):
 
     def _enter(self, seat: _Seat[_Item, _Result]) -> None:
         with self._lock:
-            if self._free:
-                self._free -= 1
-                seat.group = [seat]
-            else:
-                self._waiting.append(seat)
+            self._waiting.append(seat)
+        self._begin_next()
 
     def _hand(self, group: "list[_Seat[_Item, _Result]]") -> bool:
         """Give a group to a thread; if none can be started, give that error to all of it."""
@@ -138,7 +140,8 @@ class GroupCommit(Generic[_Item, _Result]):
         try:
             outcomes = self._outcomes([seat.item for seat in group])
         finally:
-            self._call_next()
+            self._end(group)
+            self._begin_next()
         self._tell(group, outcomes)
         # An error holds the frames it came through, which must not hold it: no cycle.
         del group, outcomes
@@ -172,8 +175,8 @@ class GroupCommit(Generic[_Item, _Result]):
             return _for_each(error, len(items))
         return results
 
-    def _call_next(self) -> None:
-        """Give this run's place to the items that wait; the first of them carries."""
+    def _begin_next(self) -> None:
+        """Begin a run of those that wait, if it may be; the first of them carries."""
         while group := self._next():
             if group[0].future is None:
                 group[0].group = group
@@ -181,20 +184,33 @@ class GroupCommit(Generic[_Item, _Result]):
                 return
             if self._hand(group):
                 return
+            self._end(group)
 
     def _next(self) -> "list[_Seat[_Item, _Result]]":
-        """Take what goes together of those that wait; the place is free if there is nothing."""
+        """Take what goes together of those that wait; nothing if they are to wait on."""
         group: list[_Seat[_Item, _Result]] = []
         weight = 0
         with self._lock:
+            if not self._free or (self._light and len(self._waiting) < self._crowd):
+                return group
             while self._waiting:
                 weight += self._waiting[0].weight
                 if group and weight > self._most:
                     break
                 group.append(self._waiting.popleft())
-            if not group:
-                self._free += 1
+            if group:
+                self._free -= 1
+                self._light += self._is_light(group)
         return group
+
+    def _end(self, group: "list[_Seat[_Item, _Result]]") -> None:
+        """Give back the place of a run that is over."""
+        with self._lock:
+            self._free += 1
+            self._light -= self._is_light(group)
+
+    def _is_light(self, group: "list[_Seat[_Item, _Result]]") -> bool:
+        return sum(seat.weight for seat in group) < self._most // 8
 
 
 def _settle(settled: "Iterable[tuple[asyncio.Future[Any], Any]]") -> None:

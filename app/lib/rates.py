@@ -12,6 +12,7 @@ import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
@@ -21,6 +22,7 @@ _RATE = re.compile(r"([1-9][0-9]{0,9})\s*(?:per|/)\s*(second|minute|hour|day)", 
 _WIDTH = 2**15
 _DEPTH = 4
 _PLACES = struct.Struct(f"{_DEPTH}I")
+_PLACES_KEPT = 4096
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Rate:
         return cls(int(match[1]), _UNITS[match[2]])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Spent:
     """One caller's use of a rate; `scope` names the caller's kind, for people."""
 
@@ -80,21 +82,27 @@ class Counter:
         self._lock = threading.Lock()
         self._key = secrets.token_bytes(16)
         self._window = -1
-        self._rows: list[array[int]] = []
+        # Its rows, one behind the other.
+        self._cells = array("Q")
+        self._places = lru_cache(_PLACES_KEPT)(self._places_of)
 
     def hit(self, caller: bytes, times: int = 1) -> Spent:
         """Count so many requests of `caller`."""
         now = self._clock()
         window = int(now // self._rate.seconds)
-        digest = blake2b(caller, digest_size=_PLACES.size, key=self._key).digest()
-        places = [place % _WIDTH for place in _PLACES.unpack(digest)]
+        places = self._places(caller)
         with self._lock:
             if window != self._window:
                 self._window = window
-                self._rows = [array("Q", bytes(8 * _WIDTH)) for _ in range(_DEPTH)]
-            cells = list(zip(self._rows, places, strict=True))
-            count = times + min(row[place] for row, place in cells)
-            for row, place in cells:
-                row[place] = max(row[place], count)
+                self._cells = array("Q", bytes(8 * _WIDTH * _DEPTH))
+            cells = self._cells
+            count = times + min([cells[place] for place in places])
+            for place in places:
+                if cells[place] < count:
+                    cells[place] = count
         resets_in = int((window + 1) * self._rate.seconds - now) + 1
         return Spent(self._rate, self._scope, count, resets_in)
+
+    def _places_of(self, caller: bytes) -> list[int]:
+        digest = blake2b(caller, digest_size=_PLACES.size, key=self._key).digest()
+        return [row * _WIDTH + place % _WIDTH for row, place in enumerate(_PLACES.unpack(digest))]

@@ -19,6 +19,9 @@ from app.models.evidence_packs import (
     EvidenceExport,
     EvidencePack,
     EvidencePackPart,
+    Export,
+    ExportPart,
+    ExportTaker,
     SessionPackPart,
 )
 from app.models.findings import Finding, FindingWords
@@ -30,9 +33,9 @@ from app.models.proofs.anchors import (
     CheckpointCosignature,
     CheckpointTimestamp,
 )
-from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead
+from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import Bundle, BundleWords, Record, RecordWords, StoredRecords
+from app.models.records import Bundle, BundleWords, Hold, Record, RecordWords, StoredRecords
 from app.models.rules import (
     Rule,
     RuleDedupe,
@@ -73,9 +76,13 @@ __all__ = [
     "EvidenceExport",
     "EvidencePack",
     "EvidencePackPart",
+    "Export",
+    "ExportPart",
+    "ExportTaker",
     "Finding",
     "FindingWords",
     "FormerAgentName",
+    "Hold",
     "IdempotencyKey",
     "Job",
     "Lane",
@@ -87,7 +94,9 @@ __all__ = [
     "MasterKey",
     "OpenDelivery",
     "Record",
+    "RecordRead",
     "RecordWords",
+    "RefusedAccess",
     "Rule",
     "RuleDedupe",
     "RuleHour",

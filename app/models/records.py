@@ -47,6 +47,26 @@ class Bundle(Base):
     bytes: Mapped[bytes | None]
 
 
+class Hold(Base):
+    """A legal hold on a record, a session, an agent, or the records created in a range of time."""
+
+    __tablename__ = "holds"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    reason: Mapped[str]
+    record_id: Mapped[UUID | None]
+    session_id: Mapped[UUID | None]
+    agent_id: Mapped[UUID | None]
+    subject_id: Mapped[UUID | None] = mapped_column(server_default=FetchedValue())
+    since: Mapped[datetime | None]
+    until: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    created_by: Mapped[UUID]
+    released_at: Mapped[datetime | None]
+    released_by: Mapped[UUID | None]
+
+
 class StoredRecords(Base):
     """Part of a tenant's count of records and bundles' bytes: the shards' sum is what it has.
 

@@ -8,7 +8,7 @@ only text: its own integers and booleans take the canonical spelling.
 import enum
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -24,9 +24,16 @@ from app.lib import canonical_json
 # checked further once so much is wrong: each fault costs marshmallow more than a good value does.
 MOST_ERRORS = 100
 
+# What a `reader` raises where `deserialize` has more to say.
+REFUSED = ValidationError("Refused.")
+
 
 class Described(fields.Field[Any]):
-    """A field with a `description` and an `example` for the OpenAPI document."""
+    """A field with a `description` and an `example` for the OpenAPI document.
+
+    `reader` returns what reads a value that is there and not null, as `deserialize` does; its error
+    need not say what is wrong (see `Schema.load`).
+    """
 
     default_error_messages = {  # noqa: RUF012  # marshmallow's own spelling
         "required": "This field is required.",
@@ -45,12 +52,23 @@ class Described(fields.Field[Any]):
         given = {name: value for name, value in documented.items() if value is not None}
         super().__init__(*arguments, metadata={**metadata, **given}, **options)
 
+    def reader(self) -> Callable[[Any], Any]:
+        """Return marshmallow's own."""
+        return self.deserialize
+
 
 class Strict(Described):
     """A field that takes JSON of one form and converts nothing."""
 
     #: The JSON Schema of the values that pass, null aside.
     json_schema: Mapping[str, Any] = MappingProxyType({})
+
+    def reader(self) -> Callable[[Any], Any]:
+        """Return the field's own conversion, unless there is more to do."""
+        if self.validators or self.pre_load or self.post_load:
+            return self.deserialize
+        read: Callable[..., Any] = self._deserialize
+        return read
 
     def described(self) -> dict[str, Any]:
         """Return the JSON Schema of this field, null and what its metadata narrows included."""
@@ -286,6 +304,12 @@ class Object(Described, fields.Nested):
 
     default_error_messages = {"type": "Send a JSON object."}  # noqa: RUF012  # as above
 
+    def reader(self) -> Callable[[Any], Any]:
+        """Return its schema's."""
+        schema: Any = self.schema
+        read: Callable[[Any], Any] = schema.load_good
+        return read
+
 
 class Items(Described, fields.List[Any]):
     """An array of `min_items` to `max_items` of one type."""
@@ -298,6 +322,30 @@ class Items(Described, fields.List[Any]):
         super().__init__(item, **options)
         self.min_items = min_items
         self.max_items = max_items
+
+    def reader(self) -> Callable[[Any], Any]:
+        """Return what reads each item by the item's."""
+        read = self.item_reader()
+
+        def read_all(value: Any) -> list[Any]:
+            if type(value) is not list or not self.min_items <= len(value) <= self.max_items:
+                raise REFUSED
+            return [read(item) for item in value]
+
+        return self.deserialize if self.validators else read_all
+
+    def item_reader(self) -> Callable[[Any], Any]:
+        """Return what reads an item."""
+        if self.inner.allow_none or not isinstance(self.inner, Described):
+            return self.inner.deserialize
+        read = self.inner.reader()
+
+        def read_item(value: Any) -> Any:
+            if value is None:
+                raise REFUSED
+            return read(value)
+
+        return read_item
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
         # Counted first: a million items are refused without reading one.

@@ -1,13 +1,17 @@
 """The base schemas: strict objects of requests, and objects of responses."""
 
-from collections.abc import Collection, Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, ClassVar
 
 import marshmallow
+from marshmallow.decorators import POST_LOAD, VALIDATES_SCHEMA
 
-from app.schemas.fields import MOST_ERRORS, Items, Strict
+from app.schemas.fields import MOST_ERRORS, REFUSED, Described, Items, Strict
+
+# In the place of a default: the field must be there.
+_REQUIRED = object()
 
 
 class Schema(marshmallow.Schema):
@@ -24,12 +28,77 @@ class Schema(marshmallow.Schema):
         unknown = marshmallow.RAISE
 
     def load(self, data: Any, **options: Any) -> Any:
-        """Load an object, without most unknown names if it has very many: it will be refused."""
+        """Load an object: a good one by `load_good`, any other as marshmallow tells its faults.
+
+        Without most unknown names, if there are very many: it will be refused.
+        """
+        if not any(options.values()):
+            try:
+                return self.load_good(data)
+            except marshmallow.ValidationError:
+                # Read again: this one tells the first fault alone.
+                pass
         if type(data) is dict and len(data) > len(self.load_fields) + MOST_ERRORS:
             known = {field.data_key or name for name, field in self.load_fields.items()}
             kept = {*known, *islice((name for name in data if name not in known), MOST_ERRORS)}
             data = {name: value for name, value in data.items() if name in kept}
         return super().load(data, **options)
+
+    def load_good(self, data: Any) -> Any:
+        """Load a good object as `marshmallow.Schema.load` does, for a sixth of its time.
+
+        Raises `ValidationError` for any other, which need not say why. The fields are the same, and
+        the same functions convert and check.
+        """
+        if type(data) is not dict:
+            raise REFUSED
+        loaded: dict[str, Any] = {}
+        count = 0
+        for name, key, read, may_be_null, default in self._readers:
+            if name in data:
+                count += 1
+                value = data[name]
+                if value is not None:
+                    loaded[key] = read(value)
+                elif may_be_null:
+                    loaded[key] = None
+                else:
+                    raise REFUSED
+            elif default is _REQUIRED:
+                raise REFUSED
+            elif default is not marshmallow.missing:
+                loaded[key] = default() if callable(default) else default
+        if count != len(data):
+            raise REFUSED
+        self.check(data)
+        for check in self._checks:
+            check(loaded)
+        for finish in self._finishes:
+            loaded = finish(loaded)
+        return loaded
+
+    @cached_property
+    def _readers(self) -> list[tuple[str, str, Callable[[Any], Any], bool, Any]]:
+        """Of each field: name in JSON, key, what reads it, whether null passes, default."""
+        return [
+            (
+                name if field.data_key is None else field.data_key,
+                field.attribute or name,
+                field.reader() if isinstance(field, Described) else field.deserialize,
+                field.allow_none,
+                _REQUIRED if field.required else field.load_default,
+            )
+            for name, field in self.load_fields.items()
+        ]
+
+    @cached_property
+    def _checks(self) -> list[Callable[[Any], Any]]:
+        names = [each[0] for each in self._hooks[VALIDATES_SCHEMA]]
+        return [getattr(self, name) for name in names if name != "_check"]
+
+    @cached_property
+    def _finishes(self) -> list[Callable[[Any], Any]]:
+        return [getattr(self, name) for name, *_ in self._hooks[POST_LOAD]]
 
     def check(self, sent: Mapping[str, Any]) -> None:
         """Check the fields of an object, as sent, against each other; raises `ValidationError`.
@@ -81,6 +150,10 @@ class AnswerSchema(Schema):
 
 class ItemsApart(Items):
     """An array whose items stand for themselves: a wrong one is loaded as its `ValidationError`."""
+
+    def item_reader(self) -> Callable[[Any], Any]:
+        """Return what reads an item, or its error."""
+        return self._item
 
     def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> list[Any]:
         if not isinstance(value, list) or not self.min_items <= len(value) <= self.max_items:

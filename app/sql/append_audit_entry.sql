@@ -2,7 +2,8 @@
 -- Called by app/core/audit/chain.py.
 --
 -- tenant                  whose chain
--- kind                    the entry's action
+-- kind, who, subject, result
+--                         the entry's action, the ids of actor and target, and outcome, to filter by
 -- until_time, until_link, until_number, rest
 --                         the entry's canonical JSON (RFC 8785) in four pieces. Between them go the
 --                         time, the previous entry's hash and the number, which are known under the
@@ -13,7 +14,7 @@
 --
 -- Sequential scans are off: a plan made for a small table would be kept when it has grown.
 CREATE OR REPLACE FUNCTION append_audit_entry(
-    tenant uuid, kind text,
+    tenant uuid, kind text, who text, subject text, result text,
     until_time bytea, until_link bytea, until_number bytea, rest bytea,
     OUT number bigint, OUT digest bytea)
 LANGUAGE plpgsql SET enable_seqscan = off AS $$
@@ -36,8 +37,8 @@ BEGIN
     whole := until_time || convert_to(written, 'UTF8')
           || until_link || convert_to(encode(link, 'hex'), 'UTF8')
           || until_number || convert_to(number::text, 'UTF8') || rest;
-    INSERT INTO audit_entries (tenant_id, seq, body, hash, action, at)
-    VALUES (tenant, number, whole, sha256(whole), kind, moment)
+    INSERT INTO audit_entries (tenant_id, seq, body, hash, action, at, actor, target, outcome)
+    VALUES (tenant, number, whole, sha256(whole), kind, moment, who, subject, result)
     ON CONFLICT (tenant_id, seq) DO NOTHING
     RETURNING hash INTO digest;
     IF digest IS NOT NULL THEN

@@ -18,7 +18,7 @@ class Problem(RecordsError):
     """The service refused (RFC 9457).
 
     `slug` names the kind of problem, `body` is the whole answer, `retry_after` the seconds after
-    which to come again, if it said so.
+    which to come again, if it said so; `request_id` and `errors` are of the answer, too.
     """
 
     def __init__(
@@ -30,20 +30,32 @@ class Problem(RecordsError):
         self.retry_after = retry_after
         super().__init__(self._text())
 
+    @property
+    def request_id(self) -> str | None:
+        """The request's id, by which the service's logs have it."""
+        return self.body.get("request_id")
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The fields that were refused, each with `pointer` and `detail`."""
+        return self.body.get("errors") or []
+
     def _text(self) -> str:
         title = self.body.get("title") or f"HTTP status {self.status}"
         detail = self.body.get("detail")
         fields = "; ".join(
-            f"{each.get('pointer', '')}: {each.get('detail', '')}"
-            for each in self.body.get("errors") or ()
+            f"{each.get('pointer', '')}: {each.get('detail', '')}" for each in self.errors
         )
         parts = [str(title), *([str(detail)] if detail and detail != title else [])]
         parts += [fields] if fields else []
         if self.retry_after is not None and self.status in (429, 503):
             parts.append(f"come again in {self.retry_after:.0f} s")
         text = ": ".join(part.rstrip(".") for part in parts)
-        request_id = self.body.get("request_id")
-        return f"{text} (request {request_id})" if request_id and self.status >= 500 else text
+        return (
+            f"{text} (request {self.request_id})"
+            if self.request_id and self.status >= 500
+            else text
+        )
 
 
 class Invalid(Problem):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import secrets
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Callable
 
-import requests
-
-from record_service import signing, state
+from record_service import state, webhooks
 from record_service.client import NOW, Client, Json
 from record_service.errors import NotFound
 
@@ -24,6 +25,19 @@ CREATE TABLE IF NOT EXISTS places (
     number INTEGER PRIMARY KEY, event_id TEXT UNIQUE, place TEXT
 )
 """
+
+
+_SECRETS = "CREATE TABLE IF NOT EXISTS secrets (whose TEXT PRIMARY KEY, secret TEXT NOT NULL)"
+
+
+def own_secret(base_url: str, tenant_id: str) -> str:
+    """Return this machine's secret for a tenant, which is made once."""
+    whose = state.name(base_url, tenant_id)
+    made = webhooks.PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    with closing(state.database("secrets.sqlite", _SECRETS)) as kept:
+        kept.execute("INSERT INTO secrets VALUES (?, ?) ON CONFLICT DO NOTHING", (whose, made))
+        found = kept.execute("SELECT secret FROM secrets WHERE whose = ?", (whose,))
+        return str(found.fetchone()[0])
 
 
 @dataclass(frozen=True)
@@ -79,9 +93,15 @@ class Receiver:
         self._url = url
         self._secret = secret
         self._wait = wait
-        self._http = requests.Session()
+        import httpx2  # noqa: PLC0415  # slow to load, and most commands need none of it
+
+        self._no_answer = httpx2.TransportError
         # No proxy of this machine has a part in it.
-        self._http.trust_env = False
+        self._http = httpx2.Client(trust_env=False, timeout=TIMEOUT_SECONDS)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
 
     def send(self, event: Json) -> Answer:
         """Send an event until it is answered, whatever the answer; its body is not read."""
@@ -90,7 +110,7 @@ class Receiver:
         while True:
             attempt += 1
             started = time.monotonic()
-            signed = signing.headers(self._secret, event["id"], int(time.time()), body)
+            signed = webhooks.sign(self._secret, event["id"], int(time.time()), body)
             sent = {
                 **signed,
                 "content-type": "application/json",
@@ -98,16 +118,9 @@ class Receiver:
                 "x-service-attempt": str(attempt),
             }
             try:
-                with self._http.post(
-                    self._url,
-                    data=body,
-                    headers=sent,
-                    timeout=TIMEOUT_SECONDS,
-                    allow_redirects=False,
-                    stream=True,
-                ) as answer:
+                with self._http.stream("POST", self._url, content=body, headers=sent) as answer:
                     return Answer(answer.status_code, round((time.monotonic() - started) * 1000))
-            except (requests.ConnectionError, requests.Timeout):
+            except self._no_answer:
                 backoff = min(0.25 * 2.0 ** min(attempt, 10), _LONGEST_BACKOFF)
                 self._wait(f"{self._url} does not answer; waiting for it.", backoff)
 
@@ -115,7 +128,7 @@ class Receiver:
 def begin(client: Client, position: Position) -> None:
     """Fix where a new listener begins: here. One that was there before goes on where it stopped."""
     if position.place is None:
-        _, place = next(client.events(NOW))
+        _, place = next(client.follow(NOW))
         position.move(place)
 
 
@@ -131,7 +144,7 @@ def events(
     only = next(iter(types)) if len(types) == 1 else None
     while True:
         try:
-            for page, place in client.events(after, only):
+            for page, place in client.follow(after, only):
                 for event in page:
                     if (not types or event["type"] in types) and not position.has(event["id"]):
                         yield event

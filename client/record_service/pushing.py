@@ -159,7 +159,7 @@ class Pusher:
         """Find the record of a file whose answer never came; if there is none, it is new again."""
         wanted = json.loads(sent)
         start = datetime.fromtimestamp(since, timezone.utc) - _CLOCKS
-        listed = self._client.records(
+        listed = self._client.records.list(
             session_id=wanted.get("session_id"),
             kind=wanted.get("kind"),
             since=start.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -182,7 +182,7 @@ class Pusher:
         return bool(bundle.get("content") == wanted.get("content"))
 
     def _send(self, key: str, sent: bytes) -> str:
-        return str(self._client.add_record(sent, key)["id"])
+        return str(self._client.post("/v1/records", sent, key)["id"])
 
     def _answered(self, out: dict[Future[str], tuple[str, str]]) -> Iterator[Pushed]:
         done, _ = wait(out, return_when=FIRST_COMPLETED)

@@ -70,7 +70,11 @@ def the_digest(scene: Scene, expected: Expected) -> None:
     """Show the mail about what was found; an earlier demo's if that was sent within a day."""
     telling = scene.telling
     telling.chapter("The digest: one mail a day about what is new")
+    found = {data["id"] for kind, data in expected if kind == "finding.created"}
     earlier = _sent(scene)
+    # The clock sends this run's own at any moment.
+    if earlier and found & _findings(scene, earlier):
+        earlier = None
     digest = earlier or _next(scene)
     # The file that is written in place of the mail where no mail server is set.
     raw = (scene.mail_folder / f"{digest['id']}.eml").read_bytes()
@@ -80,15 +84,14 @@ def the_digest(scene: Scene, expected: Expected) -> None:
     if earlier:
         telling.say(f"There is none before a day has gone since {earlier['sent_at']}. This was it:")
     else:
-        found = {data["id"] for kind, data in expected if kind == "finding.created"}
         telling.claim(
             mail["To"] == _ADDRESS and all(f"/console/findings/{each}" in text for each in found),
             f"a mail went to {mail['To']}, and links to all {len(found)} findings",
             text,
         )
-        listed = scene.api.get("/v1/findings", digest_id=digest["id"])["data"]
+        listed = _findings(scene, digest)
         telling.claim(
-            {each["id"] for each in listed} >= found,
+            listed >= found,
             f"the API lists the {digest['findings']} findings that are this digest's, and no "
             "other's",
             listed,
@@ -106,6 +109,11 @@ def _sent(scene: Scene) -> dict[str, Any] | None:
     since = datetime.now(UTC) - timedelta(days=1)
     sent = (each for each in scene.api.get("/v1/digests")["data"] if each["sent_at"])
     return next((each for each in sent if datetime.fromisoformat(each["sent_at"]) > since), None)
+
+
+def _findings(scene: Scene, digest: dict[str, Any]) -> set[str]:
+    """Return the ids of the findings that a digest is about."""
+    return {each["id"] for each in scene.api.get("/v1/findings", digest_id=digest["id"])["data"]}
 
 
 def _next(scene: Scene) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from app import clock
 from app.core import idempotency, partitions, tenants
+from app.core.audit import record_reads
 from app.core.delivery.lanes import lane_hours
 from app.core.jobs import retention as job_retention
 from app.core.keys import console_sessions
@@ -40,7 +41,7 @@ def run(here: Runtime) -> None:
         (dropped if gone else kept).append(partition.name)
     with here.database.across_tenants() as session:
         forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
-        forgotten += console_sessions.forget_old(session)
+        forgotten += console_sessions.forget_old(session) + record_reads.forget_old(session)
     packs = _forget_packs(here.database)
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)

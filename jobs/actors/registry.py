@@ -37,6 +37,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "prune_history": prune_history.run,
     "anchor_audit": ticks.anchor_audit,
     "stamp_checkpoint": ticks.stamp_checkpoint,
+    "cosign_checkpoint": ticks.cosign_checkpoint,
     "verify_audit": ticks.verify_audit,
     "check_master_keys": ticks.check_master_keys,
     "reseal": ticks.reseal,

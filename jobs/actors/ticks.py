@@ -10,6 +10,7 @@ import structlog
 from app.core import finding_search, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.digests import schedule
+from app.core.exports import exports
 from app.core.jobs import leases
 from app.core.master_keys import key_registry, resealing
 from app.core.records import expiry, record_words
@@ -29,7 +30,7 @@ SEAL_SECONDS = 5.0
 # rest meanwhile.
 INDEX_SECONDS = 4.0
 MOST_TENANTS = 10
-IDLE_SECONDS = 10.0
+IDLE_SECONDS = EXPORTS_SECONDS = 10.0
 # Time budget; the next tick continues, as ticks share two threads with the sweep and the jobs.
 DIGEST_SECONDS = 10.0
 
@@ -128,12 +129,17 @@ def complete_idle_sessions(here: Runtime) -> None:
 
 
 def expire_bundles(here: Runtime) -> None:
-    """Each five minutes: enqueue a job for each tenant with expired bundles."""
+    """Each five minutes: enqueue a job for each tenant with expired bundles.
+
+    Then delete the files of exports whose days have passed.
+    """
     with here.database.across_tenants() as session:
         tenants = expiry.tenants_with_retention(session)
     for tenant_id in tenants:
         with here.database.transaction(tenant_id) as session:
             expiry.enqueue_due(session, tenant_id)
+    until = time.monotonic() + EXPORTS_SECONDS
+    exports.expire(here.database, here.settings, lambda: time.monotonic() < until)
 
 
 def verify_audit(here: Runtime) -> None:
@@ -200,3 +206,17 @@ def stamp_checkpoint(here: Runtime) -> None:
         if shown is not None:
             cosigning.enqueue_due(session, policy, shown)
         incidents.keep(session, parts)
+
+
+def cosign_checkpoint(here: Runtime) -> None:
+    """Each minute: enqueue cosigning of the newest checkpoint, so that monitors find a quorum.
+
+    With LOG_REQUIRE_QUORUM nothing is published without one, and the sequencer asks for it.
+    """
+    policy = here.settings.witness_policy
+    if here.settings.log_require_quorum or not cosigning.asked(policy):
+        return
+    with here.database.across_tenants() as session:
+        last = checkpoint_round.chosen(session)
+        if last is not None:
+            cosigning.enqueue_due(session, policy, last)

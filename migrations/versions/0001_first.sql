@@ -267,6 +267,33 @@ CREATE TABLE stored_records (
 ) WITH (fillfactor = 50);
 SELECT isolate('stored_records');
 
+-- Legal holds. While one stands, the content of its records does not expire: those of one subject (ids
+-- are unique across kinds), or those that were created in a range of time.
+CREATE TABLE holds (
+    tenant_id   uuid NOT NULL REFERENCES tenants,
+    id          uuid NOT NULL,
+    reason      text NOT NULL,
+    record_id   uuid,
+    session_id  uuid,
+    agent_id    uuid,
+    subject_id  uuid GENERATED ALWAYS AS (coalesce(record_id, session_id, agent_id)) STORED,
+    since       timestamptz,
+    until       timestamptz,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_by  uuid NOT NULL,
+    released_at timestamptz,
+    released_by uuid,
+    PRIMARY KEY (tenant_id, id),
+    CHECK (num_nonnulls(record_id, session_id, agent_id, since) = 1),
+    CHECK ((since IS NULL) = (until IS NULL) AND coalesce(since < until, true)),
+    CHECK ((released_at IS NULL) = (released_by IS NULL))
+);
+SELECT isolate('holds');
+CREATE INDEX holds_subject ON holds (tenant_id, subject_id)
+    WHERE released_at IS NULL AND subject_id IS NOT NULL;
+CREATE INDEX holds_range ON holds (tenant_id, until, since)
+    WHERE released_at IS NULL AND subject_id IS NULL;
+
 CREATE TABLE share_links (
     tenant_id      uuid NOT NULL,
     id             uuid NOT NULL,
@@ -939,13 +966,48 @@ CREATE TABLE audit_entries (
     seq       bigint NOT NULL,
     body      bytea NOT NULL,
     hash      bytea NOT NULL,
-    action    text NOT NULL,
+    -- Copies of what the body says, to filter by; verification compares them. By bytes, so that an
+    -- index finds the beginning of an action.
+    action    text COLLATE "C" NOT NULL,
     at        timestamptz NOT NULL,
+    actor     text COLLATE "C" NOT NULL,
+    target    text COLLATE "C" NOT NULL,
+    -- Null where the body has none.
+    outcome   text COLLATE "C",
     PRIMARY KEY (tenant_id, seq)
 );
 SELECT isolate('audit_entries');
 CREATE INDEX audit_entries_action ON audit_entries (tenant_id, action, seq);
 CREATE INDEX audit_entries_at ON audit_entries (tenant_id, at);
+CREATE INDEX audit_entries_actor ON audit_entries (tenant_id, actor, seq);
+CREATE INDEX audit_entries_target ON audit_entries (tenant_id, target, seq);
+-- Most acts succeed: those are found beside the index.
+CREATE INDEX audit_entries_outcome ON audit_entries (tenant_id, outcome, seq)
+    WHERE outcome <> 'success';
+
+-- The last `access.refused` of each key, and how often it was refused since: at most one entry of a
+-- key is written in an hour.
+CREATE TABLE refused_access (
+    tenant_id  uuid NOT NULL,
+    key_id     uuid NOT NULL,
+    entered_at timestamptz NOT NULL DEFAULT '-infinity',
+    counted    bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant_id, key_id),
+    FOREIGN KEY (tenant_id, key_id) REFERENCES api_keys
+);
+SELECT isolate('refused_access');
+
+-- Who read the content of which record on which day (UTC): one `record.read` each, where AUDIT_READS
+-- is on. Past days are deleted.
+CREATE TABLE record_reads (
+    tenant_id uuid NOT NULL,
+    day       date NOT NULL,
+    key_id    uuid NOT NULL,
+    record_id uuid NOT NULL,
+    PRIMARY KEY (tenant_id, day, key_id, record_id)
+);
+SELECT isolate('record_reads');
+CREATE INDEX record_reads_day ON record_reads (day);
 
 -- The heads of chains that were put into the log: `leaf_hash` finds the leaf, which says the rest.
 CREATE TABLE audit_anchors (
@@ -1009,6 +1071,8 @@ CREATE TABLE session_statements (
     FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
 );
 SELECT isolate('session_statements');
+-- From a leaf of the log to its statement.
+CREATE UNIQUE INDEX session_statements_sha256 ON session_statements (tenant_id, sha256);
 
 -- The digests under its root, in order: so whoever loses or adds a record later is found out, and
 -- which it was. `root` is that over one part; `first_id` is the part's first record.
@@ -1025,6 +1089,68 @@ CREATE TABLE session_digests (
 SELECT isolate('session_digests');
 -- Digests do not shrink.
 ALTER TABLE session_digests ALTER COLUMN digests SET STORAGE EXTERNAL;
+
+
+-- Period exports ----------------------------------------------------------------------------------
+
+-- What was signed stays when the parts have gone.
+CREATE TABLE exports (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    since      timestamptz NOT NULL,
+    until      timestamptz NOT NULL,
+    agent_id   uuid,
+    -- It may be pruned before its export.
+    job_id     uuid NOT NULL,
+    created_by uuid NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    records    bigint,
+    size       bigint NOT NULL DEFAULT 0,
+    statement  bytea,
+    key_id     text REFERENCES signing_keys,
+    signature  bytea CHECK (length(signature) = 64),
+    sha256     bytea CHECK (length(sha256) = 32),
+    made_at    timestamptz,
+    deleted_at timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, agent_id) REFERENCES agents,
+    CHECK (since < until),
+    CHECK ((made_at IS NULL) = (sha256 IS NULL)),
+    CHECK (made_at IS NULL OR signature IS NOT NULL)
+);
+SELECT isolate('exports');
+CREATE INDEX exports_kept ON exports (tenant_id, id) WHERE deleted_at IS NULL;
+
+CREATE TABLE export_parts (
+    tenant_id uuid NOT NULL,
+    export_id uuid NOT NULL,
+    number    bigint NOT NULL,
+    begin     bigint NOT NULL,
+    size      bigint NOT NULL CHECK (size > 0),
+    location  text NOT NULL CHECK (location IN ('database', 'object')),
+    bytes     bytea,
+    PRIMARY KEY (tenant_id, export_id, number),
+    UNIQUE (tenant_id, export_id, begin),
+    FOREIGN KEY (tenant_id, export_id) REFERENCES exports,
+    CHECK ((location = 'database') = (bytes IS NOT NULL))
+);
+SELECT isolate('export_parts');
+CREATE TRIGGER export_parts_stored AFTER INSERT ON export_parts
+    REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER export_parts_gone AFTER DELETE ON export_parts
+    REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+
+CREATE TABLE export_takers (
+    tenant_id uuid NOT NULL,
+    export_id uuid NOT NULL,
+    key_id    uuid NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, export_id, key_id),
+    FOREIGN KEY (tenant_id, export_id) REFERENCES exports
+);
+SELECT isolate('export_takers');
 
 
 -- Evidence packs ---------------------------------------------------------------------------------

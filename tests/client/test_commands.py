@@ -1,19 +1,15 @@
 """The command's habits: exit codes, JSON, pipes, questions, secrets."""
 
-import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
-from record_service import Unreachable
-from record_service.commands import exports
 
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import NOBODY, make_agent, make_finding, make_record
+from tests.support.servers.receivers import Receiver, http_answer
 
 NO_HEAD = f"1:{'0' * 64}"
 
@@ -145,29 +141,15 @@ def test_an_export_to_a_file_is_the_bytes_of_the_service(
     assert to.read_bytes() == content
 
 
-class Cut:
-    """A body that ends early, as urllib3 1.26 lets it."""
-
-    def stream(self, _: int, *, decode_content: bool) -> Iterator[bytes]:
-        assert decode_content
-        yield b"half"
-
-    def tell(self) -> int:
-        return len(b"half")
-
-
-def answered(**headers: str) -> requests.Response:
-    answer = requests.Response()
-    answer.raw = Cut()
-    answer.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
-    return answer
-
-
-def test_an_answer_that_was_cut_is_no_export() -> None:
-    for whole in (answered(), answered(Content_Length="4")):
-        exports.copy(whole, io.BytesIO())
-    with pytest.raises(Unreachable):
-        exports.copy(answered(Content_Length="8"), io.BytesIO())
+def test_an_answer_that_was_cut_is_no_export(
+    records: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cut = http_answer(200, b"{ cut here")[: -len(b" here")]
+    to = tmp_path / "bundle"
+    with Receiver(cut) as service:
+        monkeypatch.setenv("SERVICE_BASE_URL", service.url(""))
+        ran = records("bundle", f"rec_{NOBODY}", "-o", str(to))
+    assert (ran.code, "before the end" in ran.err, list(tmp_path.glob("bundle*"))) == (6, True, [])
 
 
 def test_an_export_of_the_chain_is_whole(records: Command, tmp_path: Path) -> None:

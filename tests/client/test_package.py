@@ -12,6 +12,7 @@ from hashlib import sha256
 from html import unescape
 from pathlib import Path
 
+import pytest
 from flask.testing import FlaskClient
 
 from app.evidence import pack
@@ -74,11 +75,13 @@ def test_the_wheel_holds_what_its_record_says_and_the_verifier_of_the_service(
     assert archive.read("record_service/verify.py") == pack.verifier_source()
     assert "record_service/py.typed" in rows
     metadata = archive.read(record.replace("RECORD", "METADATA")).decode()
-    assert re.findall(r"^Requires-Dist: (\w+)", metadata, re.MULTILINE) == ["click", "requests"]
+    assert re.findall(r"^Requires-Dist: (\w+)", metadata, re.MULTILINE) == ["click", "httpx2"]
 
 
 def test_the_client_is_written_for_old_pythons_and_imports_nothing_of_the_service() -> None:
-    allowed = {"click", "requests", "record_service", "tomli"} | set(sys.stdlib_module_names)
+    allowed = {"click", "httpx2", "record_service", "tomli", "typing_extensions"} | set(
+        sys.stdlib_module_names
+    )
     for path in SOURCES:
         tree = ast.parse(path.read_text("utf-8"), feature_version=OLDEST)
         named = {
@@ -116,6 +119,28 @@ def test_pip_builds_from_a_checkout_what_the_service_serves(
     assert (tmp_path / done.stdout.strip()).read_bytes() == served(client)[1]
 
 
+@pytest.mark.parametrize(
+    ("imported", "not_loaded"),
+    [
+        ("import record_service.webhooks", "asyncio click httpx2 sqlite3 ssl uuid"),
+        ("from record_service import AsyncClient, Client", "asyncio click httpx2 sqlite3"),
+        ("from record_service import Recorder", "asyncio click httpx2 record_service.client ssl"),
+        ("import record_service.cli", "asyncio email httpx2 ssl"),
+    ],
+)
+def test_an_import_loads_nothing_that_is_slow_and_not_needed_yet(
+    imported: str, not_loaded: str
+) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", f"import sys; {imported}; print(*sys.modules)"],
+        env={"PYTHONPATH": str(ROOT / "client")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(not_loaded.split()) & set(told.stdout.split()) == set()
+
+
 def test_one_module_writes_to_the_terminal() -> None:
     """What agents wrote would steer it, so all of it passes the place that shows it harmless."""
     writers = {
@@ -125,4 +150,4 @@ def test_one_module_writes_to_the_terminal() -> None:
         if ast.unparse(node) in WRITES
     }
     # A script for a shell, made by click.
-    assert writers == {"output.py", "completion.py"}
+    assert writers == {"output.py", "general.py"}

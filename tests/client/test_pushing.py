@@ -126,7 +126,7 @@ class Refusing:
         self.keys: list[str] = []
         self._error = error
 
-    def add_record(self, _: bytes, key: str) -> dict[str, Any]:
+    def post(self, _: str, body: bytes, key: str) -> dict[str, Any]:
         self.keys.append(key)
         raise self._error
 

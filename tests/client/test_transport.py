@@ -145,7 +145,7 @@ def test_a_list_is_followed_to_its_end() -> None:
         for n, cursor in ((1, "c1"), (2, "c2"), (3, None))
     ]
     with answering(*pages) as service:
-        assert [row["n"] for row in service.client.records(kind="x")] == [1, 2, 3]
+        assert [row["n"] for row in service.client.rows("/v1/records", kind="x")] == [1, 2, 3]
 
     paths = [each.path for each in service.receiver.requests]
     assert ["cursor=c1" in paths[1], "cursor=c2" in paths[2]] == [True, True]

@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +149,9 @@ def test_an_event_that_was_answered_is_not_sent_again_for_the_answer_s_body(answ
         pytest.fail(why)
 
     with Receiver(answer) as receiver:
-        forwards = forwarding.Receiver(receiver.url(), webhook_signing.new_secret(), wait)
-        assert forwards.send({"id": "evt_1"}).status == 418
+        secret = webhook_signing.new_secret()
+        with closing(forwarding.Receiver(receiver.url(), secret, wait)) as forwards:
+            assert forwards.send({"id": "evt_1"}).status == 418
         assert len(receiver.requests) == 1
 
 

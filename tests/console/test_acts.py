@@ -74,6 +74,7 @@ def test_a_replay_is_stopped_and_resumed_without_a_script(
     page.get_by_role("button", name="Replay what is picked…").click()
     page.get_by_role("button", name=f"Replay {FAILED} events").click()
     job = job_on(page)
+    page.locator("summary", has_text="Stop it").click()
     page.get_by_role("button", name="Stop it").click()
     expect(page.locator(".lead")).to_contain_text("It was stopped")
     page.get_by_role("button", name="Go on with it").click()

@@ -10,6 +10,7 @@ from sqlalchemy.engine import make_url
 from app import ids
 from app.core import partitions
 from app.core.health.parts import State
+from app.lib.database.pool import PatientPool
 from tests.support.database.doctoring import Installation
 from tests.support.servers.pooler import Pooler
 
@@ -28,20 +29,20 @@ def driver_url(here: Installation) -> str:
 
 
 def test_a_lock_table_without_room_for_the_partitions_there_are_is_told(
-    here: Installation,
+    own: Installation,
 ) -> None:
-    assert here.states("locks") == {State.OK}
-    for week in range(1, 260):
-        lower, upper = (ids.earliest_at(LONG_AGO + n * partitions.WEEK) for n in (week, week + 1))
-        for parent in partitions.PARENTS:
-            here.run(
-                "SELECT make_history_partition(:parent, :lower, :upper)",
-                parent=parent,
-                lower=lower,
-                upper=upper,
-            )
-    assert here.states("locks") == {State.FAILED}
-    assert "max_locks_per_transaction" in here.failing("locks")
+    assert own.states("locks") == {State.OK}
+    bounds = [ids.earliest_at(LONG_AGO + week * partitions.WEEK) for week in range(200)]
+    for parent in partitions.PARENTS:
+        own.run(
+            "SELECT make_history_partition(:parent, lower, upper)"
+            "  FROM unnest(CAST(:lower AS uuid[]), CAST(:upper AS uuid[])) AS week (lower, upper)",
+            parent=parent,
+            lower=bounds[:-1],
+            upper=bounds[1:],
+        )
+    assert own.states("locks") == {State.FAILED}
+    assert "max_locks_per_transaction" in own.failing("locks")
 
 
 def test_a_database_that_is_well_is_told_with_its_version(here: Installation) -> None:
@@ -71,7 +72,10 @@ def test_a_database_out_of_reach_is_told_with_the_reason_and_the_rest_is_not_che
         assert one.text == "not checked: the database does not answer"
 
 
-def test_a_role_without_a_free_connection_is_told_how_to_have_one(own: Installation) -> None:
+def test_a_role_without_a_free_connection_is_told_how_to_have_one(
+    own: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PatientPool, "patience", 0.1)
     own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT 0")
     said = own.failing("database")
     assert "too many connections for role" in said

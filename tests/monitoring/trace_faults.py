@@ -1,7 +1,7 @@
 """What happens to the front door, and to the spans that it took."""
 
 from tests.support.callers.api import Api
-from tests.support.spans import request, span
+from tests.support.spans import STAGED, request, span
 from tests.support.workers.monitored import Monitored
 
 _PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -21,10 +21,7 @@ def traces_wait(service: Monitored) -> None:
 
 def staging_full(service: Monitored) -> None:
     tenant = service.tenant()
-    _send(service.api(tenant.root_key))
-    full = service.settings.tenant_staged_mib << 20
-    service.run("UPDATE traces SET staged_bytes = :full", full=full)
-    service.services.staging.forget_counts()
+    service.run(STAGED, tenant=tenant.id, bytes=service.settings.tenant_staged_mib << 20)
     # The first request counts, and the next is refused.
     _send(service.api(tenant.root_key), trace_id=bytes(15) + b"2")
     _send(service.api(tenant.root_key), 429, trace_id=bytes(15) + b"3")

@@ -16,6 +16,12 @@ SECOND = 1_000_000_000
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "refund-desk"}
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "refund"}
 
+# A trace with so many bytes that wait for assembly.
+STAGED = """
+INSERT INTO traces (tenant_id, pin, trace_id, id, status, staged_bytes)
+VALUES (:tenant, :tenant, decode(repeat('07', 16), 'hex'), gen_random_uuid(), 'staged', :bytes)
+"""
+
 
 def value(found: Any) -> AnyValue:
     """Write a value of Python as OTLP's."""

@@ -63,7 +63,9 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "record_id": ids.json_schema("rec"),
     "share_link_id": ids.json_schema("shr"),
     "finding_id": ids.json_schema("fnd"),
+    "hold_id": ids.json_schema("hld"),
     "rule_id": ids.json_schema("rul"),
+    "export_id": ids.json_schema("exp"),
     "webhook_id": ids.json_schema("whk"),
     "delivery_id": ids.json_schema("dlv"),
     "event_id": ids.json_schema("evt"),
@@ -171,10 +173,12 @@ class Refusals(BasePlugin):
                 parameter["schema"] = _PATH_PARAMETERS[parameter["name"]]
 
     def operation_helper(  # type: ignore[override]  # as above
-        self, *, path: str, operations: dict[str, dict[str, Any]], **_: Any
+        self, *, path: str, operations: dict[str, dict[str, Any]], **given: Any
     ) -> None:
-        """Add error responses, and `Idempotency-Key` to each POST that changes something."""
+        """Add the view's name, error responses, and `Idempotency-Key` to POSTs that change."""
         for method, operation in operations.items():
+            if "rule" in given:
+                operation["operationId"] = given["rule"].endpoint
             responses = operation.setdefault("responses", {})
             if method == "post" and _is_repeatable(path, operation):
                 operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)

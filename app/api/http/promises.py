@@ -54,19 +54,25 @@ class Promise:
         return found.status, found.body
 
 
-def may_promise(view: _View) -> _View:
-    """Have small POSTs of this view, whose path has no parameter, called on the event loop."""
-    view.may_promise = True  # type: ignore[attr-defined]  # read back by paths
-    return view
+def may_promise(longest: int) -> Callable[[_View], _View]:
+    """Have POSTs of a view, whose path has no parameter, called on the event loop.
+
+    Those whose body has at most `longest` bytes: what is done with them must take a millisecond or
+    two.
+    """
+
+    def mark(view: _View) -> _View:
+        view.promises_up_to = longest  # type: ignore[attr-defined]  # read back by paths
+        return view
+
+    return mark
 
 
-def paths(app: Flask) -> frozenset[bytes]:
-    """Return the paths of the views that may promise their answers."""
-    return frozenset(
-        rule.rule.encode()
-        for rule in app.url_map.iter_rules()
-        if hasattr(app.view_functions[rule.endpoint], "may_promise")
-    )
+def paths(app: Flask) -> dict[bytes, int]:
+    """Return the paths of the views that may promise their answers, each with its longest body."""
+    views = ((rule.rule, app.view_functions[rule.endpoint]) for rule in app.url_map.iter_rules())
+    found = ((path, getattr(view, "promises_up_to", 0)) for path, view in views)
+    return {path.encode(): longest for path, longest in found if longest}
 
 
 def on_loop() -> bool:

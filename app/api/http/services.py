@@ -8,6 +8,7 @@ from app import counters
 from app.api.http.large_work import LargeWork
 from app.api.http.responses.answers import Renderings
 from app.core import findings
+from app.core.audit.refusals import Refusals
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -43,6 +44,7 @@ class Services:
     process_report: Repeater
     readiness: Readiness
     keyring: Keyring
+    refusals: Refusals
     findings: findings.Intake
     records: records_intake.Intake
     verifier: Verifier
@@ -57,6 +59,7 @@ class Services:
         """Write the last counters and key uses, and close every connection."""
         self.evaluators.close()
         self.keyring.close()
+        self.refusals.close()
         self.counters.close(counters.LAST_SECONDS)
         self.key_heartbeat.close(key_registry.LAST_SECONDS)
         self.process_report.close(readiness.LAST_SECONDS)

@@ -24,7 +24,7 @@ from flask import (
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.access.auth import public
-from app.api.http.responses.answers import conditional_bytes
+from app.api.http.responses.answers import conditional_bytes, open_to_all
 from app.errors import PROBLEM_TYPES
 from app.evidence import pack
 
@@ -91,7 +91,7 @@ def verifier() -> Response:
     etag = sha256(source).hexdigest()
     answered = conditional_bytes(source, etag, "text/x-python; charset=utf-8")
     answered.headers["Cache-Control"] = "no-cache"
-    return answered
+    return open_to_all(answered)
 
 
 def describe(app: Flask, spec: APISpec) -> None:

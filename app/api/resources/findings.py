@@ -33,6 +33,8 @@ blp = Blueprint(
 )
 
 MAX_BATCH = 1000
+# Some forty findings.
+_ON_LOOP = 16 * 1024
 
 
 class NewFindingSchema(Schema):
@@ -90,7 +92,7 @@ class FindingArgs(FeedArgs):
 
 # The two hot routes hand over schemas ready made: a class would be instantiated for each request.
 @blp.route("", methods=["POST"])
-@may_promise
+@may_promise(_ON_LOOP)
 @requires(Role.WRITE, confirmed_by_view=True)
 @blp.arguments(NewFindingSchema())
 @blp.response(201, FindingSchema)
@@ -104,7 +106,7 @@ def create(body: dict[str, Any]) -> Response:
 
 
 @blp.route("/batch", methods=["POST"])
-@may_promise
+@may_promise(_ON_LOOP)
 @requires(Role.WRITE, confirmed_by_view=True)
 @takes_gzip
 @blp.arguments(NewFindingsSchema())

@@ -17,7 +17,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.access.auth import public
 from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer, encode
+from app.api.http.responses.answers import answer, encode, open_to_all
 from app.api.http.services import services
 from app.core import signing_keys
 from app.core.anchoring import quorum
@@ -123,11 +123,7 @@ def _refuse_other_spellings() -> None:
 
 @blp.after_request
 def _open_to_all(response: Response) -> Response:
-    """Let pages of any origin read it: it is public, and no cookie or key changes an answer."""
-    response.headers["Access-Control-Allow-Origin"] = "*"
-    response.headers["Access-Control-Expose-Headers"] = "ETag, Retry-After"
-    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
-    return response
+    return open_to_all(response)
 
 
 @blp.route("/v1/log/checkpoint", methods=["GET"])
@@ -139,12 +135,13 @@ def checkpoint(generation: int | None = None) -> AnyResponse:
     """Read the newest published checkpoint, a signed note
 
     C2SP tlog-checkpoint, with the cosignatures that witnesses have made so far (C2SP tlog-witness):
-    more may follow while it is the newest. The first one is published within a second of the
-    worker's start.
+    more may follow. Where the newest has no quorum yet, the newest of the last five minutes that
+    has one. The first checkpoint is published within a second of the worker's start.
     """
+    policy = services().settings.witness_policy
     with _log() as session:
-        last = proofs.published(session, generation)
-        note = quorum.cosigned(session, services().settings.witness_policy, last)
+        last = quorum.newest_met(session, policy, proofs.published(session, generation))
+        note = quorum.cosigned(session, policy, last)
     return _fresh(note, _TEXT)
 
 
@@ -224,7 +221,10 @@ def jwks() -> AnyResponse:
     prefix in `prefix`.
     """
     with _log() as session:
-        return _fresh(encode(signing_keys.jwks(session)), "application/json")
+        return _fresh(
+            encode(signing_keys.jwks(session, services().settings.signing_certificates)),
+            "application/json",
+        )
 
 
 def _log() -> AbstractContextManager[Session]:

@@ -8,6 +8,7 @@ from marshmallow import ValidationError
 from app.api.http.access.auth import caller, requires
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
+from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core import tenant_settings
 from app.core.callers import Role
@@ -33,7 +34,11 @@ class SettingsChangeSchema(Schema):
 
     bundle_visibility = fields.Choice(Visibility)
     bundle_retention_days = fields.Integer(
-        1, 3650, allow_none=True, description="Null: bundles are kept for ever."
+        1,
+        3650,
+        allow_none=True,
+        description="Null: bundles are kept for ever. The operator "
+        "may have set a floor (MIN_RETENTION_DAYS).",
     )
     anchoring_enabled = fields.Boolean(
         description="Whether the audit chain's head goes into the transparency log."
@@ -68,5 +73,7 @@ def change(body: dict[str, Any]) -> Response:
     for the mail address it says only that it was set, changed or cleared.
     """
     with transaction() as session:
-        tenant = tenant_settings.change(session, caller(), body)
+        tenant = tenant_settings.change(
+            session, caller(), body, services().settings.min_retention_days
+        )
         return answer(tenant_settings.represent(tenant))

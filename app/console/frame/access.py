@@ -11,7 +11,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from app.api.http import admission
 from app.api.http.access import auth, rate_limit
 from app.api.http.access.auth import Access
-from app.api.http.requests.headers import request_id
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.console.frame import browser, forms, rendering
 from app.core.callers import Role
@@ -50,9 +50,13 @@ def signed_in(
                 return _sign_in_first()
             caller = auth.caller()
             rate_limit.count_key(caller)
-            caller.require(role)
-            if whole_tenant:
-                caller.require_no_pin()
+            try:
+                caller.require(role)
+                if whole_tenant:
+                    caller.require_no_pin()
+            except Forbidden as error:
+                auth.note_refusal(error)
+                raise
             if request.method == "POST":
                 kept = _form_again_if_foreign()
                 if kept is not None:
@@ -77,10 +81,10 @@ def sign_in(key_text: str) -> Token:
     """
     here = services()
     try:
-        found = here.keyring.authenticate(key_text, request_id())
-    except Unauthenticated:
+        found = here.keyring.authenticate(key_text, request_id(), client_address())
+    except Unauthenticated as error:
         if key_text:
-            auth.log_refusal()
+            auth.log_refusal(error)
         raise
     sign_out()
     token = Token.new(found.tenant_id)
@@ -111,7 +115,7 @@ def _recognise() -> bool:
         rate_limit.count_key(known)
     used = not browser.refreshes_itself()
     with here.database.transaction(token.tenant_id) as session:
-        found = token.find(session, request_id(), use=used)
+        found = token.find(session, request_id(), use=used, origin=client_address())
         open_breaks = alerts.count_open(session) if found else 0
     if found is None:
         here.keyring.forget(token.digest)

@@ -18,6 +18,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Caller, Role
 from app.core.digests import schedule
+from app.core.exports import building as exporting
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.jobs.control import Status
@@ -40,6 +41,7 @@ KINDS = {
     bulk_replay.KIND: "replay",
     send_now.KIND: "sending of what waits",
     building.KIND: "evidence pack",
+    exporting.KIND: "export of a period",
     expiry.KIND: "expiry of bundles",
     schedule.KIND: "digest",
     verification.KIND: "verification of the audit chain",

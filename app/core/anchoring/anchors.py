@@ -26,10 +26,10 @@ from app.models import AnchoringTrouble, AuditAnchor, Tenant
 from app.settings import Settings
 
 
-def count(session: Session, tenant_id: UUID, through: int) -> int:
-    """Return how many anchors the tenant has of entries up to `through`."""
+def count(session: Session, tenant_id: UUID, after: int, through: int) -> int:
+    """Return how many anchors the tenant has of entries behind `after` up to `through`."""
     found = select(func.count()).where(
-        AuditAnchor.tenant_id == tenant_id, AuditAnchor.seq <= through
+        AuditAnchor.tenant_id == tenant_id, AuditAnchor.seq > after, AuditAnchor.seq <= through
     )
     return session.execute(found).scalar_one()
 

@@ -20,7 +20,7 @@ from app.core.callers import OPERATOR, Actor, Caller
 from app.database import cursor
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain, leaves
-from app.ledger.hash_chain import Head, Reason
+from app.ledger.hash_chain import Head, Outcome, Reason
 from app.ledger.leaves import SALT_BYTES
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import Tenant
@@ -28,7 +28,9 @@ from app.models import Tenant
 MAX_SEQ = 2**53 - 1
 """The largest number an entry can have: an integer of I-JSON (RFC 7493 section 2.2)."""
 
-_APPEND = "SELECT number, digest FROM append_audit_entry(%s, %s, %b, %b, %b, %b)"
+_APPEND = """
+SELECT number, digest FROM append_audit_entry(%s, %s, %s, %s, %s, %b, %b, %b, %b)
+"""
 
 
 def begin(session: Session, tenant_id: UUID, actor: Actor, details: Mapping[str, Any]) -> None:
@@ -56,12 +58,15 @@ def append(
     target: tuple[str, str],
     details: Mapping[str, Any] | None = None,
     request_id: str | None = None,
+    origin: str | None = None,
+    outcome: Outcome = Outcome.SUCCESS,
 ) -> Head:
     """Append one entry and return the head that the chain has with it.
 
-    `target` is (type, id as callers see it); `details` is JSON without anything secret. Call it
-    last in a transaction: it holds the tenant's head until the commit. Raises `AuditChainBroken`
-    where the chain's head is none that an append left; nothing was written then.
+    `target` is (type, id as callers see it); `details` is JSON without anything secret; `origin` is
+    the address that a request came from. Call it last in a transaction: it holds the tenant's head
+    until the commit. Raises `AuditChainBroken` where the chain's head is none that an append left;
+    nothing was written then.
     """
     role = {} if actor.role is None else {"role": actor.role}
     draft = hash_chain.draft(
@@ -72,9 +77,12 @@ def append(
             "target": {"type": target[0], "id": target[1]},
             "details": dict(details or {}),
             "request_id": request_id,
+            "origin": origin,
+            "outcome": str(outcome),
         }
     )
-    ((seq, digest),) = cursor(session).execute(_APPEND, (tenant_id, action, *draft)).fetchall()
+    copies = (action, actor.id, target[1], str(outcome))
+    ((seq, digest),) = cursor(session).execute(_APPEND, (tenant_id, *copies, *draft)).fetchall()
     if digest is None:
         raise _unappendable(seq)
     return Head(seq, digest.hex())
@@ -87,8 +95,9 @@ def append_by(
     *,
     target: tuple[str, str],
     details: Mapping[str, Any] | None = None,
+    outcome: Outcome = Outcome.SUCCESS,
 ) -> Head:
-    """Append a caller's act, with its key and request; as `append` otherwise."""
+    """Append a caller's act, with its key, request and address; as `append` otherwise."""
     return append(
         session,
         caller.tenant_id,
@@ -97,6 +106,8 @@ def append_by(
         target=target,
         details=details,
         request_id=caller.request_id,
+        origin=caller.origin,
+        outcome=outcome,
     )
 
 

@@ -6,15 +6,18 @@ only where an entry cannot be parsed.
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, ScalarSelect, select
+from psycopg.rows import scalar_row
+from sqlalchemy import ARRAY, ColumnElement, ScalarSelect, Text, cast, func, select, true
 from sqlalchemy.orm import Session
 
 from app.core.callers import Caller
+from app.database import cursor
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain
-from app.ledger.hash_chain import Head
+from app.ledger.hash_chain import START, Head
 from app.lib import canonical_json
 from app.models import AuditEntry
 
@@ -31,18 +34,47 @@ def rows(
 ) -> Sequence[AuditEntry]:
     """Return one page of the caller's chain.
 
-    `filters` holds `order` and may hold `action`, `since` (included) and `until` (not included).
-    `after` is the `seq` where the page before ended, in that order.
+    `filters` holds `order` and may hold `actor`, `target`, `action` (how it begins), `outcome`,
+    `since` (included) and `until` (not included). `after` is the `seq` where the page before ended,
+    in that order.
     """
-    wanted = select(AuditEntry).where(
-        AuditEntry.tenant_id == caller.tenant_id, *_conditions(caller, filters)
-    )
-    if filters["order"] == Order.ASCENDING:
-        wanted = wanted.where(AuditEntry.seq > (after or 0)).order_by(AuditEntry.seq)
-    else:
-        newer = () if after is None else (AuditEntry.seq < after,)
-        wanted = wanted.where(*newer).order_by(AuditEntry.seq.desc())
-    return session.scalars(wanted.limit(limit)).all()
+    wanted = [AuditEntry.tenant_id == caller.tenant_id, *_conditions(caller, filters)]
+    seq = AuditEntry.seq
+    ascending = filters["order"] == Order.ASCENDING
+    if after is not None:
+        wanted.append(seq > after if ascending else seq < after)
+    order = seq.asc() if ascending else seq.desc()
+    action = filters.get("action")
+    if action is not None:
+        # An index has the entries of one action in order. Several are merged from a page of each:
+        # there are some fifty.
+        kinds = func.unnest(cast(_actions(session, caller, action), ARRAY(Text)))
+        kind = kinds.table_valued("action", name="kinds").render_derived()
+        of_one = select(seq).where(*wanted, AuditEntry.action == kind.c.action)
+        found = of_one.order_by(order).limit(limit).correlate(kind).lateral("found")
+        merged = select(found.c.seq).select_from(kind.join(found, true()))
+        ordered = merged.order_by(found.c.seq if ascending else found.c.seq.desc()).limit(limit)
+        wanted = [AuditEntry.tenant_id == caller.tenant_id, seq.in_(ordered)]
+    return session.scalars(select(AuditEntry).where(*wanted).order_by(order).limit(limit)).all()
+
+
+# A loose index scan: one probe an action.
+_ACTIONS = """
+WITH RECURSIVE kinds AS (
+    (SELECT action FROM audit_entries
+      WHERE tenant_id = %(tenant)s AND action >= %(begin)s ORDER BY action LIMIT 1)
+    UNION ALL
+    SELECT (SELECT e.action FROM audit_entries AS e
+             WHERE e.tenant_id = %(tenant)s AND e.action > kinds.action ORDER BY e.action LIMIT 1)
+      FROM kinds WHERE starts_with(kinds.action, %(begin)s))
+SELECT action FROM kinds WHERE starts_with(action, %(begin)s)
+"""
+
+
+def _actions(session: Session, caller: Caller, begin: str) -> list[str]:
+    """Return the actions in the caller's chain that begin so."""
+    wanted = {"tenant": caller.tenant_id, "begin": begin}
+    return cursor(session, scalar_row).execute(_ACTIONS, wanted).fetchall()
 
 
 def represent(entry: AuditEntry) -> dict[str, Any]:
@@ -56,11 +88,22 @@ def represent(entry: AuditEntry) -> dict[str, Any]:
         raise _unreadable(entry, str(error)) from None
     if not isinstance(fields, dict):
         raise _unreadable(entry, "JSON that is no object")
-    if fields.keys() != hash_chain.MEMBERS:
+    if not hash_chain.is_entry(fields):
         raise _unreadable(entry, "other members")
     if not all(_names_something(fields[part]) for part in ("actor", "target")):
         raise _unreadable(entry, "an actor or a target without type and id")
     return {**fields, "hash": entry.hash.hex()}
+
+
+def head_before(session: Session, caller: Caller, moment: datetime) -> Head:
+    """Return the head that the caller's chain had before a moment."""
+    found = session.execute(
+        select(AuditEntry.seq, AuditEntry.hash)
+        .where(AuditEntry.tenant_id == caller.tenant_id, AuditEntry.at < moment)
+        .order_by(AuditEntry.at.desc(), AuditEntry.seq.desc())
+        .limit(1)
+    ).one_or_none()
+    return START if found is None else Head(found.seq, found.hash.hex())
 
 
 def head_json(head: Head) -> dict[str, Any]:
@@ -87,9 +130,10 @@ def _unreadable(entry: AuditEntry, found: str) -> AuditChainBroken:
 
 
 def _conditions(caller: Caller, filters: Mapping[str, Any]) -> Iterator[ColumnElement[bool]]:
-    action, since, until = (filters.get(name) for name in ("action", "since", "until"))
-    if action is not None:
-        yield AuditEntry.action == action
+    since, until = (filters.get(name) for name in ("since", "until"))
+    for name in ("actor", "target", "outcome"):
+        if filters.get(name) is not None:
+            yield getattr(AuditEntry, name) == filters[name]
     # Entries are timed while the head is locked, so `at` rises with `seq`: the index by time finds
     # the two ends of a range, and a page walks along the chain between them.
     if since is not None:

@@ -84,7 +84,9 @@ class Token:
         """Begin the session of a caller that has just presented the key."""
         cursor(tx).execute(_BEGIN, (self.tenant_id, self.digest, caller.key_id))
 
-    def find(self, tx: Tx, request_id: str, *, use: bool) -> tuple[Caller, str] | None:
+    def find(
+        self, tx: Tx, request_id: str, *, use: bool, origin: str | None = None
+    ) -> tuple[Caller, str] | None:
         """Return the session's caller and the key's name; None once the session or key has ended.
 
         Without `use` the session stays idle: a page that refreshes itself does not keep it alive.
@@ -103,7 +105,7 @@ class Token:
         if use and was_used_before:
             cursor(tx).execute(_USE, (self.tenant_id, self.digest))
         pin = None if agent_id is None else Pin(agent_id, principal)
-        return Caller(self.tenant_id, key_id, Role(role), pin, request_id), name
+        return Caller(self.tenant_id, key_id, Role(role), pin, request_id, origin=origin), name
 
     def end(self, tx: Tx) -> None:
         """End the session; does nothing if it has ended."""

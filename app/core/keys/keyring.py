@@ -13,7 +13,7 @@ from app.lib.repeater import Repeater
 
 _LOOKUP = "SELECT tenant_id, id, role, pin_agent_id, pin_principal FROM find_api_key(%s)"
 
-_IS_SUSPENDED = "SELECT is_suspended_key(%s)"
+_ENDED = "SELECT tenant_id, id, role, state FROM find_ended_key(%s)"
 
 _NO_KEY = "Send an API key: Authorization: Bearer <key>."
 
@@ -21,21 +21,47 @@ _NO_KEY = "Send an API key: Authorization: Bearer <key>."
 _MOST_KNOWN = 10_000
 
 
-def authenticate(database: Database, key_text: str, request_id: str) -> Caller:
+class KeyEnded(Unauthenticated):
+    """The key was revoked or has expired: its caller gets the answer of an unknown one.
+
+    The audit chain is told which key that was.
+    """
+
+    def __init__(self, former: Caller, state: str) -> None:
+        """Take what the key was, and `revoked` or `expired`."""
+        super().__init__(BAD_KEY)
+        self.former = former
+        self.state = state
+
+
+def authenticate(
+    database: Database, key_text: str, request_id: str, origin: str | None = None
+) -> Caller:
     """Return the caller of a key, from the key's current row.
 
-    Raises `Unauthenticated`, and `TenantSuspended` for a key that is valid again once its tenant is
-    resumed. A malformed key costs no query.
+    Raises `Unauthenticated`, as `KeyEnded` for a key that once was valid, and `TenantSuspended` for
+    one that is valid again once its tenant is resumed. A malformed key costs no query.
     """
     digest = _digest(key_text)
     row = database.ask(_LOOKUP, (digest,))
     if row is None:
-        if database.ask(_IS_SUSPENDED, (digest,)) == (True,):
-            raise TenantSuspended("The tenant of this key was suspended by the operator.")
-        raise Unauthenticated(BAD_KEY)
+        raise _refusal(database, digest, request_id, origin)
     tenant_id, key_id, role, agent_id, principal = row
     pin = None if agent_id is None else Pin(agent_id, principal)
-    return Caller(tenant_id, key_id, Role(role), pin, request_id)
+    return Caller(tenant_id, key_id, Role(role), pin, request_id, origin=origin)
+
+
+def _refusal(
+    database: Database, digest: bytes, request_id: str, origin: str | None
+) -> Unauthenticated | TenantSuspended:
+    row = database.ask(_ENDED, (digest,))
+    if row is None:
+        return Unauthenticated(BAD_KEY)
+    tenant_id, key_id, role, state = row
+    if state == "suspended":
+        return TenantSuspended("The tenant of this key was suspended by the operator.")
+    former = Caller(tenant_id, key_id, Role(role), None, request_id, origin=origin)
+    return KeyEnded(former, state)
 
 
 class Keyring:
@@ -54,14 +80,14 @@ class Keyring:
         """Write the last uses of keys."""
         self._usage.close()
 
-    def authenticate(self, key_text: str, request_id: str) -> Caller:
+    def authenticate(self, key_text: str, request_id: str, origin: str | None = None) -> Caller:
         """Return the caller of a key, from the key's current row, and cache it.
 
         Raises as the function of this name does.
         """
         digest = _digest(key_text)
         try:
-            found = authenticate(self._database, key_text, request_id)
+            found = authenticate(self._database, key_text, request_id, origin)
         except (Unauthenticated, TenantSuspended):
             self.forget(digest)
             raise
@@ -87,25 +113,35 @@ class Keyring:
         """Drop the caller of a key or session that is refused now."""
         self._known.pop(digest, None)
 
-    def recognise(self, key_text: str, request_id: str) -> Caller:
+    def recognise(self, key_text: str, request_id: str, origin: str | None = None) -> Caller:
         """Return the caller of a key; from the cache it is not `confirmed`.
 
         Raises as `authenticate` does.
         """
         known = self._known.get(_digest(key_text))
         if known is None:
-            return self.authenticate(key_text, request_id)
+            return self.authenticate(key_text, request_id, origin)
+        return self.used(known, request_id, origin)
+
+    def used(self, known: Caller, request_id: str, origin: str | None) -> Caller:
+        """Return a cached caller as that of a request, and note that its key is used now."""
         self._usage.note(known)
-        return replace(known, request_id=request_id)
+        return Caller(
+            known.tenant_id,
+            known.key_id,
+            known.role,
+            known.pin,
+            request_id,
+            confirmed=known.confirmed,
+            origin=origin,
+        )
 
     def tenant_of(self, key_text: str) -> UUID | None:
         """Return the tenant of a key that was valid when it was last looked up, if it is cached.
 
         For fair turns alone: it says nothing about what the key may do now.
         """
-        if not api_keys.well_formed(key_text):
-            return None
-        known = self._known.get(api_keys.digest(key_text))
+        known = self.known(key_text)
         return None if known is None else known.tenant_id
 
     def note_use(self, caller: Caller) -> None:

@@ -1,15 +1,14 @@
 """The durable job that builds a record's pack; one at a time for a record.
 
 A step chooses evidence and reads the bundle; its errand writes and stores the pack in one
-transaction. A killed build leaves nothing; builds from the same source have the same bytes. A pack
-is replaced after better evidence, a change of its further files, a rotation of its key, another
-release, or when others are trusted.
+transaction. A killed build leaves nothing; the same source gives the same bytes. A pack is replaced
+after better evidence, a change of its further files or its key, another release, other trust.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from threading import BoundedSemaphore
 from typing import Any
@@ -38,6 +37,7 @@ from app.evidence.pack import Evidence
 from app.ledger.notes import Signature
 from app.ledger.policy import Policy
 from app.lib.crypto.sealing import KeyMissing
+from app.lib.crypto.signing_certificates import SigningChain
 from app.models import Job, Record
 from app.settings import VERSION, Settings
 
@@ -190,11 +190,16 @@ def wait_for_log(job: Job, shown: Mapping[str, Any]) -> Step:
 
 @dataclass(frozen=True)
 class Choice:
-    """The inputs of a pack made now: the agent's name, the leaf's place, the evidence for it."""
+    """The inputs of a pack made now: the agent's name, the leaf's place, the evidence for it.
+
+    `chain` are the certificates of the bundle's key, if they were valid when the record was made
+    and when others saw it.
+    """
 
     agent_name: str
     index: int
     anchor: anchoring.Evidence
+    chain: SigningChain | None
     source: Source
 
 
@@ -209,7 +214,9 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
     index = proofs.index_of_record(session, last, records.leaf_hash(record.bundle_sha256))
     agent_name = agents.name_at(session, record.tenant_id, record.agent_id, record.created_at)
     further = further_files.state(session, record)
-    return choose_for(session, settings, last, index, record.key_id, agent_name, further)
+    return choose_for(
+        session, settings, last, index, record.key_id, agent_name, further, record.created_at
+    )
 
 
 def choose_for(
@@ -220,8 +227,11 @@ def choose_for(
     key_id: str,
     agent_name: str,
     further: str,
+    signed_at: datetime | None = None,
 ) -> Choice:
     """Return what a pack of this leaf, signed by `key_id`, would be made from now.
+
+    With `signed_at` it says by which certificate the key is whose it is.
 
     Raises `LogPending`, and `LogDamaged`.
     """
@@ -229,15 +239,18 @@ def choose_for(
     revoked_at = signing_keys.revoked_at(session, key_id)
     others = (settings.witness_policy, settings.tsa_ca_file)
     found = anchoring.Chooser(session, last, *others).best(index, by=revoked_at)
+    chain = None
+    if signed_at is not None:
+        chain = settings.signing_chain(key_id, signed_at, *_seen(found))
     source = Source(
         found.published.generation.number,
         found.published.checkpoint.size,
         found.rank,
         signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
-        recipe(settings, agent_name, revoked_at),
+        recipe(settings, agent_name, revoked_at, chain),
         further,
     )
-    return Choice(agent_name, index, found, source)
+    return Choice(agent_name, index, found, chain, source)
 
 
 def is_current(session: Session, settings: Settings, have: Source, wanted: Source) -> bool:
@@ -253,13 +266,25 @@ def is_current(session: Session, settings: Settings, have: Source, wanted: Sourc
     return made_alike and have.rank >= wanted.rank
 
 
-def recipe(settings: Settings, agent_name: str, revoked_at: datetime | None = None) -> str:
+def _seen(found: anchoring.Evidence) -> list[datetime]:
+    """Return when a timestamp and cosignatures say that they saw the checkpoint."""
+    lines = [Signature.parse(line).payload[:8] for line in found.cosignatures]
+    seen = [datetime.fromtimestamp(int.from_bytes(each, "big"), UTC) for each in lines]
+    return seen if found.timestamp is None else [*seen, found.timestamp.gen_time]
+
+
+def recipe(
+    settings: Settings,
+    agent_name: str,
+    revoked_at: datetime | None = None,
+    chain: SigningChain | None = None,
+) -> str:
     """Name what of the service's own a pack is a function of.
 
     Its release, its URL and verify.py, what the agent was called when the record was made, and
     whose word counted when its rank was found: the witnesses and their quorum, the roots of
     timestamp authorities, and by when they had to have seen the log, if the bundle's key was
-    revoked.
+    revoked. Also the certificates of the bundle's key.
     """
     parts = (
         VERSION.encode(),
@@ -268,6 +293,7 @@ def recipe(settings: Settings, agent_name: str, revoked_at: datetime | None = No
         agent_name.encode(),
         _witnesses(settings.witness_policy),
         *([] if revoked_at is None else [rfc3339(revoked_at).encode()]),
+        *([] if chain is None else [chain.pem]),
         *sorted(each.fingerprint(SHA256()) for each in settings.tsa_ca_file),
     )
     return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
@@ -296,6 +322,7 @@ def evidence_of(
     return Evidence(
         bundle=raw,
         agent_name=chosen.agent_name,
+        chain=chosen.chain,
         further=further_files.files(session, settings, record),
         **proven(session, settings, chosen, record.key_id, record.signature),
     )

@@ -76,7 +76,11 @@ def is_settled(session: Session, tenant_id: UUID, job_id: UUID) -> bool:
 
 
 def note_export(
-    session: Session, pack: StoredPack | SessionPack, taker: Actor | None, request_id: str
+    session: Session,
+    pack: StoredPack | SessionPack,
+    taker: Actor | None,
+    request_id: str,
+    origin: str,
 ) -> None:
     """Append `evidence.export` at the first export of a pack by each taker.
 
@@ -94,6 +98,7 @@ def note_export(
             target=pack.target,
             details={"sha256": pack.sha256.hex(), "size": pack.size, _PUBLIC: taker is None},
             request_id=request_id,
+            origin=origin,
         )
 
 

@@ -18,7 +18,7 @@ _KEPT = f"""
   FROM bundles AS b
   JOIN records AS r ON r.tenant_id = b.tenant_id AND r.id = b.record_id
   JOIN tenants AS t ON t.id = b.tenant_id
- WHERE coalesce(r.created_at > {retention.DUE_BEFORE}, true) AND b.tenant_id = %s AND b.record_id
+ WHERE {retention.READABLE} AND b.tenant_id = %s AND b.record_id
 """
 KEPT = _KEPT + "= %s "
 _DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
@@ -38,7 +38,7 @@ def sealed(master_keys: MasterKeys, tenant_id: UUID, record_id: UUID, content: b
 
 
 def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
-    """Say whether a bundle may still be read: it exists, and is not due for expiry."""
+    """Say whether a bundle may still be read: it exists, and is not due or is held."""
     return cursor(tx).execute(_IS_KEPT, (tenant_id, record_id)).fetchone() is not None
 
 

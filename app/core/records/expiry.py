@@ -1,12 +1,12 @@
 """Expiry: a durable job for each tenant deletes bundles that are due, in batches.
 
 Each step looks at a bounded number of records by age and deletes their bundles, packs and words in
-one transaction; metadata, findings, audit chain and log leaf remain. A patrol at each tick finds
-older records whose time was set back.
+one transaction; the rest remains. What a legal hold keeps is passed over, until its release
+enqueues a job of its own. A patrol at each tick finds older records whose time was set back.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -23,7 +23,7 @@ from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Step
 from app.core.records import bundles, record_words, retention
 from app.database import cursor
-from app.models import Job, Tenant
+from app.models import Hold, Job, Tenant
 
 KIND = "expire_bundles"
 # Limits of one transaction, which takes some tens of milliseconds, and at most half a second.
@@ -35,7 +35,7 @@ _FIRST_ID = UUID(int=0)
 
 
 class _Aged(NamedTuple):
-    """A record; `size` is that of its bundle and packs, None when the bundle was deleted."""
+    """A record; `size` is that of its bundle and packs, None if it is deleted or held."""
 
     at: datetime
     id: UUID
@@ -53,10 +53,14 @@ def tenants_with_retention(session: Session) -> Sequence[UUID]:
 
 def enqueue_due(session: Session, tenant_id: UUID) -> Job | None:
     """Enqueue the tenant's expiry job; None when no bundle is due."""
+    take_turn(session, tenant_id)
     through = retention.due_before(session, tenant_id)
     # Bundles found by the patrol are older than those that came due since the last expiry.
     first = _patrol(session, tenant_id) or _first_due(session, tenant_id)
-    if first is None or through is None:
+    if through is None:
+        return None
+    if first is None:
+        cursor(session).execute(_SKIPPED, (through, tenant_id))
         return None
     return job_queue.enqueue(
         session,
@@ -73,6 +77,7 @@ SELECT r.created_at FROM records AS r JOIN tenants AS t ON t.id = r.tenant_id
  WHERE r.tenant_id = %s AND r.created_at <= {retention.DUE_BEFORE}
    AND r.created_at > coalesce(t.expired_through, '-infinity')
    AND EXISTS (SELECT FROM bundles AS b WHERE b.tenant_id = r.tenant_id AND b.record_id = r.id)
+   AND NOT {retention.held()}
  ORDER BY r.created_at, r.id LIMIT 1
 """
 
@@ -82,14 +87,15 @@ def _first_due(session: Session, tenant_id: UUID) -> datetime | None:
     return cursor(session, scalar_row).execute(_FIRST_DUE, (tenant_id,)).fetchone()
 
 
-_AGED = """
+_AGED = f"""
 SELECT r.created_at, r.id,
+       CASE WHEN NOT {retention.held()} THEN
        b.size + (SELECT coalesce(sum(p.size), 0)::bigint FROM evidence_packs AS p
-                  WHERE p.tenant_id = r.tenant_id AND p.record_id = r.id)
+                  WHERE p.tenant_id = r.tenant_id AND p.record_id = r.id) END
   FROM records AS r
   LEFT JOIN bundles AS b ON b.tenant_id = r.tenant_id AND b.record_id = r.id
  WHERE r.tenant_id = %(tenant)s AND r.created_at <= %(through)s
-   AND (r.created_at, r.id) > (%(at)s, %(id)s)
+   AND (r.created_at, r.id) > (%(at)s, %(id)s) {{scope}}
  ORDER BY r.created_at, r.id LIMIT %(limit)s
 """
 _PATROLLED = "SELECT expired_through, patrolled_at, patrolled_id FROM tenants WHERE id = %s"
@@ -111,26 +117,84 @@ def _patrol(session: Session, tenant_id: UUID) -> datetime | None:
     return next((each.at for each in found if each.size is not None), None)
 
 
-def _aged(session: Session, tenant_id: UUID, through: datetime, after: _Aged) -> list[_Aged]:
+def _aged(
+    session: Session,
+    tenant_id: UUID,
+    through: datetime,
+    after: _Aged,
+    hold: Mapping[str, str] | None = None,
+) -> list[_Aged]:
     wanted = {
         "tenant": tenant_id,
         "through": through,
         "at": after.at,
         "id": after.id,
         "limit": MOST_RECORDS,
+        **(hold or {}),
     }
-    return [_Aged(*row) for row in cursor(session).execute(_AGED, wanted)]
+    scope = " ".join(_SCOPES[name] for name in hold or ())
+    return [_Aged(*row) for row in cursor(session).execute(_AGED.format(scope=scope), wanted)]
 
 
+# The records of a hold, by what its job has in `hold`.
+_SCOPES = {
+    "record_id": "AND r.id = %(record_id)s",
+    "session_id": "AND r.session_id = %(session_id)s",
+    "agent_id": "AND r.agent_id = %(agent_id)s",
+    "since": "AND r.created_at >= %(since)s",
+    "until": "AND r.created_at < %(until)s",
+}
+
+
+def enqueue_released(session: Session, tenant_id: UUID, hold: Hold) -> None:
+    """Enqueue a job for what a released hold kept beyond its time; nothing if none is due."""
+    through = retention.due_before(session, tenant_id)
+    if through is None:
+        return
+    named = {name: getattr(hold, name) for name in _SCOPES}
+    scope = {name: value for name, value in named.items() if value is not None}
+    job_queue.enqueue(
+        session,
+        tenant_id,
+        kind=KIND,
+        args={
+            "from": rfc3339(_LONG_AGO),
+            "through": rfc3339(through),
+            "hold_id": ids.text("hld", hold.id),
+            "hold": {
+                name: rfc3339(value) if isinstance(value, datetime) else value.hex
+                for name, value in scope.items()
+            },
+        },
+        dedupe_key=f"hold {hold.id.hex}",
+        progress={"expired": 0},
+    )
+
+
+def take_turn(session: Session, tenant_id: UUID) -> None:
+    """Wait for a step of expiry that runs, and keep out the next one until the commit.
+
+    Whoever makes a hold takes it: a step sees the hold, or was over before it was answered.
+    """
+    job_rows.take_turns(session, f"{tenant_id}:{KIND}")
+
+
+# What is held need not be looked at by each tick: its release enqueues a job for it.
+_SKIPPED = """
+UPDATE tenants SET expired_through = greatest(expired_through, %s)
+ WHERE id = %s
+   AND EXISTS (SELECT FROM holds AS h WHERE h.tenant_id = tenants.id AND h.released_at IS NULL)
+"""
 _DONE = "UPDATE tenants SET expired_through = greatest(expired_through, %s) WHERE id = %s"
 
 
 def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     """Delete the due bundles among the next records; the last step appends the audit entry."""
+    take_turn(session, tenant_id)
     args = job_rows.args_of(job)
     through = datetime.fromisoformat(args["through"])
     after = _read_cursor(job.cursor) or _Aged(datetime.fromisoformat(args["from"]), _FIRST_ID)
-    found = _aged(session, tenant_id, through, after)
+    found = _aged(session, tenant_id, through, after, args.get("hold"))
     batch = _of_bounded_size(found)
     wanted = [each.id for each in batch if each.size is not None]
     # The words second: the index may be writing them while it holds the bundles.
@@ -140,14 +204,18 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     progress["expired"] += gone
     if len(batch) == MOST_RECORDS or len(batch) < len(found):
         return Step(f"{rfc3339(batch[-1].at)}/{batch[-1].id.hex}", progress)
-    cursor(session).execute(_DONE, (through, tenant_id))
+    if "hold" not in args:
+        cursor(session).execute(_DONE, (through, tenant_id))
     chain.append(
         session,
         tenant_id,
         SYSTEM,
         "bundles.expire",
         target=("job", ids.text("job", job.id)),
-        details={"expired": progress["expired"], "through": args["through"]},
+        details={
+            "expired": progress["expired"],
+            **{name: args[name] for name in ("through", "hold_id") if name in args},
+        },
     )
     return Step(None, progress)
 

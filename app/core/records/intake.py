@@ -28,7 +28,7 @@ from app.errors import (
 )
 from app.ledger import leaves, merkle
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.group_commit import GroupCommit
+from app.lib.group_commit import CROWD, GroupCommit
 from app.settings import Settings
 
 # A statement takes some milliseconds for so many bytes; a larger request goes alone.
@@ -108,7 +108,11 @@ class Intake:
         self._settings = settings
         self.signer = Signer(database, settings.master_keys)
         self._group = GroupCommit(
-            self._run, most=_MOST_BYTES, weigh=lambda ready: ready.weight, apart=undone
+            self._run,
+            most=_MOST_BYTES,
+            weigh=lambda ready: ready.weight,
+            crowd=CROWD,
+            apart=undone,
         )
 
     def add(self, asked: Asked) -> list[Result]:
@@ -122,6 +126,18 @@ class Intake:
         if not ready.to_store:
             return _unstored(ready)
         return self._until_signed(ready, self._group.submit(ready), None)
+
+    async def join(self, asked: Asked) -> idempotency.Answered:
+        """Do as `add` for one record, in a coroutine, and return the answer or raise the error.
+
+        Raises `Again` for a record that is to be signed anew, which may take long. Signs at once,
+        so the signer must know its session.
+        """
+        ready = self.sign(asked)
+        (result,) = await self._group.join(ready) if ready.to_store else _unstored(ready)
+        if isinstance(result, Again):
+            self.signer.forget([each for each in ready.signed if isinstance(each, Signed)])
+        return answer(result)
 
     def sign(self, asked: Asked, tx: Tx | None = None) -> Ready:
         """Sign records for `add_within`; within `tx` sessions are found that are not committed."""
@@ -153,7 +169,7 @@ class Intake:
         # Places are those of the first request, of which later ones are a part.
         asked = ready.asked
         for _ in range(_TRIES - 1):
-            again = [place for place, each in enumerate(results) if isinstance(each, _Again)]
+            again = [place for place, each in enumerate(results) if isinstance(each, Again)]
             if not again:
                 break
             self.signer.forget([each for each in ready.signed if isinstance(each, Signed)])
@@ -218,12 +234,19 @@ class Intake:
         return _REFUSALS[problem](self._settings)
 
 
-class _Again(Unavailable):
+def answer(result: Result) -> idempotency.Answered:
+    """Return the answer to a request with one record, or raise its error."""
+    if isinstance(result, Stored):
+        return idempotency.Answered(201, result.body, result.replayed)
+    raise result
+
+
+class Again(Unavailable):
     """The record was signed by what is no longer so, or its session is being changed."""
 
 
 _REFUSALS: Mapping[str, Callable[[Settings], ServiceError]] = {
-    "again": lambda _: _Again("The database does not answer; try again in a moment."),
+    "again": lambda _: Again("The database does not answer; try again in a moment."),
     "key": lambda _: Unauthenticated(BAD_KEY),
     "session": lambda _: NotFound(NO_SESSION),
     "completed": lambda _: SessionCompleted(

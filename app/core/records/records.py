@@ -2,13 +2,12 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from marshmallow import ValidationError
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.core import feeds
@@ -19,7 +18,7 @@ from app.core.records import retention
 from app.core.records.signing import Signed
 from app.errors import NotFound
 from app.ledger import leaves, merkle
-from app.models import Bundle, Record
+from app.models import Record
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
@@ -90,6 +89,8 @@ class LogSchema(AnswerSchema):
 class RecordSchema(AnswerSchema):
     """A record: its metadata and its bundle's commitment, never its content."""
 
+    optional: ClassVar[Collection[str]] = ("held",)
+
     id = fields.Id("rec")
     session_id = fields.Id("ses")
     agent_id = fields.Id("agt")
@@ -101,6 +102,10 @@ class RecordSchema(AnswerSchema):
     created_at = fields.Time()
     bundle = fields.Object(BundleSchema)
     log = fields.Object(LogSchema)
+    held = fields.Boolean(
+        description="True where a legal hold keeps its content; else left out, as in the answer to "
+        "its POST."
+    )
 
 
 CREATED = event_types.Entry(
@@ -153,9 +158,15 @@ def represent(session: Session, rows: Sequence[Record]) -> list[dict[str, Any]]:
     if not rows:
         return []
     indexes = log_indexes(session, [row.bundle_sha256 for row in rows])
-    kept = _kept(session, rows)
+    states = retention.states(session, rows[0].tenant_id, [row.id for row in rows])
     return [
-        _json(row, index=indexes.get(row.bundle_sha256), expired=row.id not in kept) for row in rows
+        _json(
+            row,
+            index=indexes.get(row.bundle_sha256),
+            expired=not states[row.id].kept,
+            held=states[row.id].held,
+        )
+        for row in rows
     ]
 
 
@@ -171,26 +182,17 @@ def leaf_hash(digest: bytes) -> bytes:
     return merkle.leaf_hash(leaves.Record(digest).data)
 
 
-def _kept(session: Session, rows: Sequence[Record]) -> set[UUID]:
-    """Return which of the records still have a bundle that may be read."""
-    tenant_id = rows[0].tenant_id
-    due = retention.due_before(session, tenant_id)
-    young = [row.id for row in rows if due is None or row.created_at > due]
-    return set(
-        session.scalars(
-            select(Bundle.record_id).where(
-                Bundle.tenant_id == tenant_id, Bundle.record_id.in_(young)
-            )
-        )
-    )
-
-
 def fresh(signed: Signed) -> dict[str, Any]:
-    """Return the JSON representation of a record that is stored now."""
+    """Return the JSON representation of a record that is stored now, without `held`.
+
+    Whether a hold names it is not looked up, since the way in would wait for that.
+    """
     return _json(signed, index=None, expired=False)
 
 
-def _json(row: Record | Signed, *, index: int | None, expired: bool) -> dict[str, Any]:
+def _json(
+    row: Record | Signed, *, index: int | None, expired: bool, held: bool = False
+) -> dict[str, Any]:
     """Return a record's JSON representation; `index` is its index in the published log."""
     return RecordSchema.of(
         row,
@@ -202,4 +204,5 @@ def _json(row: Record | Signed, *, index: int | None, expired: bool) -> dict[str
             expired=expired,
         ),
         log={"status": "pending" if index is None else "integrated", "index": index},
+        **({"held": True} if held else {}),
     )

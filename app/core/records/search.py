@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, cast
+from sqlalchemy import ColumnElement, Select, cast, text
 from sqlalchemy.dialects.postgresql import TSQUERY
 from sqlalchemy.orm import Session
 
@@ -147,7 +147,7 @@ class _WordSearch:
         )
         due = retention.due_before(self._session, self._caller.tenant_id)
         if due is not None:
-            query = query.where(Record.created_at > due)
+            query = query.where((Record.created_at > due) | text(retention.held("records")))
         return _found(self._session, query, rank)
 
     def not_indexed(

@@ -16,11 +16,10 @@ from app import ids
 from app.clock import rfc3339
 from app.core import signing_keys
 from app.core.callers import Caller
-from app.core.records import steps
 from app.core.signing_keys import Purpose
 from app.database import Database, Tx, cursor
 from app.errors import NotFound
-from app.evidence import bundle
+from app.evidence import bundle, gen_ai
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import SigningKey
 from app.schemas import fields
@@ -141,6 +140,11 @@ class Signer:
                 signed.append(_signed(caller.tenant_id, new, found, known.key, at))
         return signed
 
+    def knows(self, tenant_id: UUID, session_id: UUID) -> bool:
+        """Say whether a record of this session is signed without asking the database."""
+        known = self._known
+        return known is not None and known.is_fresh and (tenant_id, session_id) in self._actors
+
     def sign_all(
         self, caller: Caller, records: Sequence[NewRecord], tx: Tx | None = None
     ) -> list[Signed]:
@@ -250,7 +254,7 @@ def _signed(
     trace_id = labels.get("trace_id", "")
     if bundle.is_trace_id(trace_id):
         facts["trace_id"] = trace_id
-    if models := steps.models(new.steps):
+    if models := gen_ai.models(new.steps):
         facts["models"] = models
     raw = bundle.write(facts, new.content, new.steps, new.approvals, key_id=key.public.id)
     return Signed(

@@ -89,11 +89,6 @@ class Staging:
         self._tally.add(metrics.SPANS_ACCEPTED, count=len(sent.request.spans))
         self._tally.add(metrics.SPANS_REJECTED, count=len(sent.request.rejected))
 
-    def forget_counts(self) -> None:
-        """Count the staged bytes of each tenant anew at its next request."""
-        with self._lock:
-            self._counted.clear()
-
     def _recount(self, tenant_id: UUID) -> None:
         with self._database.transaction(tenant_id) as session:
             ((staged,),) = cursor(session).execute(_STAGED_BYTES, (tenant_id,)).fetchall()

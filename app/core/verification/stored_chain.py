@@ -27,24 +27,32 @@ ENTRIES_AT_ONCE = 500_000
 _LONGEST = 10 * 1024 * 1024
 _RFC3339 = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
 
-# `action` and `at` are copies for filters, and a forged one hides an entry from a filtered list. A
-# canonical body begins with the one and has the other before its details; the server compares that
-# while the rows before are hashed here.
+# The columns after `hash` are copies for filters, and a forged one hides an entry from a filtered
+# list. In a canonical body each stands at its place: the server compares that while the rows before
+# are hashed here. What `to_json` writes of a text is its canonical JSON.
+_COPIES = "concat_ws(', ', left(action, 200), left(actor, 200), left(target, 200), outcome, at)"
 _ENTRIES = f"""
 SELECT seq, CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END,
-       CASE WHEN substr(body, 1, octet_length(begin)) = begin AND position(moment IN body) > 0
+       CASE WHEN substr(body, 1, octet_length(begin)) = begin AND position(middle IN body) > 0
+             AND position(result IN body) > 0 AND position(subject IN body) > 0
             THEN substr(hash, 1, 33) ELSE '' END
   FROM audit_entries
  CROSS JOIN LATERAL (
-       SELECT left(action, 200) AS action, to_char(at AT TIME ZONE 'UTC', '{_RFC3339}') AS at) AS c
+       SELECT to_json(left(action, 200))::text AS action, to_json(left(actor, 200))::text AS actor,
+              to_json(left(target, 200))::text AS target,
+              to_char(at AT TIME ZONE 'UTC', '{_RFC3339}') AS at) AS c
  CROSS JOIN LATERAL (
-       SELECT convert_to('{{"action":"' || c.action || '",', 'UTF8') AS begin,
-              convert_to('"at":"' || c.at || '","details":', 'UTF8') AS moment) AS d
+       SELECT convert_to('{{"action":' || c.action || ',"actor":{{"id":' || c.actor || ',', 'UTF8')
+                  AS begin,
+              convert_to('"at":"' || c.at || '","details":', 'UTF8') AS middle,
+              convert_to(',"target":{{"id":' || c.target || ',"type":', 'UTF8') AS subject,
+              convert_to(coalesce(',"outcome":' || to_json(outcome), '}}') || ',"prev_hash":"',
+                         'UTF8') AS result) AS d
  WHERE tenant_id = %s AND seq > %s AND seq <= %s ORDER BY seq
 """
 _FILED = f"""
 SELECT CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END, hash,
-       concat(left(action, 200), ' and ', at, ' beside it')
+       {_COPIES} || ' beside it'
   FROM audit_entries WHERE tenant_id = %s AND seq = %s
 """
 _ANY = "SELECT hash FROM audit_entries WHERE tenant_id = %s AND seq = %s"
@@ -128,7 +136,7 @@ def _named(session: Session, tenant_id: UUID, found: Break) -> AuditChainBroken:
         row = cursor(session).execute(_FILED.encode(), (tenant_id, found.seq)).fetchone()
         body, stored, filed = row or (b"", b"", "")
         if hash_chain.entry_hash(body) == stored:
-            expected = "the action and time in its body"
+            expected = "action, actor, target, outcome and time as its body has them"
             return view.broken(found.seq, "misfiled", expected, filed)
         return view.broken(found.seq, found.reason, stored[:33].hex(), found.found)
     return view.broken(found.seq, found.reason, found.expected, found.found)

@@ -97,6 +97,8 @@ def _sealed(
     if evidence.timestamp is not None:
         summed.append(of_bytes("checkpoint.tsr", evidence.timestamp.response))
         summed.append(of_bytes("tsa-chain.pem", evidence.timestamp.chain.encode()))
+    if evidence.chain is not None:
+        summed.append(of_bytes("signing-chain.pem", evidence.chain.pem))
     ordered = sorted(summed, key=lambda each: each.name)
     lines = "".join(f"{each.sha256}  {each.name}\n" for each in ordered).encode("ascii")
     signature = evidence.pack_key.sign(lines)
@@ -140,6 +142,7 @@ def _page(evidence: Evidence, checkpoint: Checkpoint, read: Bundle, digest: str)
         index=evidence.leaf_index,
         origin=checkpoint.origin,
         anchored_by=evidence.anchored_by,
+        chain=evidence.chain,
         release=evidence.release,
         base_url=evidence.base_url,
     )

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -20,6 +21,11 @@ _FIXED: Mapping[str, Any] = {
     # The stream ends where the body does, whatever its length was declared to be.
     "wsgi.input_terminated": True,
 }
+
+
+@lru_cache(maxsize=1024)
+def _name(raw: bytes) -> str:
+    return _CGI.get(raw) or f"HTTP_{raw.decode('latin-1').upper().replace('-', '_')}"
 
 
 def environ(scope: Mapping[str, Any], stream: object) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def environ(scope: Mapping[str, Any], stream: object) -> dict[str, Any]:
     }
     for raw, text in scope["headers"]:
         if b"_" not in raw:
-            name = _CGI.get(raw) or f"HTTP_{raw.decode('latin-1').upper().replace('-', '_')}"
+            name = _name(raw)
             value = text.decode("latin-1")
             made[name] = f"{made[name]},{value}" if name in made else value
     return made

@@ -3,7 +3,7 @@
 import sys
 from asyncio import get_running_loop, timeout
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -37,8 +37,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _GROWS_BY = 0.05, 0.5, 1.5
 # Marks a call that the event loop makes. The application puts a `Promise` there, and the headers of
 # its answer; it is called again, in a thread, if there is none, or if it is not kept.
 ON_LOOP, PROMISE = "gateway.on_loop", "gateway.promise"
-# A longer body is for a thread: the event loop must not be kept so long.
-_LONGEST_ON_LOOP = 16 * 1024
 # One caller's at once; those beyond take turns with all others, for threads.
 _MOST_PROMISES = 32
 
@@ -80,9 +78,10 @@ class Gateway:
     and none has more than half of them. `most` says how many bytes a long body may have, from a
     request's environ; 0 for a request that is refused without it. `urgent` are paths that have a
     thread each, where `address` takes turns; what is not answered within `PROBE_SECONDS` there is
-    answered by the path's own application, on the event loop. POSTs of `promising` paths with a
-    small body are made on the event loop, for a `Promise`. `connections` hears of each request,
-    and `on_slow_reader` of every answer that was given up.
+    answered by the path's own application, on the event loop. POSTs of `promising` paths are made
+    on the event loop, for a `Promise`, if their body has at most so many bytes: it must not be kept
+    long. `connections` hears of each request, and `on_slow_reader` of every answer that was given
+    up.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Gateway:
         address: Callable[[Scope], object] = _peer,
         most: Callable[[Environ], int] = lambda made: sys.maxsize,
         urgent: Mapping[str, Application] = MappingProxyType({}),
-        promising: Collection[bytes] = frozenset(),
+        promising: Mapping[bytes, int] = MappingProxyType({}),
         connections: Connections | None = None,
         on_slow_reader: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
@@ -146,12 +145,9 @@ class Gateway:
     async def _answer_request(self, scope: Scope, client: Client, send: Send) -> None:
         made = environ(scope, BytesIO())
         body: BytesIO | Failed | None = None
-        if (
-            scope["method"] == "POST"
-            and scope["raw_path"] in self._promising
-            and 0 < (bodies.length(scope) or 0) <= _LONGEST_ON_LOOP
-        ):
-            body = await bodies.read(client, self._limits.body, _LONGEST_ON_LOOP)
+        longest = self._promising.get(scope["raw_path"], 0) if scope["method"] == "POST" else 0
+        if longest and 0 < (bodies.length(scope) or 0) <= longest:
+            body = await bodies.read(client, self._limits.body, longest)
             if isinstance(body, BytesIO):
                 made["wsgi.input"] = body
                 promised = await self._promise(scope, made)

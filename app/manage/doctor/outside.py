@@ -127,7 +127,7 @@ def _judge(witness: Witness, answer: Answer, *, met: bool) -> Part:
     if not witness.key.checkable:
         return warning(
             f"{text} answers, and its key's algorithm is not checked here",
-            "name its Ed25519 key (algorithm 04) in WITNESS_POLICY",
+            "name its key of algorithm 04 or 06 in WITNESS_POLICY",
             see="setup.md#anchors",
         )
     return ok(f"{text} answers")

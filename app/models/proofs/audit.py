@@ -1,11 +1,11 @@
 """The audit chain of each tenant: a head that is locked to append, and the entries."""
 
-from datetime import datetime
+from datetime import date, datetime
 
-from sqlalchemy import BigInteger
+from sqlalchemy import BigInteger, Date, FetchedValue
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, CreatedAt, TenantId
+from app.models.base import Base, Count, CreatedAt, Id, TenantId
 
 
 class AuditHead(Base):
@@ -21,7 +21,7 @@ class AuditHead(Base):
 class AuditEntry(Base):
     """One privileged action: `body` is exactly the canonical JSON that was hashed.
 
-    `action` and `at` repeat what the body says, for filters; nothing is proven from them.
+    The columns after `hash` repeat what the body says, for filters; nothing is proven from them.
     """
 
     __tablename__ = "audit_entries"
@@ -32,6 +32,31 @@ class AuditEntry(Base):
     hash: Mapped[bytes]
     action: Mapped[str]
     at: Mapped[datetime]
+    actor: Mapped[str]
+    target: Mapped[str]
+    outcome: Mapped[str | None]
+
+
+class RefusedAccess(Base):
+    """When a key's last `access.refused` was written, and how often it was refused since."""
+
+    __tablename__ = "refused_access"
+
+    tenant_id: Mapped[TenantId]
+    key_id: Mapped[Id]
+    entered_at: Mapped[datetime] = mapped_column(server_default=FetchedValue())
+    counted: Mapped[Count]
+
+
+class RecordRead(Base):
+    """A record whose content a key read on a day (UTC), with its `record.read`."""
+
+    __tablename__ = "record_reads"
+
+    tenant_id: Mapped[TenantId]
+    day: Mapped[date] = mapped_column(Date, primary_key=True)
+    key_id: Mapped[Id]
+    record_id: Mapped[Id]
 
 
 class AuditBreak(Base):

@@ -1,4 +1,4 @@
-"""A record's bundle in several formats, and its evidence pack."""
+"""A record's bundle in several formats, its evidence pack, and signed exports of a period."""
 
 from __future__ import annotations
 
@@ -11,18 +11,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, BinaryIO, Callable
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable
 
 import click
-import requests
 
 from record_service import verifier
-from record_service.commands.base import Command, No, Run, at, pass_run
-from record_service.errors import RecordsError, Unreachable
+from record_service.client import Json
+from record_service.commands.base import Command, Group, No, Run, at, how_many, pass_run
+from record_service.errors import RecordsError
 from record_service.output import plain, standard_output
+
+if TYPE_CHECKING:
+    import httpx2
 
 _PIECE = 1 << 16
 _TO_STDOUT = "-"
+_POLL_SECONDS = 1.0
+_EXPORTS = {
+    "ID": "id",
+    "STATE": "state",
+    "SINCE": "since",
+    "UNTIL": "until",
+    "RECORDS": "records",
+    "SIZE": "size",
+    "EXPIRES": "expires_at",
+}
 _file = click.option("-o", "--output", "to", metavar="FILE", help="Where to; else standard output.")
 
 
@@ -53,16 +66,12 @@ def saving(to: str) -> Iterator[BinaryIO]:
         raise
 
 
-def copy(answer: requests.Response, file: BinaryIO) -> str:
-    """Write an answer's body to a file; return its SHA-256 in hex. Raises `Unreachable`."""
+def copy(answer: httpx2.Response, file: BinaryIO) -> str:
+    """Write an answer's body to a file; return its SHA-256 in hex."""
     digest = hashlib.sha256()
-    for piece in answer.iter_content(_PIECE):
+    for piece in answer.iter_bytes(_PIECE):
         digest.update(piece)
         file.write(piece)
-    # With urllib3 before 2.0, which requests takes as well, a body that was cut is no error.
-    length = answer.headers.get("Content-Length", "").partition(",")[0]
-    if length.isdigit() and answer.raw.tell() < int(length):
-        raise Unreachable("The connection broke before the end of the answer.")
     return digest.hexdigest()
 
 
@@ -159,7 +168,8 @@ def evidence(run: Run, options: Wanted, record_id: str) -> None:
 def save_evidence(run: Run, path: str, what: str, options: Wanted) -> None:
     """Save the pack at a path, and verify it if that is wanted. Raises `No` if it does not hold."""
     to = options.to
-    sha256 = _save_pack(run, path, to, time.monotonic() + options.wait)
+    with run.client.download(path, until_ready=options.wait) as answer, saving(to) as file:
+        sha256 = copy(answer, file)
     told: dict[str, object] = {"file": to, "sha256": sha256}
     if not options.verify:
         run.out.item(told) if to != _TO_STDOUT else None
@@ -178,19 +188,10 @@ def _tell(run: Run, told: dict[str, object], found: verifier.Verdict) -> None:
         run.out.text(plain(line))
 
 
-def _save_pack(run: Run, path: str, to: str, give_up_at: float) -> str:
-    while True:
-        with run.client.download(path) as answer:
-            if answer.status_code == 200:
-                with saving(to) as file:
-                    return copy(answer, file)
-            wait = float(answer.headers.get("Retry-After", "1"))
-        if time.monotonic() + wait > give_up_at:
-            raise Unreachable("The pack is still being built: --wait longer, or come again.")
-        time.sleep(wait)
-
-
-def _verified(run: Run, pack: str, keys: tuple[str, ...], policy: str | None) -> verifier.Verdict:
+def _verified(
+    run: Run, pack: str, keys: tuple[str, ...], policy: str | None, *before: str
+) -> verifier.Verdict:
+    """Run verify.py over a file; `before` are its first arguments."""
     with tempfile.TemporaryDirectory() as folder:
         if not keys:
             keys = (str(Path(folder) / "keys.json"),)
@@ -200,12 +201,103 @@ def _verified(run: Run, pack: str, keys: tuple[str, ...], policy: str | None) ->
             log = _published(run, "/v1/log/key").strip()
             Path(policy).write_bytes(b"log " + log + b"\nquorum none\n")
         given = [argument for key in keys for argument in ("--key", key)]
-        return verifier.verify(pack, *given, "--policy", policy)
+        return verifier.verify(*before, pack, *given, "--policy", policy)
 
 
 def _published(run: Run, path: str) -> bytes:
     with run.client.download(path) as answer:
-        content: bytes = answer.content
+        content = answer.read()
     if not content:
         raise RecordsError(f"{path} is empty.")
     return content
+
+
+@click.group(cls=Group)
+def exports() -> None:
+    """Signed exports of all records of a period."""
+
+
+@exports.command("create")
+@click.option("--since", required=True, metavar="TIME", help="RFC 3339; records from then on.")
+@click.option("--until", required=True, metavar="TIME", help="Up to then; a moment that passed.")
+@click.option("--agent", "agent_id", metavar="ID", help="Of this agent alone.")
+@click.option("--wait", "waiting", is_flag=True, help="Follow it; 1 if it cannot be made.")
+@pass_run
+def create(run: Run, since: str, until: str, agent_id: str | None, waiting: bool) -> None:
+    """Order an export."""
+    body = {"since": since, "until": until, "agent_id": agent_id}
+    made = run.client.create("/v1/exports", body)
+    run.out.item(_awaited(run, made["id"]) if waiting else made)
+
+
+def _awaited(run: Run, export_id: str) -> Json:
+    while True:
+        found = run.client.get(at("/v1/exports/{}", export_id))
+        if found["state"] == "ready":
+            return found
+        if found["state"] != "making":
+            raise No(f"{export_id} is {found['state']}{': ' + (found['error'] or '')}.")
+        time.sleep(_POLL_SECONDS)
+
+
+@exports.command("list")
+@how_many
+@pass_run
+def list_exports(run: Run, limit: int | None) -> None:
+    """List exports, newest first."""
+    run.list("/v1/exports", _EXPORTS, limit)
+
+
+@exports.command("show")
+@click.argument("export_id")
+@pass_run
+def show(run: Run, export_id: str) -> None:
+    """Show an export: its state and its totals."""
+    run.out.item(run.client.get(at("/v1/exports/{}", export_id)))
+
+
+@exports.command("download")
+@click.argument("export_id")
+@click.option("-o", "--output", "to", required=True, metavar="FILE", help="Where to.")
+@click.option("--verify", is_flag=True, help="Check it with this package's own verify.py.")
+@click.option("--key", "keys", multiple=True, metavar="FILE", help="Public keys that you kept.")
+@click.option("--policy", metavar="FILE", help="The log's policy (C2SP tlog-policy) that you kept.")
+@click.option("--kept", metavar="FILE", help="SHA-256 of bundles that you kept: all must be there.")
+@pass_run
+def download(
+    run: Run,
+    export_id: str,
+    to: str,
+    verify: bool,
+    keys: tuple[str, ...],
+    policy: str | None,
+    kept: str | None,
+) -> None:
+    """Save an export once it is ready.
+
+    --verify holds it against --key and --policy, or else against what the service publishes now.
+    """
+    if verify and to == _TO_STDOUT:
+        raise click.UsageError("--verify needs a file: -o FILE.")
+    _awaited(run, export_id)
+    path = at("/v1/exports/{}/export.ndjson", export_id)
+    with run.client.download(path) as answer, saving(to) as file:
+        told: dict[str, object] = {"file": to, "sha256": copy(answer, file)}
+    if not verify:
+        run.out.item(told) if to != _TO_STDOUT else None
+        return
+    before = ("export", *(("--kept", kept) if kept else ()))
+    found = _verified(run, to, keys, policy, *before)
+    run.out.aside(_tell, run, told, found)
+    if found.code != 0:
+        raise No(f"{to} does not prove what is in it.")
+
+
+@exports.command("delete")
+@click.argument("export_id")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_run
+def delete(run: Run, export_id: str, yes: bool) -> None:
+    """Delete an export's file; what was signed stays readable."""
+    run.confirm(f"Delete the file of {export_id}?", yes)
+    run.client.delete(at("/v1/exports/{}", export_id))

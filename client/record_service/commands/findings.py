@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -74,7 +75,8 @@ def add_finding(run: Run, /, data: str | None, **fields: str | None) -> None:
         read = None if data is None else json.loads(data)
     except ValueError:
         raise click.UsageError("--data is no JSON.") from None
-    run.out.item(run.client.add_finding(data=read, **fields))
+    given = {name: each for name, each in {**fields, "data": read}.items() if each is not None}
+    run.out.item(run.client.create("/v1/findings", given))
 
 
 @findings.command("tail")
@@ -84,10 +86,10 @@ def add_finding(run: Run, /, data: str | None, **fields: str | None) -> None:
 def tail(run: Run, follow: bool, lines: int) -> None:
     """Print the newest findings, the last one last."""
     # The place first: what comes while the list is read is then in the list or after the place.
-    events = run.client.events(NOW, "finding.created") if follow else iter(())
+    events = run.client.follow(NOW, "finding.created") if follow else iter(())
     for _ in islice(events, 1):
         pass
-    last = list(islice(run.client.findings(limit=max(1, min(lines, 200))), lines))[::-1]
+    last = list(islice(run.client.findings.list(page_size=max(1, min(lines, 200))), lines))[::-1]
     for finding in last:
         _print(run, finding)
     # An event may come twice, soon after the first time.
@@ -99,7 +101,7 @@ def tail(run: Run, follow: bool, lines: int) -> None:
                 _print(run, event["data"])
 
 
-def _print(run: Run, finding: Json) -> None:
+def _print(run: Run, finding: Mapping[str, Any]) -> None:
     severity = finding["severity"]
     if not run.out.terminal:
         run.out.line(finding, "\t".join(plain(finding[path]) for path in _FINDINGS.values()))

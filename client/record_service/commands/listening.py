@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from record_service import forwarding, signing
+from record_service import forwarding
 from record_service.client import Json
 from record_service.commands.base import Command, No, Run, at, pass_run
 from record_service.output import Output, plain
@@ -63,7 +63,7 @@ def listen(run: Run, url: str | None, types: str | None) -> None:
     """
     if url is not None and not url.startswith(("http://", "https://")):
         raise click.UsageError("--forward-to is an address, such as http://127.0.0.1:3000/hooks.")
-    me = run.client.whoami()
+    me = run.client.keys.self()
     who = (run.client.base_url, me["tenant_id"])
     wanted = frozenset(types.split(",") if types else ())
     identity = (*who, json.dumps(me["pin"], sort_keys=True), url or "", *sorted(wanted))
@@ -72,15 +72,19 @@ def listen(run: Run, url: str | None, types: str | None) -> None:
     run.client.transport.sleep = lambda seconds: waiting.wait(
         f"{run.client.base_url} does not answer; waiting for it.", seconds
     )
-    secret = signing.own_secret(*who)
+    secret = forwarding.own_secret(*who)
     signals = _Signals()
 
     def wait_for_receiver(why: str, seconds: float) -> None:
         with signals.pause():
             waiting.wait(why, seconds)
 
-    receiver = None if url is None else forwarding.Receiver(url, secret, wait_for_receiver)
-    with closing(forwarding.Position(*identity)) as position:
+    with ExitStack() as opened:
+        receiver = None
+        if url is not None:
+            receiver = forwarding.Receiver(url, secret, wait_for_receiver)
+            opened.enter_context(closing(receiver))
+        position = opened.enter_context(closing(forwarding.Position(*identity)))
         forwarding.begin(run.client, position)
         run.out.note(f"ready; the signing secret is {secret}")
         _follow(run, position, wanted, receiver, signals)

@@ -84,9 +84,9 @@ def push(
         if len(files) > 1:
             raise click.UsageError("Push standard input alone: `record-service record push -`.")
         sent = body(_STDIN, sys.stdin.buffer.read(), content)
-        run.out.item(run.client.add_record(sent))
+        run.out.item(run.client.post("/v1/records", sent))
         return
-    me = run.client.whoami()
+    me = run.client.keys.self()
     with ExitStack() as shown:
         opened = Journal(run.client.base_url, me["tenant_id"], me["id"])
         journal = shown.enter_context(closing(opened))

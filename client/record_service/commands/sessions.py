@@ -105,7 +105,10 @@ def show_session(run: Run, session_id: str) -> None:
 @pass_run
 def open_session(run: Run, /, agent: str, principal: str, **fields: str | None) -> None:
     """Open a session."""
-    run.out.item(run.client.open_session(agent, principal, **fields))
+    given = {name: text for name, text in fields.items() if text is not None}
+    run.out.item(
+        run.client.create("/v1/sessions", {"agent_id": agent, "principal": principal, **given})
+    )
 
 
 @sessions.command("complete")
@@ -120,7 +123,8 @@ def open_session(run: Run, /, agent: str, principal: str, **fields: str | None) 
 @pass_run
 def complete_session(run: Run, session_id: str, outcome: str, summary: str | None) -> None:
     """Complete a session: it takes no more records."""
-    run.out.item(run.client.complete_session(session_id, outcome, summary))
+    body = {"outcome": outcome, **({} if summary is None else {"summary": summary})}
+    run.out.item(run.client.post(at("/v1/sessions/{}/complete", session_id), body))
 
 
 @sessions.command("statement")

@@ -215,7 +215,7 @@ def check(run: Run, webhook_id: str, watching: bool) -> None:
 @click.option("--step", type=click.Choice(["hour", "day"]))
 @since_until
 @pass_run
-def stats(run: Run, /, webhook_id: str | None, **query: str | None) -> None:
+def stats(run: Run, /, webhook_id: str | None, **query: Any) -> None:
     """Count what was sent by hour or day: of one webhook, or of all."""
     path = "/v1/stats" if webhook_id is None else at("/v1/webhooks/{}/stats", webhook_id)
     found = run.client.get(path, **query)

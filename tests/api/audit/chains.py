@@ -19,6 +19,8 @@ MEMBERS = {
     "target",
     "details",
     "request_id",
+    "outcome",
+    "origin",
     "prev_hash",
     "hash",
 }
@@ -38,8 +40,8 @@ def numbers(api: Api, query: str = "") -> list[int]:
     return [entry["seq"] for entry in entries(api, query)]
 
 
-def export(api: Api) -> list[dict[str, Any]]:
-    answer = api.get("/v1/audit", headers=NDJSON)
+def export(api: Api, query: str = "") -> list[dict[str, Any]]:
+    answer = api.get(f"/v1/audit?{query}", headers=NDJSON)
     assert (answer.status_code, answer.content_type) == (200, "application/x-ndjson")
     assert answer.data.endswith(b"\n")
     return [json.loads(line) for line in answer.data.splitlines()]

@@ -1,6 +1,8 @@
 """The audit chain over HTTP: pages, filters and exports."""
 
 import json
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -8,6 +10,7 @@ from sqlalchemy import Engine, text
 
 from app.errors import LogDamaged
 from app.ledger import hash_chain
+from app.lib import canonical_json
 from tests.api.audit.chains import (
     NDJSON,
     _execute,
@@ -18,7 +21,8 @@ from tests.api.audit.chains import (
     numbers,
 )
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.making import pointers, refused, revoke, shifted
+from tests.support.callers.making import all_pages, pointers, refused, revoke, shifted
+from tests.support.evidence.verifying import answer as answer_of
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
@@ -126,6 +130,7 @@ def test_an_export_ends_with_its_own_entry_and_a_trailer(api: ApiOf) -> None:
     assert trailer == {
         "type": "trailer",
         "entries": len(chain),
+        "after": {"seq": 0, "hash": "0" * 64},
         "head": {"seq": len(chain), "hash": chain[-1]["hash"]},
         "anchors": [],
         "anchors_total": 0,
@@ -158,10 +163,95 @@ def test_what_is_appended_while_an_export_streams_is_not_in_it(
     assert trailer["entries"] == len(chain) == 8
 
 
-def test_an_export_takes_no_filters(api: ApiOf) -> None:
+def test_an_export_takes_times_and_no_other_filters(api: ApiOf) -> None:
     answer = api().get("/v1/audit?action=key.mint&limit=1", headers=NDJSON)
     assert sorted(pointers(answer)) == ["/action", "/limit"]
+    moment = "2026-01-31T12:00:00Z"
+    answer = api().get(f"/v1/audit?since={moment}&until={moment}", headers=NDJSON)
+    assert pointers(answer) == ["/until"]
+    assert pointers(api().get("/v1/audit?layout=events")) == ["/layout"]
     assert numbers(api(), "action=audit.export") == []
+
+
+def test_an_export_of_a_range_says_between_which_heads_it_is(
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("app.core.verification.export.PART", 2)
+    change_settings(api(), 9)
+    whole = entries(api(), "order=asc")
+    since, until = f"since={whole[3]['at']}", f"until={whole[8]['at']}"
+    part: list[dict[str, Any]] = []
+    for query, last in ((f"{since}&{until}", 8), (since, 13)):
+        answer = api().get(f"/v1/audit?{query}", headers=NDJSON)
+        *part, trailer = map(json.loads, answer.data.splitlines())
+        assert [each["seq"] for each in part] == list(range(4, last + 1))
+        assert trailer["after"] == {"seq": 3, "hash": whole[2]["hash"]}
+        assert trailer["head"] == {"seq": last, "hash": part[-1]["hash"]}
+        assert trailer["entries"] == len(part)
+        (tmp_path / "part").write_bytes(answer.data)
+        checked = answer_of("audit", tmp_path / "part")
+        assert checked.code == 0, checked.text
+    assert part[-1]["details"] == {"since": whole[3]["at"]}
+    *none, trailer = export(api(), "since=2999-01-01T00:00:00Z&until=3000-01-01T00:00:00Z")
+    assert (none, trailer["after"]["seq"], trailer["head"]["seq"]) == ([], 14, 14)
+    *none, trailer = export(api(), f"until={whole[0]['at']}")
+    assert (none, trailer["head"]) == ([], {"seq": 0, "hash": "0" * 64})
+
+
+def test_a_flat_event_says_all_of_its_entry_and_begins_with_its_time(api: ApiOf) -> None:
+    change_settings(api(), 2)
+    lines = api().get("/v1/audit?layout=events", headers=NDJSON).data.splitlines()
+    assert all(line.startswith(b'{"at":"2') for line in lines)
+    *events, trailer = map(json.loads, lines)
+    chain = entries(api(), "order=asc")
+    assert not any(isinstance(value, dict | list) for each in events for value in each.values())
+    for event, entry in zip(events, chain, strict=True):
+        assert event["details"] == canonical_json.dumps(entry["details"]).decode()
+        same = ("at", "seq", "action", "outcome", "origin", "request_id", "tenant_id", "hash")
+        assert {name: event[name] for name in same} == {name: entry[name] for name in same}
+        assert (event["actor_id"], event["target_id"]) == (
+            entry["actor"]["id"],
+            entry["target"]["id"],
+        )
+    assert (trailer["type"], trailer["entries"]) == ("trailer", len(events))
+    assert (trailer["head_seq"], trailer["head_hash"]) == (len(events), events[-1]["hash"])
+    assert events[-1]["details"] == '{"layout":"events"}'
+
+
+def test_every_new_entry_has_the_outcome_and_the_address(api: ApiOf) -> None:
+    change_settings(api(), 1)
+    made, minted, changed = entries(api(), "order=asc")
+    assert (made["outcome"], made["origin"]) == (minted["outcome"], minted["origin"])
+    assert (made["outcome"], made["origin"]) == ("success", None)
+    assert (changed["outcome"], changed["origin"]) == ("success", "127.0.0.1")
+
+
+def test_the_chain_is_filtered_by_actor_target_outcome_and_how_an_action_begins(
+    api: ApiOf, mint: Mint
+) -> None:
+    reader = mint("read")
+    key_id = api(reader).get("/v1/keys/self").json["id"]
+    change_settings(api(), 2)
+    assert api(reader).patch("/v1/tenant/settings", {}).status_code == 403
+    assert api(reader).get("/v1/audit").status_code == 200
+    root = api().get("/v1/keys/self").json["id"]
+    for order in ("asc", "desc"):
+        by = f"&order={order}"
+
+        def found(query: str, by: str = by) -> list[str]:
+            return sorted(each["action"] for each in entries(api(), query + by))
+
+        assert found(f"actor={key_id}") == ["access.refused"]
+        assert found(f"target={key_id}") == ["key.mint"]
+        assert found("outcome=refused") == ["access.refused"]
+        assert found(f"actor={root}&action=settings") == ["settings.update"] * 2
+        assert found("action=key.") == ["key.mint"] * 2
+        assert found("action=key.mint") == ["key.mint"] * 2
+        assert found("action=k&limit=1") == ["key.mint"]
+        assert found("action=%25") == found("action=nothing") == []
+        assert found("outcome=success&action=tenant") == ["tenant.create"]
+    both = all_pages(api(), "/v1/audit?limit=1&action=k")
+    assert [each["action"] for each in both] == ["key.mint"] * 2
 
 
 def test_an_export_of_a_chain_with_a_hole_breaks_off_before_it(

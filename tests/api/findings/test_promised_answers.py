@@ -19,7 +19,7 @@ from app.lib.gateway.answers import Application
 from app.lib.gateway.gateway import PROMISE, Environ, Promise
 from app.lib.rates import Counter, Rate
 from tests.support.callers.api import Answer, Api, ApiOf, FreshTenant, Mint
-from tests.support.callers.making import finding_of, make_session
+from tests.support.callers.making import finding_of, make_session, record_of
 from tests.support.faults import LONG_ENOUGH
 from tests.unit.http.gateway.exchange import Exchange, gateway, serve
 
@@ -151,6 +151,62 @@ def test_a_batch_is_answered_there_and_a_body_that_is_long_elsewhere(
     new["findings"] *= 100
     long = sender.post(json.dumps(new).encode(), f"{PATH}/batch")
     assert (len(json.loads(long.body)["data"]), sender.kept) == (300, 1)
+
+
+RECORDS = "/v1/records"
+
+
+def record(session_id: str, **more: Any) -> bytes:
+    return json.dumps(record_of(session_id, **more)).encode()
+
+
+def test_a_record_is_signed_there_once_its_session_is_known(
+    api: ApiOf, sender: Sender, session_id: str
+) -> None:
+    first = sender.post(record(session_id), RECORDS)
+    assert (first.status, sender.kept) == (201, 0)
+    second = sender.post(record(session_id, title="second"), RECORDS)
+    assert (second.status, sender.kept) == (201, 1)
+    made = json.loads(second.body)
+    assert api().get(f"{RECORDS}/{made['id']}").json == made
+    assert headers_of(first).keys() == headers_of(second).keys()
+    long = sender.post(record(session_id, content="x" * 5000), RECORDS)
+    assert (long.status, sender.kept) == (201, 1)
+
+
+def test_a_record_whose_agent_was_renamed_is_signed_anew_by_a_thread(
+    api: ApiOf, sender: Sender, session_id: str
+) -> None:
+    sender.post(record(session_id), RECORDS)
+    agent_id = api().get(f"/v1/sessions/{session_id}").json["agent_id"]
+    assert api().patch(f"/v1/agents/{agent_id}", {"name": "renamed"}).status_code == 200
+    made = sender.post(record(session_id), RECORDS)
+    assert (made.status, sender.kept) == (201, 0)
+    bundle = api().get(f"{RECORDS}/{json.loads(made.body)['id']}/bundle").json
+    assert bundle["record"]["agent"]["name"] == "renamed"
+
+
+def test_a_record_of_a_completed_session_is_refused_by_a_thread(
+    api: ApiOf, sender: Sender, session_id: str
+) -> None:
+    sender.post(record(session_id), RECORDS)
+    assert (
+        api().post(f"/v1/sessions/{session_id}/complete", {"outcome": "succeeded"}).status_code
+        == 200
+    )
+    refused = sender.post(record(session_id), RECORDS)
+    assert (refused.status, sender.kept) == (409, 0)
+
+
+def test_a_records_idempotency_key_is_answered_once_and_replayed(
+    api: ApiOf, sender: Sender, session_id: str
+) -> None:
+    sender.post(record(session_id), RECORDS)
+    first, again = (sender.post(record(session_id), RECORDS, idempotency_key="k") for _ in range(2))
+    assert (first.status, again.status, sender.kept) == (201, 201, 1)
+    assert first.body == again.body
+    assert headers_of(again)["idempotent-replayed"] == "true"
+    assert len(api().get(RECORDS).json["data"]) == 2
 
 
 def test_a_packed_batch_is_answered_elsewhere(sender: Sender, session_id: str) -> None:

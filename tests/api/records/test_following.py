@@ -117,10 +117,13 @@ def test_content_comes_along_while_it_is_kept(api: ApiOf, admin_engine: Engine, 
     session = make_session(api())["id"]
     decided = {"approved_by": "dana", "at": "2026-01-31T12:00:00.000000Z", "decision": "approved"}
     kept = make_record(api(), session, content={"a": [1.5]}, approvals=[decided])
-    gone = make_record(api(), session)
+    gone, damaged = (make_record(api(), session) for _ in range(2))
     with admin_engine.begin() as connection:
         gone_id = {"id": uuid_of(gone["id"])}
         connection.execute(text("DELETE FROM bundles WHERE record_id = :id"), gone_id)
+        spoil = "UPDATE bundles SET bytes = overlay(bytes PLACING '\\x00' FROM 40)"
+        damaged_id = {"id": uuid_of(damaged["id"])}
+        connection.execute(text(f"{spoil} WHERE record_id = :id"), damaged_id)
     answer = api().get(f"/v1/records?order={order}&include=content")
     rows: dict[str, Any] = {each["id"]: each for each in answer.json["data"]}
     assert (
@@ -129,7 +132,9 @@ def test_content_comes_along_while_it_is_kept(api: ApiOf, admin_engine: Engine, 
     )
     expired = rows[gone["id"]]
     assert (expired["content"], expired["bundle"]["expired"]) == (None, True)
-    (bare, _) = api().get(f"/v1/records?order={order}").json["data"]
+    assert (rows[damaged["id"]]["content"], rows[damaged["id"]]["damaged"]) == (None, True)
+    assert "damaged" not in expired
+    bare, *_ = api().get(f"/v1/records?order={order}").json["data"]
     assert "content" not in bare
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from flask import Flask
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTracePartialSuccess,
     ExportTraceServiceRequest,
@@ -16,7 +15,7 @@ from sqlalchemy import Engine, text
 
 from app.settings import Settings
 from tests.support.callers.api import Answer, Api, ApiOf, FreshTenant, Mint
-from tests.support.spans import AGENT, TOOL, as_json, request, span
+from tests.support.spans import AGENT, STAGED, TOOL, as_json, request, span
 
 PROTOBUF = {"Content-Type": "application/x-protobuf", "User-Agent": "OTel-Tests/1"}
 
@@ -301,15 +300,11 @@ def test_other_media_types_are_refused(api: ApiOf) -> None:
 
 
 def test_a_tenant_with_too_much_staged_is_told_to_come_back(
-    app: Flask, settings: Settings, api: ApiOf, admin_engine: Engine, tenant: FreshTenant
+    settings: Settings, api: ApiOf, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
-    taken(send(api(), RUN))
     with admin_engine.begin() as owner:
         full = {"tenant": tenant.id, "bytes": settings.tenant_staged_mib << 20}
-        owner.execute(
-            text("UPDATE traces SET staged_bytes = :bytes WHERE tenant_id = :tenant"), full
-        )
-    app.extensions["record-service"].staging.forget_counts()
+        owner.execute(text(STAGED), full)
     # This one is counted with what was staged; the next is refused.
     taken(send(api(), request(span(6, 1))))
     answer = send(api(), request(span(7, 1)))

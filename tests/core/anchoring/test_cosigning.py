@@ -11,15 +11,15 @@ import pytest
 import structlog
 from sqlalchemy import text
 
-from app.core.anchoring import checkpoint_round
+from app.core.anchoring import checkpoint_round, quorum
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Note
 from app.ledger.policy import Policy
 from dev.tsa import TimestampAuthority
 from jobs.actors import ticks
-from tests.support.evidence.anchoring import Place
+from tests.support.evidence.anchoring import Place, put_line
 from tests.support.evidence.witnessed import Witnessed
-from tests.support.evidence.witnesses import SIZE, Witness
+from tests.support.evidence.witnesses import SIZE, QuantumWitness, Witness
 from tests.support.servers.receivers import Request, http_answer
 
 
@@ -319,3 +319,52 @@ def test_a_witness_ahead_of_this_checkpoint_but_not_of_the_newest_is_no_alarm(
     place.stamp()
     assert place.troubles() == []
     assert (7, "one") in witnessed.stored()
+
+
+def test_a_monitor_finds_a_quorum_while_the_log_goes_on_growing(witnessed: Witnessed) -> None:
+    """Witnesses are asked each minute, the log publishes each second."""
+    place = witnessed.place
+    ticks.cosign_checkpoint(place.runtime)
+    place.work()
+    place.grow()
+    assert shown(witnessed) == 3, "the newest that has it"
+    ticks.cosign_checkpoint(place.runtime)
+    place.work()
+    place.grow()
+    assert shown(witnessed) == 4
+    # Half a quorum, a line that is no cosignature, and a line on a checkpoint of an hour ago.
+    put_line(place.owner, witnessed.one)
+    assert shown(witnessed) == 4
+    put_line(place.owner, witnessed.two, witnessed.two.cosign("another text\n"))
+    assert shown(witnessed) == 4
+    place.run("UPDATE checkpoints SET published_at = published_at - interval '1 hour'")
+    assert shown(witnessed) == 5, "witnesses that are away hide nothing for long"
+    place.set(witness_policy=None)
+    assert shown(witnessed) == 5
+
+
+def shown(witnessed: Witnessed) -> int:
+    """Return the size that monitors are shown."""
+    place = witnessed.place
+    with place.database.across_tenants() as session:
+        policy = place.runtime.settings.witness_policy
+        return quorum.newest_met(session, policy, place.world.published()).checkpoint.size
+
+
+def test_cosignatures_by_ml_dsa_make_a_quorum(witnessed: Witnessed) -> None:
+    place, one = witnessed.place, QuantumWitness("witness.test/quantum")
+    one.log = place.key()
+    url = witnessed.serve(one.answer)
+    policy = Policy.parse(f"witness q {one.quantum_vkey} {url}\nquorum q\n".encode())
+    place.set(witness_policy=policy)
+    place.stamp()
+    assert place.troubles() == []
+    query = "SELECT cosigned_at IS NOT NULL FROM checkpoint_cosignatures WHERE key_hash = :hash"
+    assert place.scalar(query, hash=one.quantum_vkey.key_hash)
+    assert place.chosen(0, policy).rank is Rank.WITNESSED
+    # Its Ed25519 key is not in the policy; and a line over another tree does not count.
+    assert place.count("checkpoint_cosignatures") == 1
+    last = place.world.published().checkpoint
+    forged = one.quantum(replace(last, root=bytes(32)))
+    place.run("UPDATE checkpoint_cosignatures SET line = :line", line=str(forged))
+    assert place.chosen(0, policy).rank is Rank.LOG

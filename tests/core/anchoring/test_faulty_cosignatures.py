@@ -12,7 +12,7 @@ from tests.support.evidence.witnessed import Witnessed
 from tests.support.evidence.witnesses import SIZE, Witness
 from tests.support.servers.receivers import http_answer
 
-ML_DSA_44 = 0x06
+UNKNOWN = 0x07
 # What a witness sends, by itself and the text that it was shown.
 NO_COSIGNATURES: dict[str, Callable[[Witness, str], str]] = {
     "by another key": lambda one, text: f"{Witness(one.name).cosign(text)}\n",
@@ -85,7 +85,7 @@ def test_another_algorithm_is_kept_and_counts_for_nothing(witnessed: Witnessed) 
     one = witnessed.one
     public = bytes(1312)
     name = one.name
-    other = VerifierKey(name, key_hash(name, ML_DSA_44, public), ML_DSA_44, public)
+    other = VerifierKey(name, key_hash(name, UNKNOWN, public), UNKNOWN, public)
     witnessed.name(extra=f"witness quantum {other}")
     said = place.world.published().checkpoint.text
     lines = [one.cosign(said), Signature(name, other.key_hash, bytes(2428)), one.cosign(said)]

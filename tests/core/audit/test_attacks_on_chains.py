@@ -31,8 +31,8 @@ SALT = "UPDATE tenants SET chain_salt = sha256('') WHERE id = :tenant"
 SET = "UPDATE audit_entries SET {} WHERE tenant_id = :tenant AND seq = 6"
 RENUMBER = "UPDATE audit_entries SET seq = {} WHERE tenant_id = :tenant AND seq {}"
 COPY = (
-    f"INSERT INTO audit_entries SELECT tenant_id, {{}}, body, hash, action, at FROM {ENTRIES}"
-    " AND seq = {}"
+    f"INSERT INTO audit_entries SELECT tenant_id, {{}}, body, hash, action, at, actor, target,"
+    f" outcome FROM {ENTRIES} AND seq = {{}}"
 )
 NO_ENTRIES = f"DELETE FROM {ENTRIES}"
 NO_HEAD = "DELETE FROM audit_heads WHERE tenant_id = :tenant"
@@ -54,8 +54,8 @@ def another_s_chain(place: Place, owner: Owner) -> None:
     other, _ = tenants.create(place.world.database, MASTER_KEYS, "another")
     owner(
         NO_ENTRIES,
-        "INSERT INTO audit_entries SELECT :tenant, seq, body, hash, action, at"
-        " FROM audit_entries WHERE tenant_id = :other",
+        "INSERT INTO audit_entries SELECT :tenant, seq, body, hash, action, at, actor, target,"
+        " outcome FROM audit_entries WHERE tenant_id = :other",
         "UPDATE audit_heads SET (seq, hash) = (SELECT seq, hash FROM audit_heads"
         " WHERE tenant_id = :other) WHERE tenant_id = :tenant",
         other=other,
@@ -84,6 +84,8 @@ def begin_anew(place: Place, owner: Owner) -> None:
             for change in (
                 "action = 'harmless.thing'", "action = ''", "body = '', hash = sha256('')",
                 "at = at - interval '1 year'", "at = 'infinity'",
+                "actor = 'key_another'", "target = 'key_another'", "target = ''",
+                "outcome = 'refused'", "outcome = NULL",
             )
         ),
         (

@@ -209,8 +209,9 @@ FILL = f"""
 INSERT INTO tenants (id, name, chain_salt, chain_seal)
 VALUES ({TENANT}, 'one', sha256(''), '') ON CONFLICT DO NOTHING;
 INSERT INTO audit_heads VALUES ({TENANT}, 1, sha256('')) ON CONFLICT DO NOTHING;
-INSERT INTO audit_entries (tenant_id, seq, body, hash, action, at)
-SELECT {TENANT}, n, '', sha256(n::text::bytea), 'a', now() FROM generate_series({{}}, {{}}) AS n;
+INSERT INTO audit_entries (tenant_id, seq, body, hash, action, at, actor, target)
+SELECT {TENANT}, n, '', sha256(n::text::bytea), 'a', now(), 'a', 't'
+  FROM generate_series({{}}, {{}}) AS n;
 INSERT INTO audit_anchors (tenant_id, seq, hash, at, leaf_hash)
 SELECT tenant_id, seq, hash, at, hash FROM audit_entries ON CONFLICT DO NOTHING;
 INSERT INTO log_leaves (id, leaf_hash, data, generation, leaf_index)

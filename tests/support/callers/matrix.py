@@ -19,7 +19,7 @@ from tests.support.callers.making import (
 from tests.support.callers.sending import history, make_webhook
 
 # Which callers reach a route with things that lie inside the pin "inside" and outside "outside".
-# A pack is 202 because no worker builds here.
+# A pack is 202 and an export's file 404 because no worker builds here.
 # r, w, a: keys with the role read, write, admin.
 TABLE = """
                                             | no  | no pin      | inside      | outside
@@ -67,6 +67,11 @@ GET    /v1/records/<record_id>/share-links  | 401 | 200 200 200 | 200 200 200 | 
 POST   /v1/records/<record_id>/share-links  | 401 | 403 403 201 | 403 403 201 | 403 403 404
 DELETE /v1/records/<record_id>/share-links/<share_link_id>
                                             | 401 | 403 403 204 | 403 403 204 | 403 403 404
+
+GET    /v1/holds                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/holds                            | 401 | 403 403 201 | 403 403 403 | 403 403 403
+GET    /v1/holds/<hold_id>                  | 401 | 200 200 200 | 403 403 403 | 403 403 403
+DELETE /v1/holds/<hold_id>                  | 401 | 403 403 204 | 403 403 403 | 403 403 403
 
 GET    /v1/traces                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/traces                           | 401 | 403 200 200 | 403 200 200 | 403 200 200
@@ -129,11 +134,20 @@ POST   /v1/jobs/<job_id>/cancel             | 401 | 403 200 200 | 403 403 403 | 
 POST   /v1/jobs/<job_id>/resume             | 401 | 403 409 409 | 403 403 403 | 403 403 403
 POST   /v1/jobs/<job_id>/retry              | 401 | 403 409 409 | 403 403 403 | 403 403 403
 
+GET    /v1/exports                          | 401 | 200 200 200 | 403 403 403 | 403 403 403
+POST   /v1/exports                          | 401 | 403 403 202 | 403 403 403 | 403 403 403
+GET    /v1/exports/<export_id>              | 401 | 200 200 200 | 403 403 403 | 403 403 403
+DELETE /v1/exports/<export_id>              | 401 | 403 403 204 | 403 403 403 | 403 403 403
+GET    /v1/exports/<export_id>/statement    | 401 | 404 404 404 | 403 403 403 | 403 403 403
+GET    /v1/exports/<export_id>/export.ndjson
+                                            | 401 | 404 404 404 | 403 403 403 | 403 403 403
+
 GET    /v1/audit                            | 401 | 200 200 200 | 403 403 403 | 403 403 403
 GET    /v1/audit/verify                     | 401 | 200 200 200 | 403 403 403 | 403 403 403
 GET    /v1/audit/anchors                    | 401 | 200 200 200 | 403 403 403 | 403 403 403
 """
 
+_PERIOD = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
 ROLES = ("read", "write", "admin")
 PINS = ("no pin", "inside", "outside")
 PREFIXES = {
@@ -148,6 +162,8 @@ PREFIXES = {
     "delivery_id": "dlv",
     "event_id": "evt",
     "job_id": "job",
+    "export_id": "exp",
+    "hold_id": "hld",
 }
 
 
@@ -215,8 +231,10 @@ class World:
         self.share_link = make_share_link(api, self.record["id"])
         self.finding = make_finding(api, self.session["id"])
         self.delivery = history(api, self.webhook)[0]
+        self.hold = self._made("/v1/holds", {"reason": "r", "record_id": self.record["id"]})
         self.rule = self._made("/v1/rules", _rule_of(f"of {self.session['id']}"))
         self.job = self._made("/v1/webhooks/{id}/replay".format(**self.webhook), {})
+        self.export = self._made("/v1/exports", _PERIOD)
         self.key = self._made("/v1/keys", {"name": "n", "role": "read", "pin": self.pin})
 
     @property
@@ -237,6 +255,8 @@ class World:
             "delivery_id": self.delivery["id"],
             "event_id": self.delivery["event_id"],
             "job_id": self.job["id"],
+            "export_id": self.export["id"],
+            "hold_id": self.hold["id"],
         }
 
     def body(self, row: Row) -> Any:
@@ -255,15 +275,14 @@ class World:
             "POST /v1/records/batch": {"records": [record_of(self.session["id"])]},
             "POST /v1/records/<record_id>/share-links": {"expires_in_seconds": 60},
             "POST /v1/traces": {"resourceSpans": []},
+            "POST /v1/holds": {"reason": "r", "record_id": self.record["id"]},
             "POST /v1/findings": finding,
             "POST /v1/findings/batch": {"findings": [finding]},
             "POST /v1/rules": _rule_of("another"),
             "POST /v1/rules/test": {**_rule_of("another"), "limit": 101},
             "PATCH /v1/rules/<rule_id>": {"title": "t"},
-            "POST /v1/rules/<rule_id>/backfill": {
-                "since": "2026-01-01T00:00:00Z",
-                "until": "2026-01-02T00:00:00Z",
-            },
+            "POST /v1/rules/<rule_id>/backfill": _PERIOD,
+            "POST /v1/exports": _PERIOD,
             "POST /v1/webhooks": {"url": self.webhook["url"]},
             "PATCH /v1/webhooks/<webhook_id>": {"description": "d"},
             "POST /v1/webhooks/<webhook_id>/replay": {},

@@ -71,12 +71,15 @@ class Owner:
         fields = json.loads(self.scalar(query, seq=seq)) | members
         body = canonical_json.dumps(fields)
         self(
-            "UPDATE audit_entries SET body = :body, hash = :hash, action = :action"
+            "UPDATE audit_entries SET body = :body, hash = :hash, action = :action, actor = :actor,"
+            " target = :target"
             " WHERE tenant_id = :tenant AND seq = :seq",
             seq=seq,
             body=body,
             hash=sha256(body).digest(),
             action=fields["action"],
+            actor=fields["actor"]["id"],
+            target=fields["target"]["id"],
         )
         return sha256(body).digest()
 
@@ -102,7 +105,8 @@ class Owner:
                         fields | {"seq": number, "prev_hash": digest.hex()}
                     )
                     digest = hash_chain.entry_hash(body)
-                    filed = (fields["action"], fields["at"])
+                    named = (fields["actor"]["id"], fields["target"]["id"])
+                    filed = (fields["action"], fields["at"], *named, fields["outcome"])
                     copy.write_row((self.tenant_id, number, body, digest, *filed))
         self(
             "UPDATE audit_heads SET seq = :seq, hash = :hash WHERE tenant_id = :tenant",

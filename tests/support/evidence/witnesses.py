@@ -1,20 +1,24 @@
-"""A witness of the tests' own: C2SP tlog-witness over HTTP, with its own key and memory."""
+"""A witness of the tests' own: C2SP tlog-witness over HTTP, with its own keys and memory."""
 
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PrivateKey
 
 from app.ledger import checkpoints, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import ProofRefused
 from app.ledger.notes import (
     COSIGNATURE,
+    ML_DSA_44,
     Signature,
     VerifierKey,
     cosigned_bytes,
     decode_base64,
+    key_hash,
 )
 from tests.support.servers.receivers import Request, http_answer
 
@@ -71,3 +75,35 @@ class Witness:
         at = int(time.time()) if seconds is None else seconds
         signed = self.key.sign(cosigned_bytes(text, at))
         return Signature(self.name, self.vkey.key_hash, at.to_bytes(8, "big") + signed)
+
+
+class QuantumWitness(Witness):
+    """A witness that cosigns by ML-DSA-44 as well, in a line of its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.quantum_key = MLDSA44PrivateKey.generate()
+
+    @property
+    def quantum_vkey(self) -> VerifierKey:
+        public = self.quantum_key.public_key().public_bytes_raw()
+        hashed = key_hash(self.name, ML_DSA_44, public)
+        return VerifierKey(self.name, hashed, ML_DSA_44, public)
+
+    def answer(self, request: Request) -> bytes | None:
+        answer = super().answer(request)
+        if self.seen is None or answer is None or not answer.startswith(b"HTTP/1.1 200"):
+            return answer
+        lines = [self.cosign(self.seen.text), self.quantum(self.seen)]
+        return http_answer(200, "".join(f"{line}\n" for line in lines).encode())
+
+    def quantum(self, seen: Checkpoint, seconds: int | None = None) -> Signature:
+        """Cosign a checkpoint: the message written out from C2SP tlog-cosignature."""
+        at = int(time.time()) if seconds is None else seconds
+        name, origin = self.name.encode(), seen.origin.encode()
+        message = struct.pack(
+            f">12sB{len(name)}sQB{len(origin)}sQQ32s",
+            *(b"subtree/v1\n\0", len(name), name, at, len(origin), origin, 0, seen.size, seen.root),
+        )
+        payload = at.to_bytes(8, "big") + self.quantum_key.sign(message)
+        return Signature(self.name, self.quantum_vkey.key_hash, payload)

@@ -1,6 +1,7 @@
 """A stand-in for S3, over a real socket: objects with ETags, and what RFC 9110 says of If-Match."""
 
 import hashlib
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(500)
         else:
             self._answer(200, tag=_tag(content))
+
+    def do_POST(self) -> None:
+        """DeleteObjects, the one POST there is here."""
+        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        names = re.findall("<Key>([^<]*)</Key>", asked)
+        bucket = self.path.partition("?")[0]
+        with self.server.lock:
+            for name in names:
+                self.server.objects.pop(f"{bucket}/{name}", None)
+        deleted = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
+        self._answer(
+            500 if self.server.broken else 200, f"<DeleteResult>{deleted}</DeleteResult>".encode()
+        )
 
     def _answer(self, status: int, content: bytes = b"", tag: str | None = None) -> None:
         self.send_response(status)

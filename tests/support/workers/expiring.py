@@ -1,5 +1,6 @@
 """Makes records old and lets what is due expire, as the clock and a worker would."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -7,7 +8,7 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.core.jobs import leases, steps
-from app.core.records import expiry
+from app.core.records import expiry, retention
 from app.database import Database
 from tests.support.callers.api import Api, FreshTenant
 
@@ -30,6 +31,20 @@ class Expirer:
                 ),
                 {"s": days * 86400, "id": ids.parse("rec", record["id"])},
             )
+
+    def run_released(self, hold: dict[str, Any]) -> dict[str, Any]:
+        """Take every step of the job that a hold's release has enqueued; return its progress."""
+        with self._owner.begin() as connection:
+            job_id: UUID = connection.execute(
+                text("SELECT id FROM jobs WHERE dedupe_key = :key AND finished_at IS NULL"),
+                {"key": f"hold {hold['id'].removeprefix('hld_')}"},
+            ).scalar_one()
+        return self.finish(job_id)
+
+    def older(self, *, days: int) -> int:
+        """Return how many bundles a retention of so many days would delete."""
+        with self._database.transaction(self._tenant.id) as session:
+            return retention.count_older(session, self._tenant.id, timedelta(days=days))
 
     def enqueue_due(self) -> UUID | None:
         """Enqueue a job for what is due, as the clock's entry does; return its id."""

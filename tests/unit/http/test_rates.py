@@ -33,7 +33,7 @@ def test_a_flood_of_callers_takes_no_more_memory_than_one() -> None:
     sizes = set()
     for number in range(20_000):
         counted.hit(number.to_bytes(16, "big"))
-        sizes.add(sum(row.buffer_info()[1] * row.itemsize for row in counted._rows))
+        sizes.add(counted._cells.buffer_info()[1] * counted._cells.itemsize)
     assert sizes == {2**20}
 
 

@@ -186,7 +186,7 @@ def test_a_key_counts_once_and_a_line_is_appended_once() -> None:
 
 
 def test_keys_of_other_algorithms_are_read_but_never_check() -> None:
-    text = f"ml.example+0a0b0c0d+{b64encode(bytes([6]) + bytes(1312)).decode()}"
+    text = f"new.example+0a0b0c0d+{b64encode(bytes([7]) + bytes(1312)).decode()}"
     key = VerifierKey.parse(text)
     line = Signature(key.name, key.key_hash, bytes(2428))
     assert not key.checkable

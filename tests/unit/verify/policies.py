@@ -1,6 +1,6 @@
 """Texts of witness policies (C2SP tlog-policy): a good one, and those that are none."""
 
-from app.ledger.notes import COSIGNATURE, VerifierKey
+from app.ledger.notes import COSIGNATURE, ML_DSA_44, VerifierKey, key_hash
 from tests.unit.verify import packs
 
 LOG = str(packs.LOG.verifier_key)
@@ -20,7 +20,9 @@ quorum all-of-them
 
 # Another log's ECDSA key and its ML-DSA key, and witnesses with keys of such types.
 ECDSA = VerifierKey("ecdsa.example", b"\1\2\3\4", 0x02, bytes(range(91)))
-ML_DSA = VerifierKey("mldsa.example", b"\5\6\7\x08", 0x06, bytes(1312))
+ML_DSA = VerifierKey(
+    "mldsa.example", key_hash("mldsa.example", ML_DSA_44, bytes(1312)), ML_DSA_44, bytes(1312)
+)
 OTHERS = f"""log {LOG}
 log {packs.OTHER_LOG}
 log {ECDSA}

@@ -12,13 +12,25 @@ from typing import Any, ParamSpec, TypeVar, cast
 import structlog
 from flask import Flask, g, request
 
+from app import metrics
 from app.api.http import admission, promises
 from app.api.http.access import rate_limit
 from app.api.http.requests import parsing
 from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.core.callers import Caller, Role
-from app.errors import BadRequest, ServiceError, TenantSuspended, Unauthenticated
+from app.core.keys.keyring import KeyEnded
+from app.core.verification import alerts
+from app.errors import (
+    AuditChainBroken,
+    BadRequest,
+    InsufficientRole,
+    PinnedKey,
+    ServiceError,
+    TenantSuspended,
+    Unauthenticated,
+    WiderThanPin,
+)
 from app.lib.crypto import api_keys
 
 _log = structlog.get_logger(__name__)
@@ -58,7 +70,7 @@ def requires(
         @wraps(view)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             if confirmed_by_view:
-                g.caller = _known_by(services().keyring.recognise)
+                g.caller = _recognised()
                 rate_limit.count_key(caller())
             else:
                 authenticate()
@@ -68,10 +80,11 @@ def requires(
                     caller().require_no_pin()
                 refuse_undeclared()
                 return view(*args, **kwargs)
-            except Exception:
+            except Exception as error:
                 # Only a key that is valid now gets the details of the error.
                 if "caller" in g:
                     confirmed_caller()
+                    note_refusal(error)
                 raise
 
         checked.needs_key = True  # type: ignore[attr-defined]  # read back by body_limit
@@ -95,7 +108,7 @@ def body_limit(app: Flask, environ: dict[str, Any]) -> int:
             try:
                 if key_text and services().keyring.known(key_text) is None:
                     rate_limit.refuse_unknown_key()
-                services().keyring.recognise(key_text, request_id())
+                services().keyring.recognise(key_text, request_id(), client_address())
             except ServiceError:
                 return 0
         return parsing.body_limit()
@@ -183,15 +196,26 @@ def key_holder() -> Caller | None:
     For routes that are open without a key: an invalid key is not refused there.
     """
     try:
-        return services().keyring.authenticate(presented_key(), request_id())
-    except Unauthenticated:
-        log_refusal()
+        return services().keyring.authenticate(presented_key(), request_id(), client_address())
+    except Unauthenticated as error:
+        log_refusal(error)
         return None
     except TenantSuspended:
         return None
 
 
-def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
+def _recognised() -> Caller:
+    """Return the caller of the request's key, from the cache if it is there."""
+    keyring, key_text = services().keyring, presented_key()
+    known = keyring.known(key_text)
+    if known is None:
+        return _known_by(keyring.recognise)
+    named = (key_text, request_id(), client_address())
+    admission.admitted_by(partial(keyring.authenticate, *named))
+    return keyring.used(known, *named[1:])
+
+
+def _known_by(ask: Callable[[str, str, str], Caller]) -> Caller:
     """Return the caller that `ask` finds; an invalid key counts against the client's address."""
     key_text = presented_key()
     if services().keyring.known(key_text) is None:
@@ -199,33 +223,54 @@ def _known_by(ask: Callable[[str, str], Caller]) -> Caller:
         if key_text:
             rate_limit.refuse_unknown_key()
     try:
-        found = ask(key_text, request_id())
-    except Unauthenticated:
+        found = ask(key_text, request_id(), client_address())
+    except Unauthenticated as error:
         if key_text:
             rate_limit.count_refusal(looked_up=api_keys.well_formed(key_text))
-            log_refusal()
+            log_refusal(error)
         else:
             rate_limit.count_address()
         raise
     except TenantSuspended:
         rate_limit.count_refusal(looked_up=True)
         raise
-    admission.admitted_by(partial(services().keyring.authenticate, key_text, request_id()))
+    again = partial(services().keyring.authenticate, key_text, request_id(), client_address())
+    admission.admitted_by(again)
     return found
 
 
-def log_refusal() -> None:
+def log_refusal(error: Unauthenticated) -> None:
     """Log the client's address and the route of a refused key, never the key itself.
 
-    Requests beyond an address's limit (429) are in the access log only.
+    A key that was revoked or has expired is also entered into its tenant's audit chain; an unknown
+    one has no tenant. Requests beyond an address's limit (429) are in the access log only.
     """
     route = request.url_rule.rule if request.url_rule else "(none)"
     _log.warning("key_refused", request_id=request_id(), address=client_address(), route=route)
+    if isinstance(error, KeyEnded):
+        _enter(error.former, f"{error.state}-key")
+
+
+def note_refusal(error: Exception) -> None:
+    """Enter into the audit chain that the caller's key was refused for its role or pin."""
+    if isinstance(error, InsufficientRole | PinnedKey | WiderThanPin):
+        _enter(caller(), error.slug)
+
+
+def _enter(refused: Caller, reason: str) -> None:
+    route = request.url_rule.rule if request.url_rule else "(none)"
+    here = services()
+    try:
+        here.refusals.note(refused, reason, f"{request.method} {route}"[:200])
+    except AuditChainBroken as error:
+        # The caller is refused all the same.
+        here.tally.add(metrics.CHAINS_BROKEN)
+        alerts.report_break(here.database, refused.tenant_id, error)
 
 
 def refuse_two_credentials() -> None:
     """Raise `BadRequest` for two credentials: they could count as one caller and act as another."""
-    if request.headers.get("Authorization") and request.headers.get("x-api-key"):
+    if request.environ.get("HTTP_AUTHORIZATION") and request.environ.get("HTTP_X_API_KEY"):
         raise BadRequest("Send Authorization or x-api-key, not both.")
 
 
@@ -237,5 +282,8 @@ def key_text(*, authorization: str = "", plain: str = "") -> str:
 
 def presented_key() -> str:
     """Return the text of the request's key, valid or not; nothing where it carries none."""
-    sent = request.headers
-    return key_text(authorization=sent.get("Authorization", ""), plain=sent.get("x-api-key", ""))
+    # werkzeug's headers cost more than all the rest of a look-up.
+    sent = request.environ
+    return key_text(
+        authorization=sent.get("HTTP_AUTHORIZATION", ""), plain=sent.get("HTTP_X_API_KEY", "")
+    )

@@ -1,12 +1,12 @@
 """What a request's headers say: its id, the client's address, and how long the client waits."""
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from flask import g, request
 
-from app import ids
 from app.api.http.services import services
 from app.lib import forwarded
 
@@ -21,18 +21,22 @@ def request_id() -> str:
     """Return this request's id: the caller's `X-Request-ID` if it is well-formed, else a new id."""
     found: str | None = g.get("request_id")
     if found is None:
-        sent = request.headers.get(REQUEST_ID, "")
-        g.request_id = found = sent if _REQUEST_ID_FORM.fullmatch(sent) else ids.new().hex
+        sent = request.environ.get("HTTP_X_REQUEST_ID", "")
+        g.request_id = found = sent if _REQUEST_ID_FORM.fullmatch(sent) else os.urandom(16).hex()
     return found
 
 
 def client_address() -> str:
     """Return the client's address, as trusted proxies forward it."""
-    settings = services().settings
-    name = settings.proxy_header
-    sent = request.headers.get(name, "")
-    peer = request.remote_addr or ""
-    return forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+    found: str | None = g.get("address")
+    if found is None:
+        settings = services().settings
+        name = settings.proxy_header
+        environ = request.environ
+        sent = environ.get(f"HTTP_{name.upper().replace('-', '_')}", "")
+        peer = environ.get("REMOTE_ADDR") or ""
+        g.address = found = forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+    return found
 
 
 def client_network() -> str:

@@ -47,6 +47,13 @@ def no_content() -> Response:
     return answered
 
 
+def open_to_all(response: Response) -> Response:
+    """Let pages of any origin read it: it is public, and no cookie or key changes an answer."""
+    response.headers["Access-Control-Allow-Origin"] = "*"
+    response.headers["Access-Control-Expose-Headers"] = "ETag, Retry-After"
+    return response
+
+
 def encode(body: Any) -> bytes:
     """Write a JSON-ready value as compact UTF-8."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()

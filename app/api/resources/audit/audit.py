@@ -24,9 +24,12 @@ from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.keys import keys
 from app.core.verification import daily as verification_jobs
+from app.core.verification.export import Layout
+from app.errors import FieldError, Invalid
+from app.ledger.hash_chain import Outcome
 from app.models import Job
 from app.schemas import fields
-from app.schemas.schema import AnswerSchema
+from app.schemas.schema import AnswerSchema, Schema
 
 blp = Blueprint(
     "audit",
@@ -39,13 +42,26 @@ blp = Blueprint(
 _bulkhead = BoundedSemaphore(2)
 
 
-class AuditArgs(PageArgs):
+class RangeArgs(Schema):
+    """What an export takes."""
+
+    layout = fields.Choice(
+        Layout, description="Of an export's lines; `chain`: canonical JSON, as it was hashed."
+    )
+    since = fields.Time(description="Appended at this moment or later.")
+    until = fields.Time(description="Appended before this moment.")
+
+
+class AuditArgs(PageArgs, RangeArgs):
     """Filters of the audit chain; all given must match."""
 
     order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
-    action = fields.Text(100, example="webhook.create")
-    since = fields.Time(description="Appended at this moment or later.")
-    until = fields.Time(description="Appended before this moment.")
+    actor = fields.Text(200, description="The id of the key, or other actor.")
+    target = fields.Text(200, description="The id of the object.")
+    action = fields.Text(100, description="The action, or how it begins.", example="webhook.")
+    outcome = fields.Choice(
+        Outcome, description="Entries from before they had an outcome match none."
+    )
 
 
 class ActorSchema(AnswerSchema):
@@ -66,7 +82,13 @@ class TargetSchema(AnswerSchema):
 
 
 class EntrySchema(AnswerSchema):
-    """An entry. `hash` is the SHA-256 of the canonical JSON (RFC 8785) of all other members."""
+    """An entry. `hash` is the SHA-256 of the canonical JSON (RFC 8785) of all other members.
+
+    `origin` is the address that the request came from, null for the service's own acts. Entries
+    from before they had `outcome` and `origin` have neither.
+    """
+
+    optional = ("outcome", "origin")
 
     seq = fields.Count(1)
     at = fields.Time()
@@ -76,6 +98,8 @@ class EntrySchema(AnswerSchema):
     target = fields.Object(TargetSchema)
     details = fields.JsonObject(parsing.MAX_BODY)
     request_id = fields.Text(128, allow_none=True)
+    outcome = fields.Choice(Outcome)
+    origin = fields.Text(50, allow_none=True)
     prev_hash = fields.Text(64, metadata=HASH)
     hash = fields.Text(64, metadata=HASH)
 
@@ -101,13 +125,17 @@ EntryPageSchema = page_schema(
 def list_entries(args: dict[str, Any]) -> Response:
     """List the audit chain, or export it.
 
-    Newest first, or oldest with `order=asc`. With `Accept: application/x-ndjson` the whole chain
-    streams, oldest first, one entry a line; it ends with the entry that records this export and
-    then a line of `type` `trailer`. Without that line an export is incomplete. An export takes no
-    query parameters (422).
+    Newest first, or oldest with `order=asc`. With `Accept: application/x-ndjson` the chain streams,
+    oldest first, one entry a line, from `since` and up to `until`; without `until` it ends with the
+    entry that records this export. The last line is of `type` `trailer`: without it an export is
+    incomplete. With `layout=events` each line is a flat event for readers of logs. Other parameters
+    are 422 then.
     """
     if audit_exports.is_asked_for():
-        return audit_exports.answer()
+        return audit_exports.answer(args)
+    if "layout" in args:
+        text = "Query parameter: Only with Accept: application/x-ndjson."
+        raise Invalid(FieldError("/layout", text))
     with transaction() as session:
         return page(
             args,

@@ -1,8 +1,10 @@
-"""Exports of the whole audit chain as NDJSON: an entry a line, then a trailer that completes it."""
+"""Exports of an audit chain as NDJSON: an entry a line, then a trailer that completes it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
+from typing import Any
 from uuid import UUID
 
 from flask import Response, request
@@ -16,59 +18,60 @@ from app.api.http.services import Services, services
 from app.api.http.transactions import transaction
 from app.core.callers import Caller
 from app.core.verification import alerts, export
+from app.core.verification.export import Layout, Range
 from app.database import Database
 from app.errors import AuditChainBroken, FieldError, Invalid
-from app.ledger.hash_chain import Head
-from app.settings import Settings
 
 NDJSON = "application/x-ndjson"
 
 _WHOLE = (
-    "Query parameter: an export is the whole chain; leave this out, or ask for application/json."
+    "Query parameter: an export is the chain between two moments; leave this out, or ask for "
+    "application/json."
 )
+_PARAMETERS = frozenset({"since", "until", "layout"})
 
 
 def is_asked_for() -> bool:
-    """Return whether the request prefers the whole chain (NDJSON) to a page of it (JSON)."""
+    """Return whether the request prefers the chain (NDJSON) to a page of it (JSON)."""
     return request.accept_mimetypes.best_match(["application/json", NDJSON]) == NDJSON
 
 
-def answer() -> Response:
-    """Answer the caller's whole chain, and append an entry that records the export.
+def answer(args: Mapping[str, Any] = MappingProxyType({})) -> Response:
+    """Answer the caller's chain, from `since` to `until`, and append an entry that records that.
 
-    Raises `Invalid` for a query, and `AuditChainBroken` if the first part of the chain is broken.
+    Raises `Invalid` for another parameter, and `AuditChainBroken` if the first part is broken.
     """
-    if request.args:
-        raise Invalid(*(FieldError(parsing.pointer(name), _WHOLE) for name in request.args))
+    wrong = sorted(request.args.keys() - _PARAMETERS)
+    if wrong:
+        raise Invalid(*(FieldError(parsing.pointer(name), _WHOLE) for name in wrong))
+    asked = {name: args[name] for name in _PARAMETERS & args.keys()}
+    if "since" in asked and "until" in asked and asked["since"] >= asked["until"]:
+        text = "Query parameter: send a moment after since."
+        raise Invalid(FieldError("/until", text))
+    layout = Layout(asked.get("layout", Layout.CHAIN))
     if request.method == "HEAD":
         # No entry is sent, so nothing was exported and the chain has no entry of it.
         return Response(content_type=NDJSON)
     # Its own entry is committed before the first byte leaves: no export without one.
     with transaction() as session:
-        end = export.begin(session, caller())
+        told = export.begin(session, caller(), **asked)
     here = services()
-    lines = _lines(here.database, caller(), end, here.settings)
+    lines = _lines(here.database, caller(), told, layout)
     # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
     first = next(lines)
     whole = chain([first], lines)
-    told = partial(_told, here, caller().tenant_id)
-    return Response(truncated_stream(whole, request_id(), told), content_type=NDJSON)
+    report = partial(_told, here, caller().tenant_id)
+    return Response(truncated_stream(whole, request_id(), report), content_type=NDJSON)
 
 
-def _lines(database: Database, reader: Caller, end: Head, settings: Settings) -> Iterator[bytes]:
-    for after in range(0, end.seq, export.PART):
+def _lines(database: Database, reader: Caller, told: Range, layout: Layout) -> Iterator[bytes]:
+    last = told.last.seq
+    for after in range(told.after.seq, last, export.PART):
         with database.transaction(reader.tenant_id) as session:
-            entries = export.part(session, reader, after, end)
-        yield b"".join(map(export.line, entries))
+            entries = export.part(session, reader, after, last)
+        yield b"".join(export.line(entry, layout) for entry in entries)
     with database.transaction(reader.tenant_id, snapshot=True) as session:
-        trailer = export.trailer(
-            session,
-            reader.tenant_id,
-            end,
-            settings.witness_policy,
-            settings.master_keys,
-            settings.tsa_ca_file,
-        )
+        trailer = export.trailer(session, reader.tenant_id, told, layout)
     yield trailer
 
 

@@ -19,8 +19,9 @@ from app import ids
 from app.api.http import admission as admission_check
 from app.api.http.access import auth
 from app.api.http.requests import large_bodies, parsing
-from app.api.http.requests.headers import client_network, request_id
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
+from app.core.audit import record_reads
 from app.core.callers import Caller, Role
 from app.core.records import anonymous_access, records
 from app.core.records.anonymous_access import Link
@@ -132,6 +133,28 @@ def holder() -> Caller | None:
     return sent if sent is not None and sent.tenant_id == found.tenant_id else None
 
 
+def note_read(answered: Response, record_id: UUID | None) -> Response:
+    """Return an answer with content after its `record.read` is committed, where AUDIT_READS is on.
+
+    Of a caller without a key there is none: a share link's opening has an entry of its own.
+    """
+    sends = answered.status_code in (200, 206) and request.method != "HEAD"
+    if sends and record_id and services().settings.audit_reads and (reader := holder()) is not None:
+        try:
+            note_content_read(reader, record_id)
+        except BaseException:
+            answered.close()
+            raise
+    return answered
+
+
+def note_content_read(reader: Caller, *record_ids: UUID) -> None:
+    """Commit a `record.read` of each record whose content is about to leave, as `note_read`."""
+    if services().settings.audit_reads:
+        with services().database.transaction(reader.tenant_id) as session:
+            record_reads.note(session, reader, record_ids)
+
+
 @dataclass(frozen=True)
 class _Rule:
     """The rule for one request's record and share tokens; it needs no request."""
@@ -164,7 +187,7 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
     key_text = auth.presented_key()
     rule = _Rule(services().database, record_id, may_be_public, bool(key_text), _tokens())
     found = rule.apply(auth.authenticate, _open)
-    by_key = partial(services().keyring.authenticate, key_text, request_id())
+    by_key = partial(services().keyring.authenticate, key_text, request_id(), client_address())
 
     def again() -> Admission:
         # Found active, a link opens the record; this opening was counted.
@@ -180,7 +203,7 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
 def _open(link: Link) -> bool:
     """Count an opening of a link; return whether it still opens the record."""
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = anonymous_access.open_link(session, link, client_network(), request_id())
+        ends_at = anonymous_access.open_link(session, link, client_address(), request_id())
     return ends_at is not None
 
 

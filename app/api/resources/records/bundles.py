@@ -27,6 +27,7 @@ from app.api.resources.records.bundle_access import (
     ShareTokenArgs,
     admitted,
     bundle_content,
+    note_read,
     share_of_memory,
 )
 from app.core import agents
@@ -92,7 +93,7 @@ def exact_bytes() -> Response:
         answered.call_on_close(held.pop_all().close)
     signed = bundle.signature_header(record.key_id, record.signature)
     answered.headers[SIGNATURE] = signed
-    return answered
+    return note_read(answered, record.id)
 
 
 _View: TypeAlias = Callable[..., Response]
@@ -184,7 +185,7 @@ def export(name: str) -> Response:
             lambda raw: FORMATS[name](record, bundle.read(raw, agent_name)),
         )
     answered.set_etag(etag)
-    return answered
+    return note_read(answered, record.id)
 
 
 def _fill(

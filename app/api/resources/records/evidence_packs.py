@@ -20,6 +20,7 @@ from app.api.http.requests.headers import (
     LONGEST_WAIT_WITHOUT_KEY,
     PREFER,
     Patience,
+    client_address,
     client_network,
     patience,
     request_id,
@@ -35,6 +36,7 @@ from app.api.resources.records.bundle_access import (
     admission,
     admitted,
     bundle_content,
+    note_read,
 )
 from app.core.callers import Actor, Caller
 from app.core.jobs import control as job_control
@@ -144,7 +146,7 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
 def pack() -> Response:
     """Answer the admitted record's evidence pack or its build's progress; raises as the route."""
     try:
-        return _asked()
+        return note_read(_asked(), admission().record_id)
     except Damaged as damage:
         discard(services().database, damage.pack)
         raise PackUnreadable("It was changed in the database; another is built.", 1) from None
@@ -271,7 +273,8 @@ def send(session: Session, record: Record, pack: StoredPack, holder: Caller | No
 
     def read(start: int, stop: int) -> Iterator[bytes]:
         first = _first_part(session, master_keys, record, pack, start)
-        pack_requests.note_export(session, pack, _taker(holder), request_id())
+        taker = _taker(holder)
+        pack_requests.note_export(session, pack, taker, request_id(), client_address())
         database = services().database
         parts = _parts(database, master_keys, pack, (start, stop), first)
         return truncated_stream(parts, request_id(), partial(_told, database, pack))

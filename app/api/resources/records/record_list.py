@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import structlog
 from flask import Response
 from marshmallow import ValidationError
 from marshmallow import fields as plain
@@ -18,6 +19,7 @@ from app.api.http.requests.parsing import MAX_RECORD
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core import feeds
+from app.core.audit import record_reads
 from app.core.records import bundles, following, records, search
 from app.core.records.records import RecordSchema
 from app.core.records.search import Found, Search
@@ -25,6 +27,8 @@ from app.errors import FieldError, Invalid
 from app.evidence import bundle
 from app.models import Record
 from app.schemas import fields, span_fields
+
+_log = structlog.get_logger(__name__)
 
 
 class Order(enum.StrEnum):
@@ -40,13 +44,19 @@ class Include(enum.StrEnum):
     CONTENT = "content"
 
 
+_INSIDE = ("content", "steps", "approvals")
+
+
 class ListedRecordSchema(RecordSchema):
     """A record of a list; with `include=content` also what its bundle holds, null once expired."""
 
-    optional = ("content", "steps", "approvals")
+    optional = (*RecordSchema.optional, *_INSIDE, "damaged")
     content = plain.Raw(allow_none=True)
     steps = plain.Raw(allow_none=True)
     approvals = plain.Raw(allow_none=True)
+    damaged = fields.Boolean(
+        description="True: the stored bundle cannot be opened, so its content is null. Else absent."
+    )
 
 
 RecordPageSchema = page_schema(ListedRecordSchema)
@@ -94,6 +104,7 @@ class RecordArgs(FeedArgs):
 
 
 FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
+_CONTENT = ("content", "steps", "approvals")
 _NO_FILTERS = ("q", "label", "order", "after", "include")
 
 
@@ -165,5 +176,12 @@ def _shown(session: Session, args: Mapping[str, Any], rows: Sequence[Record]) ->
         for row, each in zip(kept, shown, strict=True):
             raw = found.contents.get(row.id)
             inside: Mapping[str, Any] = {} if raw is None else {"approvals": [], **bundle.read(raw)}
-            each |= {name: inside.get(name) for name in ListedRecordSchema.optional}
+            each |= {name: inside.get(name) for name in _INSIDE}
+            if row.id in found.damaged:
+                each["damaged"] = True
+        if found.damaged:
+            broken = [str(each) for each in found.damaged]
+            _log.error("bundles_damaged", tenant=str(caller().tenant_id), records=broken)
+        if services().settings.audit_reads:
+            record_reads.note(session, caller(), list(found.contents))
     return shown

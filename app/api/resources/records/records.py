@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -9,8 +10,10 @@ from flask import Response, request
 from marshmallow import ValidationError
 
 from app import ids
+from app.api.http import promises
 from app.api.http.access.auth import caller, confirmed_caller, requires
 from app.api.http.idempotency import REPLAYED, once, sent_key, sent_request
+from app.api.http.promises import may_promise
 from app.api.http.requests import parsing
 from app.api.http.requests.content_coding import takes_gzip
 from app.api.http.requests.parsing import Blueprint, takes_a_record
@@ -28,8 +31,8 @@ from app.api.resources.records.record_schemas import (
 )
 from app.core import idempotency
 from app.core.callers import Role
-from app.core.records import records
-from app.core.records.intake import Asked, OtherRefused, Result, Stored
+from app.core.records import intake, records
+from app.core.records.intake import Again, Asked, OtherRefused, Result, Stored
 from app.core.records.records import RecordSchema
 from app.core.records.signing import NewRecord
 from app.errors import PROBLEM_TYPES, ServiceError
@@ -43,8 +46,12 @@ blp = Blueprint(
     description="What agents did: signed, searchable, and committed to in a public log.",
 )
 
+# What a millisecond signs.
+_ON_LOOP = 4 * 1024
+
 
 @blp.route("", methods=["POST"])
+@may_promise(_ON_LOOP)
 @requires(Role.WRITE, confirmed_by_view=True)
 @takes_a_record
 @blp.arguments(NewRecordSchema())
@@ -57,11 +64,19 @@ def create(body: dict[str, Any]) -> Response:
     the transparency log follows (`log-proof`). A completed session takes no more records (409), nor
     does a tenant that has reached its storage limit (409 `storage-limit`).
     """
-    new = NewRecord(**body)
-    (found,) = services().records.add(Asked(caller(), [new], [sent_request()]))
-    if not isinstance(found, Stored):
-        raise found
-    return answer_written(found.body, 201, REPLAYED if found.replayed else None)
+    here, new = services().records, NewRecord(**body)
+    asked = Asked(caller(), [new], [sent_request()])
+    if promises.on_loop():
+        if not here.signer.knows(caller().tenant_id, new.session_id):
+            promises.leave()
+        return promises.promise(partial(here.join, asked))
+    try:
+        found = promises.outcome()
+    except Again:
+        found = None
+    if found is None:
+        found = intake.answer(here.add(asked)[0])
+    return answer_written(found.body, found.status, REPLAYED if found.replayed else None)
 
 
 @blp.route("/batch", methods=["POST"])

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.admission import truncated_stream
-from app.api.http.requests.headers import PREFER, Patience, patience, request_id
+from app.api.http.requests.headers import PREFER, Patience, client_address, patience, request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import long_poll
 from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
@@ -121,7 +121,7 @@ def send(session: Session, pack: SessionPack) -> Response:
 
     def read(start: int, stop: int) -> Iterator[bytes]:
         first = _first_part(session, master_keys, pack, start)
-        pack_requests.note_export(session, pack, caller().actor(), request_id())
+        pack_requests.note_export(session, pack, caller().actor(), request_id(), client_address())
         parts = _parts(database, master_keys, pack, (start, stop), first)
         return truncated_stream(parts, request_id(), partial(_told, database, pack))
 

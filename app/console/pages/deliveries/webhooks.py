@@ -46,7 +46,9 @@ _ADDS = ("webhooks add URL", "POST /v1/webhooks")
 _TEXTS = {
     ("held", True): "The webhook is held: events are accepted and wait.",
     ("held", False): "The webhook is released: what has gathered goes out.",
-    ("status", "enabled"): "The webhook is enabled.",
+    ("status", "enabled"): (
+        "The webhook is enabled. What happened while it was disabled can be replayed, below."
+    ),
     ("status", "disabled"): "The webhook is disabled, and what was waiting is cancelled.",
 }
 

@@ -4,7 +4,18 @@ import json
 from hashlib import sha256
 from typing import Any
 
-from app.ledger.hash_chain import GENESIS, START, Break, Head, Reason, entry_bytes, verify
+import rfc8785
+
+from app.ledger.hash_chain import (
+    FORMER_MEMBERS,
+    GENESIS,
+    START,
+    Break,
+    Head,
+    Reason,
+    entry_bytes,
+    verify,
+)
 
 Row = tuple[int, bytes, bytes]
 TENANT = "ten_0192f0c4aaaabbbbccccddddeeeeffff"
@@ -30,8 +41,16 @@ def fields(seq: int, prev_hash: str, **changes: Any) -> dict[str, Any]:
         "target": {"type": "webhook", "id": f"whk_{seq}"},
         "details": DETAILS[(seq - 1) % len(DETAILS)],
         "request_id": None if seq == 1 else f"req_{seq}",
+        "outcome": "success",
+        "origin": None if seq == 1 else "192.0.2.1",
         "prev_hash": prev_hash,
     } | changes
+
+
+def former(seq: int, prev_hash: str) -> bytes:
+    """Return the body of an entry that was appended before entries had outcome and origin."""
+    whole = fields(seq, prev_hash)
+    return rfc8785.dumps({name: whole[name] for name in FORMER_MEMBERS})
 
 
 SYSTEM = {"type": "system", "id": None}

@@ -15,6 +15,8 @@ from tests.unit.verify import packs
 TENANT = packs.record()["tenant_id"]
 CHAIN = leaves.chain_name(bytes(32))
 AT = "2026-01-31T12:00:00.123456Z"
+FORMER = 2
+"""The entries up to here are from before entries had outcome and origin."""
 DETAILS: Sequence[dict[str, Any]] = [
     {},
     {"hash": "00" * 32, "numbers": [0.5, 1e21, -3], "é": "\U00010000", "prev_hash": None},
@@ -37,9 +39,10 @@ def entries(
             "target": {"type": "tenant", "id": tenant},
             "details": DETAILS[seq % 3],
             "request_id": None,
+            **({"outcome": "success", "origin": None} if seq > FORMER else {}),
             "prev_hash": made[-1]["hash"] if made else hash_chain.GENESIS,
         }
-        digest = hash_chain.entry_hash(hash_chain.entry_bytes(fields)).hex()
+        digest = hash_chain.entry_hash(canonical_json.dumps(fields)).hex()
         made.append({**fields, "hash": digest})
     return made
 
@@ -55,6 +58,12 @@ def lines(made: Sequence[dict[str, Any]], anchors: Sequence[Any] = (), **trailer
         "anchors_total": len(anchors),
     }
     return b"".join(canonical_json.dumps(each) + b"\n" for each in [*made, {**last, **trailer}])
+
+
+def part_of(made: Sequence[dict[str, Any]], anchors: Sequence[Any] = (), **trailer: Any) -> bytes:
+    """The export of a range: its trailer says what its entries follow."""
+    after = {"seq": made[0]["seq"] - 1, "hash": made[0]["prev_hash"]}
+    return lines(made, anchors, **{"after": after, **trailer})
 
 
 def anchor(

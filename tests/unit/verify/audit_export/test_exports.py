@@ -25,6 +25,7 @@ from tests.unit.verify.audit_export.exports import (
     entries,
     hashed,
     lines,
+    part_of,
 )
 
 
@@ -209,6 +210,69 @@ def test_one_flipped_bit_anywhere_in_an_export_is_refused(
         spoiled[at] ^= 1 << at % 8
         found = checked(tmp_path, bytes(spoiled), *policy)
         assert found.code == 1, (at, found.text)
+
+
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_a_range_of_a_chain_is_checked_from_what_its_first_entry_follows(
+    tmp_path: Path, policy: list[object], first: int
+) -> None:
+    part = MADE[first - 1 :]
+    found = checked(tmp_path, part_of(part, [anchor(MADE[6], witnesses=[9])]), *policy, *NAMED)
+    behind = f"; A PART OF THE CHAIN, BEHIND ENTRY {first - 1}" if first > 1 else ""
+    assert (found.code, found.last) == (0, f"VALID{behind}"), found.text
+    kept = ["--head", f"{first - 1}:{part[0]['prev_hash']}"]
+    assert checked(tmp_path, part_of(part), *kept * (first > 1)).code == 0
+    early = ["--head", f"1:{MADE[0]['hash']}"]
+    missing = checked(tmp_path, part_of(MADE[4:]), *early)
+    assert missing.of("INCOMPLETE") == ["head 1"], missing.text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        part_of(MADE[3:], after={"seq": 3, "hash": MADE[1]["hash"]}),
+        part_of(MADE[3:], after={"seq": 2, "hash": MADE[1]["hash"]}),
+        part_of(MADE[3:], after={"seq": 0, "hash": "0" * 64}),
+        part_of(MADE[3:], after={"seq": 3}),
+        part_of(MADE[3:], after=None),
+        part_of(MADE[3:], entries=7),
+        part_of(MADE[3:5] + MADE[6:]),
+        lines(MADE[3:]),
+        lines(MADE, after={"seq": 1, "hash": MADE[0]["hash"]}),
+    ],
+)
+def test_a_range_that_is_not_what_its_trailer_says_is_refused(tmp_path: Path, data: bytes) -> None:
+    assert checked(tmp_path, data).code == 1
+
+
+def test_a_range_without_entries_says_where_it_stands(tmp_path: Path) -> None:
+    end = {"seq": 7, "hash": MADE[6]["hash"]}
+    empty = lines([], after=end, head=end)
+    found = checked(tmp_path, empty, "--head", HEAD)
+    assert (found.code, found.of("NOT CHECKED")) == (0, ["anchors"]), found.text
+    assert checked(tmp_path, lines([], after=end, head={**end, "seq": 8})).code == 1
+
+
+def test_the_evidence_of_named_anchors_comes_from_a_file(
+    tmp_path: Path, policy: list[object]
+) -> None:
+    full = [anchor(MADE[number], witnesses=[9]) for number in (6, 3)]
+    names = [{name: each[name] for name in ("seq", "hash")} for each in full]
+    data = lines(MADE, names)
+    found = checked(tmp_path, data, *policy, *NAMED)
+    assert found.of("NOT CHECKED") == ["anchor 1", "anchor 2", "anchors", "chain", "entries 1 to 7"]
+    (tmp_path / "anchors").write_text(json.dumps({"data": full, "next_cursor": None}))
+    given = ["--anchors", tmp_path / "anchors"]
+    found = checked(tmp_path, data, *policy, *NAMED, "--strict", *given)
+    assert (found.code, found.last) == (0, "VALID"), found.text
+    part = part_of(MADE[4:], names[:1])
+    found = checked(tmp_path, part, *policy, *NAMED, "--strict", *given)
+    assert (found.code, found.of("VALID").count("anchor 2")) == (0, 0), found.text
+    named_twice = checked(tmp_path, lines(MADE, [{**names[0], "hash": "00" * 32}]), *given)
+    assert named_twice.of("INVALID") == ["anchor 1"]
+    for wrong in ("[]", "{}", '{"data":[1]}', "no"):
+        (tmp_path / "anchors").write_text(wrong)
+        assert checked(tmp_path, data, *given).code == 2
 
 
 def test_as_a_program_it_checks_what_is_piped_to_it(tmp_path: Path) -> None:

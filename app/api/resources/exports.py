@@ -1,0 +1,206 @@
+"""Period exports over HTTP: order one, follow its making, download its file, delete it."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import structlog
+from flask import Response
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.admission import truncated_stream
+from app.api.http.idempotency import once
+from app.api.http.paging import PageArgs, page, page_schema
+from app.api.http.requests.headers import request_id
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses.answers import (
+    IF_NONE_MATCH,
+    IF_RANGE,
+    RANGE,
+    answer,
+    conditional,
+    conditional_bytes,
+    no_content,
+)
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.core.callers import Role
+from app.core.exports import exports, parts
+from app.core.exports.exports import FILE, ExportSchema, Found
+from app.core.exports.parts import Vanished
+from app.errors import NotFound
+from app.evidence import bundle
+from app.models import Export
+from app.schemas import fields
+from app.schemas.schema import Schema
+
+MEDIA_TYPE = "application/x-ndjson"
+
+_log = structlog.get_logger(__name__)
+
+blp = Blueprint(
+    "exports",
+    __name__,
+    url_prefix="/v1/exports",
+    description="Signed exports of all records of a period, with their places in the log.",
+)
+
+
+class NewExportSchema(Schema):
+    """The period to export, and of which agent."""
+
+    since = fields.Time(required=True, description="Records created from then on, inclusive.")
+    until = fields.Time(
+        required=True, description="Up to then, exclusive; a moment that has passed."
+    )
+    agent_id = fields.Id("agt", allow_none=True, load_default=None)
+
+
+ExportPageSchema = page_schema(ExportSchema)
+
+_NDJSON = {"type": "string", "format": "binary"}
+_HEADERS = {
+    "ETag": {"description": "The SHA-256 of the file, in hex.", "schema": {"type": "string"}},
+    "Content-Disposition": {"description": "Its name.", "schema": {"type": "string"}},
+}
+
+
+@blp.route("", methods=["POST"])
+@requires(Role.ADMIN, whole_tenant=True)
+@blp.arguments(NewExportSchema)
+@blp.response(202, ExportSchema)
+@blp.alt_response(404, "NOT_FOUND")
+@blp.alt_response(409, "CONFLICT")
+def create(body: dict[str, Any]) -> Response:
+    """Export all records of a period, signed
+
+    A job lists every record with its digest and its place in the log. Follow it by
+    `GET /v1/exports/:id` until `state` is `ready`; then `download_url` has the file, which
+    `verify.py export` verifies offline. A tenant keeps 100 exports, for `EXPORT_DAYS` each.
+    """
+    with transaction() as session:
+        return once(session, 202, lambda: represent(exports.create(session, caller(), body)))
+
+
+@blp.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(PageArgs, location="query")
+@blp.response(200, ExportPageSchema)
+def list_exports(args: dict[str, Any]) -> Response:
+    """List exports, newest first"""
+    with transaction() as session:
+        return page(
+            args, lambda *where: exports.rows(session, caller().tenant_id, *where), represent
+        )
+
+
+@blp.route("/<export_id>", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.response(200, ExportSchema)
+def read(export_id: str) -> Response:
+    """Read an export: its state, its totals and where its file is"""
+    with transaction() as session:
+        found = exports.find(session, caller().tenant_id, ids.parse("exp", export_id))
+        return answer(represent(found))
+
+
+@blp.route("/<export_id>", methods=["DELETE"])
+@requires(Role.ADMIN, whole_tenant=True)
+@blp.response(204)
+def delete(export_id: str) -> Response:
+    """Delete an export's file, or stop its making
+
+    What was signed stays readable.
+    """
+    with transaction() as session:
+        exports.delete(session, caller(), ids.parse("exp", export_id))
+    return no_content()
+
+
+@blp.route("/<export_id>/statement", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.response(
+    200,
+    {"type": "object"},
+    headers={
+        "x-service-bundle-signature": {
+            "description": '`keyid="…", alg="ed25519", sig="<base64>"`, over exactly these bytes.',
+            "schema": {"type": "string"},
+        }
+    },
+)
+@blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
+@blp.alt_response(304, description="The caller has these bytes.")
+@blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
+@blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
+def statement(export_id: str) -> Response:
+    """Read the exact bytes that were signed
+
+    Their signature is in `x-service-bundle-signature`. They stay when the file has gone.
+    """
+    with transaction() as session:
+        export = exports.find(session, caller().tenant_id, ids.parse("exp", export_id)).export
+    if export.statement is None or export.signature is None or export.key_id is None:
+        raise NotFound("This export is not signed yet.")
+    etag = sha256(export.statement).hexdigest()
+    answered = conditional_bytes(export.statement, etag, "application/json")
+    signed = bundle.signature_header(export.key_id, export.signature)
+    answered.headers["x-service-bundle-signature"] = signed
+    return answered
+
+
+@blp.route(f"/<export_id>/{FILE}", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.response(200, _NDJSON, content_type=MEDIA_TYPE, headers=_HEADERS)
+@blp.alt_response(
+    206,
+    schema=_NDJSON,
+    content_type=MEDIA_TYPE,
+    description="The range that was asked for.",
+    headers=_HEADERS,
+)
+@blp.alt_response(304, description="The caller has these bytes.")
+@blp.alt_response(410, "GONE")
+@blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
+@blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
+def download(export_id: str) -> Response:
+    """Download the file of an export that is ready
+
+    NDJSON, as docs/formats.md has it; `verify.py export` verifies it offline. A range continues a
+    download that broke off. Each key's first download is in the audit chain.
+    """
+    return sent(export_id)
+
+
+def sent(export_id: str) -> Response:
+    """Answer an export's file, or a range of it; raises as the route."""
+    here = services()
+    with transaction() as session:
+        export = exports.find_made(session, caller().tenant_id, ids.parse("exp", export_id))
+
+        def read(start: int, stop: int) -> Iterator[bytes]:
+            exports.note_download(session, caller(), export)
+            store = parts.opened(here.settings.exports_url)
+            place = (export.tenant_id, export.id)
+            pieces = parts.stream(here.database, store, place, start, stop)
+            return truncated_stream(pieces, request_id(), lambda error: _told(export, error))
+
+        answered = conditional((export.sha256 or b"").hex(), export.size, read, MEDIA_TYPE)
+    name = f"{ids.text('exp', export.id)}.ndjson"
+    answered.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answered
+
+
+def _told(export: Export, error: Exception) -> bool:
+    """Log the error that ends a download; return if it is known."""
+    if isinstance(error, Vanished):
+        _log.error("export_part_missing", export=ids.text("exp", export.id))
+    return isinstance(error, Vanished)
+
+
+def represent(found: Found) -> dict[str, Any]:
+    """Return an export as JSON."""
+    return exports.represent(services().settings, found)

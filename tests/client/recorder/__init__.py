@@ -1,0 +1,1 @@
+"""`Recorder` against the service on a socket."""
