@@ -145,7 +145,7 @@ class AnswerSchema(Schema):
             for name, field in made.fields.items()
             if isinstance(field, Strict)
         }
-        return object_schema({**described, **closer})
+        return object_schema({**described, **closer}, optional=cls.optional)
 
 
 class ItemsApart(Items):

@@ -43,7 +43,7 @@ from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.packs import pack_requests, store
 from app.core.packs.pack_requests import AnyPack, PackState
-from app.core.packs.store import StoredPack, Vanished
+from app.core.packs.store import SessionPack, StoredPack, Vanished
 from app.core.records import contents
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable, RateLimited
@@ -343,8 +343,8 @@ def _names(pack: StoredPack) -> dict[str, str]:
     return {"record": ids.text("rec", pack.record_id), "pack": str(pack.id)}
 
 
-def discard(database: Database, pack: StoredPack) -> None:
+def discard(database: Database, pack: StoredPack | SessionPack) -> None:
     """Delete a damaged pack; the next request starts a new build."""
-    _log.error("pack_damaged", **_names(pack))
+    _log.error("pack_damaged", of=pack.target[1], pack=str(pack.id))
     with database.transaction(pack.tenant_id) as session:
         store.discard(session, pack.tenant_id, pack.id)
