@@ -241,22 +241,20 @@ class Transport:
         # A child has its parent's sockets: two would talk on one.
         if self._process != os.getpid():
             self._open()
-        token = _OURS.set(True)
         try:
-            answer = self._http.send(request, stream=stream)
-            if stream and answer.status_code not in _WITH_CONTENT:
-                answer.read()
+            with _unlogged():
+                answer = self._http.send(request, stream=stream)
+                if stream and answer.status_code not in _WITH_CONTENT:
+                    answer.read()
         except httpx2.HTTPError as error:
             return error
-        finally:
-            _OURS.reset(token)
         return answer
 
     def _open(self) -> None:
         self._process = os.getpid()
         self._http = httpx2.Client(**self.service.settings)
         # Who forgets to close it leaves no socket open.
-        self.close = weakref.finalize(self, self._http.close)
+        self.close = weakref.finalize(self, _close, self._http)
 
 
 class AsyncTransport:
@@ -311,15 +309,13 @@ class AsyncTransport:
             self._http = asyncio.get_running_loop().run_in_executor(None, self._open)
         # A task that is cancelled must not cancel what others wait for.
         http = await asyncio.shield(self._http)
-        token = _OURS.set(True)
         try:
-            answer = await http.send(request, stream=stream)
-            if stream and answer.status_code not in _WITH_CONTENT:
-                await answer.aread()
+            with _unlogged():
+                answer = await http.send(request, stream=stream)
+                if stream and answer.status_code not in _WITH_CONTENT:
+                    await answer.aread()
         except httpx2.HTTPError as error:
             return error
-        finally:
-            _OURS.reset(token)
         return answer
 
     def _open(self) -> httpx2.AsyncClient:
@@ -328,7 +324,22 @@ class AsyncTransport:
     async def aclose(self) -> None:
         """Close the connections."""
         if self._http is not None:
-            await (await self._http).aclose()
+            with _unlogged():
+                await (await self._http).aclose()
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    token = _OURS.set(True)
+    try:
+        yield
+    finally:
+        _OURS.reset(token)
+
+
+def _close(http: httpx2.Client) -> None:
+    with _unlogged():
+        http.close()
 
 
 def _checked_url(text: str) -> str:
