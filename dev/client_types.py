@@ -355,10 +355,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
-if sys.version_info >= (3, 11):
-    from typing import NotRequired
-elif TYPE_CHECKING:
+if TYPE_CHECKING:
     from typing_extensions import NotRequired
+elif sys.version_info >= (3, 11):
+    from typing import NotRequired
 
 # A moment: RFC 3339, or a datetime with its offset.
 Time = Union[str, datetime]

@@ -37,6 +37,7 @@ class Type(enum.StrEnum):
     KEY = "key"
     SHARE_LINK = "share_link"
     RULE = "rule"
+    EXPORT = "export"
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,13 @@ _KINDS = (
         "/v1/rules/{id}",
         deleted="t.deleted_at IS NOT NULL",
         history="/v1/rules/{id}/versions",
+    ),
+    _Kind(
+        Type.EXPORT,
+        "exp",
+        "exports AS t",
+        "'Export of records from ' || to_char(t.since AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+        "/v1/exports/{id}",
     ),
 )
 # An agent's name has to contain every word. A tenant has few agents: all are read.

@@ -18,8 +18,8 @@ import click
 from record_service import state, version
 from record_service.commands import (
     audit,
-    completion,
     deliveries,
+    doctor,
     exports,
     findings,
     general,
@@ -124,7 +124,9 @@ for command in (
     webhooks.webhooks,
     deliveries.deliveries,
     jobs.jobs,
-    completion.completion,
+    general.tail,
+    doctor.doctor,
+    general.completion,
 ):
     root.add_command(command)
 

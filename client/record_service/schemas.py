@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
-if sys.version_info >= (3, 11):
-    from typing import NotRequired
-elif TYPE_CHECKING:
+if TYPE_CHECKING:
     from typing_extensions import NotRequired
+elif sys.version_info >= (3, 11):
+    from typing import NotRequired
 
 # A moment: RFC 3339, or a datetime with its offset.
 Time = Union[str, datetime]
@@ -486,7 +486,7 @@ class Head(TypedDict):
 
 
 class Hit(TypedDict):
-    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule"]
+    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule", "export"]
     id: str
     title: str
     url: str

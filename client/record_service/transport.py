@@ -122,8 +122,7 @@ class Service:
                 wait = _seconds(answer.headers.get("Retry-After")) or 1.0
                 error = Unreachable("It is still being built: wait longer, or come again.")
                 give_up_at = min(ends, begun + call.until_ready)
-            if wait is None:
-                wait = _backoff(attempt)
+            wait = wait or _backoff(attempt)
             if wait < 0 or time.monotonic() + wait > give_up_at:
                 raise error
             yield wait

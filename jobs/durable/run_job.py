@@ -23,8 +23,9 @@ from app.core.digests.sending import Sender
 from app.core.exports import building as exporting
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
-from app.core.packs import building
+from app.core.packs import building, session_packs
 from app.core.packs.building import Builder
+from app.core.packs.session_packs import SessionBuilder
 from app.core.records import expiry
 from app.core.replay import bulk_replay, send_now
 from app.core.rules import scanning
@@ -77,6 +78,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,
     exporting.KIND: lambda here: exporting.Builder(here.database, here.settings).step,
+    session_packs.KIND: lambda here: SessionBuilder(here.database, here.settings).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
     scanning.TEST: lambda here: Scanner(here.evaluators, here.settings.master_keys).test,

@@ -147,9 +147,10 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_written(
     (folder / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
     script = block(f"docs/{page}", "sh", "requirement.txt")
     if page == "sdk.md":
-        for name in ("first.py", "waits.py"):
+        for name in ("first.py", "agent.py", "waits.py"):
             (tmp_path / name).write_text(block("docs/sdk.md", "python", f"# {name}\n"))
-        script += "python waits.py > waited && grep -q 'refund.above-limit Order 4711' waited\n"
+        script += "test $(python agent.py) = 0\n"
+        script += "test $(python waits.py | grep -c 'refund.above-limit Order 4711') = 2\n"
     script = script.replace(". .data/client.env", f". {service.stack.client_env}")
 
     done = subprocess.run(
@@ -191,6 +192,33 @@ def test_evidence_is_held_against_the_keys_that_were_kept(caller: Caller, laptop
     assert laptop.json(*evidence, keys)["valid"] is True
     refused = laptop.run(*evidence, others)
     assert (refused.returncode, "INVALID" in refused.stdout) == (1, True), refused
+
+
+def test_a_period_is_exported_though_workers_are_killed_and_verified(
+    service: House, caller: Caller, laptop: Laptop
+) -> None:
+    files = [laptop.home / f"of-period-{number}.json" for number in range(30)]
+    for number, file in enumerate(files):
+        file.write_text(json.dumps({"number": number}))
+    push = ["record", "push", "--session", caller.session(), *map(str, files)]
+    pushed = laptop.run(*push).stdout.split()[-1]
+    keys, period_file = (str(laptop.home / name) for name in ("keys", "export.ndjson"))
+    Path(keys).write_text(json.dumps(caller.get("/.well-known/jwks.json")))
+    record = laptop.json("records", "show", pushed)
+    period = ["--since", "2026-01-01T00:00:00Z", "--until", record["created_at"]]
+
+    export = laptop.json("exports", "create", *period)
+    service.kill_all("worker")
+    taken = laptop.json(
+        "exports", "download", export["id"], "-o", period_file, "--verify", "--key", keys
+    )
+
+    assert taken["valid"] is True
+    assert laptop.json("exports", "show", export["id"])["sha256"] == taken["sha256"]
+    listed = [json.loads(line) for line in Path(period_file).read_text().splitlines()]
+    assert sum(each["type"] == "record" for each in listed) >= len(files) - 1
+    assert [each["id"] for each in laptop.json("exports", "list")["data"]] == [export["id"]]
+    assert laptop.run("exports", "delete", export["id"], "--yes").returncode == 0
 
 
 def test_files_pushed_while_service_and_client_are_killed_are_there_once(

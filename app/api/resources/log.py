@@ -221,7 +221,10 @@ def jwks() -> AnyResponse:
     prefix in `prefix`.
     """
     with _log() as session:
-        return _fresh(encode(signing_keys.jwks(session)), "application/json")
+        return _fresh(
+            encode(signing_keys.jwks(session, services().settings.signing_certificates)),
+            "application/json",
+        )
 
 
 def _log() -> AbstractContextManager[Session]:

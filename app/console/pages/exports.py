@@ -57,7 +57,7 @@ def show(export_id: str) -> Response:
     )
 
 
-@blp.get("/<export_id>/file")
+@blp.get(f"/<export_id>/files/{exports.FILE}")
 @signed_in(Role.READ, whole_tenant=True)
 def download(export_id: str) -> Response:
     """Send an export's file, as the API does.

@@ -53,6 +53,7 @@ _PLACES: dict[Type, tuple[str, str, str]] = {
     Type.DIGEST: ("findings.index", "digest_id", "dig"),
     Type.KEY: ("keys.show", "key_id", "key"),
     Type.RULE: ("rules.show", "rule_id", "rul"),
+    Type.EXPORT: ("exports.show", "export_id", "exp"),
 }
 # These stand on the page of something else, or below it.
 _WITHIN: dict[Type, Callable[[Hit], str]] = {

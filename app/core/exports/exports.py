@@ -1,6 +1,6 @@
 """Period exports as a tenant sees them: order, read, download and delete them; and their expiry.
 
-An order is a row and a durable job with the same id. Parts go `EXPORT_DAYS` after an export was
+An order is a row and a durable job. Parts go `EXPORT_DAYS` after an export was
 made, or at once when it is deleted; the row with what was signed stays.
 """
 
@@ -22,7 +22,6 @@ from app.core import agents, feeds
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.exports import building, parts
-from app.core.jobs import job_queue
 from app.database import Database, cursor, database_now
 from app.errors import ExportGone, FieldError, Invalid, NotFound, TooManyExports
 from app.models import Export, Job
@@ -33,7 +32,7 @@ from app.settings import Settings
 LONGEST = timedelta(days=3660)
 """The longest period: a statement has a count for each of its days."""
 
-MOST_MAKING, MOST_KEPT = 3, 100
+MOST_MAKING, MOST_KEPT = 25, 100
 """Exports of a tenant that are made at a time, and that are kept."""
 
 FILE = "export.ndjson"
@@ -118,10 +117,12 @@ def create(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Found
     if agent_id is not None:
         agents.find(session, caller, agent_id)
     _require_room(session, caller.tenant_id)
-    job = job_queue.enqueue(session, caller.tenant_id, kind=building.KIND, args={})
+    export_id = ids.new()
+    job = building.order(session, caller.tenant_id, export_id)
     export = Export(
         tenant_id=caller.tenant_id,
-        id=job.id,
+        id=export_id,
+        job_id=job.id,
         since=since,
         until=until,
         agent_id=agent_id,
@@ -137,8 +138,8 @@ def create(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Found
 
 
 _KEPT = """
-SELECT count(*), count(*) FILTER (WHERE e.made_at IS NULL AND j.finished_at IS NULL AND j.id = e.id)
-  FROM exports AS e LEFT JOIN jobs AS j ON j.tenant_id = e.tenant_id AND j.id = e.id
+SELECT count(*), count(j.id) FILTER (WHERE e.made_at IS NULL AND j.finished_at IS NULL)
+  FROM exports AS e LEFT JOIN jobs AS j ON j.tenant_id = e.tenant_id AND j.id = e.job_id
  WHERE e.tenant_id = %s AND e.deleted_at IS NULL
 """
 
@@ -161,7 +162,7 @@ def rows(session: Session, tenant_id: UUID, before: UUID | None, limit: int) -> 
     """Return up to `limit` exports of a tenant, newest first, older than the id `before`."""
     query = (
         select(Export, Job)
-        .outerjoin(Job, (Job.tenant_id == Export.tenant_id) & (Job.id == Export.id))
+        .outerjoin(Job, (Job.tenant_id == Export.tenant_id) & (Job.id == Export.job_id))
         .where(Export.tenant_id == tenant_id)
         .order_by(Export.id.desc())
         .limit(limit)
@@ -177,7 +178,7 @@ def find(session: Session, tenant_id: UUID, export_id: UUID | None) -> Found:
     export = session.get(Export, (tenant_id, export_id)) if export_id else None
     if export is None:
         raise NotFound("There is no export with this id.")
-    return Found(export, session.get(Job, (tenant_id, export.id)))
+    return Found(export, session.get(Job, (tenant_id, export.job_id)))
 
 
 def find_made(session: Session, tenant_id: UUID, export_id: UUID | None) -> Export:
@@ -233,7 +234,6 @@ def represent(settings: Settings, found: Found) -> dict[str, Any]:
     return ExportSchema.of(
         export,
         state=str(state),
-        job_id=ids.text("job", export.id),
         progress=json.loads(job.progress) if job and job.progress else None,
         error=job.error if job and state == State.FAILED else None,
         sha256=export.sha256.hex() if export.sha256 else None,
@@ -249,7 +249,7 @@ SELECT e.tenant_id, e.id FROM exports AS e
  WHERE e.deleted_at IS NULL
    AND coalesce(e.made_at < clock_timestamp() - %(days)s,
                 e.created_at < clock_timestamp() - %(abandoned)s AND NOT EXISTS (
-                    SELECT FROM jobs AS j WHERE j.tenant_id = e.tenant_id AND j.id = e.id
+                    SELECT FROM jobs AS j WHERE j.tenant_id = e.tenant_id AND j.id = e.job_id
                        AND j.finished_at IS NULL))
     OR e.deleted_at IS NOT NULL AND EXISTS (
                     SELECT FROM export_parts AS p

@@ -130,7 +130,7 @@ def _check(run: Run, file: str, options: list[str]) -> None:
 @click.option("--anchors", metavar="FILE", help="Save its newest anchors, with their proofs.")
 @since_until
 @pass_run
-def export(run: Run, to: str, anchors: str | None, **query: str | None) -> None:
+def export(run: Run, /, to: str, anchors: str | None, **query: Any) -> None:
     """Save the chain, an entry a line; `audit verify FILE` and verify.py check it anywhere."""
     end = b""
     asked = run.client.download("/v1/audit", {"Accept": _NDJSON}, **query)

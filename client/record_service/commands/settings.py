@@ -92,7 +92,7 @@ def holds() -> None:
 @_scope
 @since_until
 @pass_run
-def hold(run: Run, **given: str | None) -> None:
+def hold(run: Run, /, **given: str | None) -> None:
     """Hold one record, those of a session or an agent, or those of a range of time."""
     body = {name: value for name, value in given.items() if value is not None}
     run.out.item(run.client.create("/v1/holds", body))
@@ -103,7 +103,7 @@ def hold(run: Run, **given: str | None) -> None:
 @_scope
 @how_many
 @pass_run
-def list_holds(run: Run, limit: int | None, **filters: str | None) -> None:
+def list_holds(run: Run, /, limit: int | None, **filters: str | None) -> None:
     """List holds, newest first; with --record those that cover it."""
     run.list("/v1/holds", _HOLDS, limit, **filters)
 

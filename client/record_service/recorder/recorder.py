@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import inspect
 import logging
@@ -150,7 +149,7 @@ class Recorder:
     def _tool(self, function: _Function, name: str | None) -> _Function:
         called, signature = function, inspect.signature(function)
         said = str(name or getattr(function, "__name__", "tool"))
-        if asyncio.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function):
 
             @wraps(called)
             async def call_async(*arguments: Any, **options: Any) -> Any:

@@ -342,6 +342,29 @@ def left(place: Path, owner: Owner, tenant: str, most: int) -> Iterator[Spool]:
             yield found
 
 
+def held(place: Path) -> dict[str, Any]:
+    """Return what all files of a spool hold, whoever has them: nothing of them is changed.
+
+    `waiting` counts runs that can be sent, `oldest` is when the first of them was appended.
+    """
+    found = {"files": 0, "waiting": 0, "dead": 0}
+    times = []
+    for path in sorted(place.glob("*.sqlite")):
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as database:
+            query = "SELECT count(*), min(at) FROM entries WHERE ready = 1"
+            waiting, oldest = database.execute(query).fetchone()
+            (dead,) = database.execute("SELECT count(*) FROM dead").fetchone()
+        found = {
+            "files": found["files"] + 1,
+            "waiting": found["waiting"] + waiting,
+            "dead": found["dead"] + dead,
+        }
+        times += [oldest] if waiting else []
+    corrupt = len(list(place.glob("*.corrupt-*")))
+    size = held_bytes(place)
+    return {**found, "bytes": size, "corrupt": corrupt, "oldest": min(times, default=None)}
+
+
 def dead_letters(place: Path) -> Iterator[dict[str, Any]]:
     """Yield what services refused for good: run, time, status, reason and body, of all files."""
     for path in sorted(place.glob("*.sqlite")):

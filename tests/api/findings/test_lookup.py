@@ -39,6 +39,7 @@ PINNED = {
     "delivery": False,
     "event": False,
     "job": False,
+    "export": False,
 }
 
 

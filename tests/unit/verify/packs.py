@@ -1,5 +1,6 @@
 """Evidence to make packs of: a log with a few leaves, a witness, and keys that never change."""
 
+import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -146,7 +147,7 @@ def statement_of(digests: Sequence[bytes], *, key: SigningKey = KEY, **other: An
         findings={"high": 1, "low": 0},
         key_id=key.public.id,
     )
-    return canonical_json.dumps({**canonical_json.parse(raw), "nonce": "B" * 43, **other})
+    return canonical_json.dumps({**json.loads(raw), "nonce": "B" * 43, **other})
 
 
 def session_files(raw: bytes, key: SigningKey = KEY, **other: Any) -> dict[str, bytes]:

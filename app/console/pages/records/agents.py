@@ -14,7 +14,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core import agents, feeds, sessions
 from app.core.callers import Role
-from app.core.records import activity, records
+from app.core.records import activity, holds, records
 from app.models import Record
 
 blp = Blueprint("agents", __name__, url_prefix="/agents")
@@ -63,9 +63,12 @@ def show(agent_id: str) -> Response:
         did |= activity.of(session, caller(), "ses", latest)
         former = agents.former_names(session, found.tenant_id, found.id)
         names = rendering.names_in(session, *latest, *newest)
+        held = holds.standing_on(session, caller(), _NEWEST, found.id)
     return rendering.page(
         "agents/one",
         agent=agent,
+        held=held,
+        blank=forms.blank(),
         former=former,
         did=did,
         latest=latest,

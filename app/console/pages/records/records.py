@@ -19,12 +19,13 @@ from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Role
-from app.core.records import records, share_links
+from app.core.records import holds, records, share_links
 from app.database import database_now
 
 blp = Blueprint("records", __name__, url_prefix="/records")
 
 _MOST_LINKS = 200
+_MOST_HOLDS = 10
 _LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days"))
 
 
@@ -119,13 +120,22 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
             for row in share_links.active_first(session, found, _MOST_LINKS)
         ]
         names = rendering.names_in(session, record)
+        covered = (found.id, found.session_id, found.agent_id)
+        held = holds.standing_on(
+            session, caller(), _MOST_HOLDS, *covered, created_at=found.created_at
+        )
     with large_bodies.room_for(found.bundle_size, caller().tenant_id):
         inside = None if record["bundle"]["expired"] else view_of(found)
+    if inside is not None:
+        bundle_access.note_content_read(caller(), found.id)
     return rendering.page(
         "records/one",
         record=record,
         inside=inside,
+        chain=services().settings.signing_chain(found.key_id, found.created_at),
         names=names,
+        held=held,
+        blank=forms.blank(),
         links=links,
         link=link,
         lifetimes=_LIFETIMES,

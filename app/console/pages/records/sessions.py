@@ -21,7 +21,7 @@ from app.console.frame.access import signed_in
 from app.core import sessions
 from app.core.audit import record_reads
 from app.core.callers import Role
-from app.core.records import activity, bundles
+from app.core.records import activity, bundles, holds
 from app.core.sessions import SessionStatus
 from app.evidence import bundle
 from app.evidence.bundle import Bundle
@@ -32,6 +32,7 @@ from app.models import Record
 blp = Blueprint("sessions", __name__, url_prefix="/sessions")
 
 # A page of 50 records reads and writes so much in half of its time.
+_MOST_HOLDS = 10
 _MOST_BYTES, _MOST_STEPS, _MOST_STEPS_OF_ONE = 512 * 1024, 300, 50
 # Shorter pauses are in the bars alone.
 _IDLE = 60 * 1_000_000_000
@@ -83,11 +84,14 @@ def show(session_id: str) -> Response:
         shown = sessions.represent(one)
         did = activity.of(session, caller(), "ses", [shown])
         names = rendering.names_in(session, {**shown, "session_id": shown["id"]})
+        held = holds.standing_on(session, caller(), _MOST_HOLDS, one.id, one.agent_id)
     found["data"] = _way([each["record"] for each in found["data"]])
     return rendering.page(
         "sessions/one",
         typed=typed,
         session=shown,
+        held=held,
+        blank=forms.blank(),
         found=found,
         did=did,
         names=names,
