@@ -54,6 +54,7 @@ _PLACES: dict[Type, tuple[str, str, str]] = {
     Type.KEY: ("keys.show", "key_id", "key"),
     Type.RULE: ("rules.show", "rule_id", "rul"),
     Type.EXPORT: ("exports.show", "export_id", "exp"),
+    Type.HOLD: ("holds.show", "hold_id", "hld"),
 }
 # These stand on the page of something else, or below it.
 _WITHIN: dict[Type, Callable[[Hit], str]] = {
