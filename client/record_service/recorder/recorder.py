@@ -262,7 +262,10 @@ class Recorder:
         except (sqlite3.Error, OSError) as error:
             self._refusal = error
             return False
+        before = self.appended
         self.appended += len(rows)
+        if before // spools.TEND_EVERY != self.appended // spools.TEND_EVERY:
+            self._sender.tend_soon()
         if any(row.ready for row in rows):
             self._sender.wake()
         return True
