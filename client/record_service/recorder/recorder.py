@@ -208,7 +208,8 @@ class Recorder:
         with self._opening:
             self._closed = True
             self._refusal = RecordsError("The recorder is closed.")
-            self._sender.stop(max(0.1, timeout))
+            # One that hangs in a request ends with the process; what it sent is known by its key.
+            self._sender.stop(min(timeout, 1.0))
             if self._spool is not None:
                 self._spool.close()
                 self._spool = None

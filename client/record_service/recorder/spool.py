@@ -134,7 +134,7 @@ class Spool:
             for pragma in (
                 "synchronous=NORMAL",
                 f"wal_autocheckpoint={_WRITERS_CHECKPOINT_PAGES}",
-                f"journal_size_limit={_CHECKPOINT_BYTES}",
+                f"journal_size_limit={4 * _CHECKPOINT_BYTES}",
                 f"max_page_count={max(64, self.most * 5 // 4 // _PAGE)}",
             ):
                 self._db.execute(f"PRAGMA {pragma}")
