@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT / "client"))
 
 from record_service import Recorder  # noqa: E402  # from this checkout
 
-_RUNS, _STEPS = 1000, 10
-_AGENTS, _SECONDS = 50, 10.0
+_RUNS, _STEPS = 500, 10
+_AGENTS, _SECONDS = 50, 6.0
 _TICK = 0.001
 # Nothing listens there: each attempt to send is refused at once.
 _AWAY = "http://127.0.0.1:9"

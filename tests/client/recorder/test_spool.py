@@ -268,6 +268,35 @@ def test_a_full_disk_drops_visibly_and_recovers(
     assert all("outputs" in steps_of(each)["work"] for each in whole.values())
 
 
+def test_a_damaged_file_is_kept_aside(
+    recorder: MakeRecorder, arrived: Arrived, spool: Path
+) -> None:
+    first = recorder(base_url="http://127.0.0.1:9")
+    first.close(0.1)
+    (path,) = spool.rglob("*.sqlite")
+    path.write_bytes(b"no database" * 1000)
+    second = recorder(base_url="http://127.0.0.1:9")
+    with second.session("chat") as session, session.record("run", "kept"):
+        pass
+    assert (second.stats()["corrupt_files"], second.stats()["pending"]) == (1, 1)
+    assert len(list(spool.rglob("*.corrupt-*"))) == 1
+
+
+def test_a_pinned_key_records_for_its_agent(
+    recorder: MakeRecorder, arrived: Arrived, mint: Mint
+) -> None:
+    body = {"name": "Refunds", "external_id": "refund-desk"}
+    agent = arrived.api.post("/v1/agents", body).json["id"]
+    key = mint("write", pin={"agent_id": agent, "principal": "dana@example.com"})
+    for name in ("refund-desk", agent, "another"):
+        it = recorder(key=key, agent=name)
+        with it.session(name) as session, session.record("run", name):
+            pass
+        assert it.flush(60)
+        assert it.stats()["dead"] == (name == "another")
+    assert titles(arrived) == sorted(["refund-desk", agent])
+
+
 def test_its_size_is_bounded(recorder: MakeRecorder, base_url: str) -> None:
     it = recorder(base_url="http://127.0.0.1:9", strict=False, most_bytes=300_000)
     for number in range(100):
