@@ -262,6 +262,9 @@ class Recorder:
             spool.append(rows)
         except (sqlite3.Error, OSError) as error:
             self._refusal = error
+            if not spool.is_refused:
+                spool.is_refused = True
+                self._sender.tend_soon()
             return False
         before = self.appended
         self.appended += len(rows)

@@ -99,6 +99,7 @@ class Spool:
         self.is_foreign = False
         self.corrupt = 0
         self.others = 0
+        self.is_refused = False
         # Two locks: a checkpoint, which waits for the disk, must not keep an append waiting.
         self.lock = threading.RLock()
         self.reading = threading.RLock()
@@ -279,7 +280,10 @@ class Spool:
         """Move the journal into the file where it has grown, and give back free pages."""
         self.others = max(0, held_bytes(self.path.parent) - self._own_bytes())
         with suppress(FileNotFoundError), self.reading:
-            if Path(f"{self.path}-wal").stat().st_size > _CHECKPOINT_BYTES:
+            grown = Path(f"{self.path}-wal").stat().st_size > _CHECKPOINT_BYTES
+            if grown or self.is_refused:
+                # Where the disk is full, this makes what room there is.
+                self.is_refused = False
                 self._reader.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         if self._all("PRAGMA freelist_count")[0][0] > 2 * _VACUUM_PAGES:
             with self.lock:
