@@ -334,7 +334,7 @@ class Recorder:
         self._held = [each for each in self._locks() if each.acquire(timeout=_FORK_SECONDS)]
 
     def _locks(self) -> list[Any]:
-        return [] if self._spool is None else [self._spool.lock, self._spool.reading]
+        return [] if self._spool is None else [self._spool.reading, self._spool.lock]
 
     def after_fork(self) -> None:
         """Go on, in the parent."""
