@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 import click
 
 from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until
-from record_service.commands.exports import proof_options, save_proof, wait_option
+from record_service.commands.exports import copy, proof_options, save_proof, saving, wait_option
 
 _AGENTS = {
     "ID": "id",
@@ -127,6 +128,24 @@ def complete_session(run: Run, session_id: str, outcome: str, summary: str | Non
     run.out.item(run.client.post(at("/v1/sessions/{}/complete", session_id), body))
 
 
+@sessions.command("statement")
+@click.argument("session_id")
+@click.option("-o", "--output", "to", metavar="FILE", default="-", help="Where to; else stdout.")
+@pass_run
+def read_statement(run: Run, /, session_id: str, to: str) -> None:
+    """Read the signed statement of a completed session: how many records it held, and their root.
+
+    With -o FILE the signature is saved beside it, as FILE.sig.
+    """
+    with run.client.download(at("/v1/sessions/{}/statement", session_id)) as answer:
+        with saving(to) as file:
+            copy(answer, file)
+        signature = answer.headers["x-service-bundle-signature"].partition('sig="')[2].strip('"')
+    if to != "-":
+        with saving(f"{to}.sig") as file:
+            file.write(b64decode(signature))
+
+
 @sessions.command("evidence")
 @click.argument("session_id")
 @proof_options
@@ -135,7 +154,8 @@ def complete_session(run: Run, session_id: str, outcome: str, summary: str | Non
 def session_evidence(run: Run, /, session_id: str, **how: Any) -> None:
     """Save all that proves a completed session and its records, in one ZIP.
 
-    --verify holds it against --key and --policy, or else against what the service publishes now.
+    --verify names each record that is missing, was added or was changed. It holds the session
+    against --key and --policy, or else against what the service publishes now.
     """
     save_proof(run, at("/v1/sessions/{}/evidence.zip", session_id), **how)
 

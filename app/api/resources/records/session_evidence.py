@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import structlog
 from flask import Response
@@ -36,7 +37,7 @@ from app.core.packs.store import SessionPack, Vanished
 from app.core.statements import statements
 from app.database import Database
 from app.errors import Busy, PackUnreadable, RateLimited
-from app.lib.crypto.sealing import KeyMissing, MasterKeys
+from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import SessionStatement
 
 _log = structlog.get_logger(__name__)
@@ -122,7 +123,7 @@ def send(session: Session, pack: SessionPack) -> Response:
         first = _first_part(session, master_keys, pack, start)
         pack_requests.note_export(session, pack, caller().actor(), request_id(), client_address())
         parts = _parts(database, master_keys, pack, (start, stop), first)
-        return truncated_stream(parts, request_id(), _told)
+        return truncated_stream(parts, request_id(), partial(_told, database, pack))
 
     answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
     name = f"{ids.text('ses', pack.session_id)}-evidence.zip"
@@ -140,6 +141,9 @@ def _first_part(
         _log.error("pack_without_key", session=str(pack.session_id), reason=str(error))
         detail = "A bundle in it was sealed under a master key that this service does not have now."
         raise PackUnreadable(detail, LONGEST_RETRY_AFTER) from None
+    except CannotOpen:
+        evidence_packs.discard(services().database, pack)
+        raise PackUnreadable("A bundle was changed in the database; another is built.", 1) from None
     except Vanished:
         raise Busy(_REPLACED) from None
 
@@ -162,8 +166,10 @@ def _parts(
             begins, part = session_store.read_part(session, master_keys, pack, at)
 
 
-def _told(error: Exception) -> bool:
-    """Log that a bundle expired while it was sent."""
-    if isinstance(error, Vanished):
-        _log.info("pack_deleted")
-    return isinstance(error, Vanished)
+def _told(database: Database, pack: SessionPack, error: Exception) -> bool:
+    """Log the error that ends a download, and discard a pack with a changed bundle."""
+    if isinstance(error, CannotOpen) and not isinstance(error, KeyMissing):
+        evidence_packs.discard(database, pack)
+    elif isinstance(error, Vanished):
+        _log.info("pack_deleted", session=str(pack.session_id))
+    return isinstance(error, (CannotOpen, Vanished))

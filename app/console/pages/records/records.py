@@ -21,7 +21,6 @@ from app.console.frame.access import signed_in
 from app.core.callers import Role
 from app.core.records import holds, records, share_links
 from app.database import database_now
-from app.errors import Invalid
 
 blp = Blueprint("records", __name__, url_prefix="/records")
 
@@ -37,15 +36,12 @@ def index() -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     names: dict[str, str] = {}
-    try:
+    with typed.refusing(), transaction() as session:
         args = typed.load(RecordArgs)
-        with transaction() as session:
-            found = page_of(
-                args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
-            )
-            names = rendering.names_in(session, *found["data"], typed.typed)
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
+        found = page_of(
+            args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
+        )
+        names = rendering.names_in(session, *found["data"], typed.typed)
     return rendering.page(
         "records/list",
         typed=typed,
