@@ -154,7 +154,7 @@ class TooManyShareLinks(Conflict, slug="too-many-share-links"):
 class TooManyExports(Conflict, slug="too-many-exports"):
     """Too many exports.
 
-    A tenant keeps at most 100 period exports, and has at most 3 made at a time. Delete one that is
+    A tenant keeps at most 100 period exports, and has at most 25 made at a time. Delete one that is
     no longer needed, or wait until one is ready.
     """
 

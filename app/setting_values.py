@@ -13,7 +13,8 @@ from psycopg import pq
 
 from app.ledger.notes import check_name
 from app.ledger.policy import Policy
-from app.lib.crypto import api_keys, timestamps
+from app.lib.crypto import api_keys, signing_certificates, timestamps
+from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.forwarded import FORWARDED, X_FORWARDED_FOR
 from app.lib.mail import mailbox as mailboxes
 from app.lib.outbound.addresses import (
@@ -171,6 +172,11 @@ def authorization(text: str) -> str:
 def certificates(text: str) -> tuple[Certificate, ...]:
     """Read root certificates: PEM, or the path of a file of it."""
     return timestamps.read_certificates(_text_or_file(text))
+
+
+def signing_chains(text: str) -> tuple[SigningChain, ...]:
+    """Read chains of certificates over signing keys: PEM, or the path of a file of it."""
+    return signing_certificates.read_chains(_text_or_file(text))
 
 
 def policy(text: str) -> Policy:

@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import IPv6Network
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from app import setting_values as values
 from app.ledger.policy import NONE, Policy
 from app.lib import forwarded
 from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.mail.mailer import MailServer
 from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
@@ -87,6 +88,9 @@ class Settings:
         "TSA_AUTHORIZATION", values.authorization, None, secret=True
     )
     tsa_ca_file: tuple[Certificate, ...] = _setting("TSA_CA_FILE", values.certificates, ())
+    signing_certificates: tuple[SigningChain, ...] = _setting(
+        "SIGNING_CERTIFICATES", values.signing_chains, ()
+    )
     witness_policy: Policy | None = _setting("WITNESS_POLICY", values.policy, None)
     log_require_quorum: bool = _setting("LOG_REQUIRE_QUORUM", values.switch, False)
     log_quorum_grace_seconds: float = _setting("LOG_QUORUM_GRACE_SECONDS", values.seconds, 120.0)
@@ -141,6 +145,11 @@ class Settings:
     def takes_mail(self) -> bool:
         """Whether digests go somewhere: to a server, or as files into the data folder."""
         return self.smtp_url is not None or self.mail_folder is not None
+
+    def signing_chain(self, key_id: str, *moments: datetime) -> SigningChain | None:
+        """Return the certificates of a key, if they were valid at each of these moments."""
+        of_key = (each for each in self.signing_certificates if each.key.id == key_id)
+        return next((each for each in of_key if each.covers(*moments)), None)
 
     @property
     def first_wait(self) -> timedelta:

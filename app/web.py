@@ -26,7 +26,6 @@ from app.api.resources import (
     exports,
     findings,
     health,
-    holds,
     jobs,
     keys,
     log,
@@ -38,7 +37,15 @@ from app.api.resources import (
 )
 from app.api.resources.audit import anchors, audit
 from app.api.resources.deliveries import deliveries, replays, signature_debugger, stats
-from app.api.resources.records import bundles, evidence_packs, records, rules, share_links
+from app.api.resources.records import (
+    bundles,
+    evidence_packs,
+    holds,
+    records,
+    rules,
+    session_evidence,
+    share_links,
+)
 from app.console import site as console
 from app.core import findings as findings_core
 from app.core.audit.refusals import Refusals
@@ -80,6 +87,7 @@ RESOURCES = (
     tenant,
     agents,
     sessions,
+    session_evidence,
     records,
     bundles,
     evidence_packs,

@@ -37,6 +37,8 @@ class Type(enum.StrEnum):
     KEY = "key"
     SHARE_LINK = "share_link"
     RULE = "rule"
+    EXPORT = "export"
+    HOLD = "hold"
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,14 @@ _KINDS = (
         deleted="t.deleted_at IS NOT NULL",
         history="/v1/rules/{id}/versions",
     ),
+    _Kind(
+        Type.EXPORT,
+        "exp",
+        "exports AS t",
+        "'Export of records from ' || to_char(t.since AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+        "/v1/exports/{id}",
+    ),
+    _Kind(Type.HOLD, "hld", "holds AS t", "left(t.reason, 200)", "/v1/holds/{id}"),
 )
 # An agent's name has to contain every word. A tenant has few agents: all are read.
 _NAMED = f"""

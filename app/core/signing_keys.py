@@ -24,6 +24,7 @@ from app.errors import AuditChainBroken, Conflict, NotFound
 from app.ledger.notes import VerifierKey
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import PublicKey, SigningKey
+from app.lib.crypto.signing_certificates import SigningChain
 from app.models import LogGeneration
 from app.models import SigningKey as SigningKeyRow
 
@@ -98,6 +99,19 @@ def opened(tx: Tx, master_keys: MasterKeys, key_id: str) -> SigningKey:
     if sealed is None:
         raise LookupError(f"There is no key {key_id}.")
     return _opened(master_keys, key_id, sealed)
+
+
+def of_bundles(session: Session, master_keys: MasterKeys, key_id: str | None) -> SigningKey:
+    """Return a key that signs or signed bundles, by default the current one.
+
+    Raises `NotFound` for another id, and `CannotOpen` if these MASTER_KEYS did not seal it.
+    """
+    if key_id is None:
+        return current(session, master_keys, Purpose.BUNDLE)
+    row = session.get(SigningKeyRow, key_id)
+    if row is None or row.purpose != Purpose.BUNDLE:
+        raise NotFound(f"No key {key_id} signs bundles: see `app.manage signing-key list`.")
+    return opened(session, master_keys, key_id)
 
 
 @dataclass(frozen=True)
@@ -227,8 +241,35 @@ def identity(key_id: str) -> str:
     return f"signing_keys/{key_id}/private"
 
 
-def jwks(session: Session) -> dict[str, Any]:
-    """Return every public key with its dates as a JSON Web Key Set; retired ones stay."""
+def certificate_problems(session: Session, chains: Sequence[SigningChain]) -> list[str]:
+    """Say what is wrong with certificates that a deployment is to use; nothing if they fit.
+
+    Each is of a key that signs or signed bundles. That of the current key is valid now.
+    """
+    known = {row.key_id: row for row in rows(session) if row.purpose == Purpose.BUNDLE}
+    now, found = database_now(session), []
+    for each in chains:
+        row, (begins, ends) = known.get(each.key.id), each.period
+        if row is None:
+            ours = ", ".join(known) or "none yet"
+            found.append(
+                f"SIGNING_CERTIFICATES has one of the key {each.key.id}, and the keys that sign"
+                f" bundles are: {ours}"
+            )
+        elif row.retired_at is None and not each.covers(now):
+            found.append(
+                f"SIGNING_CERTIFICATES: that of the current key {each.key.id} is valid from"
+                f" {rfc3339(begins)} to {rfc3339(ends)}, and not now"
+            )
+    return found
+
+
+def jwks(session: Session, chains: Sequence[SigningChain] = ()) -> dict[str, Any]:
+    """Return every public key with its dates as a JSON Web Key Set; retired ones stay.
+
+    `x5c` has its certificates, if `chains` have any.
+    """
+    certificates = {each.key.id: each.x5c for each in chains}
 
     def when(moment: datetime | None) -> str | None:
         return None if moment is None else rfc3339(moment)
@@ -245,6 +286,8 @@ def jwks(session: Session) -> dict[str, Any]:
             "revoked_at": when(row.revoked_at),
             "revocation_reason": row.revocation_reason,
         }
+        if row.key_id in certificates:
+            key["x5c"] = certificates[row.key_id]
         if row.key_id in logs:
             log = logs[row.key_id]
             key["vkey"] = str(VerifierKey.ed25519(log.origin, raw))

@@ -62,10 +62,7 @@ def change(
     changed = {name: value for name, value in wanted.items() if value != before[name]}
     if not changed:
         return tenant
-    days = changed.get("bundle_retention_days")
-    if days is not None and days < least_days:
-        text = f"The operator of this service keeps bundles for at least {least_days} days."
-        raise Invalid(FieldError("/bundle_retention_days", text))
+    check_floor(changed, least_days)
     if "bundle_retention_days" in changed:
         retention.settle(session, tenant.id)
     for name, value in changed.items():
@@ -77,6 +74,14 @@ def change(
     details = {name: _change(name, before[name], value) for name, value in changed.items()}
     chain.append_by(session, caller, "settings.update", target=target, details=details)
     return tenant
+
+
+def check_floor(changed: Mapping[str, Any], least_days: int) -> None:
+    """Raise `Invalid` if a change keeps bundles for fewer days than the operator's floor."""
+    days = changed.get("bundle_retention_days")
+    if days is not None and days < least_days:
+        text = f"The operator of this service keeps bundles for at least {least_days} days."
+        raise Invalid(FieldError("/bundle_retention_days", text))
 
 
 def _change(name: str, old: Any, new: Any) -> dict[str, Any]:

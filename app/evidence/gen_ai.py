@@ -5,8 +5,8 @@ name, kind and attributes of the conventions. A step's own attributes are never 
 https://github.com/open-telemetry/semantic-conventions-genai, v0.1.0
 """
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from app.evidence import bundle
 from app.evidence.bundle import Bundle, Record, Step
@@ -140,3 +140,14 @@ def of_step(step: Step, conversation_id: str) -> Mapping[str, JSON]:
             if isinstance(values, dict):
                 named[name] = values
     return named
+
+
+# What answered, what was asked for (OpenTelemetry), and OpenInference's name for either.
+_MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+MOST_MODELS = 100
+
+
+def models(steps: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of models in the attributes of steps, sorted, the first hundred."""
+    told = (step["attributes"].get(name) for step in steps for name in _MODELS)
+    return sorted({name for name in told if isinstance(name, str) and name})[:MOST_MODELS]

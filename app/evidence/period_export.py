@@ -1,8 +1,7 @@
-"""Lines of a period export: the records of a time in the order of the log, and what is signed.
+"""Lines of a period export: the log's leaves between two sizes, and what is signed of them.
 
-Every leaf of the log between two tree sizes is in it: a record's as a line of its own, others in
-full or as hashes of subtrees. So whoever has the lines computes the root of the log's checkpoint.
-A `Draft` is written line by line, and can be stored between two lines. docs/formats.md has the
+A record has a line of its own; others are in full, or hashes of subtrees: so the lines lead to the
+root of the log's checkpoint. A `Draft` can be stored between two lines. docs/formats.md has the
 members.
 """
 

@@ -1,6 +1,7 @@
 """Checks an evidence pack, an exported audit chain or period, without the service that made it.
 
-    python3 -I -S verify.py [PACK] [--key FILE]… [--policy FILE] [--tsa-ca PEM] [--strict]
+    python3 -I -S verify.py [PACK] [--key FILE]… [--policy FILE] [--tsa-ca PEM] [--ca PEM]
+                                   [--strict]
     python3 -I -S verify.py audit CHAIN.ndjson [--anchors FILE]… [--chain NAME] [--head SEQ:HASH]…
                                                [--policy FILE] [--tsa-ca PEM] [--strict]
     python3 -I -S verify.py export RECORDS.ndjson [--key FILE]… [--kept FILE] [--policy FILE]
@@ -15,6 +16,7 @@ file. Take it from where you trust it: the copy inside a pack was put there by w
           signed with it later is INVALID, and with a revoked key whatever others did not see before
 --policy  a C2SP tlog-policy: the logs and witnesses that you trust, and how many of them you need
 --tsa-ca  the root certificates (PEM) of the timestamping authorities that you trust
+--ca      the root certificates (PEM) of the authorities that may say whose the bundle's key is
 --chain   what the log calls the chain (64 digits of hex), as you kept it or have it from elsewhere
 --head    an entry's number and hash that you kept; the chain must lead through it
 --kept    SHA-256 of bundles that you kept, one a line (as `sha256sum` writes them): the records of
@@ -48,8 +50,10 @@ from __future__ import annotations
 
 import argparse
 import base64
+import functools
 import hashlib
 import json
+import mmap
 import os
 import pathlib
 import re
@@ -59,7 +63,7 @@ import zlib
 from datetime import datetime, timezone
 from typing import Any, BinaryIO, Callable, Dict, Iterable, NamedTuple, Tuple, Union
 
-MAX_PACK, MAX_BUNDLE, MAX_SMALL = 512 << 20, 16 << 20, 1 << 20
+MAX_PACK, MAX_BUNDLE, MAX_SMALL = 4 << 30, 16 << 20, 1 << 20
 MAX_SECONDS = 253402300799  # to the end of the year 9999
 MAX_LINE = 16 << 20  # of an exported chain; a trailer of before has up to a hundred timestamps
 Data = Union[bytes, memoryview]
@@ -279,20 +283,48 @@ def _encoded(p: Point) -> bytes:
     x, y = (each * pow(p[2], -1, P) % P for each in p[:2])
     return (y | (x & 1) << 255).to_bytes(32, "little")
 
-BASE, NEUTRAL = _point(bytes([0x58]) + bytes([0x66]) * 31), (0, 1, 1, 0)
+NEUTRAL: Point = (0, 1, 1, 0)
+BASE = _point(bytes([0x58]) + bytes([0x66]) * 31) or NEUTRAL
+
+@functools.lru_cache(64)
+def _multiples(p: Point) -> list[list[Point]]:
+    """Return 0 to 15 times 16^n * p for each n up to 63: one key signs thousands of records."""
+    rows = []
+    for _ in range(64):
+        row = [NEUTRAL]
+        for _ in range(15):
+            row.append(_sum(row[-1], p))
+        rows.append(row)
+        p = _sum(row[-1], p)
+    return rows
+
+def _times(n: int, p: Point) -> Point:
+    found = NEUTRAL
+    for row in _multiples(p):
+        found, n = _sum(found, row[n & 15]), n >> 4
+    return found
+
+@functools.lru_cache(64)
+def _verifying(public: bytes) -> Point | None:
+    """Return -A, None unless A is a point of the order L."""
+    a = _point(public)
+    if a is None or a == NEUTRAL:
+        return None
+    minus_a = P - a[0], a[1], 1, P - a[3]
+    return minus_a if _encoded(_times(L, minus_a)) == _encoded(NEUTRAL) else None
 
 def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
     """Say whether R = [S]B - [k]A (5.1.7, without the cofactor, as OpenSSL does).
 
     A must be of the order L: with any other point more than one message has the same signature.
     """
-    a, s = _point(public), int.from_bytes(signature[32:], "little")
-    if len(signature) != 64 or s >= L or a is None or a == NEUTRAL:
+    minus_a = _verifying(public)
+    s = int.from_bytes(signature[32:], "little")
+    if minus_a is None or len(signature) != 64 or s >= L:
         return False
     digest = hashlib.sha512(signature[:32] + public + message).digest()
-    k, minus_a = int.from_bytes(digest, "little") % L, (P - a[0], a[1], 1, P - a[3])
-    holds = _encoded(combined(_sum, NEUTRAL, s, BASE, k, minus_a)) == signature[:32]
-    return holds and _encoded(combined(_sum, NEUTRAL, L, a, 0, a)) == _encoded(NEUTRAL)
+    k = int.from_bytes(digest, "little") % L
+    return _encoded(_sum(_times(s, BASE), _times(k, minus_a))) == signature[:32]
 
 ED25519_SPKI = bytes.fromhex("302a300506032b6570032100")
 
@@ -533,7 +565,7 @@ def unzip(path: pathlib.Path) -> Files:
     Of its directory only names and lengths are read: the rest is made anew, and must be the same.
     """
     files: Files = {}
-    data, offset = memoryview(read_file(path, MAX_PACK)), 0
+    data, offset = map_file(path), 0
     if len(data) < END.size or bytes(data[:2]) != b"PK":
         raise Unreadable("this is not a ZIP")
     count, _, start = END.unpack(data[-END.size :])[4:7]
@@ -567,11 +599,20 @@ def read_folder(folder: pathlib.Path) -> tuple[Files, list[str]]:
     for path in sorted(folder.iterdir()):
         named = FILE_NAME.fullmatch(path.name) and not LEFT_BEHIND.fullmatch(path.name)
         if named and len(files) < 64 and path.is_file() and not path.is_symlink():
-            left = MAX_PACK - sum(map(len, files.values()))
-            files[path.name] = memoryview(read_file(path, left))
+            files[path.name] = map_file(path)
         else:
             others.append(path.name)
     return files, others
+
+def map_file(path: pathlib.Path) -> memoryview:
+    """Return a file's bytes, which are read as they are needed: a pack may have 4 GiB."""
+    if path.stat().st_size > MAX_PACK:
+        raise Unreadable(f"{path} has more than {MAX_PACK} bytes")
+    with path.open("rb") as stream:
+        try:
+            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        except ValueError:  # it is empty
+            return memoryview(b"")
 
 def read_file(path: pathlib.Path, limit: int) -> bytes:
     with path.open("rb") as stream:
@@ -755,17 +796,18 @@ def read_statement(data: Data) -> Statement:
     called, agent, principal, opened, ended, _, *_ = members(session, SESSION + external)
     require(type(agent.get("id")) is str, "it names no agent")
     counts = [members({"count": each}, "count:int")[0] for each in findings.values()]
-    times = [instant(each) for each in (first, last)] if records else ["", ""]
+    begins, ends = (instant(each) for each in (first, last)) if records else ("", "")
     good = records or (root == sha256(b"") and first is last is None)
-    require(good and times[0] <= times[1] and instant(opened) <= instant(ended),
+    require(good and begins <= ends and instant(opened) <= instant(ended),
             "what it says does not fit together")
-    return Statement((called, agent["id"], principal), agent, ended, records, root, *times,
-                     dict(zip(findings, counts)), named)
+    return Statement((called, agent["id"], principal), agent, ended, records, root, begins,
+                     ends, dict(zip(findings, counts)), named)
 
 class RecordPack(Pack):
     """The pack of one record."""
     marker = "bundle.json"
-    needed = ("bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion")
+    about = "record_id"
+    needed: tuple[str, ...] = ("bundle.sig", "SHA256SUMS.sig", "manifest.json", "inclusion")
 
     def __init__(self, options: argparse.Namespace, report: Report) -> None:
         super().__init__(options, report)
@@ -801,6 +843,7 @@ class RecordPack(Pack):
                 self.need("anchor"), policy, self.cosigned), "cosignatures", is_file=False),
             Check("checkpoint.tsr", self.check_timestamp, "timestamp"),
             Check("tsa-chain.pem", lambda: check_authority(tsa_ca), "timestamp"),
+            Check("signing-chain.pem", self.check_signer, "signer"),
             Check("time of bundle.sig", self.check_bundle_time, "end of public-key.pem",
                   is_file=False),
             Check("time of SHA256SUMS.sig", self.check_pack_time, "end of pack-key.pem",
@@ -812,6 +855,9 @@ class RecordPack(Pack):
         if self.options.tsa_ca is not None and "timestamp" not in self.groups:
             self.report.attempt("checkpoint.tsr", refuse,
                                 NotChecked("there is none to hold to --tsa-ca"))
+        if self.options.ca is not None and "signer" not in self.groups:
+            self.report.attempt("signing-chain.pem", refuse,
+                                NotChecked("there is none to hold to --ca"))
         bundle, packer = self.is_valid("public-key.pem"), self.is_valid("pack-key.pem")
         besides = "; THE BUNDLE IS BY YOUR KEY, WHO PACKED IT IS NOT KNOWN"
         return self.report.ended([*self.needed], "" if bundle else "THE PACK'S",
@@ -862,9 +908,11 @@ class RecordPack(Pack):
         self.groups |= {"cosignatures"} if lines or self.options.policy else set()
         return f"its checkpoint is signed by {anchor.key.name}"
 
+    def leaf(self) -> dict[str, str]:
+        return {"type": "record", "bundle_sha256": self.need("digest")}
+
     def check_inclusion(self) -> str:
-        leaf = {"type": "record", "bundle_sha256": self.need("digest")}
-        self.found["included"] = check_inclusion(self.need("anchor"), leaf)
+        self.found["included"] = check_inclusion(self.need("anchor"), self.leaf())
         return str(self.found["included"])
 
     def seen(self) -> str:
@@ -908,12 +956,12 @@ class RecordPack(Pack):
 
     def expected_manifest(self) -> bytes:
         """Return the manifest, which is not signed: all in it must follow from what is."""
-        anchor, record_id, release = map(self.need, ("anchor", "record_id", "release"))
+        anchor, about, release = map(self.need, ("anchor", self.about, "release"))
         checkpoint = {"origin": anchor.key.name, "size": anchor.size, "root": anchor.root.hex()}
         names = {*self.sums, *OTHERS} - {"manifest.json"}
         agent = {"agent": self.found["agent"]} if "agent" in self.found else {}
         return write_json({
-            "schema": f"records/manifest/v{1 + len(agent)}", "record_id": record_id, **agent,
+            "schema": f"records/manifest/v{1 + len(agent)}", self.about: about, **agent,
             "release": release,
             "pack_key_id": key_id(public_key(self.read("pack-key.pem"))), "checkpoint": checkpoint,
             "files": {name: {"sha256": sha256(data).hex(), "size": len(data)} for name, data in
@@ -924,6 +972,24 @@ class RecordPack(Pack):
         named = re.findall(rb'"rs:sha256":"([^"]*)"', self.view("prov.json", MAX_PACK))
         require(named == [self.need("digest").encode()], "it is not about this bundle")
         return self.check_told("it names the bundle's digest: all else in it is")
+
+    def check_signer(self) -> str:
+        """Check whose the key of the bundle is, as an authority says, when others had seen it."""
+        found, key = certificates(self.read("signing-chain.pem")), self.read("public-key.pem")
+        signer, roots = found[0], self.options.ca
+        own = signer.spki == ED25519_SPKI + public_key(key)
+        require(own, "its first certificate is of another key than public-key.pem")
+        require(signer.may(0) or signer.may(1), "its certificate is not for signatures")
+        said = f"the key is of {named(signer.subject)}, according to {named(signer.issuer)}"
+        if roots is None:
+            raise NotChecked(f"only the pack says that {said}: give --ca")
+        seen = self.seen()
+        if not seen:
+            raise NotChecked(f"it says that {said}, and for which time is not known: nobody whom "
+                             "--tsa-ca or --policy trusts saw the bundle")
+        when = datetime.strptime(f"{seen}+0000", "%Y-%m-%dT%H:%M:%S.%fZ%z")
+        check_chain(signer, found, roots, when, DOCUMENTS)
+        return f"{said}, whose certificates were valid at {seen}"
 
     def check_findings(self) -> str:
         """Check which record the findings are of, and their order."""
@@ -992,7 +1058,215 @@ class RecordPack(Pack):
         self.found["stamped"] = cut(found)
         return f"it is a timestamp of the checkpoint at {found}"
 
-PACKS = (RecordPack,)
+def lines_of(data: Data) -> Iterable[bytes]:
+    """Yield the lines of a file, without their newlines; each must have one."""
+    ended = 0
+    for found in re.finditer(rb"[^\n]*\n", data):
+        ended = found.end()
+        yield found[0][:-1]
+    require(ended == len(data), "its last line is cut off")
+
+def listed(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+def root_of(hashes: list[bytes]) -> bytes:
+    """Return the root over these leaf hashes (RFC 9162, section 2.1.1)."""
+    while len(hashes) > 1:
+        odd = hashes[len(hashes) & ~1:]
+        hashes = [sha256(b"\x01" + hashes[at] + hashes[at + 1])
+                  for at in range(0, len(hashes) - 1, 2)] + odd
+    return hashes[0] if hashes else sha256(b"")
+
+class SessionPack(RecordPack):
+    """The pack of a whole sealed session: its statement is proven as a record's bundle is."""
+    marker = "session-digests.txt"
+    about = "session_id"
+    needed = ("session-statement.sig", "SHA256SUMS.sig", "manifest.json", "inclusion",
+              "session-digests.txt", "records.ndjson", "bundles.ndjson")
+
+    def table(self) -> list[Check]:
+        others = {"bundle.json", "bundle.sig", "record.tlog-proof", "prov.json", "findings.json",
+                  "record.html", "session-statement.json", "session-statement.sig",
+                  "session-key.pem", "session-proof.json", "time of session-statement.sig",
+                  "time of bundle.sig"}
+        return [
+            Check("session-statement.json", self.read_statement),
+            Check("session-statement.sig", lambda: self.check_signature(
+                "session-statement.json", "public-key.pem")),
+            *(each for each in super().table() if each.name not in others),
+            Check("session.tlog-proof", lambda: self.check_same(
+                "session.tlog-proof", self.expected_proof)),
+            Check("keys.json", self.read_keys),
+            Check("session-digests.txt", self.read_digests),
+            Check("records.ndjson", self.read_records),
+            Check("bundles.ndjson", self.check_bundles),
+            Check("findings.ndjson", self.check_session_findings),
+            Check("time of session-statement.sig", self.check_bundle_time, "end of public-key.pem",
+                  is_file=False),
+            Check("time of the bundles", self.check_bundles_time, "end of a key", is_file=False),
+        ]
+
+    def leaf(self) -> dict[str, str]:
+        return {"type": "session", "statement_sha256": self.need("digest")}
+
+    def read_statement(self) -> str:
+        data = self.view("session-statement.json")
+        said = read_statement(data)
+        key = key_id(public_key(self.read("public-key.pem")))
+        require(said.key_id == key, "it names another key than public-key.pem")
+        self.found.update(statement=said, session_id=said.whose[0], digest=sha256(data).hex(),
+                          created_at=said.ended, bundle_agent=said.agent)
+        return f"{said.whose[0]} held {said.records} records when it was completed at {said.ended}"
+
+    def read_keys(self) -> str:
+        """Read the keys that signed the bundles, and hold them to those from outside."""
+        (keys,) = members(read_canonical(self.view("keys.json")), "keys:list")
+        found = public_keys(self.read("keys.json")) if keys else []
+        self.found["keys"] = {key_id(key): key for key, _ in found}
+        if not found:
+            return "nothing is signed with any"
+        if self.options.key is None:
+            raise NotChecked("only the pack says whose keys these are: give --key")
+        strange = [name for name, key in self.found["keys"].items() if key not in self.options.key]
+        require(not strange, f"{listed(strange)}: none of the keys given by --key")
+        if any(End(*self.options.key[key]) != End() for key, _ in found):
+            self.groups.add("end of a key")
+        return f"{listed(list(self.found['keys']))}: given by --key"
+
+    def read_digests(self) -> str:
+        """Hold the sealed digests to the root that was signed."""
+        said, text = self.need("statement"), self.view("session-digests.txt", MAX_PACK)
+        digests = [members({"digest": str(line, "latin-1")}, "digest:hash")[0]
+                   for line in lines_of(text)]
+        require(len(digests) == said.records == len(set(digests)),
+                f"there are {len(digests)}, not {said.records}, or one is there twice")
+        root = root_of([sha256(b"\x00" + digest) for digest in digests])
+        require(root == said.root, "these are not the digests whose root was signed")
+        self.found["digests"] = digests
+        return f"the root over {len(digests)} of them was signed"
+
+    def read_records(self) -> str:
+        """Say what became of each sealed record, and which others there are."""
+        digests, counts = self.need("digests"), dict.fromkeys(("present", "expired"), 0)
+        absent, added, unlogged, number = [], [], [], -1
+        for number, line in enumerate(lines_of(self.view("records.ndjson", MAX_PACK))):
+            place, status, digest, name, *_ = self.record_line(read_canonical(line))
+            called = f"{name}, {digest.hex()}" if name else digest.hex()
+            if number >= len(digests):
+                require(status == "unsealed", f"line {number + 1} is of more than was sealed")
+                added.append(f"({called})")
+                continue
+            called = f"{number + 1} of {len(digests)} ({called})"
+            good = digest == digests[number] and status != "unsealed"
+            require(good, f"{called} is not what was sealed there")
+            if status == "missing":
+                absent.append(called)
+            else:
+                counts[status] += 1
+                unlogged += [called] if place is None else []
+        held = min(number + 1, len(digests))
+        require(held == len(digests), f"it ends after {held} of {len(digests)} records")
+        self.found["present"] = counts["present"]
+        told = {"in the session, but not sealed with it": added, "sealed, and not here": absent,
+                "without a leaf in the log": unlogged}
+        wrong = "; ".join(f"{what}: {listed(names)}" for what, names in told.items() if names)
+        require(not added, wrong)
+        if wrong:
+            raise Incomplete(wrong)
+        expired = (f"; {counts['expired']} have expired: their digests prove that they were"
+                   if counts["expired"] else "")
+        return f"{counts['present']} of {len(digests)} are here{expired}"
+
+    @staticmethod
+    def record_line(value: Any) -> list[Any]:
+        place, digest, status, *named = members(
+            value, "leaf_index:any sha256:hash status:str id:any key_id:any signature:any")
+        kinds = {type(each) for each in named}
+        require(status in ("present", "expired", "missing", "unsealed") and
+                (kinds == {str} or (kinds == {type(None)} and status == "missing")),
+                "it does not say what became of a record")
+        require(place is None or (type(place) is int and place >= 0), "leaf_index is none")
+        return [place, status, digest, *named]
+
+    def check_bundles(self) -> str:
+        """Check every bundle that is here: its digest, signature, and whose it is."""
+        present, keys, said = self.need("present"), self.need("keys"), self.need("statement")
+        lines = iter(lines_of(self.view("bundles.ndjson", MAX_PACK)))
+        newest: dict[str, str] = {}
+        bad, number = [], 0
+        for told in lines_of(self.view("records.ndjson", MAX_PACK)):
+            row, number = read_canonical(told), number + 1
+            if row["status"] != "present":
+                continue
+            line = next(lines, None)
+            called = f"{number} of {said.records} ({row['id']})"
+            if line is None:
+                raise Incomplete(f"it ends before the bundle of {called}")
+            require(sha256(line).hex() == row["sha256"],
+                    f"where that of {called} must be, there are other bytes")
+            try:
+                when = self.check_one(line, row, keys, said)
+                newest[row["key_id"]] = max(when, newest.get(row["key_id"], ""))
+            except Invalid as error:
+                bad.append(f"{called}: {error}")
+        require(next(lines, None) is None, "it has more bundles than are told of")
+        require(not bad, listed(bad))
+        self.found["newest"] = newest
+        return f"{present} of {said.records} are here, each signed"
+
+    @staticmethod
+    def check_one(line: bytes, row: dict[str, Any], keys: dict[str, bytes], said: Statement) -> str:
+        require(len(line) <= MAX_BUNDLE, f"it has more than {MAX_BUNDLE} bytes")
+        bundle = read_json(line)
+        decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
+        schema, record, named, *_ = members(bundle, BUNDLE + decided)
+        require(row["key_id"] == named and named in keys, "it is by a key that is not here")
+        signature = from_base64(row["signature"])
+        require(ed25519_verifies(keys[named], signature, line), "its signature does not hold")
+        session = record.get("session", {"id": record.get("session_id")})
+        agent = record.get("agent", {"id": record.get("agent_id")})
+        known = re.fullmatch("records/bundle/v[12]", schema)
+        require(known and type(session) is dict and type(agent) is dict,
+                "this is not a bundle that this program knows")
+        whose = (session.get("id"), agent.get("id"), record.get("principal"))
+        require(whose == said.whose and record.get("id") == row["id"], "it is of another session")
+        when = instant(record.get("created_at"))
+        require(said.first <= when <= said.last, "it is of another time")
+        return when
+
+    def check_bundles_time(self) -> str:
+        """Check that no bundle was signed after its key had ended."""
+        seen, named = self.seen(), []
+        for name, when in self.need("newest").items():
+            retired, revoked, reason = self.options.key[self.need("keys")[name]]
+            require(not revoked or "" < seen <= revoked, f"{name} was revoked at {revoked} "
+                    f"({reason}), and nobody whom --tsa-ca or --policy trusts had seen the "
+                    "statement by then")
+            require(not retired or when <= retired or "" < seen <= retired,
+                    f"{name} was retired at {retired}, and a bundle says that it is of {when}")
+            named += [name] if retired or revoked else []
+        return f"{listed(named)}: the bundles are older than the end of their key"
+
+    def check_session_findings(self) -> str:
+        """Check whose findings they are, their order, and that none was taken out since."""
+        said = self.need("statement")
+        counts, last, newest = dict.fromkeys(said.findings, 0), "", [""]
+        for line in lines_of(self.view("findings.ndjson", MAX_PACK)):
+            _, created_at, _, _, name, _, _, _, about, severity, *_ = members(
+                read_json(line), FINDING.replace("record_id:str", "record_id:any"))
+            require(about == said.whose[0], "a finding in it is another session's")
+            require(name > last, "they are not in order, or one stands twice")
+            counts[severity], last = counts.get(severity, 0) + 1, name
+            newest.append(instant(created_at))
+        gone = [f"{count - counts[each]} {each}" for each, count in said.findings.items()
+                if counts[each] < count]
+        if gone:
+            raise Incomplete(f"of those that the statement counts: {listed(gone)}")
+        self.found["newest finding"] = [max(newest)]
+        return self.check_told(f"{sum(counts.values())} when the pack was made: that these are "
+                               "all, is")
+
+PACKS = (SessionPack, RecordPack)
 
 def check_pack(options: argparse.Namespace, report: Report) -> int:
     """Check a pack: one of its files says of what kind it is; return the exit code."""
@@ -1274,8 +1548,8 @@ class Export:
         takers = {"header": self.take_header, "record": self.take_record, "leaf": self.take_leaf,
                   "session": self.take_session, "fold": self.take_fold,
                   "statement": self.take_trailer}
-        require((kind == "header") == (not self.lines) and kind in takers,
-                "no such line belongs here")
+        known = type(kind) is str and kind in takers
+        require(known and (kind == "header") == (not self.lines), "no such line belongs here")
         require(after == (self.chain.hex()[:16] if self.lines else None),
                 "the line before was changed, or one was left out or added between them")
         takers[kind](value)
@@ -1346,12 +1620,13 @@ class Export:
         sealed = {"statement_sha256": sha256(write_json(statement)).hex(), "type": "session"}
         self.log.grow(sha256(b"\0" + write_json(sealed)))
         self.leaves["sessions"] += 1
-        told = statement.get("session")
-        good = statement.get("schema") == "records/session/v1" and type(told) is dict
-        require(good and told.get("id") == named, f"this is no statement of {named}")
-        found, count = self.held.pop(named, bytearray()), statement.get("records")
-        self.records_held -= len(found) // 48
+        told, count = statement.get("session"), statement.get("records")
         first, last = (statement.get(name) or "" for name in ("first_at", "last_at"))
+        good = (statement.get("schema") == "records/session/v1" and type(count) is int
+                and type(told) is dict and type(first) is type(last) is str)
+        require(good and told.get("id") == named, f"this is no statement of {named}")
+        found = self.held.pop(named, bytearray())
+        self.records_held -= len(found) // 48
         whole = not count or (self.header["since"] <= first and last < self.header["until"])
         if whole and not self.full:
             rows, tree = sorted(bytes(found[at:at + 48]) for at in range(0, len(found), 48)), Tree()
@@ -1403,8 +1678,10 @@ class Export:
     def check_totals(self) -> str:
         """Count again what the statement counts."""
         statement, named = self.statement, self.named
-        agents = [dict(each) for each in statement.get("by_agent", ())]
-        names = [each.pop("name", None) for each in agents]
+        told = statement.get("by_agent")
+        listed = told if type(told) is list else []
+        agents = [dict(each) for each in listed if type(each) is dict]
+        names = [each.pop("name", "") for each in agents]
         require(all(type(each) in (str, type(None)) for each in names), "an agent's name is none")
         others = [{"type": kind, "leaves": named["type"][kind]} for kind in sorted(named["type"])]
         expected = {
@@ -1447,8 +1724,8 @@ class Export:
 
     def check_period(self) -> str:
         """Say whether the log's sizes surround the period."""
-        log = self.statement["log"]
-        begin, end = self.header["begin"], instant(log.get("published_at"))
+        log, begin = self.statement.get("log"), self.header["begin"]
+        end = instant(log.get("published_at") if type(log) is dict else None)
         since, until = self.header["since"], self.header["until"]
         said = (f"leaves {begin['size']} to {self.log.size} are those from before {since} to after "
                 f"{until}")
@@ -1506,7 +1783,11 @@ class Export:
         return f"the log was so at {found}: nothing that is listed was added later"
 
 def seconds(text: str) -> float:
-    return datetime.fromisoformat(f"{text[:-1]}+00:00").timestamp()
+    """Return a time in seconds since 1970."""
+    try:
+        return datetime.fromisoformat(f"{text[:-1]}+00:00").timestamp()
+    except ValueError:
+        raise Invalid(f"{text} is no time that there was") from None
 
 def kept_digests(data: bytes) -> list[bytes]:
     """Read a list of digests: the first word of each line."""
@@ -1584,13 +1865,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.add_argument("--kept", metavar="FILE")
     else:
         parser.add_argument("path", metavar="PACK", type=pathlib.Path, nargs="?")
+        parser.add_argument("--ca", metavar="PEM")
     if what != "audit":
         parser.add_argument("--key", metavar="FILE", action="append")
     parser.add_argument("--policy", metavar="FILE")
     parser.add_argument("--tsa-ca", metavar="PEM")
     parser.add_argument("--strict", action="store_true")
     return parser.parse_args(arguments[1:] if what else arguments,
-                             argparse.Namespace(what=what, key=None))
+                             argparse.Namespace(what=what, key=None, ca=None))
 
 def run(options: argparse.Namespace) -> int:
     """Do what the command line says; return the exit code."""
@@ -1600,6 +1882,7 @@ def run(options: argparse.Namespace) -> int:
     options.key = options.key and dict(ended)
     options.policy = options.policy and read_root(options.policy, Policy)
     options.tsa_ca = options.tsa_ca and read_root(options.tsa_ca, certificates)
+    options.ca = options.ca and read_root(options.ca, certificates)
     if options.what == "audit":
         options.anchors = [each for name in options.anchors for each in read_root(name, evidence)]
     report = Report(strict=options.strict)
@@ -1725,6 +2008,9 @@ def signature_verifies(spki: bytes, name: str, hashed: str, signature: bytes, da
 
     `name` is the algorithm's OID; `hashed` is the digest, where the algorithm leaves that open.
     """
+    if name == ED25519_KEY and not hashed:
+        key_kind, key = der(spki, "30 ( 30 ( 06 ) 03 )")
+        return oid(key_kind) == name and ed25519_verifies(bits(key), signature, data)
     kind, digest = SIGNATURES.get(name, (name, hashed))
     known = kind in (RSA_KEY, EC_KEY) and name != EC_KEY and digest in DIGEST_INFO
     if not known or hashed not in ("", digest):
@@ -1744,7 +2030,7 @@ DIGESTS = {"2.16.840.1.101.3.4.2.1": "sha256", "2.16.840.1.101.3.4.2.2": "sha384
 DIGEST_INFO = {"sha256": bytes.fromhex("3031300d060960864801650304020105000420"),
                "sha384": bytes.fromhex("3041300d060960864801650304020205000430"),
                "sha512": bytes.fromhex("3051300d060960864801650304020305000440")}  # RFC 8017, 9.2
-RSA_KEY, EC_KEY = "1.2.840.113549.1.1.1", "1.2.840.10045.2.1"
+RSA_KEY, EC_KEY, ED25519_KEY = "1.2.840.113549.1.1.1", "1.2.840.10045.2.1", "1.3.101.112"
 SIGNATURES = {
     "1.2.840.113549.1.1.11": (RSA_KEY, "sha256"), "1.2.840.10045.4.3.2": (EC_KEY, "sha256"),
     "1.2.840.113549.1.1.12": (RSA_KEY, "sha384"), "1.2.840.10045.4.3.3": (EC_KEY, "sha384"),
@@ -1813,6 +2099,21 @@ SIGNED_DATA, TIMESTAMP_INFO = "1.2.840.113549.1.7.2", "1.2.840.113549.1.9.16.1.4
 CONTENT_TYPE, MESSAGE_DIGEST = "1.2.840.113549.1.9.3", "1.2.840.113549.1.9.4"
 SIGNED_BY = {"1.2.840.113549.1.9.16.2.12": "sha1", "1.2.840.113549.1.9.16.2.47": "sha256"}
 
+class Purpose(NamedTuple):
+    """What a chain of certificates is for, and when it must have been valid."""
+    words: str
+    usages: set[str]
+    certificate: str  # one of the chain, in words, with the moment
+    others: set[str]  # extensions that are not understood even if they are not critical
+
+STAMPS = Purpose("timestamping", {TIMESTAMPING, ANY_USAGE},
+                 "when the timestamp was made ({}), a certificate of its authority", set())
+DOCUMENTS = Purpose(
+    "signing documents",  # by RFC 9336, S/MIME, Microsoft or Adobe
+    {ANY_USAGE, "1.3.6.1.5.5.7.3.36", "1.3.6.1.5.5.7.3.4", "1.3.6.1.4.1.311.10.3.12",
+     "1.2.840.113583.1.1.5"},
+    "when others had seen the bundle ({}), a certificate of who signed it", {"2.5.29.30"})
+
 class Certificate:
     """An X.509 certificate; `extensions` has, by OID, whether each is critical, and its value."""
 
@@ -1829,13 +2130,14 @@ class Certificate:
         self.extensions = {name: (flag(critical), value.content)
                            for name, (critical, value) in held.items()}
 
-    def check(self, moment: datetime) -> None:
+    def check(self, moment: datetime, purpose: Purpose) -> None:
         """Check what holds for every certificate of a chain."""
-        why = f"when the timestamp was made ({written(moment)}), a certificate of its authority"
+        why = purpose.certificate.format(written(moment))
         require(moment >= self.begin, f"{why} was not valid yet: from {written(self.begin)} on")
         require(moment <= self.end, f"{why} had expired: it was valid until {written(self.end)}")
         for name, (critical, _) in self.extensions.items():
-            if critical and name not in (BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE):
+            known = name in (BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE)
+            if (critical and not known) or name in purpose.others:
                 raise NotChecked(f"a certificate's critical extension {name} is not understood")
 
     def may(self, bit: int) -> bool:
@@ -1848,14 +2150,17 @@ class Certificate:
         _, value = self.extensions.get(EXTENDED_USAGE, (False, b"\x30\x00"))
         return [oid(der(each.raw, "06")[0]) for each in values(der(value, "30")[0].content)]
 
-    def check_issuer(self, below: int) -> None:
+    def check_usages(self, purpose: Purpose) -> None:
+        good = purpose.usages.intersection(self.usages() or [ANY_USAGE])
+        require(good, f"a certificate in the chain is not for {purpose.words}")
+
+    def check_issuer(self, below: int, purpose: Purpose) -> None:
         """Check that it may issue a certificate with `below` issuers beneath it."""
         _, value = self.extensions.get(BASIC_CONSTRAINTS, (True, b"\x30\x00"))
         authority, most = der(value, "30 ( ?01 ?02 )")
         may = flag(authority) and (not most.raw or below <= integer(most)) and self.may(5)
         require(may, "a certificate in the chain may not issue this one")
-        good = {TIMESTAMPING, ANY_USAGE}.intersection(self.usages() or [ANY_USAGE])
-        require(good, "a certificate in the chain may not issue for timestamping")
+        self.check_usages(purpose)
 
     def issued(self, other: Certificate) -> bool:
         return self.subject == other.issuer and signature_verifies(
@@ -1876,16 +2181,29 @@ def certificates(pem: bytes) -> list[Certificate]:
     require(0 < len(found) == pem.count(begin) <= 200, "this is not a file of certificates in PEM")
     return [Certificate(from_base64(b"".join(each.split()).decode())) for each in found]
 
-def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certificate],
-                moment: datetime) -> None:
-    """Check that a chain leads from the signer of a timestamp to one of the roots."""
+def named(name: bytes) -> str:
+    """Return the organisation in a name, else its common name, as far as they are text."""
+    parts: dict[str, str] = {}
+    for part in values(values(name)[0].content):
+        for each in values(part.content):
+            kind, text = der(each.raw, "30 ( 06 * )")
+            coded = {0x1E: "utf-16-be", 0x1C: "utf-32-be"}.get(text.tag, "utf-8")
+            parts.setdefault(oid(kind), str(text.content, coded, "replace"))
+    return repr(parts.get("2.5.4.10") or parts.get("2.5.4.3") or "nobody that has a name")
+
+def check_stamper(signer: Certificate) -> None:
+    """Check what the certificate of a timestamp's signer is for."""
     alone = signer.usages() == [TIMESTAMPING] and signer.extensions[EXTENDED_USAGE][0]
     require(alone, "the signer's certificate is not for timestamping alone, and critically")
     require(signer.may(0) or signer.may(1), "the signer's certificate is not for signatures")
+
+def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certificate],
+                moment: datetime, purpose: Purpose) -> None:
+    """Check that a chain leads from a signer's certificate to one of the roots."""
     trusted, tried = {root.raw for root in roots}, {signer.raw}
 
     def climb(here: Certificate, below: int) -> None:
-        here.check(moment)
+        here.check(moment, purpose)
         if here.raw in trusted:
             return None
         reason: Verdict = Invalid("no chain leads from the signer to a root that is trusted")
@@ -1893,12 +2211,13 @@ def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certi
             try:
                 if each.raw not in tried and each.issued(here):
                     tried.add(each.raw)
-                    each.check_issuer(below)
+                    each.check_issuer(below, purpose)
                     return climb(each, below + 1)
             except Verdict as verdict:  # noqa: PERF203 - the next one may lead up
                 reason = verdict
         raise reason
 
+    signer.check_usages(purpose)
     climb(signer, 0)
 
 def check_timestamp(response: bytes, data: bytes, chain: bytes,
@@ -1932,7 +2251,8 @@ def check_timestamp(response: bytes, data: bytes, chain: bytes,
     signed = b"\x31" + attributes.raw[1:]  # a SET, as it is signed (RFC 5652, section 5.4)
     holds = signature_verifies(signer.spki, scheme, name, signature.content, signed)
     require(holds, "the timestamp's signature does not hold")
-    check_chain(signer, known, roots, found)
+    check_stamper(signer)
+    check_chain(signer, known, roots, found, STAMPS)
     return stated(time)
 
 def check_attributes(attributes: bytes, digest: bytes, signer: Certificate) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from app import logs, migrations
+from app.core import signing_keys
 from app.core import tenants as core_tenants
 from app.core.master_keys import key_registry
 from app.core.records import following
@@ -100,6 +101,9 @@ def _migrate(_: argparse.Namespace) -> None:
             following.renumber_restored(session)
             key_registry.announce(session, settings.master_keys)
             missing = key_registry.missing(session, settings.master_keys)
+            problems = signing_keys.certificate_problems(session, settings.signing_certificates)
+        if problems:
+            raise SettingError("; ".join(problems))
         if missing:
             print(f"warning: {key_registry.say_missing(missing)}")
         key = settings.root_admin_key

@@ -7,7 +7,9 @@ from datetime import datetime
 
 from app.core import signing_keys
 from app.core.master_keys import resealing
+from app.lib.crypto import signing_certificates
 from app.manage.service import require_yes, service, tell_untold
+from app.settings import SettingError
 
 
 def add_signing_keys(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +19,13 @@ def add_signing_keys(parser: argparse.ArgumentParser) -> None:
         "rotate", help="retire the key that signs now and make the next; old bundles still verify"
     ).set_defaults(run=_rotate)
     commands.add_parser("list", help="list every key there was").set_defaults(run=_list)
+    csr = commands.add_parser(
+        "csr", help="print a certificate request (PKCS #10) for the current key, for an authority"
+    )
+    for name in signing_certificates.SUBJECT:
+        csr.add_argument(f"--{name.replace('_', '-')}", metavar="TEXT", type=_part)
+    csr.add_argument("--key", metavar="KEY", help="the id of a retired key, instead of the current")
+    csr.set_defaults(run=_csr)
     revoke = commands.add_parser(
         "revoke",
         help="revoke a key: only bundles that the log had by then, by other evidence, still verify",
@@ -72,6 +81,26 @@ def _rotate(_: argparse.Namespace) -> None:
             done = signing_keys.rotate(session, settings.master_keys)
         print(f"retired: {done.retired or 'none'}\ncurrent: {done.current}")
         tell_untold(settings, database, done.untold)
+
+
+def _csr(arguments: argparse.Namespace) -> None:
+    subject = {
+        name: value for name in signing_certificates.SUBJECT if (value := vars(arguments)[name])
+    }
+    if not subject.keys() & {"organization", "common_name"}:
+        raise SettingError("name the owner: --organization, or --common-name")
+    with service() as (settings, database), database.across_tenants() as session:
+        key = signing_keys.of_bundles(session, settings.master_keys, arguments.key)
+        try:
+            print(signing_certificates.request(key, subject).decode(), end="")
+        except ValueError as error:
+            raise SettingError(f"no certificate has such a subject: {error}") from None
+
+
+def _part(text: str) -> str:
+    if not re.fullmatch(r"[^\x00-\x1f\x7f]{1,200}", text) or not text.strip():
+        raise argparse.ArgumentTypeError("a part of a name is one line of 1 to 200 characters")
+    return text.strip()
 
 
 def _reason(text: str) -> str:

@@ -1,7 +1,7 @@
 """The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
 
-`base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `exports`, `findings`;
-`webhooks`, `deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
+`base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `findings`; `webhooks`,
+`deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
 """
 
 from app.models.agents import (
@@ -15,8 +15,15 @@ from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
 from app.models.digests import Digest
-from app.models.evidence_packs import EvidenceExport, EvidencePack, EvidencePackPart
-from app.models.exports import Export, ExportPart, ExportTaker
+from app.models.evidence_packs import (
+    EvidenceExport,
+    EvidencePack,
+    EvidencePackPart,
+    Export,
+    ExportPart,
+    ExportTaker,
+    SessionPackPart,
+)
 from app.models.findings import Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
 from app.models.keys import ApiKey, ConsoleSession, IdempotencyKey, MasterKey, SigningKey
@@ -99,6 +106,7 @@ __all__ = [
     "RuleVersion",
     "RuleWork",
     "SessionDigests",
+    "SessionPackPart",
     "SessionStatement",
     "ShareLink",
     "ShareLinkOpening",

@@ -15,11 +15,11 @@ from typing import Any
 
 import click
 
-from record_service import state
+from record_service import state, version
 from record_service.commands import (
     audit,
-    completion,
     deliveries,
+    doctor,
     exports,
     findings,
     general,
@@ -42,7 +42,6 @@ from record_service.errors import (
     Unreachable,
 )
 from record_service.output import discard_output
-from record_service.transport import version
 
 CODES: tuple[tuple[type[RecordsError], int], ...] = (
     (Invalid, 2),
@@ -72,8 +71,21 @@ class RecordService(Group):
             return None
 
 
+def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        context.find_root().obj.out.text(version())
+        context.exit()
+
+
 @click.group("record-service", cls=RecordService)
-@click.version_option(version(), message="%(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version.",
+)
 @click.option(
     "--patience",
     type=click.FloatRange(0),
@@ -108,10 +120,13 @@ for command in (
     keys.keys,
     sharing.share,
     settings.settings,
+    settings.holds,
     webhooks.webhooks,
     deliveries.deliveries,
     jobs.jobs,
-    completion.completion,
+    general.tail,
+    doctor.doctor,
+    general.completion,
 ):
     root.add_command(command)
 

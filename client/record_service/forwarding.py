@@ -11,8 +11,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Callable
 
-import httpx2
-
 from record_service import state, webhooks
 from record_service.client import NOW, Client, Json
 from record_service.errors import NotFound
@@ -95,6 +93,9 @@ class Receiver:
         self._url = url
         self._secret = secret
         self._wait = wait
+        import httpx2  # noqa: PLC0415  # slow to load, and most commands need none of it
+
+        self._no_answer = httpx2.TransportError
         # No proxy of this machine has a part in it.
         self._http = httpx2.Client(trust_env=False, timeout=TIMEOUT_SECONDS)
 
@@ -119,7 +120,7 @@ class Receiver:
             try:
                 with self._http.stream("POST", self._url, content=body, headers=sent) as answer:
                     return Answer(answer.status_code, round((time.monotonic() - started) * 1000))
-            except httpx2.TransportError:
+            except self._no_answer:
                 backoff = min(0.25 * 2.0 ** min(attempt, 10), _LONGEST_BACKOFF)
                 self._wait(f"{self._url} does not answer; waiting for it.", backoff)
 

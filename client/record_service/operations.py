@@ -81,6 +81,12 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "create_batch": Operation("POST", "/v1/findings/batch", "json", "Add up to 1000 findings, all or none.", body=True),
         "read": Operation("GET", "/v1/findings/{finding_id}", "json", "Read a finding."),
     },
+    "holds": {
+        "list": Operation("GET", "/v1/holds", "rows", "List legal holds, newest first, released ones too"),
+        "create": Operation("POST", "/v1/holds", "json", "Place a legal hold", body=True),
+        "read": Operation("GET", "/v1/holds/{hold_id}", "json", "Read a legal hold"),
+        "release": Operation("DELETE", "/v1/holds/{hold_id}", "none", "Release a legal hold"),
+    },
     "jobs": {
         "list": Operation("GET", "/v1/jobs", "rows", "List jobs, newest first"),
         "read": Operation("GET", "/v1/jobs/{job_id}", "json", "Read a job"),
@@ -127,6 +133,9 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
     },
     "search": {
         "search": Operation("GET", "/v1/search", "json", "Find any resource by its id; records, findings and agents by words"),
+    },
+    "session_evidence": {
+        "evidence": Operation("GET", "/v1/sessions/{session_id}/evidence.zip", "bytes", "Read the evidence pack of a whole session"),
     },
     "sessions": {
         "list": Operation("GET", "/v1/sessions", "rows", "List sessions, newest first."),

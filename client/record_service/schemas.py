@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
-if sys.version_info >= (3, 11):
-    from typing import NotRequired
-elif TYPE_CHECKING:
+if TYPE_CHECKING:
     from typing_extensions import NotRequired
+elif sys.version_info >= (3, 11):
+    from typing import NotRequired
 
 # A moment: RFC 3339, or a datetime with its offset.
 Time = Union[str, datetime]
@@ -21,7 +21,9 @@ Time = Union[str, datetime]
 AnchoredBy = Literal["log", "timestamps", "witnesses"]
 BundleVisibility = Literal["private", "public"]
 DeliveryStatus = Literal["cancelled", "failed", "pending", "retrying", "sending", "succeeded"]
+EntryOutcome = Literal["failed", "refused", "success"]
 EventTypeName = Literal["audit.chain_broken", "finding.created", "record.created", "session.completed", "session.opened", "webhook.disabled", "webhook.failing", "webhook.test"]
+HoldStatus = Literal["released", "standing"]
 JobStatus = Literal["cancelled", "dead", "queued", "retrying", "running", "succeeded"]
 On = Literal["record", "session", "step"]
 Order = Literal["asc", "desc"]
@@ -132,10 +134,14 @@ class AttemptSummary(TypedDict):
 
 
 class AuditListQuery(TypedDict):
-    order: NotRequired[Order]
-    action: NotRequired[str]
+    layout: NotRequired[Literal["chain", "events"]]
     since: NotRequired[Time]
     until: NotRequired[Time]
+    order: NotRequired[Order]
+    actor: NotRequired[str]
+    target: NotRequired[str]
+    action: NotRequired[str]
+    outcome: NotRequired[EntryOutcome]
 
 
 class AuditVerifyQuery(TypedDict):
@@ -327,6 +333,8 @@ class Entry(TypedDict):
     target: Target
     details: dict[str, Any]
     request_id: str | None
+    outcome: NotRequired[EntryOutcome]
+    origin: NotRequired[str | None]
     prev_hash: str
     hash: str
 
@@ -478,7 +486,7 @@ class Head(TypedDict):
 
 
 class Hit(TypedDict):
-    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule"]
+    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule", "export", "hold"]
     id: str
     title: str
     url: str
@@ -486,6 +494,28 @@ class Hit(TypedDict):
 
 class Hits(TypedDict):
     data: list[Hit]
+
+
+class Hold(TypedDict):
+    id: str
+    reason: str
+    record_id: str | None
+    session_id: str | None
+    agent_id: str | None
+    since: str | None
+    until: str | None
+    status: HoldStatus
+    created_at: str
+    created_by: str
+    released_at: str | None
+    released_by: str | None
+
+
+class HoldsListQuery(TypedDict):
+    status: NotRequired[HoldStatus]
+    record_id: NotRequired[str]
+    session_id: NotRequired[str]
+    agent_id: NotRequired[str]
 
 
 class Inclusion(TypedDict):
@@ -597,6 +627,7 @@ class ListedRecord(TypedDict):
     created_at: str
     bundle: Bundle
     log: Log
+    held: NotRequired[bool]
     content: NotRequired[Any]
     steps: NotRequired[Any]
     approvals: NotRequired[Any]
@@ -707,6 +738,15 @@ class NewFinding(TypedDict):
 
 class NewFindings(TypedDict):
     findings: Sequence[NewFinding]
+
+
+class NewHold(TypedDict):
+    reason: str
+    record_id: NotRequired[str]
+    session_id: NotRequired[str]
+    agent_id: NotRequired[str]
+    since: NotRequired[Time]
+    until: NotRequired[Time]
 
 
 class NewKey(TypedDict):
@@ -825,6 +865,7 @@ class Record(TypedDict):
     created_at: str
     bundle: Bundle
     log: Log
+    held: NotRequired[bool]
 
 
 class RecordOrProblem(TypedDict):
@@ -839,6 +880,7 @@ class RecordOrProblem(TypedDict):
     created_at: NotRequired[str]
     bundle: NotRequired[Bundle]
     log: NotRequired[Log]
+    held: NotRequired[bool]
     problem: NotRequired[EntryProblem]
 
 

@@ -121,6 +121,18 @@ class AsyncFindings:
     async def create_batch(self, *, timeout: float | None = ..., idempotency_key: str | None = ..., **given: Unpack[schemas.NewFindings]) -> schemas.Findings: ...
     async def read(self, finding_id: str, /, *, timeout: float | None = ...) -> schemas.Finding: ...
 
+class Holds:
+    def list(self, *, page_size: int = ..., timeout: float | None = ..., **given: Unpack[schemas.HoldsListQuery]) -> Iterator[schemas.Hold]: ...
+    def create(self, *, timeout: float | None = ..., idempotency_key: str | None = ..., **given: Unpack[schemas.NewHold]) -> schemas.Hold: ...
+    def read(self, hold_id: str, /, *, timeout: float | None = ...) -> schemas.Hold: ...
+    def release(self, hold_id: str, /, *, timeout: float | None = ...) -> None: ...
+
+class AsyncHolds:
+    def list(self, *, page_size: int = ..., timeout: float | None = ..., **given: Unpack[schemas.HoldsListQuery]) -> AsyncIterator[schemas.Hold]: ...
+    async def create(self, *, timeout: float | None = ..., idempotency_key: str | None = ..., **given: Unpack[schemas.NewHold]) -> schemas.Hold: ...
+    async def read(self, hold_id: str, /, *, timeout: float | None = ...) -> schemas.Hold: ...
+    async def release(self, hold_id: str, /, *, timeout: float | None = ...) -> None: ...
+
 class Jobs:
     def list(self, *, page_size: int = ..., timeout: float | None = ..., **given: Unpack[schemas.JobsListQuery]) -> Iterator[schemas.Job]: ...
     def read(self, job_id: str, /, *, timeout: float | None = ...) -> schemas.Job: ...
@@ -215,6 +227,12 @@ class Search:
 class AsyncSearch:
     async def search(self, *, timeout: float | None = ..., **given: Unpack[schemas.SearchSearchQuery]) -> schemas.Hits: ...
 
+class SessionEvidence:
+    def evidence(self, session_id: str, /, *, timeout: float | None = ...) -> bytes: ...
+
+class AsyncSessionEvidence:
+    async def evidence(self, session_id: str, /, *, timeout: float | None = ...) -> bytes: ...
+
 class Sessions:
     def list(self, *, page_size: int = ..., timeout: float | None = ..., **given: Unpack[schemas.SessionsListQuery]) -> Iterator[schemas.Session]: ...
     def create(self, *, timeout: float | None = ..., idempotency_key: str | None = ..., **given: Unpack[schemas.NewSession]) -> schemas.Session: ...
@@ -300,6 +318,7 @@ class Verbs:
     evidence_packs: EvidencePacks
     exports: Exports
     findings: Findings
+    holds: Holds
     jobs: Jobs
     keys: Keys
     log: Log
@@ -307,6 +326,7 @@ class Verbs:
     replays: Replays
     rules: Rules
     search: Search
+    session_evidence: SessionEvidence
     sessions: Sessions
     share_links: ShareLinks
     signatures: Signatures
@@ -327,6 +347,7 @@ class AsyncVerbs:
     evidence_packs: AsyncEvidencePacks
     exports: AsyncExports
     findings: AsyncFindings
+    holds: AsyncHolds
     jobs: AsyncJobs
     keys: AsyncKeys
     log: AsyncLog
@@ -334,6 +355,7 @@ class AsyncVerbs:
     replays: AsyncReplays
     rules: AsyncRules
     search: AsyncSearch
+    session_evidence: AsyncSessionEvidence
     sessions: AsyncSessions
     share_links: AsyncShareLinks
     signatures: AsyncSignatures

@@ -1,4 +1,4 @@
-"""The sweeper, each second: rings due lanes, jobs, rules, sessions to seal, the log with leaves.
+"""The sweeper, each second: rings what is due: lanes, jobs, rules, sessions to seal, the log.
 
 Then it numbers rows that have waited long. A claim numbers rows too, but the books of a numbered
 backlog are cheaper to read.

@@ -11,18 +11,21 @@ from uuid import UUID
 import structlog
 from sqlalchemy.orm import Session
 
-from app import metrics
+from app import ids, metrics
 from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Authority, Stamper
+from app.core.audit import chain
+from app.core.callers import SYSTEM
 from app.core.delivery.lanes.lanes import Lane
 from app.core.digests import schedule
 from app.core.digests.sending import Sender
 from app.core.exports import building as exporting
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
-from app.core.packs import building
+from app.core.packs import building, session_packs
 from app.core.packs.building import Builder
+from app.core.packs.session_packs import SessionBuilder
 from app.core.records import expiry
 from app.core.replay import bulk_replay, send_now
 from app.core.rules import scanning
@@ -31,7 +34,8 @@ from app.core.verification import daily as verification
 from app.core.webhooks import receiver_check
 from app.core.webhooks.receiver_check import Checker
 from app.database import Database
-from app.errors import Unavailable
+from app.errors import AuditChainBroken, Unavailable
+from app.ledger.hash_chain import Outcome
 from app.lib.outbound.client import Answer
 from app.models import NO_TENANT, Job
 from jobs.process.middleware import kind, where
@@ -74,6 +78,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,
     exporting.KIND: lambda here: exporting.Builder(here.database, here.settings).step,
+    session_packs.KIND: lambda here: SessionBuilder(here.database, here.settings).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
     scanning.TEST: lambda here: Scanner(here.evaluators, here.settings.master_keys).test,
@@ -160,16 +165,48 @@ def _opened(here: Runtime, tenant_id: UUID) -> AbstractContextManager[Session]:
 
 def _write(session: Session, job: Job, step: Step | Failed) -> None:
     if isinstance(step, Failed):
-        kept = steps.fail(session, job, step.error, for_good=step.for_good)
+        kept = _failed(session, job, step.error, for_good=step.for_good)
     else:
         kept = steps.advance(session, job, step)
+        if kept and step.stopped is not None:
+            _audit(session, job, "stop", Outcome.SUCCESS)
     if not kept:
         raise _NotOurs
 
 
 def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:
     with here.database.transaction(tenant_id) as session:
-        steps.fail(session, job, error, for_good=for_good)
+        _failed(session, job, error, for_good=for_good)
+
+
+def _failed(session: Session, job: Job, error: str, *, for_good: bool) -> bool:
+    kept = steps.fail(session, job, error, for_good=for_good)
+    if kept and steps.is_last(job, for_good=for_good):
+        _audit(session, job, "fail", Outcome.FAILED)
+    return kept
+
+
+def _audit(session: Session, job: Job, verb: str, outcome: Outcome) -> None:
+    """Append that the service stopped a tenant's job, or gave it up.
+
+    A verification that found a break is told otherwise. A chain that takes no entry keeps no job
+    from its end: nothing is undone by that, and `audit_chain_broken` tells it.
+    """
+    if job.tenant_id == NO_TENANT or job.kind == verification.KIND:
+        return
+    target, details = ("job", ids.text("job", job.id)), {"kind": job.kind}
+    try:
+        chain.append(
+            session,
+            job.tenant_id,
+            SYSTEM,
+            f"job.{verb}",
+            target=target,
+            details=details,
+            outcome=outcome,
+        )
+    except AuditChainBroken as error:
+        _log.critical("audit_chain_broken", job=str(job.id), **error.members)
 
 
 @contextmanager

@@ -1055,60 +1055,6 @@ CREATE TABLE anchoring_troubles (
 );
 
 
--- Evidence packs ---------------------------------------------------------------------------------
-
--- A pack goes with its bundle, whoever deletes that: the foreign key is what makes it so.
-CREATE TABLE evidence_packs (
-    tenant_id       uuid NOT NULL,
-    id              uuid NOT NULL,
-    record_id       uuid NOT NULL,
-    sha256          bytea CHECK (length(sha256) = 32),
-    size            bigint NOT NULL DEFAULT 0,
-    generation      bigint NOT NULL,
-    checkpoint_size bigint NOT NULL,
-    evidence_rank   bigint NOT NULL,
-    key_id          text NOT NULL REFERENCES signing_keys,
-    recipe          text NOT NULL,
-    further         text NOT NULL,
-    began_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    built_at        timestamptz,
-    superseded_at   timestamptz,
-    PRIMARY KEY (tenant_id, id),
-    FOREIGN KEY (tenant_id, record_id) REFERENCES bundles ON DELETE CASCADE,
-    CHECK ((built_at IS NULL) = (sha256 IS NULL)),
-    CHECK (superseded_at IS NULL OR built_at IS NOT NULL)
-);
-SELECT isolate('evidence_packs');
-CREATE INDEX evidence_packs_record ON evidence_packs (tenant_id, record_id);
-CREATE UNIQUE INDEX evidence_packs_stored ON evidence_packs (tenant_id, record_id)
-    WHERE built_at IS NOT NULL AND superseded_at IS NULL;
-CREATE INDEX evidence_packs_left_over ON evidence_packs (tenant_id, id)
-    WHERE built_at IS NULL OR superseded_at IS NOT NULL;
-
-CREATE TABLE evidence_pack_parts (
-    tenant_id uuid NOT NULL,
-    pack_id   uuid NOT NULL,
-    number    bigint NOT NULL,
-    bytes     bytea NOT NULL,
-    PRIMARY KEY (tenant_id, pack_id, number),
-    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
-);
-SELECT isolate('evidence_pack_parts');
--- Sealed bytes do not shrink.
-ALTER TABLE evidence_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
-
--- Who has had a pack: each key and each link once, and everybody without either together.
-CREATE TABLE evidence_exports (
-    tenant_id uuid NOT NULL,
-    pack_id   uuid NOT NULL,
-    taker     text NOT NULL,
-    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (tenant_id, pack_id, taker),
-    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
-);
-SELECT isolate('evidence_exports');
-
-
 -- Session statements -------------------------------------------------------------------------------
 
 -- What a completed session held, signed once. It names digests, and no content: it never expires.
@@ -1125,6 +1071,8 @@ CREATE TABLE session_statements (
     FOREIGN KEY (tenant_id, session_id) REFERENCES sessions
 );
 SELECT isolate('session_statements');
+-- From a leaf of the log to its statement.
+CREATE UNIQUE INDEX session_statements_sha256 ON session_statements (tenant_id, sha256);
 
 -- The digests under its root, in order: so whoever loses or adds a record later is found out, and
 -- which it was. `root` is that over one part; `first_id` is the part's first record.
@@ -1152,6 +1100,8 @@ CREATE TABLE exports (
     since      timestamptz NOT NULL,
     until      timestamptz NOT NULL,
     agent_id   uuid,
+    -- It may be pruned before its export.
+    job_id     uuid NOT NULL,
     created_by uuid NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     records    bigint,
@@ -1201,6 +1151,81 @@ CREATE TABLE export_takers (
     FOREIGN KEY (tenant_id, export_id) REFERENCES exports
 );
 SELECT isolate('export_takers');
+
+
+-- Evidence packs ---------------------------------------------------------------------------------
+
+-- A pack goes with its bundle, whoever deletes that: the foreign key is what makes it so.
+CREATE TABLE evidence_packs (
+    tenant_id       uuid NOT NULL,
+    id              uuid NOT NULL,
+    record_id       uuid,
+    session_id      uuid,
+    sha256          bytea CHECK (length(sha256) = 32),
+    size            bigint NOT NULL DEFAULT 0,
+    generation      bigint NOT NULL,
+    checkpoint_size bigint NOT NULL,
+    evidence_rank   bigint NOT NULL,
+    key_id          text NOT NULL REFERENCES signing_keys,
+    recipe          text NOT NULL,
+    further         text NOT NULL,
+    began_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    built_at        timestamptz,
+    superseded_at   timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, record_id) REFERENCES bundles ON DELETE CASCADE,
+    FOREIGN KEY (tenant_id, session_id) REFERENCES session_statements,
+    CHECK (num_nonnulls(record_id, session_id) = 1),
+    CHECK ((built_at IS NULL) = (sha256 IS NULL)),
+    CHECK (superseded_at IS NULL OR built_at IS NOT NULL)
+);
+SELECT isolate('evidence_packs');
+CREATE INDEX evidence_packs_record ON evidence_packs (tenant_id, record_id);
+CREATE UNIQUE INDEX evidence_packs_stored ON evidence_packs (tenant_id, record_id)
+    WHERE built_at IS NOT NULL AND superseded_at IS NULL;
+CREATE INDEX evidence_packs_session ON evidence_packs (tenant_id, session_id)
+    WHERE session_id IS NOT NULL;
+CREATE UNIQUE INDEX evidence_packs_session_stored ON evidence_packs (tenant_id, session_id)
+    WHERE session_id IS NOT NULL AND built_at IS NOT NULL AND superseded_at IS NULL;
+CREATE INDEX evidence_packs_left_over ON evidence_packs (tenant_id, id)
+    WHERE built_at IS NULL OR superseded_at IS NOT NULL;
+
+CREATE TABLE evidence_pack_parts (
+    tenant_id uuid NOT NULL,
+    pack_id   uuid NOT NULL,
+    number    bigint NOT NULL,
+    bytes     bytea NOT NULL,
+    PRIMARY KEY (tenant_id, pack_id, number),
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
+);
+SELECT isolate('evidence_pack_parts');
+-- Sealed bytes do not shrink.
+ALTER TABLE evidence_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
+
+-- Of a session's pack. Its bundles are not stored again, so they expire from it as well: a part has
+-- either bytes, or the records whose bundles are its lines.
+CREATE TABLE session_pack_parts (
+    tenant_id  uuid NOT NULL,
+    pack_id    uuid NOT NULL,
+    starts     bigint NOT NULL,
+    bytes      bytea,
+    record_ids uuid[],
+    PRIMARY KEY (tenant_id, pack_id, starts),
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
+    CHECK (num_nonnulls(bytes, record_ids) = 1)
+);
+SELECT isolate('session_pack_parts');
+
+-- Who has had a pack: each key and each link once, and everybody without either together.
+CREATE TABLE evidence_exports (
+    tenant_id uuid NOT NULL,
+    pack_id   uuid NOT NULL,
+    taker     text NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, pack_id, taker),
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
+);
+SELECT isolate('evidence_exports');
 
 
 -- Rules -------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ client.records.create_batch(records=[], atomic=True, idempotency_key="once")
 async def main() -> None:
     async with AsyncClient() as waits:
         found = await waits.findings.read("fnd_1")
-        title: str = found["title"]
+        print(found["title"])
         async for session in waits.sessions.list(status="open"):
             await waits.sessions.complete(session["id"], outcome="succeeded", timeout=1)
 
@@ -44,12 +44,14 @@ TYPOS = {
     "client.records.list(kind=4711)": "int",
     'client.sessions.complete(outcome="failed")': "Too few arguments",
     "client.findings.raed('fnd_1')": "raed",
+    'agent.record("k", "t").finding("r", severity="urgent", title="t")': "severity",
     'await_less(client_async.findings.read("fnd_1"))': "Coroutine",
     'client_async.findings.read("fnd_1")["title"]': "Coroutine",
 }
 HEAD = """
-from record_service import AsyncClient, Client, schemas
+from record_service import AsyncClient, Client, Recorder, schemas
 client, client_async = Client(), AsyncClient()
+agent = Recorder("desk").session()
 def await_less(finding: schemas.Finding) -> None: ...
 """
 

@@ -133,15 +133,24 @@ def offered(index: Path, version: str) -> Path:
     return index
 
 
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [("client.md", "\trefund.above-limit\tNo second person\t"), ("sdk.md", "VALID")],
+)
 def test_a_fresh_machine_installs_it_from_the_service_and_works_as_written(
-    service: House, tmp_path: Path
+    service: House, tmp_path: Path, page: str, said: str
 ) -> None:
     machine = tmp_path / "machine"
     venv.create(machine, with_pip=True)
-    # click and requests are found here, for no test asks the network.
+    # click and httpx2 are found here, for no test asks the network.
     (folder,) = (machine / "lib").glob("python*/site-packages")
     (folder / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
-    script = block("docs/client.md", "sh", "record-service-client")
+    script = block(f"docs/{page}", "sh", "requirement.txt")
+    if page == "sdk.md":
+        for name in ("first.py", "agent.py", "waits.py"):
+            (tmp_path / name).write_text(block("docs/sdk.md", "python", f"# {name}\n"))
+        script += "test $(python agent.py) = 0\n"
+        script += "test $(python waits.py | grep -c 'refund.above-limit Order 4711') = 2\n"
     script = script.replace(". .data/client.env", f". {service.stack.client_env}")
 
     done = subprocess.run(
@@ -163,13 +172,14 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_written(
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (folder / "foreign.py").exists()
     assert "\nVALID\n" in done.stdout
-    assert "\trefund.above-limit\tNo second person\t" in done.stdout.splitlines()[-1]
+    assert said in done.stdout.splitlines()[-1]
 
 
 def test_evidence_is_held_against_the_keys_that_were_kept(caller: Caller, laptop: Laptop) -> None:
     file = laptop.home / "refund.json"
     file.write_text("{}")
-    push = ["record", "push", "--session", caller.session(), str(file)]
+    session = caller.session()
+    push = ["record", "push", "--session", session, str(file)]
     record = laptop.run(*push).stdout.split()[-1]
     keys, others, pack = (str(laptop.home / name) for name in ("keys", "others", "pack.zip"))
     published = caller.get("/.well-known/jwks.json")
@@ -181,8 +191,39 @@ def test_evidence_is_held_against_the_keys_that_were_kept(caller: Caller, laptop
     evidence = ["evidence", record, "-o", pack, "--verify", "--key"]
 
     assert laptop.json(*evidence, keys)["valid"] is True
+    assert laptop.run("session", "complete", session).returncode == 0
+    whole = ["sessions", "evidence", session, "-o", str(laptop.home / "session.zip"), "--verify"]
+    proven = laptop.run(*whole, "--key", keys)
+    assert (proven.returncode, proven.stdout.splitlines()[-1]) == (0, "VALID"), proven
     refused = laptop.run(*evidence, others)
     assert (refused.returncode, "INVALID" in refused.stdout) == (1, True), refused
+
+
+def test_a_period_is_exported_though_workers_are_killed_and_verified(
+    service: House, caller: Caller, laptop: Laptop
+) -> None:
+    files = [laptop.home / f"of-period-{number}.json" for number in range(30)]
+    for number, file in enumerate(files):
+        file.write_text(json.dumps({"number": number}))
+    push = ["record", "push", "--session", caller.session(), *map(str, files)]
+    pushed = laptop.run(*push).stdout.split()[-1]
+    keys, period_file = (str(laptop.home / name) for name in ("keys", "export.ndjson"))
+    Path(keys).write_text(json.dumps(caller.get("/.well-known/jwks.json")))
+    record = laptop.json("records", "show", pushed)
+    period = ["--since", "2026-01-01T00:00:00Z", "--until", record["created_at"]]
+
+    export = laptop.json("exports", "create", *period)
+    service.kill_all("worker")
+    taken = laptop.json(
+        "exports", "download", export["id"], "-o", period_file, "--verify", "--key", keys
+    )
+
+    assert taken["valid"] is True
+    assert laptop.json("exports", "show", export["id"])["sha256"] == taken["sha256"]
+    listed = [json.loads(line) for line in Path(period_file).read_text().splitlines()]
+    assert sum(each["type"] == "record" for each in listed) >= len(files) - 1
+    assert [each["id"] for each in laptop.json("exports", "list")["data"]] == [export["id"]]
+    assert laptop.run("exports", "delete", export["id"], "--yes").returncode == 0
 
 
 def test_files_pushed_while_service_and_client_are_killed_are_there_once(

@@ -57,7 +57,12 @@ def to_the_group_again_and_again(pid: int) -> None:
 
 @pytest.mark.parametrize(
     "stop",
-    [to_the_leader, to_the_group, to_the_group_again_and_again],
+    [
+        to_the_leader,
+        # What the next does as well, and more.
+        pytest.param(to_the_group, marks=pytest.mark.toolbox),
+        to_the_group_again_and_again,
+    ],
     ids=lambda stop: stop.__name__,
 )
 def test_what_runs_is_finished_and_told_and_nothing_new_begun(

@@ -168,3 +168,15 @@ def test_a_broken_chain_is_told(here: Installation) -> None:
 def test_the_master_key_itself_is_never_told(keyed: Installation) -> None:
     found = keyed.found("keys")["keys"]
     assert all(MASTER_KEYS_SETTING not in each.text for each in found)
+
+
+def test_a_retention_below_the_floor_is_named_and_not_raised(
+    here: Installation, tenant_id: UUID
+) -> None:
+    here.run("UPDATE tenants SET bundle_retention_days = 30 WHERE id = :id", id=tenant_id)
+    here.change(min_retention_days=30)
+    assert here.states("retention") == {State.OK}
+    here.change(min_retention_days=183)
+    assert f"fewer than 183 days (MIN_RETENTION_DAYS) by ten_{tenant_id.hex} (30)" in sentences(
+        here, "retention", State.WARNING
+    )

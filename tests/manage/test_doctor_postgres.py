@@ -10,6 +10,7 @@ from sqlalchemy.engine import make_url
 from app import ids
 from app.core import partitions
 from app.core.health.parts import State
+from app.lib.database.pool import PatientPool
 from tests.support.database.doctoring import Installation
 from tests.support.servers.pooler import Pooler
 
@@ -71,7 +72,10 @@ def test_a_database_out_of_reach_is_told_with_the_reason_and_the_rest_is_not_che
         assert one.text == "not checked: the database does not answer"
 
 
-def test_a_role_without_a_free_connection_is_told_how_to_have_one(own: Installation) -> None:
+def test_a_role_without_a_free_connection_is_told_how_to_have_one(
+    own: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PatientPool, "patience", 0.1)
     own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT 0")
     said = own.failing("database")
     assert "too many connections for role" in said

@@ -85,6 +85,9 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("TSA_AUTHORIZATION", "Bearer h\u00fcnter2"),
         ("TSA_CA_FILE", "/no/such/file"),
         ("TSA_CA_FILE", __file__),
+        ("SIGNING_CERTIFICATES", "/no/such/file"),
+        ("SIGNING_CERTIFICATES", __file__),
+        ("SIGNING_CERTIFICATES", authority().chain.decode()),
         ("WITNESS_POLICY", "/no/such/file"),
         ("WITNESS_POLICY", __file__),
         ("LOG_REQUIRE_QUORUM", "yes"),
@@ -142,7 +145,9 @@ def test_a_certificate_in_one_line_has_its_line_breaks_spelt_out() -> None:
     assert read(WEBHOOK_CA_FILE=one_line).webhook_ca_file == root.strip()
 
 
-@pytest.mark.parametrize("name", ["TSA_CA_FILE", "WEBHOOK_CA_FILE", "WITNESS_POLICY"])
+@pytest.mark.parametrize(
+    "name", ["TSA_CA_FILE", "SIGNING_CERTIFICATES", "WEBHOOK_CA_FILE", "WITNESS_POLICY"]
+)
 def test_a_text_that_cannot_be_read_is_refused_without_being_shown(name: str) -> None:
     for text in ("-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----", "a\nhunter2"):
         with pytest.raises(SettingError, match=f"^{name} is wrong: ") as refusal:

@@ -65,6 +65,7 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "finding_id": ids.json_schema("fnd"),
     "hold_id": ids.json_schema("hld"),
     "rule_id": ids.json_schema("rul"),
+    "export_id": ids.json_schema("exp"),
     "webhook_id": ids.json_schema("whk"),
     "delivery_id": ids.json_schema("dlv"),
     "event_id": ids.json_schema("evt"),

@@ -12,7 +12,7 @@ from flask import Response, after_this_request, g, request
 
 from app.api.http.access.auth import public
 from app.api.http.requests import large_bodies
-from app.api.http.requests.headers import client_address, client_network, request_id
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
@@ -109,6 +109,8 @@ def _opened(link: Link) -> Response:
         occurred_at=record.occurred_at,
         created_at=record.created_at,
         inside=inside,
+        place=None,
+        chain=services().settings.signing_chain(record.key_id, record.created_at),
         links=links,
         ends_at=ends_at,
         pem=pem,
@@ -127,9 +129,7 @@ def view_of(record: Record, agent_name: str = "") -> ShownBundle | None:
 
 def _open(link: Link) -> datetime | None:
     with services().database.transaction(link.tenant_id) as session:
-        return anonymous_access.open_link(
-            session, link, client_network(), request_id(), client_address()
-        )
+        return anonymous_access.open_link(session, link, client_address(), request_id())
 
 
 def _dead() -> Response:

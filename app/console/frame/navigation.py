@@ -32,6 +32,7 @@ ENTRIES = (
     Entry("Agents", "console.agents.index", whole_tenant=False),
     Entry("Traces", "console.traces.index", whole_tenant=False),
     Entry("Exports", "console.exports.index"),
+    Entry("Holds", "console.holds.index"),
     Entry("Audit", "console.audit.index"),
     Entry("Keys", "console.keys.index", whole_tenant=False),
     Entry("Jobs", "console.jobs.index"),

@@ -21,7 +21,8 @@ from app.console.frame.forms import Input
 from app.core import tenant_settings
 from app.core.callers import Role
 from app.core.digests import history
-from app.core.records import retention
+from app.core.records import holds, retention
+from app.core.records.holds import HoldStatus
 from app.core.tenant_settings import Visibility
 from app.errors import Invalid
 
@@ -61,6 +62,10 @@ def change() -> Response:
             return rendering.done(url_for(".index"), _CHANGED)
         before = tenant_settings.represent(tenant_settings.read(session, caller().tenant_id))
         changed = {name: value for name, value in wanted.items() if value != before[name]}
+        try:
+            tenant_settings.check_floor(changed, services().settings.min_retention_days)
+        except Invalid as wrong:
+            return _page(typed.refused(wrong), 422)
         if not changed:
             return rendering.done(url_for(".index"), "Nothing was changed: all of it was so.")
         # It confirms that bundles are kept for less long.
@@ -102,7 +107,16 @@ def mail() -> Response:
 def _page(typed: Input, status: int = 200) -> Response:
     with transaction() as session:
         kept = tenant_settings.represent(tenant_settings.read(session, caller().tenant_id))
-    return rendering.page("settings/index", status, typed=typed, kept=kept, does=_DOES)
+        held = bool(holds.rows(session, caller(), {"status": HoldStatus.STANDING}, None, 1))
+    return rendering.page(
+        "settings/index",
+        status,
+        typed=typed,
+        kept=kept,
+        held=held,
+        least=services().settings.min_retention_days,
+        does=_DOES,
+    )
 
 
 def _ask(

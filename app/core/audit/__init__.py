@@ -1,4 +1,6 @@
 """The tenant's audit chain: `chain` appends to it and names it in the log, `view` answers pages.
 
+`refusals` enters refused access, and `record_reads` reads of content.
+
 `app/core/verification/` verifies and exports it.
 """

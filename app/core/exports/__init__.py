@@ -1,4 +1,5 @@
-"""Period exports: `exports` orders, lists and deletes them, `building` is their durable job.
+"""Period exports: `exports` orders, lists and deletes them; `building` is their durable job.
 
-`reading` finds the leaves of a stretch of the log, `parts` stores the bytes.
+Its steps are `turns`. `reading` finds the leaves of a stretch of the log, `parts` stores the bytes,
+in `objects` where an object store is set.
 """

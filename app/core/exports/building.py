@@ -1,13 +1,11 @@
-"""The durable job that makes a period export, a step at a time.
+"""The durable job that makes a period export, from settling to hashing.
 
-Settling: no transaction can still add a record of the period. Counting: all its records are in the
-published log. Choosing: the checkpoints before and behind them. Listing: the leaves between, line
-by line. Closing: the signature. Hashing: the SHA-256 of all bytes. Each step reads outside, and
-stores what it wrote with the cursor, so whoever is killed, the next goes on behind the last part.
+Each step reads outside a transaction, and commits what it wrote with the cursor: after a kill the
+next worker goes on behind the last part. docs/architecture.md has the phases.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -25,8 +23,9 @@ from app.core.anchoring.checkpoint_cache import CheckpointCache
 from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.exports import parts, reading
-from app.core.exports.parts import Part
-from app.core.exports.reading import Period, Place
+from app.core.exports.reading import Place
+from app.core.exports.turns import BEGIN, State, Turn, Written
+from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import generations, publication, tile_rows
 from app.core.log.publication import Published
@@ -36,7 +35,7 @@ from app.database import Database, cursor, database_now
 from app.errors import LogDamaged
 from app.evidence import period_export
 from app.evidence.period_export import Draft
-from app.ledger import merkle, tiles
+from app.ledger import tiles
 from app.ledger.frontier import Frontier, between
 from app.lib.crypto.sealing import CannotOpen
 from app.models import Export, Job
@@ -56,7 +55,6 @@ A_STEP = 8_192
 MOST_OTHERS, WHOLE_BY = 10_000, 2
 """Other leaves are written in full up to so many, or to so many times the records."""
 
-_A_MOMENT = timedelta(seconds=1)
 # A checkpoint younger than the period comes within seconds, if the log grows at all.
 _TRIES = 20
 
@@ -86,19 +84,11 @@ UPDATE exports SET sha256 = %b, made_at = clock_timestamp() WHERE tenant_id = %s
 """
 _RESTART = "DELETE FROM export_parts WHERE tenant_id = %s AND export_id = %s"
 
-State = dict[str, Any]
-_BEGIN: State = {"phase": "settling"}
 
-
-@dataclass(frozen=True)
-class _Written:
-    """What a step wrote, to be stored with its cursor."""
-
-    step: Step | Failed
-    parts: Sequence[Part] = ()
-    restart: bool = False
-    signed: tuple[int, bytes, str, bytes] | None = None
-    digest: bytes | None = None
+def order(session: Session, tenant_id: UUID, export_id: UUID) -> Job:
+    """Enqueue the job that makes an export."""
+    args = {"export_id": ids.text("exp", export_id)}
+    return job_queue.enqueue(session, tenant_id, kind=KIND, args=args)
 
 
 @dataclass(frozen=True)
@@ -109,7 +99,7 @@ class Builder:
     settings: Settings
     grace: timedelta = GRACE
     a_step: int = A_STEP
-    _phases: Mapping[str, Callable[["_Turn"], _Written]] = field(init=False, repr=False)
+    _phases: Mapping[str, Callable[[Turn], Written]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         phases = {
@@ -124,16 +114,17 @@ class Builder:
 
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Any]:
         """Do the next step of a job, outside the transaction that stores its outcome."""
-        export = session.get(Export, (tenant_id, job.id))
+        export_id = ids.parse("exp", job_rows.args_of(job)["export_id"])
+        export = session.get(Export, (tenant_id, export_id))
         if export is None or export.deleted_at is not None:
             return Step(None, {"phase": "deleted"})
-        state = json.loads(job.cursor) if job.cursor else _BEGIN
-        turn = _Turn(export, state)
+        state = json.loads(job.cursor) if job.cursor else BEGIN
+        turn = Turn(export, state)
         return Errand(
             lambda: self._talk(turn), lambda at_end, written: self._record(at_end, turn, written)
         )
 
-    def _talk(self, turn: "_Turn") -> _Written:
+    def _talk(self, turn: Turn) -> Written:
         store = parts.opened(self.settings.exports_url)
         try:
             written = self._phases[turn.state["phase"]](turn)
@@ -142,11 +133,11 @@ class Builder:
                     store.put(parts.name_of(*turn.place, part.number), part.content)
             return written
         except LogDamaged as error:
-            return _Written(Failed(error.detail))
+            return Written(Failed(error.detail))
         except CannotOpen:
-            return _Written(Failed("MASTER_KEYS lacks the key that sealed what signs exports."))
+            return Written(Failed("MASTER_KEYS lacks the key that sealed what signs exports."))
 
-    def _settle(self, turn: "_Turn") -> _Written:
+    def _settle(self, turn: Turn) -> Written:
         """Wait until no transaction can add a record of the period."""
         with self.database.across_tenants() as session:
             settled = cursor(session, scalar_row).execute(_SETTLED).fetchone()
@@ -154,7 +145,7 @@ class Builder:
             return turn.wait()
         return turn.go("counting", records=0)
 
-    def _count(self, turn: "_Turn") -> _Written:
+    def _count(self, turn: Turn) -> Written:
         """Count the next records; wait until the published log has all of them."""
         state = turn.state
         with self.database.transaction(turn.tenant_id) as session:
@@ -178,7 +169,7 @@ class Builder:
             bounds=[min(bounds), max(bounds)],
         )
 
-    def _choose(self, turn: "_Turn") -> _Written:
+    def _choose(self, turn: Turn) -> Written:
         """Choose the checkpoints before and behind the period, and write the first line.
 
         The export's own audit entry is anchored, so that the log grows behind the period.
@@ -196,7 +187,7 @@ class Builder:
                 return self._begin(session, turn, last, first, behind or last.checkpoint.size)
         return self._anchor(turn)
 
-    def _anchor(self, turn: "_Turn") -> _Written:
+    def _anchor(self, turn: Turn) -> Written:
         """Have the heads of audit chains anchored, and wait for the log to grow by them."""
         tries = turn.state.get("tries", 0)
         if tries == 0:
@@ -205,8 +196,8 @@ class Builder:
         return turn.wait(tries=tries + 1)
 
     def _begin(
-        self, session: Session, turn: "_Turn", last: Published, first: int | None, behind: int
-    ) -> _Written:
+        self, session: Session, turn: Turn, last: Published, first: int | None, behind: int
+    ) -> Written:
         period, number = turn.period, last.generation.number
         others = (self.settings.witness_policy, self.settings.tsa_ca_file)
         if behind:
@@ -241,7 +232,7 @@ class Builder:
         )
         return turn.write("listing", draft, [line])
 
-    def _list(self, turn: "_Turn") -> _Written:
+    def _list(self, turn: Turn) -> Written:
         """Write the lines of the next leaves."""
         state = turn.state
         draft, size = Draft.load(state["draft"]), state["size"]
@@ -250,20 +241,21 @@ class Builder:
             return self._check(turn, draft)
         end = min(start + self.a_step, size)
         with self.database.transaction(turn.tenant_id) as session:
-            generation = generations.numbered(session, state["generation"])
-            if generation is None:
+            generation = generations.newest(session)
+            if generation is None or generation.number != state["generation"]:
+                # The log was succeeded: its leaves have places in another one now.
                 return turn.restart()
             slack = SLACK[state["slack"]]
             found = reading.stretch(session, generation, turn.period, (start, end), slack)
             gaps = None
             if not state["whole"]:
-                gaps = _gaps(draft.at, found, end if end == size else None)
+                gaps = reading.gaps(draft.at, found, end if end == size else None)
             wanted = [each for gap in (gaps or {}).items() for each in between(*gap)]
             held = tile_rows.read(session, generation, tiles.holding(wanted))
-        lines = _lines(draft, found, gaps, tiles.reader(held.__getitem__))
+        lines = reading.write_lines(draft, found, gaps, tiles.reader(held.__getitem__))
         return turn.write("listing", draft, lines, read=end)
 
-    def _check(self, turn: "_Turn", draft: Draft) -> _Written:
+    def _check(self, turn: Turn, draft: Draft) -> Written:
         """Hold what is listed to what was counted, and the tree to the checkpoint."""
         state = turn.state
         if draft.totals.records != state["records"]:
@@ -289,7 +281,7 @@ class Builder:
             raise LogDamaged(f"The checkpoint at {state['size']} is gone. {publication.MENDED_BY}")
         return publication.intact(found)
 
-    def _close(self, turn: "_Turn") -> _Written:
+    def _close(self, turn: Turn) -> Written:
         """Sign what the lines come to, and write the last one."""
         state, settings = turn.state, self.settings
         draft = Draft.load(state["draft"])
@@ -331,7 +323,7 @@ class Builder:
         signed = (draft.totals.records, statement, key.public.id, signature)
         return turn.write("hashing", draft, [line], signed=signed)
 
-    def _hash(self, turn: "_Turn") -> _Written:
+    def _hash(self, turn: Turn) -> Written:
         """Compute the SHA-256 of all parts, as they will be sent."""
         store = parts.opened(self.settings.exports_url)
         digest, size = sha256(), turn.state["bytes"]
@@ -339,10 +331,10 @@ class Builder:
             for part in parts.stream(self.database, store, turn.place, 0, size):
                 digest.update(part)
         except parts.Vanished:
-            return _Written(Failed("A part of this export is not there any more."))
-        return _Written(Step(None, turn.progress("made")), digest=digest.digest())
+            return Written(Failed("A part of this export is not there any more."))
+        return Written(Step(None, turn.progress("made")), digest=digest.digest())
 
-    def _record(self, session: Session, turn: "_Turn", written: _Written) -> Step | Failed:
+    def _record(self, session: Session, turn: Turn, written: Written) -> Step | Failed:
         """Store what a step wrote; nothing for an export that was deleted meanwhile."""
         place = turn.place
         cur = cursor(session)
@@ -369,7 +361,7 @@ class Builder:
             self._finish(session, turn, written.digest)
         return written.step
 
-    def _finish(self, session: Session, turn: "_Turn", digest: bytes) -> None:
+    def _finish(self, session: Session, turn: Turn, digest: bytes) -> None:
         place = turn.place
         cursor(session).execute(_MADE, (digest, *place))
         export = session.get_one(Export, place, populate_existing=True)
@@ -387,90 +379,3 @@ class Builder:
                 "statement_sha256": sha256(statement).hexdigest(),
             },
         )
-
-
-class _Turn:
-    """One step of an export: its row, and the state that the step moves on."""
-
-    def __init__(self, export: Export, state: State) -> None:
-        self.export = export
-        self.state = dict(state)
-        self.tenant_id = export.tenant_id
-        self.place = (export.tenant_id, export.id)
-        self.period = Period(export.tenant_id, export.since, export.until, export.agent_id)
-
-    def progress(self, phase: str) -> dict[str, Any]:
-        """Return what is shown of the job."""
-        return {
-            "export_id": ids.text("exp", self.export.id),
-            "phase": phase,
-            "records": self.state.get("draft", {}).get("totals", {}).get("records", 0),
-            "total": self.state.get("records"),
-            "bytes": self.state.get("bytes", 0),
-        }
-
-    def go(self, phase: str, wait: timedelta = timedelta(0), **more: Any) -> _Written:
-        """Go on in a phase."""
-        self.state.update(phase=phase, **more)
-        return _Written(Step(json.dumps(self.state), self.progress(phase), wait))
-
-    def wait(self, **more: Any) -> _Written:
-        """Come back to the same phase in a second."""
-        return self.go(self.state["phase"], _A_MOMENT, **more)
-
-    def restart(self, **kept: Any) -> _Written:
-        """Begin anew, without what was written."""
-        self.state = {**_BEGIN, **kept}
-        step = Step(json.dumps(self.state), self.progress("settling"), _A_MOMENT)
-        return _Written(step, restart=True)
-
-    def write(
-        self,
-        phase: str,
-        draft: Draft,
-        lines: Sequence[bytes],
-        *,
-        signed: tuple[int, bytes, str, bytes] | None = None,
-        **more: Any,
-    ) -> _Written:
-        """Go on in a phase behind these lines."""
-        made = list(parts.cut(lines, self.state["parts"], self.state["bytes"]))
-        self.state["parts"] += len(made)
-        self.state["bytes"] += sum(map(len, lines))
-        gone = self.go(phase, draft=draft.dump(), **more)
-        return _Written(gone.step, made, signed=signed)
-
-
-def _gaps(begin: int, found: reading.Stretch, end: int | None) -> dict[int, int]:
-    """Return the ends of the gaps between the tenant's own leaves, the last up to `end`."""
-    own = sorted({*found.listed, *found.sessions})
-    edges = [begin, *(each + 1 for each in own)]
-    ends = own if end is None else [*own, end]
-    return {start: stop for start, stop in zip(edges, ends, strict=False) if start < stop}
-
-
-def _lines(
-    draft: Draft,
-    found: reading.Stretch,
-    gaps: Mapping[int, int] | None,
-    read: merkle.ReadHash,
-) -> list[bytes]:
-    """Write the lines of a stretch: other leaves as `gaps` says, in full without any.
-
-    A gap that does not end here is left to what follows.
-    """
-    lines = []
-    while draft.at < found.start + len(found.hashes):
-        index = draft.at
-        place = index - found.start
-        if index in found.listed:
-            lines.append(draft.record(found.listed[index], found.hashes[place]))
-        elif index in found.sessions:
-            lines.append(draft.session(*found.sessions[index], found.hashes[place]))
-        elif gaps is None:
-            lines.append(draft.other(found.data[place], found.outside.get(index)))
-        elif index in gaps:
-            lines.append(draft.fold(gaps[index], read))
-        else:
-            break
-    return lines

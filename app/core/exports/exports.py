@@ -1,6 +1,6 @@
 """Period exports as a tenant sees them: order, read, download and delete them; and their expiry.
 
-An order is a row and a durable job with the same id. Parts go `EXPORT_DAYS` after an export was
+An order is a row and a durable job. Parts go `EXPORT_DAYS` after an export was
 made, or at once when it is deleted; the row with what was signed stays.
 """
 
@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import structlog
 from marshmallow import fields as plain
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -22,9 +23,8 @@ from app.core import agents, feeds
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.exports import building, parts
-from app.core.jobs import job_queue
 from app.database import Database, cursor, database_now
-from app.errors import ExportGone, FieldError, Invalid, NotFound, TooManyExports
+from app.errors import ExportGone, FieldError, Invalid, NotFound, TooManyExports, Unavailable
 from app.models import Export, Job
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -33,13 +33,14 @@ from app.settings import Settings
 LONGEST = timedelta(days=3660)
 """The longest period: a statement has a count for each of its days."""
 
-MOST_MAKING, MOST_KEPT = 3, 100
+MOST_MAKING, MOST_KEPT = 25, 100
 """Exports of a tenant that are made at a time, and that are kept."""
 
 FILE = "export.ndjson"
 # Parts deleted in one transaction, and after how long those of an export that failed are.
 _AT_ONCE = 16
 _ABANDONED = timedelta(days=1)
+_log = structlog.get_logger(__name__)
 
 
 class State(enum.StrEnum):
@@ -118,10 +119,12 @@ def create(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Found
     if agent_id is not None:
         agents.find(session, caller, agent_id)
     _require_room(session, caller.tenant_id)
-    job = job_queue.enqueue(session, caller.tenant_id, kind=building.KIND, args={})
+    export_id = ids.new()
+    job = building.order(session, caller.tenant_id, export_id)
     export = Export(
         tenant_id=caller.tenant_id,
-        id=job.id,
+        id=export_id,
+        job_id=job.id,
         since=since,
         until=until,
         agent_id=agent_id,
@@ -137,8 +140,8 @@ def create(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Found
 
 
 _KEPT = """
-SELECT count(*), count(*) FILTER (WHERE e.made_at IS NULL AND j.finished_at IS NULL AND j.id = e.id)
-  FROM exports AS e LEFT JOIN jobs AS j ON j.tenant_id = e.tenant_id AND j.id = e.id
+SELECT count(*), count(j.id) FILTER (WHERE e.made_at IS NULL AND j.finished_at IS NULL)
+  FROM exports AS e LEFT JOIN jobs AS j ON j.tenant_id = e.tenant_id AND j.id = e.job_id
  WHERE e.tenant_id = %s AND e.deleted_at IS NULL
 """
 
@@ -161,7 +164,7 @@ def rows(session: Session, tenant_id: UUID, before: UUID | None, limit: int) -> 
     """Return up to `limit` exports of a tenant, newest first, older than the id `before`."""
     query = (
         select(Export, Job)
-        .outerjoin(Job, (Job.tenant_id == Export.tenant_id) & (Job.id == Export.id))
+        .outerjoin(Job, (Job.tenant_id == Export.tenant_id) & (Job.id == Export.job_id))
         .where(Export.tenant_id == tenant_id)
         .order_by(Export.id.desc())
         .limit(limit)
@@ -177,7 +180,7 @@ def find(session: Session, tenant_id: UUID, export_id: UUID | None) -> Found:
     export = session.get(Export, (tenant_id, export_id)) if export_id else None
     if export is None:
         raise NotFound("There is no export with this id.")
-    return Found(export, session.get(Job, (tenant_id, export.id)))
+    return Found(export, session.get(Job, (tenant_id, export.job_id)))
 
 
 def find_made(session: Session, tenant_id: UUID, export_id: UUID | None) -> Export:
@@ -233,7 +236,6 @@ def represent(settings: Settings, found: Found) -> dict[str, Any]:
     return ExportSchema.of(
         export,
         state=str(state),
-        job_id=ids.text("job", export.id),
         progress=json.loads(job.progress) if job and job.progress else None,
         error=job.error if job and state == State.FAILED else None,
         sha256=export.sha256.hex() if export.sha256 else None,
@@ -249,7 +251,7 @@ SELECT e.tenant_id, e.id FROM exports AS e
  WHERE e.deleted_at IS NULL
    AND coalesce(e.made_at < clock_timestamp() - %(days)s,
                 e.created_at < clock_timestamp() - %(abandoned)s AND NOT EXISTS (
-                    SELECT FROM jobs AS j WHERE j.tenant_id = e.tenant_id AND j.id = e.id
+                    SELECT FROM jobs AS j WHERE j.tenant_id = e.tenant_id AND j.id = e.job_id
                        AND j.finished_at IS NULL))
     OR e.deleted_at IS NOT NULL AND EXISTS (
                     SELECT FROM export_parts AS p
@@ -265,9 +267,9 @@ UPDATE exports SET deleted_at = clock_timestamp()
 def expire(database: Database, settings: Settings, more: Callable[[], bool]) -> None:
     """Delete the parts of exports that are due, some in each transaction, while `more()` says so.
 
-    The objects of a transaction's parts are deleted before it: killed in between, it is done again.
+    Their objects are deleted before the rows: killed in between, it is done again. An export whose
+    store is away is logged, and holds up no other.
     """
-    store = parts.opened(settings.exports_url)
     values = {
         "days": timedelta(days=settings.export_days),
         "abandoned": _ABANDONED,
@@ -275,14 +277,28 @@ def expire(database: Database, settings: Settings, more: Callable[[], bool]) -> 
     }
     with database.across_tenants() as session:
         due = cursor(session).execute(_DUE, values).fetchall()
-    for tenant_id, export_id in due:
+    for place in due:
+        if not more():
+            return
+        try:
+            _expire_one(database, settings, place, more)
+        except Unavailable as error:
+            _log.error("export_not_deleted", export=ids.text("exp", place[1]), reason=error.detail)
+
+
+def _expire_one(
+    database: Database, settings: Settings, place: tuple[UUID, UUID], more: Callable[[], bool]
+) -> None:
+    tenant_id = place[0]
+    with database.transaction(tenant_id) as session:
+        cursor(session).execute(_EXPIRE, place)
+        has_objects = parts.has_objects(session, *place)
+    store = parts.opened(settings.exports_url)
+    if store is not None:
+        store.clear(parts.folder_of(*place))
+    elif has_objects:
+        raise Unavailable("Its parts lie in an object store, and EXPORTS_URL names none.")
+    done = False
+    while not done and more():
         with database.transaction(tenant_id) as session:
-            cursor(session).execute(_EXPIRE, (tenant_id, export_id))
-            found = parts.first(session, tenant_id, export_id, _AT_ONCE)
-        while found and more():
-            objects = [number for number, location in found if location == parts.OBJECT]
-            if objects and store is not None:
-                store.delete([parts.name_of(tenant_id, export_id, each) for each in objects])
-            with database.transaction(tenant_id) as session:
-                parts.delete(session, tenant_id, export_id, [number for number, _ in found])
-                found = parts.first(session, tenant_id, export_id, _AT_ONCE)
+            done = parts.delete_some(session, *place, _AT_ONCE)

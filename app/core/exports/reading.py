@@ -21,7 +21,7 @@ from app.core.log.publication import Published
 from app.core.records import retention
 from app.database import cursor
 from app.errors import LogDamaged
-from app.evidence.period_export import Listed
+from app.evidence.period_export import Draft, Listed
 from app.ledger import leaves, merkle
 
 A_PAGE = 5_000
@@ -37,7 +37,7 @@ SELECT created_at, id, bundle_sha256 FROM records
 """
 _RECORDS = f"""
 SELECT r.created_at, r.id, r.session_id, r.agent_id, r.kind, r.occurred_at, r.bundle_sha256,
-       b.record_id IS NOT NULL AND coalesce(r.created_at > {retention.DUE_BEFORE}, true)
+       b.record_id IS NOT NULL AND {retention.READABLE}
   FROM records AS r
   JOIN tenants AS t ON t.id = r.tenant_id
   LEFT JOIN bundles AS b ON b.tenant_id = r.tenant_id AND b.record_id = r.id
@@ -234,3 +234,38 @@ def _logged(session: Session, generation: Generation, start: int, end: int) -> l
     for size, published_at in cursor(session).execute(_PUBLISHED, place).fetchall():
         found += [rfc3339(published_at)] * (min(size, end) - start - len(found))
     return found
+
+
+def gaps(begin: int, found: Stretch, end: int | None) -> dict[int, int]:
+    """Return the ends of the gaps between the tenant's own leaves, the last up to `end`."""
+    own = sorted({*found.listed, *found.sessions})
+    edges = [begin, *(each + 1 for each in own)]
+    ends = own if end is None else [*own, end]
+    return {start: stop for start, stop in zip(edges, ends, strict=False) if start < stop}
+
+
+def write_lines(
+    draft: Draft,
+    found: Stretch,
+    ends: Mapping[int, int] | None,
+    read: merkle.ReadHash,
+) -> list[bytes]:
+    """Write the lines of a stretch: other leaves as `ends` says, in full without any.
+
+    A gap that does not end here is left to what follows.
+    """
+    lines = []
+    while draft.at < found.start + len(found.hashes):
+        index = draft.at
+        place = index - found.start
+        if index in found.listed:
+            lines.append(draft.record(found.listed[index], found.hashes[place]))
+        elif index in found.sessions:
+            lines.append(draft.session(*found.sessions[index], found.hashes[place]))
+        elif ends is None:
+            lines.append(draft.other(found.data[place], found.outside.get(index)))
+        elif index in ends:
+            lines.append(draft.fold(ends[index], read))
+        else:
+            break
+    return lines

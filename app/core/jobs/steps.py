@@ -90,9 +90,14 @@ def advance(session: Session, job: Job, step: Step) -> bool:
     )
 
 
+def is_last(job: Job, *, for_good: bool = False) -> bool:
+    """Say whether a job whose step fails now is dead, and not tried again."""
+    return for_good or job.attempts >= len(RETRY_WAITS)
+
+
 def fail(session: Session, job: Job, error: str, *, for_good: bool = False) -> bool:
     """Record a failed step: retry with backoff; dead if `for_good` or after the last retry."""
-    if for_good or job.attempts >= len(RETRY_WAITS):
+    if is_last(job, for_good=for_good):
         return write(
             session,
             job,

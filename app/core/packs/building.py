@@ -1,15 +1,14 @@
 """The durable job that builds a record's pack; one at a time for a record.
 
 A step chooses evidence and reads the bundle; its errand writes and stores the pack in one
-transaction. A killed build leaves nothing; builds from the same source have the same bytes. A pack
-is replaced after better evidence, a change of its further files, a rotation of its key, another
-release, or when others are trusted.
+transaction. A killed build leaves nothing; the same source gives the same bytes. A pack is replaced
+after better evidence, a change of its further files or its key, another release, other trust.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from threading import BoundedSemaphore
 from typing import Any
@@ -26,8 +25,9 @@ from app.core.anchoring import evidence as anchoring
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
 from app.core.log import proofs, publication
+from app.core.log.publication import Published
 from app.core.packs import further_files, store
-from app.core.packs.store import Source, StoredPack
+from app.core.packs.store import Source
 from app.core.records import bundles, records
 from app.core.signing_keys import Purpose
 from app.database import Database
@@ -37,6 +37,7 @@ from app.evidence.pack import Evidence
 from app.ledger.notes import Signature
 from app.ledger.policy import Policy
 from app.lib.crypto.sealing import KeyMissing
+from app.lib.crypto.signing_certificates import SigningChain
 from app.models import Job, Record
 from app.settings import VERSION, Settings
 
@@ -100,11 +101,11 @@ class Builder:
         try:
             chosen = choose(session, self.settings, record)
         except LogPending:
-            return _wait(job, record.id)
+            return wait_for_log(job, progress(record.id, "waiting for the log"))
         except NotFound:
             raise JobFailed("The log has no leaf for this record.") from None
         stored = store.find(session, tenant_id, record.id)
-        if stored is not None and is_current(session, self.settings, stored, chosen.source):
+        if stored is not None and is_current(session, self.settings, stored.source, chosen.source):
             return Step(None, progress(record.id, "built", stored.size, total=stored.size))
         try:
             evidence = evidence_of(session, self.settings, record, chosen)
@@ -179,21 +180,26 @@ def _expired(record_id: UUID) -> Step:
     return Step(None, progress(record_id, "the bundle has expired"))
 
 
-def _wait(job: Job, record_id: UUID) -> Step:
+def wait_for_log(job: Job, shown: Mapping[str, Any]) -> Step:
     """Come back when the log may have the leaf: soon at first, then less and less often."""
     name, _, count = (job.cursor or "").partition(":")
     times = int(count) if name == _WAITING else 0
     wait = min(_A_MOMENT * 2 ** min(max(times - 2, 0), 10), _LONGEST_WAIT)
-    return Step(f"{_WAITING}:{times + 1}", progress(record_id, "waiting for the log"), wait)
+    return Step(f"{_WAITING}:{times + 1}", shown, wait)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The inputs of a pack made now: the agent's name, the leaf's place, the evidence for it."""
+    """The inputs of a pack made now: the agent's name, the leaf's place, the evidence for it.
+
+    `chain` are the certificates of the bundle's key, if they were valid when the record was made
+    and when others saw it.
+    """
 
     agent_name: str
     index: int
     anchor: anchoring.Evidence
+    chain: SigningChain | None
     source: Source
 
 
@@ -206,25 +212,45 @@ def choose(session: Session, settings: Settings, record: Record) -> Choice:
     if last is None:
         raise LogPending("The log has published nothing yet.")
     index = proofs.index_of_record(session, last, records.leaf_hash(record.bundle_sha256))
-    # Of a record whose key was revoked counts what others had seen by then.
-    revoked_at = signing_keys.revoked_at(session, record.key_id)
     agent_name = agents.name_at(session, record.tenant_id, record.agent_id, record.created_at)
+    further = further_files.state(session, record)
+    return choose_for(
+        session, settings, last, index, record.key_id, agent_name, further, record.created_at
+    )
+
+
+def choose_for(
+    session: Session,
+    settings: Settings,
+    last: Published,
+    index: int,
+    key_id: str,
+    agent_name: str,
+    further: str,
+    signed_at: datetime,
+) -> Choice:
+    """Return what a pack of this leaf, signed by `key_id` at that moment, would be made from now.
+
+    Raises `LogPending`, and `LogDamaged`.
+    """
+    # Of what a revoked key signed counts what others had seen by then.
+    revoked_at = signing_keys.revoked_at(session, key_id)
     others = (settings.witness_policy, settings.tsa_ca_file)
     found = anchoring.Chooser(session, last, *others).best(index, by=revoked_at)
+    chain = settings.signing_chain(key_id, signed_at, *_seen(found))
     source = Source(
         found.published.generation.number,
         found.published.checkpoint.size,
         found.rank,
         signing_keys.current_id(session, settings.master_keys, Purpose.BUNDLE),
-        recipe(settings, agent_name, revoked_at),
-        further_files.state(session, record),
+        recipe(settings, agent_name, revoked_at, chain),
+        further,
     )
-    return Choice(agent_name, index, found, source)
+    return Choice(agent_name, index, found, chain, source)
 
 
-def is_current(session: Session, settings: Settings, stored: StoredPack, wanted: Source) -> bool:
+def is_current(session: Session, settings: Settings, have: Source, wanted: Source) -> bool:
     """Say whether a pack is as good as one that would be made now."""
-    have = stored.source
     if have.further != wanted.further:
         return False
     if have.generation != wanted.generation:
@@ -236,13 +262,25 @@ def is_current(session: Session, settings: Settings, stored: StoredPack, wanted:
     return made_alike and have.rank >= wanted.rank
 
 
-def recipe(settings: Settings, agent_name: str, revoked_at: datetime | None = None) -> str:
+def _seen(found: anchoring.Evidence) -> list[datetime]:
+    """Return when a timestamp and cosignatures say that they saw the checkpoint."""
+    lines = [Signature.parse(line).payload[:8] for line in found.cosignatures]
+    seen = [datetime.fromtimestamp(int.from_bytes(each, "big"), UTC) for each in lines]
+    return seen if found.timestamp is None else [*seen, found.timestamp.gen_time]
+
+
+def recipe(
+    settings: Settings,
+    agent_name: str,
+    revoked_at: datetime | None = None,
+    chain: SigningChain | None = None,
+) -> str:
     """Name what of the service's own a pack is a function of.
 
     Its release, its URL and verify.py, what the agent was called when the record was made, and
     whose word counted when its rank was found: the witnesses and their quorum, the roots of
     timestamp authorities, and by when they had to have seen the log, if the bundle's key was
-    revoked.
+    revoked. Also the certificates of the bundle's key.
     """
     parts = (
         VERSION.encode(),
@@ -251,6 +289,7 @@ def recipe(settings: Settings, agent_name: str, revoked_at: datetime | None = No
         agent_name.encode(),
         _witnesses(settings.witness_policy),
         *([] if revoked_at is None else [rfc3339(revoked_at).encode()]),
+        *([] if chain is None else [chain.pem]),
         *sorted(each.fingerprint(SHA256()) for each in settings.tsa_ca_file),
     )
     return sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
@@ -276,21 +315,34 @@ def evidence_of(
     raw = bundles.read(session, settings.master_keys, record.tenant_id, record.id)
     if raw is None:
         return None
-    published = chosen.anchor.published
-    proof = proofs.inclusion(session, published, chosen.index, published.checkpoint.size)
     return Evidence(
         bundle=raw,
-        signature=record.signature,
-        public_key=signing_keys.public_key(session, record.key_id),
-        pack_key=signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
-        base_url=settings.base_url,
-        release=VERSION,
         agent_name=chosen.agent_name,
-        log_key=published.generation.verifier_key,
-        checkpoint=published.note,
-        leaf_index=chosen.index,
-        path=proof.path,
-        cosignatures=tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
-        timestamp=chosen.anchor.timestamp,
         further=further_files.files(session, settings, record),
+        **proven(session, settings, chosen, record.key_id, record.signature),
     )
+
+
+def proven(
+    session: Session, settings: Settings, chosen: Choice, key_id: str, signature: bytes
+) -> dict[str, Any]:
+    """Return the members of `pack.Proven`, of what `key_id` has signed.
+
+    Raises `app.lib.crypto.sealing.CannotOpen` when the key that signs packs does not open.
+    """
+    published = chosen.anchor.published
+    proof = proofs.inclusion(session, published, chosen.index, published.checkpoint.size)
+    return {
+        "signature": signature,
+        "public_key": signing_keys.public_key(session, key_id),
+        "pack_key": signing_keys.opened(session, settings.master_keys, chosen.source.key_id),
+        "base_url": settings.base_url,
+        "release": VERSION,
+        "log_key": published.generation.verifier_key,
+        "checkpoint": published.note,
+        "leaf_index": chosen.index,
+        "path": proof.path,
+        "cosignatures": tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
+        "timestamp": chosen.anchor.timestamp,
+        "chain": chosen.chain,
+    }

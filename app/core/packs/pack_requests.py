@@ -6,6 +6,7 @@ good is not enqueued again for an hour, unless it is retried.
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from sqlalchemy import func, select
@@ -16,31 +17,32 @@ from app.core import signing_keys
 from app.core.audit import chain
 from app.core.callers import SYSTEM, Actor
 from app.core.packs import building, store
-from app.core.packs.store import StoredPack
+from app.core.packs.store import SessionPack, StoredPack
 from app.core.records import contents
 from app.database import cursor
 from app.errors import LogDamaged, LogPending, NotFound
 from app.models import Job, Record
 from app.settings import Settings
 
+AnyPack = TypeVar("AnyPack", StoredPack, SessionPack)
 GIVEN_UP_FOR = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class PackState:
+class PackState(Generic[AnyPack]):
     """The pack to give out, if any, and the job that builds a better one, if any.
 
     `is_current` says that there is no better pack to wait for.
     """
 
-    pack: StoredPack | None
+    pack: AnyPack | None
     is_current: bool
     job: Job | None
 
 
 def ask(
     session: Session, settings: Settings, record: Record, *, any_pack: bool = False
-) -> PackState:
+) -> PackState[StoredPack]:
     """Return what there is of the record's pack; a better one is begun if one can be made.
 
     With `any_pack` only where there is none at all. Raises as `load` does.
@@ -51,7 +53,7 @@ def ask(
     return PackState(found.pack, found.is_current, building.order(session, record))
 
 
-def load(session: Session, settings: Settings, record: Record) -> PackState:
+def load(session: Session, settings: Settings, record: Record) -> PackState[StoredPack]:
     """Return the same and begin nothing.
 
     Raises `BundleExpired`, and `LogDamaged` where the log is and the pack's key was revoked.
@@ -63,7 +65,7 @@ def load(session: Session, settings: Settings, record: Record) -> PackState:
     if pack is not None and signing_keys.revoked_at(session, pack.source.key_id) is not None:
         # A holder of the revoked key could have made it: verifiers refuse it.
         pack = None
-    job = _job(session, record.tenant_id, ids.text("rec", record.id))
+    job = job_for(session, record.tenant_id, building.KIND, ids.text("rec", record.id))
     return PackState(pack, is_current=False, job=job)
 
 
@@ -74,7 +76,11 @@ def is_settled(session: Session, tenant_id: UUID, job_id: UUID) -> bool:
 
 
 def note_export(
-    session: Session, pack: StoredPack, taker: Actor | None, request_id: str, origin: str
+    session: Session,
+    pack: StoredPack | SessionPack,
+    taker: Actor | None,
+    request_id: str,
+    origin: str,
 ) -> None:
     """Append `evidence.export` at the first export of a pack by each taker.
 
@@ -89,7 +95,7 @@ def note_export(
             pack.tenant_id,
             taker or SYSTEM,
             "evidence.export",
-            target=("record", ids.text("rec", pack.record_id)),
+            target=pack.target,
             details={"sha256": pack.sha256.hex(), "size": pack.size, _PUBLIC: taker is None},
             request_id=request_id,
             origin=origin,
@@ -110,7 +116,7 @@ ON CONFLICT DO NOTHING
 def _is_current(session: Session, settings: Settings, record: Record, pack: StoredPack) -> bool:
     try:
         wanted = building.choose(session, settings, record)
-        return building.is_current(session, settings, pack, wanted.source)
+        return building.is_current(session, settings, pack.source, wanted.source)
     except (LogPending, NotFound):
         # Its leaf waits anew, behind a log that was succeeded: nothing better can be made yet.
         return True
@@ -121,9 +127,9 @@ def _is_current(session: Session, settings: Settings, record: Record, pack: Stor
         return True
 
 
-def _job(session: Session, tenant_id: UUID, key: str) -> Job | None:
+def job_for(session: Session, tenant_id: UUID, kind: str, key: str) -> Job | None:
     """Return the job that is at it; else the last one, if it gave up within the hour."""
-    of_this = (Job.tenant_id == tenant_id, Job.kind == building.KIND, Job.dedupe_key == key)
+    of_this = (Job.tenant_id == tenant_id, Job.kind == kind, Job.dedupe_key == key)
     at_it = session.scalar(select(Job).where(*of_this, Job.finished_at.is_(None)))
     if at_it is not None:
         return at_it

@@ -46,6 +46,28 @@ class StoredPack:
     size: int
     source: Source
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """What it is about, as the audit chain names it."""
+        return "record", ids.text("rec", self.record_id)
+
+
+@dataclass(frozen=True)
+class SessionPack:
+    """A pack of a whole session that can be given out, as a `StoredPack`."""
+
+    tenant_id: UUID
+    session_id: UUID
+    id: UUID
+    sha256: bytes
+    size: int
+    source: Source
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What it is about, as the audit chain names it."""
+        return "session", ids.text("ses", self.session_id)
+
 
 _FIND = """
 SELECT id, sha256, size, generation, checkpoint_size, evidence_rank, key_id, recipe, further

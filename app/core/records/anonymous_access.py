@@ -15,6 +15,7 @@ from app import ids
 from app.core.audit import chain
 from app.core.callers import Actor
 from app.database import Database, Tx, cursor
+from app.lib import forwarded
 from app.lib.crypto import share_tokens
 
 _FIND_LINK = "SELECT tenant_id, id, record_id FROM find_share_link(%s)"
@@ -65,18 +66,16 @@ def public_tenant(database: Database, record_id: UUID | None) -> UUID | None:
     return None if row is None else row[0]
 
 
-def open_link(
-    session: Session, link: Link, network: str, request_id: str, origin: str
-) -> datetime | None:
+def open_link(session: Session, link: Link, address: str, request_id: str) -> datetime | None:
     """Count an opening by an address; return when the link expires, None if it has ended.
 
-    `network` is what the day's first opening is known by: the address, or its /64 of IPv6.
+    The day's first opening is known by the address, or its /64 of IPv6.
     """
     cur = cursor(session)
     opened = cur.execute(_OPEN, (link.tenant_id, link.id)).fetchone()
     if opened is None:
         return None
-    known_by = share_tokens.address_hash(link.token, network)
+    known_by = share_tokens.address_hash(link.token, forwarded.network(address))
     first = cur.execute(_FIRST_TODAY, (link.tenant_id, link.id, known_by)).rowcount == 1
     if first:
         named = ids.text("shr", link.id)
@@ -88,7 +87,7 @@ def open_link(
             target=("share_link", named),
             details={"record_id": ids.text("rec", link.record_id)},
             request_id=request_id,
-            origin=origin,
+            origin=address,
         )
     ends_at: datetime = opened[0]
     return ends_at

@@ -24,6 +24,10 @@ KEPT = _KEPT + "= %s "
 _DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
 _READ = "SELECT b.bytes" + KEPT
 _READ_MANY = "SELECT b.record_id, b.bytes" + _KEPT + "= ANY (%b) "
+_WHICH_KEPT = "SELECT b.record_id" + _KEPT + "= ANY (%b) "
+_COUNT_KEPT = f"""
+SELECT count(*){_KEPT} IN (SELECT id FROM records WHERE tenant_id = %s AND session_id = %s)
+"""
 _IS_KEPT = "SELECT true" + KEPT
 _HELD = "FOR KEY SHARE OF b"
 
@@ -36,6 +40,19 @@ def sealed(master_keys: MasterKeys, tenant_id: UUID, record_id: UUID, content: b
 def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
     """Say whether a bundle may still be read: it exists, and is not due or is held."""
     return cursor(tx).execute(_IS_KEPT, (tenant_id, record_id)).fetchone() is not None
+
+
+def kept(tx: Tx, tenant_id: UUID, record_ids: Sequence[UUID]) -> set[UUID]:
+    """Return which of these records' bundles may still be read."""
+    rows = cursor(tx).execute(_WHICH_KEPT, (tenant_id, record_ids), binary=True)
+    return {record_id for (record_id,) in rows.fetchall()}
+
+
+def count_kept(tx: Tx, tenant_id: UUID, session_id: UUID) -> int:
+    """Return how many bundles of a session's records may still be read."""
+    wanted = (tenant_id, tenant_id, session_id)
+    ((count,),) = cursor(tx).execute(_COUNT_KEPT, wanted).fetchall()
+    return int(count)
 
 
 def hold(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:

@@ -1,9 +1,8 @@
 """Expiry: a durable job for each tenant deletes bundles that are due, in batches.
 
 Each step looks at a bounded number of records by age and deletes their bundles, packs and words in
-one transaction; metadata, findings, audit chain and log leaf remain. What a legal hold keeps is
-passed over; its release enqueues a job of its own. A patrol at each tick finds older records whose
-time was set back.
+one transaction; the rest remains. What a legal hold keeps is passed over, until its release
+enqueues a job of its own. A patrol at each tick finds older records whose time was set back.
 """
 
 import json

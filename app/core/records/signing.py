@@ -16,11 +16,10 @@ from app import ids
 from app.clock import rfc3339
 from app.core import signing_keys
 from app.core.callers import Caller
-from app.core.records import steps
 from app.core.signing_keys import Purpose
 from app.database import Database, Tx, cursor
 from app.errors import NotFound
-from app.evidence import bundle
+from app.evidence import bundle, gen_ai
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import SigningKey
 from app.schemas import fields
@@ -255,7 +254,7 @@ def _signed(
     trace_id = labels.get("trace_id", "")
     if bundle.is_trace_id(trace_id):
         facts["trace_id"] = trace_id
-    if models := steps.models(new.steps):
+    if models := gen_ai.models(new.steps):
         facts["models"] = models
     raw = bundle.write(facts, new.content, new.steps, new.approvals, key_id=key.public.id)
     return Signed(

@@ -83,6 +83,12 @@ def place_of(session: Session, record: Record) -> Place | None:
     return Place(stored, first + within // 32, stored.records, path)
 
 
+def first_ids(tx: Tx, stored: SessionStatement) -> list[UUID]:
+    """Return the first record of each part of the digests."""
+    named = (stored.tenant_id, stored.session_id)
+    return [row[1] for row in cursor(tx).execute(_ROOTS, named, binary=True).fetchall()]
+
+
 def digests(tx: Tx, stored: SessionStatement) -> Iterator[bytes]:
     """Yield the sealed digests, joined, a part at a time."""
     named = (stored.tenant_id, stored.session_id)

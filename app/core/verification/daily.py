@@ -206,14 +206,20 @@ def _verify_chains(
         after = tenants[-1]
 
 
-def unverified_since(session: Session, master_keys: MasterKeys) -> datetime | None:
-    """Return when the last run that verified every chain began, in a session that sees all tenants.
-
-    Where none is known, when the first tenant was made; None where there is none.
-    """
+def verified_at(session: Session, master_keys: MasterKeys) -> datetime | None:
+    """Return when the last run that verified every chain began; None where none is known."""
     note = sealed_notes.read(session, master_keys, KIND)
     at = None if note is None else datetime.fromisoformat(note["since"])
-    if at is not None and at <= database_now(session) + _SLACK:
+    return at if at is not None and at <= database_now(session) + _SLACK else None
+
+
+def unverified_since(session: Session, master_keys: MasterKeys) -> datetime | None:
+    """Return the same in a session that sees all tenants, or else when the first tenant was made.
+
+    None where there is no tenant.
+    """
+    at = verified_at(session, master_keys)
+    if at is not None:
         return at
     row = cursor(session).execute(_FIRST_TENANT).fetchone()
     return None if row is None else ids.made_at(row[0])

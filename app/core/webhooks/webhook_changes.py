@@ -1,7 +1,7 @@
 """Consequences of a change to a webhook: slots, lane, open deliveries, audit entry."""
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,12 +28,11 @@ def apply(
     session: Session,
     caller: Caller,
     webhook: Webhook,
-    changed: Sequence[str],
-    headers: Iterable[str],
+    changed: Mapping[str, Any],
 ) -> None:
     """Apply the consequences of the changed fields, and append them to the audit chain.
 
-    `headers` are the names of its headers.
+    `changed` has the old and new values by field, without what is secret.
     """
     if "status" in changed:
         webhook.disabled_reason = None if webhook.status == WebhookStatus.ENABLED else "requested"
@@ -46,10 +45,9 @@ def apply(
     other_receiver = not {"url", "headers"}.isdisjoint(changed)
     if enabled or other_receiver:
         _start_anew(session, webhook, other_receiver=other_receiver)
-    fields = [name for name in changed if name != "status"]
+    fields = {name: values for name, values in changed.items() if name != "status"}
     if fields:
-        named = {"headers": sorted(headers)} if "headers" in fields else {}
-        audit(session, caller, webhook, "update", {"changed": fields, **named})
+        audit(session, caller, webhook, "update", {"changed": fields})
     if enabled:
         audit(session, caller, webhook, "enable", {})
     elif "status" in changed:

@@ -183,11 +183,16 @@ def change(
         parts = ("url", "headers")
         changed |= {name for name in parts if getattr(after, name) != getattr(before, name)}
         others |= webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook.id, after)
+    # The column `url` has no path or query, and of headers only the names are told.
+    told = {"headers": {"old": sorted(before.headers), "new": sorted(after.headers)}}
+    old = {name: getattr(webhook, name) for name in sorted(changed - told.keys())}
     for name, value in others.items():
         setattr(webhook, name, value)
     if changed:
         webhook.updated_at = func.clock_timestamp()
-        webhook_changes.apply(session, caller, webhook, sorted(changed), after.headers)
+        told |= {name: {"old": old[name], "new": getattr(webhook, name)} for name in old}
+        changes = {name: told[name] for name in sorted(changed)}
+        webhook_changes.apply(session, caller, webhook, changes)
     if held is not None:
         webhook_changes.hold(session, caller, webhook, held=held)
     return find(session, caller, webhook.id)

@@ -27,6 +27,10 @@ Chunks = Callable[[], Iterable[bytes]]
 """Yields a file's bytes, the same each time that it is called."""
 
 
+class TooLarge(ValueError):
+    """The files do not fit a ZIP without Zip64."""
+
+
 class Unrepeatable(RuntimeError):
     """A file had other bytes when it was written than when it was measured."""
 
@@ -70,7 +74,7 @@ class Archive:
         heads = _LOCAL.size + _CENTRAL.size
         self.size = _END.size + sum(heads + 2 * len(each.name) + each.size for each in self.members)
         if self.size > MAX_BYTES:
-            raise ValueError(f"An archive has up to {MAX_BYTES} bytes, not {self.size}.")
+            raise TooLarge(f"An archive has up to {MAX_BYTES} bytes, not {self.size}.")
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the archive's bytes in chunks. Raises Unrepeatable if a file has changed."""

@@ -63,15 +63,16 @@ def write_session(evidence: SessionEvidence) -> Archive:
     Its large files are read twice and never held.
     """
     checkpoint = evidence.check()
-    said: Any = canonical_json.parse(evidence.statement)
+    said = json.loads(evidence.statement)
     session, agent = said["session"], said["session"]["agent"]
     agent = {"id": agent["id"], "name": agent["name"]}
     told = {"schema": MANIFEST, "session_id": session["id"], "agent": agent}
     keys = canonical_json.dumps({"keys": [each.jwk for each in evidence.keys]})
+    # Which bundles do not open is known once they were read, and `records` tells it.
     summed = [
-        archive.measure("session-digests.txt", evidence.digests),
-        archive.measure("records.ndjson", evidence.records),
         archive.measure("bundles.ndjson", evidence.bundles),
+        archive.measure("records.ndjson", evidence.records),
+        archive.measure("session-digests.txt", evidence.digests),
         archive.measure("findings.ndjson", evidence.findings),
         of_bytes("README.txt", session_readme.write(evidence, checkpoint, said)),
         of_bytes("anchor.json", _anchor(evidence, checkpoint, agent)),
@@ -97,6 +98,8 @@ def _sealed(
     if evidence.timestamp is not None:
         summed.append(of_bytes("checkpoint.tsr", evidence.timestamp.response))
         summed.append(of_bytes("tsa-chain.pem", evidence.timestamp.chain.encode()))
+    if evidence.chain is not None:
+        summed.append(of_bytes("signing-chain.pem", evidence.chain.pem))
     ordered = sorted(summed, key=lambda each: each.name)
     lines = "".join(f"{each.sha256}  {each.name}\n" for each in ordered).encode("ascii")
     signature = evidence.pack_key.sign(lines)
@@ -134,15 +137,23 @@ def _page(evidence: Evidence, checkpoint: Checkpoint, read: Bundle, digest: str)
         read,
         file["data"],
         file["total"],
+        place=_place(evidence.further),
         sha256=digest,
         size=len(evidence.bundle),
         signature=b64encode(evidence.signature).decode(),
         index=evidence.leaf_index,
         origin=checkpoint.origin,
         anchored_by=evidence.anchored_by,
+        chain=evidence.chain,
         release=evidence.release,
         base_url=evidence.base_url,
     )
+
+
+def _place(further: Mapping[str, bytes]) -> Any:
+    """Return a record's place in its sealed session; None in one that is open."""
+    proof = further.get("session-proof.json")
+    return None if proof is None else json.loads(proof)
 
 
 def _anchor(evidence: Proven, checkpoint: Checkpoint, agent: dict[str, str]) -> bytes:

@@ -12,6 +12,7 @@ from app.ledger.checkpoints import Checkpoint
 from app.ledger.leaves import Record, SessionStatement
 from app.ledger.notes import Note, Signature, VerifierKey, encode_base64
 from app.lib.crypto.signing import PublicKey, SigningKey
+from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.crypto.timestamps import Stamp
 
 MAX_BUNDLE_BYTES = 16 * 2**20
@@ -39,10 +40,11 @@ class Proven:
     """What stands in the log, its proof, and who packs it: the inputs that all packs have.
 
     `base_url` is the service's, without a slash at its end, and `release` its version. `pack_key`
-    signs the pack. `public_key` made `signature`, its 64 bytes, over `signed`. `checkpoint` is the
-    note as published, with the log's own signature only; `leaf_index` and `path` say where in that
-    tree the leaf is. `cosignatures` are lines by others on the same checkpoint; `timestamp` is of
-    its bytes, with the root among its certificates.
+    signs the pack. `public_key` made `signature`, its 64 bytes, over `signed`; `chain` are its
+    certificates, of which `signing-chain.pem` is made. `checkpoint` is the note as published, with
+    the log's own signature only; `leaf_index` and `path` say where in that tree the leaf is.
+    `cosignatures` are lines by others on the same checkpoint; `timestamp` is of its bytes, with the
+    root among its certificates.
     """
 
     signature: bytes
@@ -56,6 +58,7 @@ class Proven:
     path: Sequence[bytes]
     cosignatures: Sequence[Signature] = ()
     timestamp: Stamp | None = None
+    chain: SigningChain | None = None
 
     @property
     def signed(self) -> bytes:
@@ -106,6 +109,8 @@ class Proven:
             raise Inconsistent("A release is 1 to 64 visible characters of ASCII.")
         if self.timestamp is not None:
             _check_timestamp(self.timestamp)
+        if self.chain is not None and self.chain.key != self.public_key:
+            raise Inconsistent("The certificates are of another key than the bundle's.")
         return checkpoint
 
 

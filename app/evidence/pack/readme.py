@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from app.evidence.bundle import Approval, Bundle
 from app.evidence.pack.evidence import Evidence
 from app.ledger.checkpoints import Checkpoint
+from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.crypto.timestamps import Stamp
 from app.lib.text_sanitizer import one_line
 
@@ -20,6 +21,7 @@ it, offline.
 
 Agent:       {agent_name} ({agent_id}){version}
 Acted for:   {principal}
+Signed by:   {signer}
 Approved by: {approvals}
 Anchored by: {sentence}.
 Made by:     record-service {release} at {base_url}
@@ -129,9 +131,16 @@ _MOST_APPROVALS = 20
 
 _AUTHORITY_LINE = "CA.pem      the root certificate of the timestamping authority, from elsewhere\n"
 
+_CHAIN_LINE = "ROOT.pem    the root certificate of who says whose the key is, from elsewhere\n"
+
 _TIMESTAMP_FILES = """\
 checkpoint.tsr      an RFC 3161 timestamp of the file checkpoint: {gen_time}
 tsa-chain.pem       the certificates of the authority that made it, its root included
+"""
+
+_CHAIN = """\
+signing-chain.pem   the certificates by which {authority}
+                    says whose the key public-key.pem is
 """
 
 _FURTHER = {
@@ -169,9 +178,12 @@ def write(evidence: Evidence, checkpoint: Checkpoint, read: Bundle) -> bytes:
     title = f"Evidence pack of the record {record_id}"
     same = evidence.public_key == evidence.pack_key.public
     stamp = evidence.timestamp
-    files = commands = ""
+    files = commands = chain_option = chain_line = ""
+    if evidence.chain is not None:
+        files = _CHAIN.format(authority=one_line(evidence.chain.authority, 200))
+        chain_option, chain_line = " --ca ROOT.pem", _CHAIN_LINE
     if stamp is not None:
-        files = _TIMESTAMP_FILES.format(gen_time=stamp.time)
+        files += _TIMESTAMP_FILES.format(gen_time=stamp.time)
         commands = _TIMESTAMP_COMMANDS.format(seconds=math.floor(stamp.gen_time.timestamp()))
     text = _TEXT.format(
         record_id=record_id,
@@ -189,9 +201,10 @@ def write(evidence: Evidence, checkpoint: Checkpoint, read: Bundle) -> bytes:
         same_key=" (the same)" if same else "\n                    (not the bundle's)",
         size=checkpoint.size,
         origin=checkpoint.origin,
+        signer=signer(evidence.chain),
         more_files=files + "".join(_FURTHER.get(name, "") for name in sorted(evidence.further)),
-        authority_option="" if stamp is None else " --tsa-ca CA.pem",
-        authority_line="" if stamp is None else _AUTHORITY_LINE,
+        authority_option=("" if stamp is None else " --tsa-ca CA.pem") + chain_option,
+        authority_line=("" if stamp is None else _AUTHORITY_LINE) + chain_line,
         steps=_steps(evidence, checkpoint.size),
         vkey=evidence.log_key,
         timestamp_commands=commands,
@@ -215,6 +228,13 @@ def _steps(evidence: Evidence, size: int) -> str:
             lines.append(f'    h=$(node "$h" "{sibling}")\n')
         node, last = node // 2, last // 2
     return "".join(lines)
+
+
+def signer(chain: SigningChain | None) -> str:
+    """Write who signed, and who says so."""
+    if chain is None:
+        return "whom the service says; no certificate names the owner of its key"
+    return f"{one_line(chain.holder, 200)}, according to {one_line(chain.authority, 200)}"
 
 
 def _approvals(approvals: Sequence[Approval]) -> str:

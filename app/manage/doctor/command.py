@@ -52,6 +52,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "connections": stores.connections,
     "locks": stores.locks,
     "queue": stores.queues,
+    "retention": production.retention,
     "keys": production.keys,
     "master_keys": _probed("master_keys"),
     "log": outside.log,

@@ -12,9 +12,11 @@ from cryptography import x509
 from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
+from app import ids
 from app.core import signing_keys
 from app.core.health.parts import Part, failed, ok, warning
 from app.core.signing_keys import Purpose
+from app.database import cursor
 from app.lib.crypto.sealing import CannotOpen
 from app.manage.doctor.context import Context, is_local
 from app.settings import VERSION
@@ -132,6 +134,28 @@ def versions(_: Context) -> Iterator[Part]:
     )
 
 
+_FEWER_DAYS = """
+SELECT id, bundle_retention_days FROM tenants WHERE bundle_retention_days < %s ORDER BY id LIMIT 11
+"""
+
+
+def retention(context: Context) -> Iterator[Part]:
+    """Yield tenants whose retention is below MIN_RETENTION_DAYS, as it was before the floor."""
+    least = context.settings.min_retention_days
+    with context.reading() as session:
+        found = cursor(session).execute(_FEWER_DAYS, (least,)).fetchall()
+    if not found:
+        yield ok(f"no tenant keeps bundles for fewer than {least} days (MIN_RETENTION_DAYS)")
+        return
+    told = ", ".join(f"{ids.text('ten', tenant)} ({days})" for tenant, days in found[:10])
+    more = " and others" if len(found) > 10 else ""
+    yield warning(
+        f"bundles are kept for fewer than {least} days (MIN_RETENTION_DAYS) by {told}{more}",
+        "have their administrators raise bundle_retention_days, or lower the setting",
+        see="#retention",
+    )
+
+
 _STATUS = "python -m app.manage master-key status"
 _MASTER_KEY = "#a-missing-master-key"
 _SOON = timedelta(days=30)
@@ -146,6 +170,9 @@ def keys(context: Context) -> Iterator[Part]:
     yield from _authorities(context)
     with context.reading() as session:
         yield from _signing(context, session)
+        chains = context.settings.signing_certificates
+        for each in signing_keys.certificate_problems(session, chains):
+            yield failed(each, "set the certificates that the authority gave for the current key")
 
 
 def _signing(context: Context, session: Session) -> Iterator[Part]:
@@ -176,6 +203,8 @@ def _authorities(context: Context) -> Iterator[Part]:
         roots = [each for each in settings.tsa_ca_file if each.subject == each.issuer]
         newest = max(roots, key=lambda each: each.not_valid_after_utc)
         yield from _expiring("TSA_CA_FILE", [newest], now)
+    for chain in settings.signing_certificates:
+        yield from _expiring("SIGNING_CERTIFICATES", chain.certificates, now)
     if settings.webhook_ca_file is not None:
         found = x509.load_pem_x509_certificates(settings.webhook_ca_file.encode())
         yield from _expiring("WEBHOOK_CA_FILE", found, now)

@@ -9,9 +9,13 @@ from typing import Any, Callable, TypeVar, cast
 from urllib.parse import quote
 
 import click
+from click.shell_completion import CompletionItem
 
 from record_service.client import PAGE, Client, Json
+from record_service.errors import RecordsError
 from record_service.output import Columns, Output
+
+_COMPLETION_SECONDS = 1.5
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -72,6 +76,46 @@ class Run:
             self.out.note(f"The first {limit} are shown: --limit N, or --all, for more.")
 
 
+# Where a shell finds the ids of a parameter of this name, and which field tells what each is.
+_LISTS = {
+    name: (f"/v1/{kind}s", told)
+    for kind, told in {
+        "agent": "name",
+        "finding": "title",
+        "job": "kind",
+        "key": "name",
+        "record": "title",
+        "rule": "name",
+        "session": "title",
+        "webhook": "url",
+    }.items()
+    for name in (kind, f"{kind}_id", f"{kind}_ids")
+} | {"delivery_id": ("/v1/deliveries", "event_type")}
+
+
+class Id(click.types.StringParamType):
+    """An id, which a shell completes from the newest of its list."""
+
+    def __init__(self, path: str, told: str) -> None:
+        self._path = path
+        self._told = told
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Ask the service, for a moment: who types waits, and an error has no place to go."""
+        try:
+            with Client(patience=0) as client:
+                rows = client.get(self._path, limit=PAGE, timeout=_COMPLETION_SECONDS)["data"]
+        except RecordsError:
+            return []
+        return [
+            CompletionItem(row["id"], help=str(row[self._told] or ""))
+            for row in rows
+            if row["id"].startswith(incomplete)
+        ]
+
+
 def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         context.find_root().obj.out.json = True
@@ -82,6 +126,9 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        for param in self.params:
+            if param.name in _LISTS and param.type is click.STRING:
+                param.type = Id(*_LISTS[param.name])
         self.params.append(_json_option())
 
 

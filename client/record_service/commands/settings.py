@@ -1,4 +1,4 @@
-"""The tenant's settings."""
+"""The tenant's settings, and its legal holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from record_service.commands.base import Group, Run, pass_run, yes_option
+from record_service.commands.base import (
+    Decorated,
+    Group,
+    Run,
+    at,
+    how_many,
+    pass_run,
+    since_until,
+    yes_option,
+)
 
 _NULL = "null"
 
@@ -50,3 +59,68 @@ def _days(text: str) -> int | None:
     if not text.isascii() or not text.isdigit():
         raise click.UsageError("--bundle-retention-days takes a number, or `null`.")
     return int(text)
+
+
+_HOLDS = {
+    "ID": "id",
+    "STATUS": "status",
+    "RECORD": "record_id",
+    "SESSION": "session_id",
+    "AGENT": "agent_id",
+    "SINCE": "since",
+    "UNTIL": "until",
+    "CREATED": "created_at",
+    "REASON": "reason",
+}
+
+
+def _scope(command: Decorated) -> Decorated:
+    """Give a command the options that say what a hold is on."""
+    for name in ("agent", "session", "record"):
+        option = click.option(f"--{name}", f"{name}_id", metavar="ID")
+        command = option(command)
+    return command
+
+
+@click.group(cls=Group)
+def holds() -> None:
+    """Legal holds: what they cover does not expire."""
+
+
+@holds.command("create")
+@click.option("--reason", required=True, metavar="TEXT")
+@_scope
+@since_until
+@pass_run
+def hold(run: Run, /, **given: str | None) -> None:
+    """Hold one record, those of a session or an agent, or those of a range of time."""
+    body = {name: value for name, value in given.items() if value is not None}
+    run.out.item(run.client.post("/v1/holds", body))
+
+
+@holds.command("list")
+@click.option("--status", type=click.Choice(["standing", "released"]))
+@_scope
+@how_many
+@pass_run
+def list_holds(run: Run, /, limit: int | None, **filters: str | None) -> None:
+    """List holds, newest first; with --record those that cover it."""
+    run.list("/v1/holds", _HOLDS, limit, **filters)
+
+
+@holds.command("show")
+@click.argument("hold_id")
+@pass_run
+def show_hold(run: Run, hold_id: str) -> None:
+    """Show one hold."""
+    run.out.item(run.client.get(at("/v1/holds/{}", hold_id)))
+
+
+@holds.command("release")
+@click.argument("hold_id")
+@yes_option
+@pass_run
+def release(run: Run, hold_id: str, yes: bool) -> None:
+    """Release a hold; what it kept beyond its time is deleted."""
+    run.confirm(f"Release {hold_id}? What it kept beyond its time is deleted.", yes)
+    run.client.delete(at("/v1/holds/{}", hold_id))

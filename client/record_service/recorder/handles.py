@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextvars import Token
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from record_service import values
 from record_service.recorder.guard import guarded
@@ -17,6 +17,7 @@ from record_service.recorder.steps import Late, Step, reset
 
 if TYPE_CHECKING:
     from record_service.recorder.recorder import Recorder
+    from record_service.schemas import Severity
 
 MOST_BYTES = 7 * 1024 * 1024
 """How large a record becomes at most, of the 8 MiB that the service takes."""
@@ -27,6 +28,7 @@ _MOST_APPROVALS = 100
 _LEAST_ROOM = 4096
 _MOST_LABELS = 60
 _MOST_METADATA = 64 * 1024
+Outcome = Literal["succeeded", "failed", "cancelled"]
 _CANCELLED = ("CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit")
 
 
@@ -73,14 +75,20 @@ class Session:
 
     @guarded()
     def finding(
-        self, rule: str, *, severity: str, title: str, detail: str | None = None, data: Any = None
+        self,
+        rule: str,
+        *,
+        severity: Severity,
+        title: str,
+        detail: str | None = None,
+        data: Any = None,
     ) -> None:
         """Add a finding about the session; it is sent at once."""
         finding = self.recorder.shapes.finding(rule, severity, title, detail, data)
         self._append("remark", {"session": self.named, "finding": finding})
 
     @guarded()
-    def complete(self, outcome: str = "succeeded", summary: str | None = None) -> None:
+    def complete(self, outcome: Outcome = "succeeded", summary: str | None = None) -> None:
         """Complete the session: as `succeeded`, `failed` or `cancelled`.
 
         What is recorded later in one with an external id opens the next, `<external_id>#2`.
@@ -184,7 +192,13 @@ class Record:
 
     @guarded()
     def finding(
-        self, rule: str, *, severity: str, title: str, detail: str | None = None, data: Any = None
+        self,
+        rule: str,
+        *,
+        severity: Severity,
+        title: str,
+        detail: str | None = None,
+        data: Any = None,
     ) -> None:
         """Add a finding (severity info, low, medium, high or critical), sent with the record."""
         if self.is_over:
@@ -237,7 +251,7 @@ class Record:
         )
 
     @guarded()
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | str | None = None) -> None:
         """End the record, which is then sent; `with` does the same."""
         # Before the lock, which a thread of the process that began it may have held at a fork.
         if self.is_over or not self._has_begun:
@@ -299,7 +313,7 @@ class Record:
         self.end(error)
 
 
-def _outcome(error: BaseException | None) -> str:
+def _outcome(error: BaseException | None) -> Outcome:
     if error is None:
         return "succeeded"
     return "cancelled" if type(error).__name__ in _CANCELLED else "failed"

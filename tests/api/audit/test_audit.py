@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -179,6 +180,7 @@ def test_an_export_of_a_range_says_between_which_heads_it_is(
     change_settings(api(), 9)
     whole = entries(api(), "order=asc")
     since, until = f"since={whole[3]['at']}", f"until={whole[8]['at']}"
+    part: list[dict[str, Any]] = []
     for query, last in ((f"{since}&{until}", 8), (since, 13)):
         answer = api().get(f"/v1/audit?{query}", headers=NDJSON)
         *part, trailer = map(json.loads, answer.data.splitlines())

@@ -8,17 +8,29 @@ from typing import Any
 
 import pytest
 
+from app.core.exports import building
+from tests.support.callers.making import make_session
 from tests.support.evidence.exporting import Exporter, joined, verified
 
 Lines = list[bytes]
 
 
+KINDS = {"whole": {"header", "record", "session", "leaf", "statement"}}
+KINDS["folded"] = KINDS["whole"] - {"leaf"} | {"fold"}
+
+
 @pytest.fixture
 def file(exporter: Exporter) -> Lines:
-    """Return the lines of an export that has every kind of line but folded leaves."""
+    """Return the lines of an export that has other leaves in full."""
+    return made_file(exporter)
+
+
+def made_file(exporter: Exporter) -> Lines:
     exporter.records(1)
     since = exporter.now()
-    exporter.records(3)
+    session = make_session(exporter.api())["id"]
+    exporter.records(3, session)
+    exporter.seal(session)
     until = exporter.now()
     exporter.records(1)
     return exporter.file(exporter.made(since, until)).splitlines()
@@ -58,17 +70,25 @@ def other(value: Any) -> Any:
     return ("1" if value[:1] == "0" else "0") + value[1:]
 
 
-def changed(line: bytes, path: tuple[Any, ...]) -> bytes:
+def changed(line: bytes, path: tuple[Any, ...], *to: Any) -> bytes:
+    """Return a line with another value at a path: of the same kind, or `to`."""
     value = json.loads(line)
     inner = value
     for name in path[:-1]:
         inner = inner[name]
-    inner[path[-1]] = other(inner[path[-1]])
+    inner[path[-1]] = to[0] if to else other(inner[path[-1]])
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
-def test_every_value_of_every_line_is_held_to_something(file: Lines, tmp_path: Path) -> None:
-    assert {json.loads(line)["type"] for line in file} == {"header", "record", "leaf", "statement"}
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_value_of_every_line_is_held_to_something(
+    exporter: Exporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "folded":
+        monkeypatch.setattr(building, "MOST_OTHERS", -1)
+        monkeypatch.setattr(building, "WHOLE_BY", 0)
+    file = made_file(exporter)
+    assert {json.loads(line)["type"] for line in file} == KINDS[kind]
     assert verified(tmp_path, joined(file)).code == 0
     tried = 0
     for number, line in enumerate(file):
@@ -80,6 +100,16 @@ def test_every_value_of_every_line_is_held_to_something(file: Lines, tmp_path: P
                 assert "INVALID" in found.text or "INCOMPLETE" in found.text, (path, found.text)
                 tried += 1
     assert tried > 150
+
+
+def test_no_value_of_another_type_confuses_the_verifier(file: Lines, tmp_path: Path) -> None:
+    for number, line in enumerate(file):
+        for path in values_in(json.loads(line)):
+            wrong: tuple[Any, ...] = (-1, None, [], {}, "", "2026-13-01T00:00:00.000000Z", True)
+            for value in wrong:
+                forged = changed(line, path, value)
+                found = verified(tmp_path, joined([*file[:number], forged, *file[number + 1 :]]))
+                assert found.code == 1 or forged == line, (number + 1, path, value, found.text)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ PINNED = {
     "delivery": False,
     "event": False,
     "job": False,
+    "export": False,
+    "hold": False,
 }
 
 

@@ -81,7 +81,7 @@ def test_every_answer_is_as_documented(
     excluded = [*NOT_HERE, negative_data_rejection] if row.rule == IN_PLACE else NOT_HERE
 
     @settings(
-        max_examples=8,
+        max_examples=5,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],
         database=None,

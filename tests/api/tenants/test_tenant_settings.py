@@ -8,9 +8,11 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
+from flask import Flask
 from sqlalchemy import Engine, text
 
 from app import ids
+from app.api.http.services import EXTENSION
 from app.core.records import storage
 from app.core.records.storage import MIB, StorageUse
 from app.database import Database
@@ -120,6 +122,24 @@ def test_a_wrong_value_is_refused_by_name_and_nothing_changes(
     assert pointers(api().patch(PATH, body)) == [f"/{field}"]
     assert api().get(PATH).json == DEFAULTS
     assert updates(api()) == []
+
+
+def test_no_tenant_goes_below_the_operator_s_floor_and_one_that_is_below_stays(
+    api: ApiOf, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert api().patch(PATH, {"bundle_retention_days": 30}).status_code == 200
+    before = app.extensions[EXTENSION]
+    floored = replace(before, settings=replace(before.settings, min_retention_days=183))
+    monkeypatch.setitem(app.extensions, EXTENSION, floored)
+    answer = refused(api().patch(PATH, {"bundle_retention_days": 182}), 422, "validation-failed")
+    (error,) = answer["errors"]
+    assert error["pointer"] == "/bundle_retention_days"
+    assert "at least 183 days" in error["detail"]
+    as_it_is = {"bundle_retention_days": 30, "bundle_visibility": "public"}
+    assert api().patch(PATH, as_it_is).json["bundle_visibility"] == "public"
+    for days in (183, None):
+        assert api().patch(PATH, {"bundle_retention_days": days}).status_code == 200
+    assert pointers(api().patch(PATH, {"bundle_retention_days": 30})) == ["/bundle_retention_days"]
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,14 @@ def test_a_change_replaces_all_and_keeps_what_is_sent_masked(
     # What changes nothing says nothing.
     assert change({}) == {}
     told = [details for action, details in actions(api()) if action == "webhook.update"]
-    assert [(each["changed"], each["headers"]) for each in told[::-1]] == [
-        (["headers"], ["X-New", "authorization"]),
-        (["headers"], []),
-        (["headers"], ["X-A"]),
-        (["headers"], []),
+    assert [each["changed"] for each in told[::-1]] == [
+        {"headers": {"old": old, "new": new}}
+        for old, new in (
+            (["Authorization", "X-Old"], ["X-New", "authorization"]),
+            (["X-New", "authorization"], []),
+            ([], ["X-A"]),
+            (["X-A"], []),
+        )
     ]
     with admin_engine.connect() as connection:
         kept = connection.scalars(text("SELECT sealed_target FROM webhooks")).all()

@@ -208,6 +208,7 @@ def test_each_privileged_action_is_audited_without_the_secret_or_the_path(api: A
     rotated = api().post(f"{path}/rotate-secret", {}).json
     api().patch(path, {"status": "disabled", "event_types": ["finding.created"]})
     api().patch(path, {"status": "enabled"})
+    api().patch(path, {"url": "https://other.example.com/token-3"})
     api().delete(path)
 
     assert [action for action, _ in actions(api())][::-1] == [
@@ -217,12 +218,19 @@ def test_each_privileged_action_is_audited_without_the_secret_or_the_path(api: A
         "webhook.update",
         "webhook.disable",
         "webhook.enable",
+        "webhook.update",
         "webhook.delete",
     ]
-    assert actions(api())[-2][1]["changed"] == ["description", "max_in_flight"]
-    assert all(details["origin"] == "https://hooks.example.com" for _, details in actions(api()))
+    assert actions(api())[-2][1]["changed"] == {
+        "description": {"old": None, "new": "new"},
+        "max_in_flight": {"old": 4, "new": 2},
+    }
+    told = actions(api())
+    shown = {"old": "https://hooks.example.com/***", "new": "https://other.example.com/***"}
+    assert told[1][1]["changed"] == {"url": shown}
+    assert {each["origin"] for _, each in told[2:]} == {"https://hooks.example.com"}
     written = api().get("/v1/audit").text
-    for secret in ("token-1", "token-2", made["secret"], rotated["secret"]):
+    for secret in ("token-1", "token-2", "token-3", made["secret"], rotated["secret"]):
         assert secret not in written
 
 

@@ -128,13 +128,13 @@ def test_heads_that_are_not_anchored_are_said_since_when_and_why(
     assert len(place.anchors(tenant)) == 1
 
 
-def test_of_two_thousand_chains_the_changed_are_found_by_one_look_at_each(
+def test_of_many_chains_the_changed_are_found_by_one_look_at_each(
     place: Place,
 ) -> None:
     place.run("""
         INSERT INTO tenants (id, name)
         SELECT overlay(gen_random_uuid()::text placing '7' from 15)::uuid, 'one of many'
-          FROM generate_series(1, 2000);
+          FROM generate_series(1, 500);
         INSERT INTO audit_heads (tenant_id, seq, hash) SELECT id, 7, sha256('x') FROM tenants;
         INSERT INTO audit_anchors (tenant_id, seq, hash, at, leaf_hash)
         SELECT id, n, sha256('x'), now(), sha256('y') FROM tenants, generate_series(1, 7) AS n;
@@ -155,10 +155,10 @@ def test_of_two_thousand_chains_the_changed_are_found_by_one_look_at_each(
         for node in nodes(plan[0]["Plan"])
         if node.get("Relation Name", "").startswith("audit_anchors")
     ]
-    # The newest anchor of each, by the index, of fourteen thousand.
+    # The newest anchor of each, by the index, of thousands.
     assert read
     assert all("Index" in kind for kind, _ in read), plan
-    assert sum(rows for _, rows in read) < 2_200
+    assert sum(rows for _, rows in read) < 600
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

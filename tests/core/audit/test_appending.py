@@ -44,7 +44,7 @@ def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(place: Place)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     # An id is one of ours, and a copy of it is text of PostgreSQL's.
-    st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=9),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=9),
     st.dictionaries(st.text(max_size=5), st.text() | st.integers(-9, 9) | st.none(), max_size=3),
     st.none() | st.text(max_size=9),
 )

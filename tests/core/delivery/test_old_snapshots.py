@@ -21,7 +21,7 @@ from tests.support.faults import until
 from tests.support.workers.outbox import Outbox
 
 # Turns at a lane before and after the one that is compared.
-EARLY, LATE = 20, 150
+EARLY, LATE = 10, 80
 # What a page more of an index may cost, here and there.
 SLACK = 25
 

@@ -181,11 +181,9 @@ def test_what_a_hold_covers_and_is_stored_when_it_is_answered_stays(
         with database.transaction(tenant.id) as opened:
             expiry.take_turn(opened, tenant.id)
             asked: list[Any] = []
-            for number, verb in enumerate((one, two), 1):
+            for verb in (one, two):
                 asked.append(pool.submit(verb))
-                until(
-                    lambda number=number: waiting(admin_engine, "pg_advisory_xact_lock") == number
-                )
+                until(lambda: waiting(admin_engine, "pg_advisory_xact_lock") == len(asked))
         for each in asked:
             each.result()
     kept = {record["id"]} if first == "the hold" else set()

@@ -71,7 +71,7 @@ class Agent:
 
 
 @pytest.mark.parametrize(
-    "count", [1_500, pytest.param(100_000, marks=pytest.mark.toolbox)], ids=["few", "many"]
+    "count", [800, pytest.param(100_000, marks=pytest.mark.toolbox)], ids=["few", "many"]
 )
 def test_matches_of_another_program_equal_the_findings(
     count: int,

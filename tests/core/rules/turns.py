@@ -21,7 +21,7 @@ from jobs.process.runtime import Runtime
 # Short, so that turns are also taken over from workers that live.
 LEASE = timedelta(seconds=0.4)
 # Workers die so often at least, however quick the test is.
-LEAST = 8
+LEAST = 4
 
 
 def main() -> None:

@@ -136,6 +136,7 @@ def test_each_record_has_its_place_however_the_digests_are_stored(
     for module in (sealing, statements):
         monkeypatch.setattr(module, "PART", 4)
     agent = make_agent(api())["id"]
+    made: list[dict[str, Any]] = []
     for count in (1, 4, 5, 8, 13):
         session = make_session(api(), agent)
         body = {"records": [record_of(session["id"]) for _ in range(count)]}

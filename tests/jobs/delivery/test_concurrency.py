@@ -121,7 +121,8 @@ def test_toggling_max_in_flight_lets_out_no_more_than_its_highest(world: World) 
                 world.turn(webhook)
             assert (receiver.out, receiver.most) == (6, 6)
             world.change(webhook, status="disabled")
-            receiver.let_go(6)
+            # A turn that has not looked at its webhook again may send one more.
+            receiver.let_go(400)
 
 
 def test_a_lower_max_in_flight_applies_to_turns_under_way(

@@ -134,7 +134,6 @@ class Digests(RuleBasedStateMachine):
         self.tenant.set_address(None)
 
 
-@pytest.mark.slow
 def test_never_two_mails_in_a_day_and_no_finding_in_none(
     own_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,5 +143,5 @@ def test_never_two_mails_in_a_day_and_no_finding_in_none(
         machine = type("Machine", (Digests,), {"desk": desk})
         run_state_machine_as_test(
             machine,
-            settings=hypothesis_settings(max_examples=12, stateful_step_count=40),
+            settings=hypothesis_settings(max_examples=6, stateful_step_count=40),
         )

@@ -26,7 +26,7 @@ from tests.support.database.databases import made_database
 from tests.support.faults import until
 from tests.support.servers.mail import Mail, Mood, serving
 
-pytestmark = [pytest.mark.stacks, pytest.mark.toolbox, pytest.mark.slow]
+pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
 
 # More for a longer search: DIGEST_TENANTS=1000.
 TENANTS = int(os.environ.get("DIGEST_TENANTS", "100"))

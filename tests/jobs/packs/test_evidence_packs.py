@@ -219,7 +219,6 @@ def steps(count: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.slow
 def test_neither_a_build_nor_a_download_holds_a_pack(
     packer: Packer, environ: dict[str, str], tenant: FreshTenant
 ) -> None:

@@ -45,7 +45,7 @@ def test_a_pack_holds_the_record_s_findings_as_their_get_answers(
     (tmp_path / "pack.zip").write_bytes(built)
     found = answer(tmp_path / "pack.zip")
     assert found.code == 0, found.text
-    assert "findings.json: 3 findings when the pack was made" in found.text
+    assert "findings.json: 3 when the pack was made" in found.text
 
 
 def test_a_pack_is_made_anew_after_a_finding_and_else_kept(

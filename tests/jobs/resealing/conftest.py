@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import create_engine
 
 from app.core import tenants
 from app.database import Database
@@ -12,19 +12,18 @@ from app.manage import commands
 from app.settings import Settings
 from tests.jobs.resealing.sites import A, B, Site
 from tests.support.callers.api import FreshTenant
-from tests.support.database.databases import made_database
 from tests.support.servers.receivers import Receiver
 
 
 @pytest.fixture
-def site(settings: Settings, admin_engine: Engine) -> Iterator[Site]:
+def site(fresh_settings: Settings) -> Iterator[Site]:
     """Return a service of one tenant, begun under the key A."""
-    with made_database(settings, admin_engine) as own, Receiver() as receiver:
-        owner = create_engine(own.database_admin_url)
-        database = Database(own.database_url, application="tests")
+    with Receiver() as receiver:
+        owner = create_engine(fresh_settings.database_admin_url)
+        database = Database(fresh_settings.database_url, application="tests")
         tenant = FreshTenant(*tenants.create(database, MasterKeys.parse(A), "rotated"))
         database.close()
-        yield Site(own, owner, tenant, receiver)
+        yield Site(fresh_settings, owner, tenant, receiver)
         owner.dispose()
 
 

@@ -45,6 +45,8 @@ GET    /v1/sessions/<session_id>            | 401 | 200 200 200 | 200 200 200 | 
 PUT    /v1/sessions/by-external-id/<rest:external_id>
                                             | 401 | 403 201 201 | 403 201 201 | 403 404 404
 GET    /v1/sessions/<session_id>/statement  | 401 | 409 409 409 | 409 409 409 | 404 404 404
+GET    /v1/sessions/<session_id>/evidence.zip
+                                            | 401 | 409 409 409 | 409 409 409 | 404 404 404
 POST   /v1/sessions/<session_id>/complete   | 401 | 403 200 200 | 403 200 200 | 403 404 404
 
 GET    /v1/records                          | 401 | 200 200 200 | 200 200 200 | 200 200 200

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from app.clock import rfc3339
 from app.core.exports import building
 from app.core.exports.building import Builder
 from app.core.log.sequencer import Sequencer
+from app.core.statements import sealing
 from app.database import Database, database_now
 from app.models import Job
 from app.settings import Settings
@@ -61,6 +63,14 @@ class Exporter:
         self.log.run()
         return made
 
+    def seal(self, session_id: str) -> None:
+        """Complete a session, and have its statement in the published log."""
+        done = self.api().post(f"/v1/sessions/{session_id}/complete", {"outcome": "succeeded"})
+        assert done.status_code == 200, done.json
+        keys = self.runtime.settings.master_keys
+        assert not sealing.seal_due(self.runtime.database, keys, time.monotonic() + 60)
+        self.log.run()
+
     def order(self, since: datetime, until: datetime | None = None, **fields: Any) -> Answer:
         """Order an export up to now, or up to a moment."""
         body = {"since": rfc3339(since), "until": rfc3339(until or self.now()), **fields}
@@ -86,7 +96,7 @@ class Exporter:
         """Run one step of an export's job, the heads that it has anchored, and the log."""
         due = "UPDATE jobs SET run_at = clock_timestamp() WHERE kind = ANY (:kinds)"
         execute(self.owner, due, kinds=["period_export", "anchor_audit"])
-        run_job._one_step(self.runtime, self.tenant.id, uuid_of(export))
+        run_job._one_step(self.runtime, self.tenant.id, job_of(self.read(export)))
         with self.runtime.database.across_tenants() as session:
             anchoring = session.query(Job).filter(Job.kind == "anchor_audit").all()
         for job in anchoring:
@@ -126,6 +136,13 @@ def uuid_of(export: dict[str, Any]) -> UUID:
     return found
 
 
+def job_of(export: dict[str, Any]) -> UUID:
+    """Return the id of an export's job as the database has it."""
+    found = ids.parse("job", export["job_id"])
+    assert found is not None
+    return found
+
+
 def lines_of(file: bytes) -> list[dict[str, Any]]:
     """Return the lines of a file."""
     return [json.loads(line) for line in file.splitlines()]
@@ -155,7 +172,7 @@ def exporter(
 ) -> Iterator[Exporter]:
     """Return an exporter of the test's tenant, whose steps are short and wait for no clock."""
     monkeypatch.setitem(
-        run_job.KINDS,  # type: ignore[arg-type]  # a dictionary, which nobody else writes to
+        run_job.KINDS,
         building.KIND,
         lambda here: Builder(here.database, here.settings, grace=timedelta(0), a_step=LINES).step,
     )

@@ -49,20 +49,18 @@ class Packer:
         caller = self.api() if key == "" else self.api(key)
         return caller.get(path_of(record), headers=AT_ONCE | headers)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self, kind: str = "evidence_pack") -> list[Job]:
         """Return the tenant's jobs that build packs, oldest first."""
         with self.runtime.database.transaction(self.tenant.id) as session:
-            found = job_control.find(
-                session, self.tenant.id, before=None, limit=200, kind="evidence_pack"
-            )
+            found = job_control.find(session, self.tenant.id, before=None, limit=200, kind=kind)
         return found[::-1]
 
-    def work(self) -> list[Job]:
+    def work(self, kind: str = "evidence_pack") -> list[Job]:
         """Let a worker take a turn at each open job that is due; return all as they are then."""
-        for job in self.jobs():
+        for job in self.jobs(kind):
             if job.finished_at is None:
                 work_on(self.runtime, self.tenant.id, job.id)
-        return self.jobs()
+        return self.jobs(kind)
 
     def built(self, record: dict[str, Any]) -> bytes:
         """Return a record's pack, as it is answered once it was built."""

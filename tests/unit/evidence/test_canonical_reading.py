@@ -99,7 +99,7 @@ def test_128_levels_are_not_too_deep_however_many_there_are() -> None:
     assert parse(b"[" + tower + b"," + tower + b"]") == json.loads(f"[{tower.decode()}]") * 2
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join))
 def test_only_json_is_accepted_and_nothing_else_is_called_not_json(text: str) -> None:
     def no_constant(name: str) -> None:

@@ -44,7 +44,7 @@ def is_read_back(value: Any) -> bool:
     return True
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(documents)
 def test_documents_are_written_as_the_reference_writes_them_and_read_back(value: Any) -> None:
     written = dumps(value)
@@ -71,7 +71,7 @@ def test_doubles_of_any_bits_are_written_as_the_reference_writes_them() -> None:
     assert dumps(values) == rfc8785.dumps(values)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.dictionaries(st.text(max_size=6), st.none(), max_size=8))
 def test_names_are_ordered_as_the_reference_orders_them(value: dict[str, None]) -> None:
     assert dumps(value) == rfc8785.dumps(value)

@@ -62,7 +62,7 @@ def passes(field: Any, value: Any) -> bool:
 
 def example(schema: Schema) -> dict[str, Any]:
     """Return an object with every field, each of which its own field takes."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, field in schema.load_fields.items():
         good = [value for value in values(field) if value is not None and passes(field, value)]
         assert good or not field.required, f"{type(schema).__name__}.{name}: the pool has nothing"

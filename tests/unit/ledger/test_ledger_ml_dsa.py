@@ -22,10 +22,10 @@ def test_an_ml_dsa_cosignature_holds_for_its_name_log_size_root_and_time() -> No
     made = tlog.Checkpoint.make_signed(ORIGIN, CHECKPOINT.size, CHECKPOINT.root, [theirs])
     assert len(Note.parse(made.serialize().encode()).signed_by([key])) == 1
     # Extension lines are not part of what it signs, and all else is.
-    assert key.verify(CHECKPOINT.text + "extension\n", line)
+    assert key.verify(CHECKPOINT.text + "extension\n", line).seconds
     later = (1679315148).to_bytes(8, "big") + line.payload[8:]
     other = replace(key, name="witness.example/r")
-    for text, by, made in (
+    for text, by, wrong in (
         (replace(CHECKPOINT, size=CHECKPOINT.size + 1).text, key, line),
         (replace(CHECKPOINT, origin="log.example/other").text, key, line),
         (replace(CHECKPOINT, root=bytes(31) + b"\1").text, key, line),
@@ -36,7 +36,7 @@ def test_an_ml_dsa_cosignature_holds_for_its_name_log_size_root_and_time() -> No
         ("a\nb\nc\n", key, line),
     ):
         with pytest.raises(Unverified):
-            by.verify(text, made)
+            by.verify(text, wrong)
     with pytest.raises(Malformed):
         VerifierKey.parse(str(replace(key, key_hash=bytes(4))))
     with pytest.raises(Malformed):

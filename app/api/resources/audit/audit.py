@@ -29,7 +29,7 @@ from app.errors import FieldError, Invalid
 from app.ledger.hash_chain import Outcome
 from app.models import Job
 from app.schemas import fields
-from app.schemas.schema import AnswerSchema
+from app.schemas.schema import AnswerSchema, Schema
 
 blp = Blueprint(
     "audit",
@@ -42,7 +42,17 @@ blp = Blueprint(
 _bulkhead = BoundedSemaphore(2)
 
 
-class AuditArgs(PageArgs):
+class RangeArgs(Schema):
+    """What an export takes."""
+
+    layout = fields.Choice(
+        Layout, description="Of an export's lines; `chain`: canonical JSON, as it was hashed."
+    )
+    since = fields.Time(description="Appended at this moment or later.")
+    until = fields.Time(description="Appended before this moment.")
+
+
+class AuditArgs(PageArgs, RangeArgs):
     """Filters of the audit chain; all given must match."""
 
     order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
@@ -52,11 +62,6 @@ class AuditArgs(PageArgs):
     outcome = fields.Choice(
         Outcome, description="Entries from before they had an outcome match none."
     )
-    layout = fields.Choice(
-        Layout, description="Of an export's lines; `chain`: canonical JSON, as it was hashed."
-    )
-    since = fields.Time(description="Appended at this moment or later.")
-    until = fields.Time(description="Appended before this moment.")
 
 
 class ActorSchema(AnswerSchema):

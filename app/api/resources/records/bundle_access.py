@@ -19,7 +19,7 @@ from app import ids
 from app.api.http import admission as admission_check
 from app.api.http.access import auth
 from app.api.http.requests import large_bodies, parsing
-from app.api.http.requests.headers import client_address, client_network, request_id
+from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.core.audit import record_reads
 from app.core.callers import Caller, Role
@@ -133,13 +133,13 @@ def holder() -> Caller | None:
     return sent if sent is not None and sent.tenant_id == found.tenant_id else None
 
 
-def note_read(answered: Response, record_id: UUID) -> Response:
+def note_read(answered: Response, record_id: UUID | None) -> Response:
     """Return an answer with content after its `record.read` is committed, where AUDIT_READS is on.
 
     Of a caller without a key there is none: a share link's opening has an entry of its own.
     """
     sends = answered.status_code in (200, 206) and request.method != "HEAD"
-    if sends and services().settings.audit_reads and (reader := holder()) is not None:
+    if sends and record_id and services().settings.audit_reads and (reader := holder()) is not None:
         try:
             note_content_read(reader, record_id)
         except BaseException:
@@ -203,9 +203,7 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
 def _open(link: Link) -> bool:
     """Count an opening of a link; return whether it still opens the record."""
     with services().database.transaction(link.tenant_id) as session:
-        ends_at = anonymous_access.open_link(
-            session, link, client_network(), request_id(), client_address()
-        )
+        ends_at = anonymous_access.open_link(session, link, client_address(), request_id())
     return ends_at is not None
 
 

@@ -42,8 +42,8 @@ from app.core.callers import Actor, Caller
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.packs import pack_requests, store
-from app.core.packs.pack_requests import PackState
-from app.core.packs.store import StoredPack, Vanished
+from app.core.packs.pack_requests import AnyPack, PackState
+from app.core.packs.store import SessionPack, StoredPack, Vanished
 from app.core.records import contents
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable, RateLimited
@@ -65,30 +65,30 @@ blp = Blueprint(
 )
 
 DEFAULT_WAIT = 10.0
-_STATE = "x-service-evidence"
+STATE = "x-service-evidence"
 
 
 def _header(description: str, **schema: object) -> dict[str, object]:
     return {"description": description, "schema": {"type": "string"} | schema}
 
 
-_ZIP = {"type": "string", "format": "binary"}
+ZIP = {"type": "string", "format": "binary"}
 _APPLIED = {"Preference-Applied": _header("The preference of `Prefer` that was applied, if any.")}
-_PACK_HEADERS = {
+PACK_HEADERS = {
     "ETag": _header("The SHA-256 of the ZIP, in hex."),
     "Content-Disposition": _header("The name of the file."),
-    _STATE: _header(
+    STATE: _header(
         "`current`, or `outdated`: complete and valid, while a better pack is built.",
         enum=["current", "outdated"],
     ),
     **_APPLIED,
 }
-_PENDING_HEADERS = {
+PENDING_HEADERS = {
     "Location": _header("The URL to poll: this URL."),
     "Retry-After": _header("Seconds until the next poll.", pattern="^[0-9]+$"),
     **_APPLIED,
 }
-_RANGE_HEADERS = {**_PACK_HEADERS, "Content-Range": _header("The range sent, and the whole size.")}
+RANGE_HEADERS = {**PACK_HEADERS, "Content-Range": _header("The range sent, and the whole size.")}
 
 
 class PendingJobSchema(JobSchema):
@@ -107,19 +107,19 @@ class PackPendingSchema(AnswerSchema):
 @blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
 @bundle_content(public=True)
 @blp.arguments(ShareTokenArgs, location="query")
-@blp.response(200, _ZIP, content_type=MEDIA_TYPE, headers=_PACK_HEADERS)
+@blp.response(200, ZIP, content_type=MEDIA_TYPE, headers=PACK_HEADERS)
 @blp.alt_response(
     202,
     schema=PackPendingSchema,
     description="The pack is being built: poll again.",
-    headers=_PENDING_HEADERS,
+    headers=PENDING_HEADERS,
 )
 @blp.alt_response(
     206,
-    schema=_ZIP,
+    schema=ZIP,
     content_type=MEDIA_TYPE,
     description="The range that was asked for.",
-    headers=_RANGE_HEADERS,
+    headers=RANGE_HEADERS,
 )
 @blp.alt_response(304, description="The caller has these bytes.")
 @blp.alt_response(409, "CONFLICT")
@@ -136,9 +136,9 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
     only if `Prefer` says so. Until it is built, the answer is 202 with `Location` (this URL) and
     `Retry-After`. Few may wait at a time; others get 202 at once, without `Preference-Applied`.
 
-    After better evidence (a timestamp, cosignatures), a new key or a new release, the next request
-    starts a new build. The old pack is answered until it ends, unless `Prefer: wait` asks for the
-    new one. After the bundle's expiry the answer is 410.
+    After better evidence (a timestamp, cosignatures), a new finding, the session's end, a new key
+    or a new release, the next request starts a new build. The old pack is answered until it ends,
+    unless `Prefer: wait` asks for the new one. After the bundle's expiry the answer is 410.
     """
     return pack()
 
@@ -160,11 +160,11 @@ def _asked() -> Response:
             of_record = _of(record, holder)
             wait = _patience(of_record)
             found = pack_requests.ask(session, settings, record)
-            job = _worth_waiting_for(found, wait)
+            job = worth_waiting_for(found, wait)
             if job is None:
                 return _answer(session, record, found, of_record, wait)
         with suppress(RateLimited):
-            if (dropped := _wait_for(job, wait, of_record)) is not None:
+            if (dropped := wait_for(job, wait, of_record)) is not None:
                 return dropped
             holder = bundle_access.holder()
     with admitted() as (session, record):
@@ -184,14 +184,14 @@ def _patience(holder: Caller | None) -> Patience:
     return patience(0, LONGEST_WAIT_WITHOUT_KEY) if holder is None else patience(DEFAULT_WAIT)
 
 
-def _worth_waiting_for(found: PackState, wait: Patience) -> Job | None:
+def worth_waiting_for(found: PackState[AnyPack], wait: Patience) -> Job | None:
     """Return the job to wait for, if any: a first pack's, or a better one's if `Prefer` asks."""
     wanted = wait.seconds > 0 and (found.pack is None or wait.asked)
     at_it = found.job is not None and found.job.status in ("queued", "running")
     return found.job if wanted and at_it else None
 
 
-def _wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | None:
+def wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | None:
     """Wait for a job to settle, as `long_poll.wait` does."""
     database = services().database
 
@@ -207,23 +207,28 @@ def _wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | Non
 def _answer(
     session: Session,
     record: Record,
-    found: PackState,
+    found: PackState[StoredPack],
     holder: Caller | None,
     wait: Patience,
 ) -> Response:
     if found.pack is not None:
         answered = send(session, record, found.pack, holder)
-        answered.headers[_STATE] = "current" if found.is_current else "outdated"
+        answered.headers[STATE] = "current" if found.is_current else "outdated"
     else:
-        answered = _pending(found.job, holder)
-    # Only an applied preference (RFC 7240 section 3): not to wait was applied if this is a 202.
+        answered = pending(found.job, holder)
+    return with_preference(answered, wait)
+
+
+def with_preference(answered: Response, wait: Patience) -> Response:
+    """Say in an answer which preference was applied, if one was sent."""
+    # Only an applied one (RFC 7240 section 3): not to wait was applied if this is a 202.
     waited = long_poll.has_waited()
     if wait.asked and (waited or (wait.seconds == 0 and answered.status_code == 202)):
         answered.headers["Preference-Applied"] = wait.applied
     return answered
 
 
-def _pending(job: Job | None, holder: Caller | None) -> Response:
+def pending(job: Job | None, holder: Caller | None) -> Response:
     """Answer 202 with the job's progress; only callers with a key get all of the job.
 
     Raises `PackFailed` for a dead job, and `Busy` without a job.
@@ -231,9 +236,7 @@ def _pending(job: Job | None, holder: Caller | None) -> Response:
     if job is None:
         raise Busy("The evidence pack has just been replaced; ask again.")
     if job.status == "dead":
-        raise PackFailed(
-            "The job that builds this record's evidence pack gave up.", ids.text("job", job.id)
-        )
+        raise PackFailed("The job that builds this evidence pack gave up.", ids.text("job", job.id))
     headers = {"Location": _this_url(), "Retry-After": str(_retry_after(job))}
     told = job_control.represent(job)
     if holder is None:
@@ -340,8 +343,8 @@ def _names(pack: StoredPack) -> dict[str, str]:
     return {"record": ids.text("rec", pack.record_id), "pack": str(pack.id)}
 
 
-def discard(database: Database, pack: StoredPack) -> None:
+def discard(database: Database, pack: StoredPack | SessionPack) -> None:
     """Delete a damaged pack; the next request starts a new build."""
-    _log.error("pack_damaged", **_names(pack))
+    _log.error("pack_damaged", of=pack.target[1], pack=str(pack.id))
     with database.transaction(pack.tenant_id) as session:
         store.discard(session, pack.tenant_id, pack.id)

@@ -1,5 +1,6 @@
 """The JSON of new records, one and many, and of their answers."""
 
+import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -9,7 +10,6 @@ from marshmallow import ValidationError, post_load, validates_schema
 from app.api.http.requests.parsing import MAX_RECORD
 from app.clock import rfc3339
 from app.core.records.records import KIND, LABELS, TITLE, Labels, RecordSchema
-from app.core.records.steps import StepStatus
 from app.evidence.times import began, ended
 from app.schemas import fields, span_fields
 from app.schemas.fields import MOST_ERRORS
@@ -28,6 +28,14 @@ _INPUTS: dict[str, Any] = {
     "their values.",
     "example": ["order-4711.json"],
 }
+
+
+class StepStatus(enum.StrEnum):
+    """Statuses of a step, as OpenTelemetry defines them."""
+
+    OK = "ok"
+    ERROR = "error"
+    UNSET = "unset"
 
 
 class Names(fields.Strict):

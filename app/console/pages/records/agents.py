@@ -14,8 +14,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.core import agents, feeds, sessions
 from app.core.callers import Role
-from app.core.records import activity, records
-from app.errors import Invalid
+from app.core.records import activity, holds, records
 from app.models import Record
 
 blp = Blueprint("agents", __name__, url_prefix="/agents")
@@ -30,17 +29,14 @@ def index() -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     did: dict[str, activity.Activity] = {}
-    try:
+    with typed.refusing(), transaction() as session:
         args = typed.load(AgentArgs)
-        with transaction() as session:
-            found = page_of(
-                args,
-                lambda *where: agents.rows(session, caller(), filters(args), *where),
-                agents.represent,
-            )
-            did = activity.of(session, caller(), "agt", found["data"])
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
+        found = page_of(
+            args,
+            lambda *where: agents.rows(session, caller(), filters(args), *where),
+            agents.represent,
+        )
+        did = activity.of(session, caller(), "agt", found["data"])
     return rendering.page(
         "agents/list",
         typed=typed,
@@ -67,9 +63,12 @@ def show(agent_id: str) -> Response:
         did |= activity.of(session, caller(), "ses", latest)
         former = agents.former_names(session, found.tenant_id, found.id)
         names = rendering.names_in(session, *latest, *newest)
+        held = holds.standing_on(session, caller(), _NEWEST, found.id)
     return rendering.page(
         "agents/one",
         agent=agent,
+        held=held,
+        blank=forms.blank(),
         former=former,
         did=did,
         latest=latest,

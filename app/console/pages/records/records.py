@@ -19,13 +19,14 @@ from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Role
-from app.core.records import records, share_links
+from app.core.records import holds, records, share_links
+from app.core.statements import statements
 from app.database import database_now
-from app.errors import Invalid
 
 blp = Blueprint("records", __name__, url_prefix="/records")
 
 _MOST_LINKS = 200
+_MOST_HOLDS = 10
 _LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days"))
 
 
@@ -36,15 +37,12 @@ def index() -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     names: dict[str, str] = {}
-    try:
+    with typed.refusing(), transaction() as session:
         args = typed.load(RecordArgs)
-        with transaction() as session:
-            found = page_of(
-                args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
-            )
-            names = rendering.names_in(session, *found["data"], typed.typed)
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
+        found = page_of(
+            args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
+        )
+        names = rendering.names_in(session, *found["data"], typed.typed)
     return rendering.page(
         "records/list",
         typed=typed,
@@ -123,13 +121,24 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
             for row in share_links.active_first(session, found, _MOST_LINKS)
         ]
         names = rendering.names_in(session, record)
+        place = statements.place_of(session, found)
+        covered = (found.id, found.session_id, found.agent_id)
+        held = holds.standing_on(
+            session, caller(), _MOST_HOLDS, *covered, created_at=found.created_at
+        )
     with large_bodies.room_for(found.bundle_size, caller().tenant_id):
         inside = None if record["bundle"]["expired"] else view_of(found)
+    if inside is not None:
+        bundle_access.note_content_read(caller(), found.id)
     return rendering.page(
         "records/one",
         record=record,
+        place=place,
         inside=inside,
+        chain=services().settings.signing_chain(found.key_id, found.created_at),
         names=names,
+        held=held,
+        blank=forms.blank(),
         links=links,
         link=link,
         lifetimes=_LIFETIMES,

@@ -137,7 +137,7 @@ def test_nothing_is_read_behind_the_first_break() -> None:
     assert verify(rows(), tenant_id=TENANT, end=END) is not None
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(st.data())
 def test_any_changed_byte_of_a_body_is_found_at_its_entry(data: st.DataObject) -> None:
     rows = list(ROWS)
@@ -302,7 +302,7 @@ def test_a_draft_around_its_place_is_the_entry(entry: dict[str, Any], seq: int) 
     assert joined == rfc8785.dumps(whole)
 
 
-@settings(max_examples=800)
+@settings(max_examples=250)
 @given(entries, st.data())
 def test_nothing_passes_that_another_reader_refuses(
     entry: dict[str, Any], data: st.DataObject

@@ -77,7 +77,10 @@ def test_another_place_is_refused(tmp_path: Path, change: dict[str, Any]) -> Non
 
 
 def test_a_record_outside_the_times_of_its_session_is_refused(tmp_path: Path) -> None:
-    later = {"first_at": "2026-01-31T12:00:01.000000Z", "last_at": "2026-01-31T12:00:01.000000Z"}
+    later: dict[str, Any] = {
+        "first_at": "2026-01-31T12:00:01.000000Z",
+        "last_at": "2026-01-31T12:00:01.000000Z",
+    }
     found = with_session(tmp_path, packs.session_files(EVIDENCE.bundle, **later))
     assert (found.code, found.of("INVALID")) == (1, ["session-proof.json"]), found.text
 

@@ -128,12 +128,28 @@ def rows(
     return session.scalars(wanted).all()
 
 
-def standing_on(session: Session, caller: Caller, record: Record, limit: int) -> Sequence[Hold]:
-    """Return the holds that keep a record, newest first."""
+def standing_on(
+    session: Session,
+    caller: Caller,
+    limit: int,
+    *subjects: UUID,
+    created_at: datetime | None = None,
+) -> list[dict[str, Any]]:
+    """Return the holds on any of these ids, or on the moment of a record, newest first, as JSON.
+
+    None for a pinned key: holds belong to the whole tenant.
+    """
+    if caller.pin is not None:
+        return []
+    covering: ColumnElement[bool] = Hold.subject_id.in_(subjects)
+    if created_at is not None:
+        covering |= and_(Hold.since <= created_at, Hold.until > created_at)
     wanted = select(Hold).where(
-        Hold.tenant_id == caller.tenant_id, Hold.released_at.is_(None), _covering(record)
+        Hold.tenant_id == caller.tenant_id, Hold.released_at.is_(None), covering
     )
-    return session.scalars(wanted.order_by(Hold.id.desc()).limit(limit)).all()
+    return [
+        represent(each) for each in session.scalars(wanted.order_by(Hold.id.desc()).limit(limit))
+    ]
 
 
 def _covering(record: Record) -> ColumnElement[bool]:

@@ -13,9 +13,9 @@ from app.api.http.paging import PageArgs, filters, page, page_schema
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, no_content
 from app.api.http.transactions import transaction
-from app.core import holds
 from app.core.callers import Role
-from app.core.holds import HoldSchema, HoldStatus
+from app.core.records import holds
+from app.core.records.holds import HoldSchema, HoldStatus
 from app.errors import FieldError, Invalid
 from app.schemas import fields
 from app.schemas.schema import Schema
@@ -78,6 +78,7 @@ def scope_of(body: Mapping[str, Any]) -> dict[str, Any]:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(NewHoldSchema)
 @blp.response(201, HoldSchema)
+@blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
     """Place a legal hold
 

@@ -1,0 +1,197 @@
+"""A session's statement and evidence pack over HTTP, answered as those of a record are."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+
+import structlog
+from flask import Response
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.api.http.access.auth import caller, requires
+from app.api.http.admission import truncated_stream
+from app.api.http.requests.headers import PREFER, Patience, client_address, patience, request_id
+from app.api.http.requests.parsing import Blueprint
+from app.api.http.responses import long_poll
+from app.api.http.responses.answers import (
+    IF_NONE_MATCH,
+    IF_RANGE,
+    RANGE,
+    conditional,
+    conditional_bytes,
+)
+from app.api.http.services import services
+from app.api.http.transactions import transaction
+from app.api.resources.records import bundles, evidence_packs
+from app.api.resources.records.evidence_packs import (
+    DEFAULT_WAIT,
+    LONGEST_RETRY_AFTER,
+    MEDIA_TYPE,
+    PACK_HEADERS,
+    PENDING_HEADERS,
+    RANGE_HEADERS,
+    STATE,
+    ZIP,
+    PackPendingSchema,
+)
+from app.core import sessions
+from app.core.callers import Role
+from app.core.packs import pack_requests, session_packs, session_store
+from app.core.packs.pack_requests import PackState
+from app.core.packs.store import SessionPack, Vanished
+from app.core.statements import statements
+from app.database import Database
+from app.errors import Busy, PackUnreadable, RateLimited
+from app.evidence import bundle
+from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
+from app.models import SessionStatement
+
+_log = structlog.get_logger(__name__)
+
+blp = Blueprint(
+    "session_evidence",
+    __name__,
+    url_prefix="/v1/sessions/<session_id>",
+    description="All evidence of a completed session, in one ZIP that is verified offline.",
+)
+
+_REPLACED = "The evidence pack has just been replaced; ask again."
+
+
+@blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
+@requires(Role.READ)
+@blp.response(200, ZIP, content_type=MEDIA_TYPE, headers=PACK_HEADERS)
+@blp.alt_response(
+    202,
+    schema=PackPendingSchema,
+    description="The pack is being built: poll again.",
+    headers=PENDING_HEADERS,
+)
+@blp.alt_response(
+    206,
+    schema=ZIP,
+    content_type=MEDIA_TYPE,
+    description="The range that was asked for.",
+    headers=RANGE_HEADERS,
+)
+@blp.alt_response(304, description="The caller has these bytes.")
+@blp.alt_response(409, "CONFLICT")
+@blp.alt_response(412, "PRECONDITION_FAILED")
+@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
+@blp.doc(parameters=[PREFER, IF_NONE_MATCH, RANGE, IF_RANGE])
+def read_evidence(session_id: str) -> Response:
+    """Read the evidence pack of a whole session
+
+    The session's signed statement with its proof in the log, every record's bundle and signature,
+    and its findings: one ZIP, one verification, which names each record that is missing or was
+    added. Bundles that have expired are named by their digests. It is built, waited for and
+    answered as the pack of a record: 202 with `Location` and `Retry-After` until it is there. An
+    open session is answered 409 `session-open`, one completed a moment ago 409 `statement-pending`.
+    """
+    return pack(session_id)
+
+
+def statement(session_id: str) -> Response:
+    """Answer the exact bytes of a session's statement; raises `SessionOpen`, `StatementPending`."""
+    with transaction() as session:
+        stored = _stored(session, session_id)
+    answered = conditional_bytes(stored.body, stored.sha256.hex(), bundles.MEDIA_TYPE)
+    signed = bundle.signature_header(stored.key_id, stored.signature)
+    answered.headers[bundles.SIGNATURE] = signed
+    return answered
+
+
+def pack(session_id: str) -> Response:
+    """Answer a session's evidence pack or its build's progress; raises as the route."""
+    settings, wait = services().settings, patience(DEFAULT_WAIT)
+    if not long_poll.has_waited():
+        with transaction() as session:
+            stored = _stored(session, session_id)
+            found = session_packs.ask(session, settings, stored)
+            job = evidence_packs.worth_waiting_for(found, wait)
+            if job is None:
+                return _answer(session, stored, found, wait)
+        with suppress(RateLimited):
+            if (dropped := evidence_packs.wait_for(job, wait, caller())) is not None:
+                return dropped
+    with transaction() as session:
+        stored = _stored(session, session_id)
+        found = session_packs.ask(session, settings, stored, any_pack=True)
+        return _answer(session, stored, found, wait)
+
+
+def _stored(session: Session, session_id: str) -> SessionStatement:
+    found = sessions.find(session, caller(), ids.parse("ses", session_id))
+    return statements.of(session, found)
+
+
+def _answer(
+    session: Session, stored: SessionStatement, found: PackState[SessionPack], wait: Patience
+) -> Response:
+    if found.pack is not None:
+        answered = send(session, found.pack)
+        answered.headers[STATE] = "current" if found.is_current else "outdated"
+    else:
+        answered = evidence_packs.pending(found.job, caller())
+    return evidence_packs.with_preference(answered, wait)
+
+
+def send(session: Session, found: SessionPack) -> Response:
+    """Answer a session's pack, or a range of it. Raises `PackUnreadable` and `Busy`."""
+    master_keys, database = services().settings.master_keys, services().database
+
+    def read(start: int, stop: int) -> Iterator[bytes]:
+        first = _first_part(session, master_keys, found, start)
+        pack_requests.note_export(session, found, caller().actor(), request_id(), client_address())
+        parts = _parts(database, master_keys, found, (start, stop), first)
+        return truncated_stream(parts, request_id(), partial(_told, database, found))
+
+    answered = conditional(found.sha256.hex(), found.size, read, MEDIA_TYPE)
+    name = f"{ids.text('ses', found.session_id)}-evidence.zip"
+    answered.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answered
+
+
+def _first_part(
+    session: Session, master_keys: MasterKeys, pack: SessionPack, start: int
+) -> tuple[int, bytes]:
+    """Return the part where the response begins, while an error can still be answered."""
+    try:
+        return session_store.read_part(session, master_keys, pack, start)
+    except KeyMissing as error:
+        _log.error("pack_without_key", session=str(pack.session_id), reason=str(error))
+        detail = "A bundle in it was sealed under a master key that this service does not have now."
+        raise PackUnreadable(detail, LONGEST_RETRY_AFTER) from None
+    except CannotOpen:
+        evidence_packs.discard(services().database, pack)
+        raise PackUnreadable("A bundle was changed in the database; another is built.", 1) from None
+    except Vanished:
+        raise Busy(_REPLACED) from None
+
+
+def _parts(
+    database: Database,
+    master_keys: MasterKeys,
+    pack: SessionPack,
+    wanted: tuple[int, int],
+    first: tuple[int, bytes],
+) -> Iterator[bytes]:
+    """Yield the bytes from `start` to `stop`, of which `first` is the part that begins them."""
+    (at, stop), (begins, part) = wanted, first
+    while True:
+        yield part[at - begins : stop - begins]
+        at = begins + len(part)
+        if at >= stop:
+            return
+        with database.transaction(pack.tenant_id) as session:
+            begins, part = session_store.read_part(session, master_keys, pack, at)
+
+
+def _told(database: Database, pack: SessionPack, error: Exception) -> bool:
+    """Log the error that ends a download, and discard a pack with a changed bundle."""
+    if isinstance(error, CannotOpen) and not isinstance(error, KeyMissing):
+        evidence_packs.discard(database, pack)
+    elif isinstance(error, Vanished):
+        _log.info("pack_deleted", session=str(pack.session_id))
+    return isinstance(error, (CannotOpen, Vanished))

@@ -1,0 +1,248 @@
+"""Certificates (RFC 5280) by which a certificate authority says whose a signing key is.
+
+The operator sends `request` (PKCS #10) to an authority, and sets the chain that it answers.
+`verify.py` checks a chain; what it would refuse or not check is refused here, in words.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import (
+    ExtendedKeyUsageOID,
+    ExtensionOID,
+    NameOID,
+    SignatureAlgorithmOID,
+)
+
+from app.lib.crypto.signing import PublicKey, SigningKey
+
+LONGEST_CHAIN = 10
+SUBJECT = {
+    "country": NameOID.COUNTRY_NAME,
+    "state": NameOID.STATE_OR_PROVINCE_NAME,
+    "locality": NameOID.LOCALITY_NAME,
+    "organization": NameOID.ORGANIZATION_NAME,
+    "organizational_unit": NameOID.ORGANIZATIONAL_UNIT_NAME,
+    "organization_identifier": NameOID.ORGANIZATION_IDENTIFIER,
+    "common_name": NameOID.COMMON_NAME,
+}
+"""The parts of a subject by their names here, in the order in which a request has them."""
+
+_UNDERSTOOD = {
+    ExtensionOID.BASIC_CONSTRAINTS,
+    ExtensionOID.KEY_USAGE,
+    ExtensionOID.EXTENDED_KEY_USAGE,
+}
+# To sign documents, in the words of RFC 9336, S/MIME, Microsoft and Adobe, or anything.
+_DOCUMENTS = {
+    ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,
+    ExtendedKeyUsageOID.EMAIL_PROTECTION,
+    x509.ObjectIdentifier("1.3.6.1.5.5.7.3.36"),
+    x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12"),
+    x509.ObjectIdentifier("1.2.840.113583.1.1.5"),
+}
+_Kind = TypeVar("_Kind", x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage)
+_HASHES = ("sha256", "sha384", "sha512")
+
+
+@dataclass(frozen=True)
+class SigningChain:
+    """The certificate of one key, and those that lead from it to the authority's root."""
+
+    certificates: tuple[x509.Certificate, ...]
+
+    @cached_property
+    def key(self) -> PublicKey:
+        """The key whose owner the first certificate names."""
+        key = self.certificates[0].public_key()
+        if not isinstance(key, ed25519.Ed25519PublicKey):
+            raise ValueError(f"{_name(self.certificates[0])} is not of an Ed25519 key")
+        return PublicKey(key.public_bytes_raw())
+
+    @property
+    def pem(self) -> bytes:
+        """All of it in PEM, as packs hold it."""
+        return b"".join(each.public_bytes(Encoding.PEM) for each in self.certificates)
+
+    @property
+    def x5c(self) -> list[str]:
+        """All of it as a JSON Web Key holds it (RFC 7517, section 4.7)."""
+        ders = (each.public_bytes(Encoding.DER) for each in self.certificates)
+        return [base64.b64encode(each).decode() for each in ders]
+
+    @property
+    def holder(self) -> str:
+        """Whom the authority names: the organisation, else the common name."""
+        return named(self.certificates[0].subject)
+
+    @property
+    def authority(self) -> str:
+        """Who says so: the issuer of the first certificate."""
+        return named(self.certificates[0].issuer)
+
+    @property
+    def period(self) -> tuple[datetime, datetime]:
+        """From when and until when all of its certificates are valid."""
+        begins = max(each.not_valid_before_utc for each in self.certificates)
+        return begins, min(each.not_valid_after_utc for each in self.certificates)
+
+    def covers(self, *moments: datetime) -> bool:
+        """Say whether all of its certificates were valid at each of these moments."""
+        begins, ends = self.period
+        return all(begins <= each <= ends for each in moments)
+
+    def check(self) -> None:
+        """Raise ValueError, in words, for what `verify.py` would not call VALID."""
+        leaf, *issuers = self.certificates
+        if not self.holder or not self.authority:
+            raise ValueError("its certificate names no organisation and no common name")
+        for below, (lower, upper) in enumerate(zip(self.certificates, issuers, strict=False)):
+            _check_issued(lower, upper, below)
+        for each in self.certificates:
+            _check_extensions(each)
+        usage = _extension(leaf, x509.KeyUsage)
+        if usage and not (usage.digital_signature or usage.content_commitment):
+            raise ValueError(f"{_name(leaf)} is not for signatures (its key usage)")
+        begins, ends = self.period
+        if begins >= ends:
+            raise ValueError("its certificates are at no time valid together")
+
+
+def named(name: x509.Name) -> str:
+    """Return the organisation in a name, else its common name, else nothing."""
+    organisation = name.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    found = organisation or name.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else ""
+
+
+def read_chains(pem: bytes) -> tuple[SigningChain, ...]:
+    """Read PEM with a chain for each of some keys.
+
+    Each chain begins with the certificate of an Ed25519 key that issues nothing, and each other
+    certificate has issued the one before it. Raises ValueError.
+    """
+    chains: list[list[x509.Certificate]] = []
+    for each in x509.load_pem_x509_certificates(pem):
+        constraints = _extension(each, x509.BasicConstraints)
+        if constraints and constraints.ca:
+            if not chains:
+                raise ValueError(
+                    f"the first certificate is {_name(each)}, an authority's: begin with the one"
+                    " of the signing key, then who issued it, and so on up to the root"
+                )
+            chains[-1].append(each)
+        else:
+            chains.append([each])
+    found = [SigningChain(tuple(certificates)) for certificates in chains]
+    seen: set[str] = set()
+    for chain in found:
+        key_id = chain.key.id
+        try:
+            if len(chain.certificates) > LONGEST_CHAIN:
+                raise ValueError(f"it has more than {LONGEST_CHAIN} certificates")
+            if key_id in seen:
+                raise ValueError("the key has two")
+            chain.check()
+        except ValueError as error:
+            raise ValueError(f"the chain of the key {key_id}: {error}") from None
+        seen.add(key_id)
+    return tuple(found)
+
+
+def request(key: SigningKey, subject: Mapping[str, str]) -> bytes:
+    """Return a certificate request (PKCS #10) in PEM for a key, which signs it.
+
+    `subject` has parts of SUBJECT. Raises ValueError, which names a part that cannot be so.
+    """
+    parts = []
+    for name, oid in SUBJECT.items():
+        if name in subject:
+            try:
+                parts.append(x509.NameAttribute(oid, subject[name]))
+            except ValueError as error:
+                raise ValueError(f"{name.replace('_', '-')}: {error}") from None
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=True,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(parts))
+    builder = builder.add_extension(usage, critical=True)
+    private = ed25519.Ed25519PrivateKey.from_private_bytes(key.seed)
+    return builder.sign(private, None).public_bytes(Encoding.PEM)
+
+
+def _check_issued(lower: x509.Certificate, upper: x509.Certificate, below: int) -> None:
+    """Check that `upper`, with `below` issuers beneath it, may have issued `lower`, and has."""
+    if lower.issuer != upper.subject:
+        raise ValueError(
+            f"{_name(lower)} was issued by {lower.issuer.rfc4514_string()}, and behind it stands"
+            f" {_name(upper)}: put each certificate before that of its issuer"
+        )
+    _check_algorithm(lower, upper)
+    try:
+        lower.verify_directly_issued_by(upper)
+    except (InvalidSignature, ValueError, TypeError):
+        raise ValueError(
+            f"the signature of {_name(upper)} on {_name(lower)} does not hold"
+        ) from None
+    constraints = _extension(upper, x509.BasicConstraints)
+    usage = _extension(upper, x509.KeyUsage)
+    if not (constraints and constraints.ca) or (usage and not usage.key_cert_sign):
+        raise ValueError(f"{_name(upper)} may not issue certificates")
+    if constraints.path_length is not None and constraints.path_length < below:
+        raise ValueError(f"{_name(upper)} may not have {below} issuers beneath it")
+
+
+def _check_algorithm(lower: x509.Certificate, upper: x509.Certificate) -> None:
+    key, hashed = upper.public_key(), lower.signature_hash_algorithm
+    known = isinstance(key, ed25519.Ed25519PublicKey)
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        known = key.curve.name in ("secp256r1", "secp384r1")
+    elif isinstance(key, rsa.RSAPublicKey):
+        is_pss = lower.signature_algorithm_oid == SignatureAlgorithmOID.RSASSA_PSS
+        known = 2048 <= key.key_size <= 8192 and not is_pss
+    if not known or (hashed is not None and hashed.name not in _HASHES):
+        raise ValueError(
+            f"{_name(lower)} is signed in a way that verify.py does not check: it takes Ed25519,"
+            " ECDSA with P-256 or P-384, and RSA (PKCS #1 v1.5), with SHA-256, -384 or -512"
+        )
+
+
+def _check_extensions(each: x509.Certificate) -> None:
+    """Refuse what `verify.py` does not understand, and other purposes than signing documents."""
+    for extension in each.extensions:
+        understood = extension.oid in _UNDERSTOOD or not extension.critical
+        if not understood or extension.oid == ExtensionOID.NAME_CONSTRAINTS:
+            raise ValueError(
+                f"{_name(each)} has the extension {extension.oid.dotted_string}, which verify.py"
+                " does not check"
+            )
+    usages = _extension(each, x509.ExtendedKeyUsage)
+    if usages and not _DOCUMENTS.intersection(usages):
+        raise ValueError(f"{_name(each)} is for other purposes than signing documents")
+
+
+def _extension(each: x509.Certificate, kind: type[_Kind]) -> _Kind | None:
+    try:
+        return each.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _name(each: x509.Certificate) -> str:
+    return f"the certificate ({each.subject.rfc4514_string() or 'without a name'})"
