@@ -138,8 +138,11 @@ class AnswerSchema(Schema):
 
     @classmethod
     def json_schema(cls, **closer: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the JSON Schema of the object; `closer` are members that hold less than usual."""
-        made = _without(cls, frozenset())
+        """Return the JSON Schema of the object as events hold it, without the `optional` members.
+
+        `closer` are members that hold less than usual.
+        """
+        made = _without(cls, frozenset(cls.optional))
         described = {
             name: field.described()
             for name, field in made.fields.items()
