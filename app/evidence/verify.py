@@ -283,7 +283,8 @@ def _encoded(p: Point) -> bytes:
     x, y = (each * pow(p[2], -1, P) % P for each in p[:2])
     return (y | (x & 1) << 255).to_bytes(32, "little")
 
-BASE, NEUTRAL = _point(bytes([0x58]) + bytes([0x66]) * 31), (0, 1, 1, 0)
+NEUTRAL: Point = (0, 1, 1, 0)
+BASE = _point(bytes([0x58]) + bytes([0x66]) * 31) or NEUTRAL
 
 @functools.lru_cache(64)
 def _multiples(p: Point) -> list[list[Point]]:
@@ -319,7 +320,7 @@ def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
     """
     minus_a = _verifying(public)
     s = int.from_bytes(signature[32:], "little")
-    if len(signature) != 64 or s >= L or minus_a is None:
+    if minus_a is None or len(signature) != 64 or s >= L:
         return False
     digest = hashlib.sha512(signature[:32] + public + message).digest()
     k = int.from_bytes(digest, "little") % L

@@ -486,7 +486,7 @@ class Head(TypedDict):
 
 
 class Hit(TypedDict):
-    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule", "export"]
+    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule", "export", "hold"]
     id: str
     title: str
     url: str

@@ -1,8 +1,7 @@
 """Packs of whole sessions: built by a durable job, one at a time for a session, and read in parts.
 
-A pack repeats no bundle: a part names the records whose bundles are its lines. So it takes little
-room, holds nothing in memory, and what has expired is in no pack. A pack whose bundles are no
-longer those that are kept cannot be read, and is made anew.
+A pack repeats no bundle: a part names the records whose bundles are its lines. So what has expired
+is in no pack. A pack whose bundles are no longer those that are kept is made anew.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -108,7 +107,11 @@ def choose(session: Session, settings: Settings, stored: SessionStatement, state
     """
     last = proofs.newest(session)
     index = proofs.index_of(session, last, statements.leaf_hash(stored))
-    return building.choose_for(session, settings, last, index, stored.key_id, "", state)
+    said: Any = canonical_json.parse(stored.body)
+    completed_at = datetime.fromisoformat(said["session"]["completed_at"])
+    return building.choose_for(
+        session, settings, last, index, stored.key_id, "", state, completed_at
+    )
 
 
 def _state(session: Session, stored: SessionStatement) -> str:

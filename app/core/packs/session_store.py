@@ -15,7 +15,7 @@ from app.core.packs.store import PART_BYTES, SessionPack, Source, Vanished
 from app.core.records import bundles
 from app.database import cursor
 from app.evidence.pack import Archive
-from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import SessionStatement
 
 _FIND = """
@@ -67,7 +67,8 @@ def read_part(
 ) -> tuple[int, bytes]:
     """Return where the part begins that has byte `at` of the pack, and its bytes.
 
-    Raises `Vanished` when the pack, or a bundle in it, is gone; and `KeyMissing`.
+    Raises `Vanished` when the pack, or a bundle in it, is gone; `CannotOpen` when a bundle was
+    changed, and `KeyMissing`.
     """
     wanted = (stored.tenant_id, stored.id, at)
     row = cursor(session).execute(_READ, wanted, binary=True).fetchone()
@@ -76,10 +77,12 @@ def read_part(
     starts, content, record_ids = row
     if record_ids is None:
         return starts, content
-    found = bundles.read_many(session, master_keys, stored.tenant_id, record_ids).contents
-    if len(found) < len(record_ids):
+    found = bundles.read_many(session, master_keys, stored.tenant_id, record_ids)
+    if found.damaged:
+        raise CannotOpen("a bundle in it was changed")
+    if len(found.contents) < len(record_ids):
         raise Vanished
-    return starts, lines(found, record_ids)
+    return starts, lines(found.contents, record_ids)
 
 
 def lines(found: Mapping[UUID, bytes], record_ids: list[UUID]) -> bytes:

@@ -208,7 +208,8 @@ class Recorder:
         with self._opening:
             self._closed = True
             self._refusal = RecordsError("The recorder is closed.")
-            self._sender.stop(max(0.1, timeout))
+            # One that hangs in a request ends with the process; what it sent is known by its key.
+            self._sender.stop(min(timeout, 1.0))
             if self._spool is not None:
                 self._spool.close()
                 self._spool = None
@@ -261,8 +262,14 @@ class Recorder:
             spool.append(rows)
         except (sqlite3.Error, OSError) as error:
             self._refusal = error
+            if not spool.is_refused:
+                spool.is_refused = True
+                self._sender.tend_soon()
             return False
+        before = self.appended
         self.appended += len(rows)
+        if before // spools.TEND_EVERY != self.appended // spools.TEND_EVERY:
+            self._sender.tend_soon()
         if any(row.ready for row in rows):
             self._sender.wake()
         return True
@@ -327,7 +334,7 @@ class Recorder:
         self._held = [each for each in self._locks() if each.acquire(timeout=_FORK_SECONDS)]
 
     def _locks(self) -> list[Any]:
-        return [] if self._spool is None else [self._spool.lock, self._spool.reading]
+        return [] if self._spool is None else [self._spool.reading, self._spool.lock]
 
     def after_fork(self) -> None:
         """Go on, in the parent."""

@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from app.core.packs import session_packs, session_store
+from app.core.records import records
 from app.core.statements import sealing, statements
+from app.errors import Unavailable
 from tests.jobs.packs.test_sealed_sessions import seal
+from tests.support.callers.api import Mint
 from tests.support.callers.making import (
     make_finding,
     make_session,
@@ -18,8 +23,13 @@ from tests.support.callers.making import (
     refused,
     uuid_of,
 )
+from tests.support.database.databases import waiting
 from tests.support.evidence.packing import AT_ONCE, Packer, execute, files_in
 from tests.support.evidence.verifying import Answer, answer
+from tests.support.faults import until
+from tests.support.workers.expiring import keep_for
+
+NEWER = UUID(int=(1 << 128) - 1)
 
 
 class Sealed:
@@ -44,11 +54,11 @@ class Sealed:
 
     def built(self) -> bytes:
         """Return the pack, as it is answered once it was built."""
-        ask = self.packer.api().get
-        if ask(self.path, headers=AT_ONCE).status_code == 202:
-            self.packer.work("session_pack")
-        found = ask(self.path, headers=AT_ONCE)
+        self.packer.api().get(self.path, headers=AT_ONCE)
+        self.packer.work("session_pack")
+        found = self.packer.api().get(self.path, headers=AT_ONCE)
         assert found.status_code == 200, found.json
+        assert found.headers["x-service-evidence"] == "current"
         return bytes(found.data)
 
     def checked(self, folder: Path) -> Answer:
@@ -102,22 +112,175 @@ def test_a_session_without_records_has_a_pack(
     assert found.code == 0, found.text
 
 
-DELETE = ("DELETE FROM bundles WHERE record_id = :id", "DELETE FROM records WHERE id = :id")
-INSERT = """
-INSERT INTO records SELECT (r #>> '{}')::records FROM (SELECT 1) AS r
+COPY = """
+INSERT INTO records (tenant_id, id, session_id, agent_id, principal, kind, title, labels_json,
+                     occurred_at, bundle_sha256, bundle_size, key_id, signature, created_at)
+SELECT tenant_id, :new, session_id, agent_id, principal, kind, title, labels_json,
+       occurred_at, {digest}, bundle_size, key_id, signature, created_at
+  FROM records WHERE id = :id
 """
+CHANGE = "UPDATE {0} SET {1} = set_byte({1}, 40, get_byte({1}, 40) # 1) WHERE {2}"
+OF_RECORD = "WHERE record_id = :id"
+TAMPERING = {
+    "a bundle is gone": (
+        [f"DELETE FROM bundles {OF_RECORD}"],
+        ("records.ndjson", "INCOMPLETE", "sealed, and not here: 3 of 7 ({id}, {sha256})"),
+    ),
+    "a bundle was changed": (
+        [CHANGE.format("bundles", "bytes", "record_id = :id")],
+        ("records.ndjson", "INCOMPLETE", "sealed, and not here: 3 of 7 ({id}, {sha256})"),
+    ),
+    "a record is gone": (
+        [f"DELETE FROM bundles {OF_RECORD}", "DELETE FROM records WHERE id = :id"],
+        ("records.ndjson", "INCOMPLETE", "sealed, and not here: 3 of 7 ({sha256})"),
+    ),
+    "a record has another digest": (
+        ["UPDATE records SET bundle_sha256 = sha256(bundle_sha256) WHERE id = :id"],
+        ("records.ndjson", "INVALID", "sealed, and not here: 3 of 7 ({sha256})"),
+    ),
+    "a record was added": (
+        [COPY.format(digest="sha256(bundle_sha256)")],
+        ("records.ndjson", "INVALID", "in the session, but not sealed with it: (rec_{new}, "),
+    ),
+    "a record stands there twice": (
+        [COPY.format(digest="bundle_sha256")],
+        (
+            "records.ndjson",
+            "INVALID",
+            "in the session, but not sealed with it: (rec_{new}, {sha256})",
+        ),
+    ),
+    "a record's signature was changed": (
+        ["UPDATE records SET signature = sha512(signature) WHERE id = :id"],
+        ("bundles.ndjson", "INVALID", "3 of 7 ({id}): its signature does not hold"),
+    ),
+    "a record's leaf is gone": (
+        ["DELETE FROM log_leaves WHERE leaf_hash = :leaf"],
+        ("records.ndjson", "INCOMPLETE", "without a leaf in the log: 3 of 7 ({id}, {sha256})"),
+    ),
+    "a sealed digest was changed": (
+        [CHANGE.format("session_digests", "digests", "session_id = :session")],
+        ("session-digests.txt", "INVALID", "these are not the digests whose root was signed"),
+    ),
+    "a finding is gone": (
+        ["DELETE FROM findings WHERE session_id = :session"],
+        ("findings.ndjson", "INCOMPLETE", "of those that the statement counts: 1 high"),
+    ),
+}
 
 
-def test_what_the_owner_of_the_database_took_or_changed_is_named(
-    sealed: Callable[[int], Sealed], tmp_path: Path, admin_engine: Engine
+@pytest.mark.parametrize("done", TAMPERING)
+def test_what_the_owner_of_the_database_did_is_named(
+    sealed: Callable[[int], Sealed], tmp_path: Path, admin_engine: Engine, packer: Packer, done: str
 ) -> None:
     made = sealed(7)
-    third = made.records[2]
-    execute(admin_engine, DELETE[0], id=uuid_of(third["id"]))
+    assert made.checked(tmp_path).code == 0
+    third, new = made.records[2], NEWER.hex
+    values = {
+        "id": uuid_of(third["id"]),
+        "new": NEWER,
+        "session": uuid_of(made.session["id"]),
+        "leaf": records.leaf_hash(bytes.fromhex(third["bundle"]["sha256"])),
+    }
+    statements, (check, verdict, why) = TAMPERING[done]
+    for each in statements:
+        used = {name: value for name, value in values.items() if f":{name}" in each}
+        execute(admin_engine, each, **used)
+    if done == "a bundle was changed":
+        # The pack is read from it; who asks again gets another.
+        cut = packer.api().get(made.path, headers=AT_ONCE)
+        assert len(cut.data) < int(cut.headers["Content-Length"])
+    else:
+        # What has neither bundles nor records more or less is no reason to make a pack anew.
+        execute(admin_engine, "DELETE FROM evidence_packs WHERE session_id IS NOT NULL")
     found = made.checked(tmp_path)
-    assert (found.code, found.verdicts["records.ndjson"]) == (1, "INCOMPLETE"), found.text
-    assert f"3 of 7 ({third['id']}, {third['bundle']['sha256']})" in found.text
-    execute(admin_engine, DELETE[1], id=uuid_of(third["id"]))
+    named = why.format(id=third["id"], sha256=third["bundle"]["sha256"], new=new)
+    assert (found.code, found.verdicts[check]) == (1, verdict), found.text
+    assert named in found.text
+    assert check in found.last
+    execute(admin_engine, "DELETE FROM records WHERE id = :new", new=NEWER)
+
+
+def test_a_bundle_that_has_expired_is_in_no_pack_and_named_by_its_digest(
+    sealed: Callable[[int], Sealed], tmp_path: Path, packer: Packer, admin_engine: Engine
+) -> None:
+    made = sealed(5)
+    assert made.checked(tmp_path).code == 0
+    keep_for(packer.api(), 1)
+    old = "UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id"
+    first = made.records[0]
+    execute(admin_engine, old, id=uuid_of(first["id"]))
+    # It is due: the pack that has it cannot be read any more.
+    assert packer.api().get(made.path, headers=AT_ONCE).status_code == 202
     found = made.checked(tmp_path)
-    assert (found.code, found.verdicts["records.ndjson"]) == (1, "INCOMPLETE"), found.text
-    assert f"3 of 7 ({third['bundle']['sha256']})" in found.text
+    assert found.code == 0, found.text
+    assert "records.ndjson: 4 of 5 are here; 1 have expired" in found.text
+    files = files_in((tmp_path / "pack.zip").read_bytes())
+    assert first["id"] not in files["bundles.ndjson"].decode()
+    assert json.loads(files["records.ndjson"].splitlines()[0])["status"] == "expired"
+    assert packer.api().get(f"/v1/sessions/{made.session['id']}/statement").status_code == 200
+
+
+def test_a_build_that_is_cut_off_leaves_nothing_and_is_done_again(
+    sealed: Callable[[int], Sealed],
+    packer: Packer,
+    admin_engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = sealed(3)
+    packer.api().get(made.path, headers=AT_ONCE)
+    with ThreadPoolExecutor(1) as pool, admin_engine.connect() as other:
+        other.execute(text("LOCK TABLE session_pack_parts IN EXCLUSIVE MODE"))
+        building = pool.submit(packer.work, "session_pack")
+        until(lambda: waiting(admin_engine, "INSERT INTO session_pack_parts"))
+        with admin_engine.begin() as killer:
+            killer.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE query ~ 'INSERT INTO session_pack_parts' AND wait_event_type = 'Lock'"
+                )
+            )
+        with pytest.raises(Unavailable):
+            building.result()
+    with admin_engine.connect() as connection:
+        left = "SELECT count(*) FROM evidence_packs WHERE session_id = :id"
+        named = {"id": uuid_of(made.session["id"])}
+        assert connection.execute(text(left), named).scalar_one() == 0
+    due = "UPDATE jobs SET run_at = clock_timestamp(), locked_until = created_at WHERE kind = :kind"
+    execute(admin_engine, due, kind=session_packs.KIND)
+    assert made.built()
+
+
+def test_only_who_may_see_the_session_gets_its_pack_and_the_chain_names_the_taker(
+    sealed: Callable[[int], Sealed], packer: Packer, mint: Mint
+) -> None:
+    made = sealed(2)
+    inside = {"agent_id": made.session["agent_id"], "principal": made.session["principal"]}
+    assert (
+        packer.api(mint("read", inside | {"principal": "bob@example.com"}))
+        .get(made.path)
+        .status_code
+        == 404
+    )
+    assert packer.api(mint("read", inside)).get(made.path, headers=AT_ONCE).status_code == 202
+    made.built()
+    made.built()
+    entries = packer.api().get("/v1/audit?limit=200").json["data"]
+    exports = [each for each in entries if each["action"] == "evidence.export"]
+    assert [each["target"] for each in exports] == [{"type": "session", "id": made.session["id"]}]
+
+
+@pytest.mark.toolbox
+def test_a_session_of_ten_thousand_records_and_the_one_that_was_left_out(
+    sealed: Callable[[int], Sealed], tmp_path: Path, admin_engine: Engine
+) -> None:
+    made = sealed(10_000)
+    found = made.checked(tmp_path)
+    assert found.code == 0, found.text
+    assert "bundles.ndjson: 10000 of 10000 are here, each signed" in found.text
+    gone = made.records[6_789]
+    execute(admin_engine, f"DELETE FROM bundles {OF_RECORD}", id=uuid_of(gone["id"]))
+    execute(admin_engine, "DELETE FROM records WHERE id = :id", id=uuid_of(gone["id"]))
+    found = made.checked(tmp_path)
+    assert found.code == 1
+    assert f"sealed, and not here: 6790 of 10000 ({gone['bundle']['sha256']})" in found.text

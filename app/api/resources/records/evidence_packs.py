@@ -43,7 +43,7 @@ from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.packs import pack_requests, store
 from app.core.packs.pack_requests import AnyPack, PackState
-from app.core.packs.store import StoredPack, Vanished
+from app.core.packs.store import SessionPack, StoredPack, Vanished
 from app.core.records import contents
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable, RateLimited
@@ -136,9 +136,9 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
     only if `Prefer` says so. Until it is built, the answer is 202 with `Location` (this URL) and
     `Retry-After`. Few may wait at a time; others get 202 at once, without `Preference-Applied`.
 
-    After better evidence (a timestamp, cosignatures), a new key or a new release, the next request
-    starts a new build. The old pack is answered until it ends, unless `Prefer: wait` asks for the
-    new one. After the bundle's expiry the answer is 410.
+    After better evidence (a timestamp, cosignatures), a new finding, the session's end, a new key
+    or a new release, the next request starts a new build. The old pack is answered until it ends,
+    unless `Prefer: wait` asks for the new one. After the bundle's expiry the answer is 410.
     """
     return pack()
 
@@ -343,8 +343,8 @@ def _names(pack: StoredPack) -> dict[str, str]:
     return {"record": ids.text("rec", pack.record_id), "pack": str(pack.id)}
 
 
-def discard(database: Database, pack: StoredPack) -> None:
+def discard(database: Database, pack: StoredPack | SessionPack) -> None:
     """Delete a damaged pack; the next request starts a new build."""
-    _log.error("pack_damaged", **_names(pack))
+    _log.error("pack_damaged", of=pack.target[1], pack=str(pack.id))
     with database.transaction(pack.tenant_id) as session:
         store.discard(session, pack.tenant_id, pack.id)
