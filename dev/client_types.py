@@ -217,10 +217,10 @@ def verbs(found: Json, types: Types) -> dict[str, list[Verb]]:
     for operation in _operations(found):
         resource, _, name = operation.get("operationId", "").partition(".")
         given = [each for each in operation["parameters"] if each["in"] == "query"]
-        is_page = {"limit", "cursor"} <= {each["name"] for each in given}
-        if is_page:
-            given = [each for each in given if each["name"] not in ("limit", "cursor")]
-        given = [each for each in given if each["name"] != "share_token"]
+        left_out = {"share_token"}
+        if {"limit", "cursor"} <= {each["name"] for each in given}:
+            left_out |= {"limit", "cursor"}
+        given = [each for each in given if each["name"] not in left_out]
         sent = operation.get("requestBody", {}).get("content", {})
         body = sent.get("application/json", {}).get("schema", {}).get("$ref")
         if (
@@ -302,20 +302,11 @@ def _operations(found: Json) -> Iterator[Json]:
         shared = methods.get("parameters", [])
         for method in _METHODS:
             if method in methods:
-                operation = methods[method]
-                parameters = [*shared, *operation.get("parameters", [])]
-                answers = {
-                    code: each
-                    for code, each in operation["responses"].items()
-                    if "$ref" not in each
-                }
-                yield {
-                    **operation,
-                    "path": path,
-                    "method": method,
-                    "parameters": parameters,
-                    "responses": answers,
-                }
+                operation = {**methods[method], "path": path, "method": method}
+                operation["parameters"] = [*shared, *operation.get("parameters", [])]
+                told = operation["responses"].items()
+                operation["responses"] = {code: each for code, each in told if "$ref" not in each}
+                yield operation
 
 
 def _fields(found: Json, schemas: Mapping[str, Json]) -> Iterator[tuple[str, str, Json]]:

@@ -233,3 +233,45 @@ def test_the_recipe_for_the_audit_chain_holds_and_finds_a_change(stack: RunningS
     assert b"entry 3: hash" in recomputed(export.replace(b'"auditor"', b'"auditer"')).stderr
     assert recomputed(b"\n".join(export.splitlines()[:-1])).returncode == 1
     assert caller.get("/v1/audit/verify", seq=entries, hash=head)["status"] == "intact"
+
+
+@pytest.mark.stacks
+@pytest.mark.toolbox
+def test_nine_questions_are_answered_by_the_commands_as_written(
+    stack: RunningStack, tmp_path: Path
+) -> None:
+    caller = stack.fresh_tenant()
+    agent = caller.post("/v1/agents", {"name": "refund-desk", "version": "2.1"})["id"]
+    session = caller.post("/v1/sessions", {"agent_id": agent, "principal": "dana"})["id"]
+    approval = {"approved_by": "erin", "at": "2026-01-31T12:00:00Z", "decision": "approved"}
+    for number in (1, 2, 3):
+        said = {"session_id": session, "kind": "refund", "title": f"Refund {number}"}
+        record = caller.post("/v1/records", {**said, "content": {}, "approvals": [approval]})["id"]
+        found = {"record_id": record, "rule": "late", "severity": "low", "title": "Late"}
+        caller.post("/v1/findings", found)
+    caller.post(f"/v1/sessions/{session}/complete", {"outcome": "succeeded"})
+    blocks = [block("docs/auditors.md", "sh", words) for words in ("first()", "# 1.")]
+    script = "".join(blocks).replace(". .data/client.env\n", "")
+    done = subprocess.run(
+        ["sh", "-e", "-c", script.replace("python3", sys.executable)],
+        cwd=tmp_path,
+        env={**PLAIN, "BASE_URL": stack.base_url, "SERVICE_API_KEY": caller.key},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for answer in (
+        "3 of 3",
+        '"title": "Late"',
+        "Agent:       refund-desk",
+        "Approved by: erin: approved",
+        "wasAttributedTo",
+        "record.html",
+        "Signed by:   whom the service says",
+        "bundle_retention_days",
+        "Signature Verified Successfully",
+    ):
+        assert answer in done.stdout, answer
+    assert done.stdout.count("\nVALID\n") == 3, done.stdout

@@ -38,6 +38,7 @@ class Type(enum.StrEnum):
     SHARE_LINK = "share_link"
     RULE = "rule"
     EXPORT = "export"
+    HOLD = "hold"
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ _KINDS = (
         "'Export of records from ' || to_char(t.since AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
         "/v1/exports/{id}",
     ),
+    _Kind(Type.HOLD, "hld", "holds AS t", "left(t.reason, 200)", "/v1/holds/{id}"),
 )
 # An agent's name has to contain every word. A tenant has few agents: all are read.
 _NAMED = f"""

@@ -320,7 +320,7 @@ def ed25519_verifies(public: bytes, signature: bytes, message: Data) -> bool:
     """
     minus_a = _verifying(public)
     s = int.from_bytes(signature[32:], "little")
-    if len(signature) != 64 or s >= L or minus_a is None:
+    if minus_a is None or len(signature) != 64 or s >= L:
         return False
     digest = hashlib.sha512(signature[:32] + public + message).digest()
     k = int.from_bytes(digest, "little") % L
@@ -1274,7 +1274,7 @@ def check_pack(options: argparse.Namespace, report: Report) -> int:
     opened = report.attempt("folder" if pack.path.is_dir() else "archive", pack.open)
     if not opened and not pack.files:
         return report.ended([], "", "")
-    sums = bytes(pack.files.get("SHA256SUMS", b""))
+    sums = bytes(pack.files.get("SHA256SUMS", b"")[:MAX_SMALL])
     kind = next((each for each in PACKS if each.marker in pack.files or
                  f"  {each.marker}\n".encode() in sums), RecordPack)
     found = kind(options, report)

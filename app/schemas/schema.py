@@ -138,12 +138,15 @@ class AnswerSchema(Schema):
 
     @classmethod
     def json_schema(cls, **closer: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the JSON Schema of the object; `closer` are members that hold less than usual."""
+        """Return the JSON Schema of the object without what is optional.
+
+        `closer` are members that hold less than usual.
+        """
         made = _without(cls, frozenset())
         described = {
             name: field.described()
             for name, field in made.fields.items()
-            if isinstance(field, Strict)
+            if isinstance(field, Strict) and name not in cls.optional
         }
         return object_schema({**described, **closer})
 

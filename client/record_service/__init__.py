@@ -1,7 +1,7 @@
 """A client of record-service: `Recorder`, `Client`, `AsyncClient`, and a command.
 
 The library, in the order of work: `errors`, `values` (as JSON), `schemas` and `operations` (made
-from OpenAPI), `verbs`, `transport` (one request, retried), `client`, `webhooks`, `recorder` (the
+from OpenAPI), `verbs`, `transport`, `client`, `webhooks`, `recorder` (the
 way in for agents), `integrations`, `otel`, `journal` and `pushing` (many files, each once),
 `state`, `forwarding` (events to a local URL), `verifier`. The command: `cli`, `output`, `commands`.
 """

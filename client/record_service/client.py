@@ -87,10 +87,6 @@ class Client(Verbs):
             self.transport.send(**_call("POST", path, body=body, key=key, timeout=timeout))
         )
 
-    def create(self, path: str, body: Body = None) -> Json:
-        """POST what is to be made, as `post` does."""
-        return self.post(path, body)
-
     def patch(self, path: str, body: Body) -> Json:
         """PATCH a path."""
         return _json(self.transport.send(**_call("PATCH", path, body=body)))

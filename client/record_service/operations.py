@@ -134,6 +134,9 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
     "search": {
         "search": Operation("GET", "/v1/search", "json", "Find any resource by its id; records, findings and agents by words"),
     },
+    "session_evidence": {
+        "evidence": Operation("GET", "/v1/sessions/{session_id}/evidence.zip", "bytes", "Read the evidence pack of a whole session"),
+    },
     "sessions": {
         "list": Operation("GET", "/v1/sessions", "rows", "List sessions, newest first."),
         "create": Operation("POST", "/v1/sessions", "json", "Open a session.", body=True),

@@ -134,14 +134,14 @@ class AttemptSummary(TypedDict):
 
 
 class AuditListQuery(TypedDict):
+    layout: NotRequired[Literal["chain", "events"]]
+    since: NotRequired[Time]
+    until: NotRequired[Time]
     order: NotRequired[Order]
     actor: NotRequired[str]
     target: NotRequired[str]
     action: NotRequired[str]
     outcome: NotRequired[EntryOutcome]
-    layout: NotRequired[Literal["chain", "events"]]
-    since: NotRequired[Time]
-    until: NotRequired[Time]
 
 
 class AuditVerifyQuery(TypedDict):
@@ -486,7 +486,7 @@ class Head(TypedDict):
 
 
 class Hit(TypedDict):
-    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule", "export"]
+    type: Literal["record", "finding", "session", "agent", "event", "delivery", "webhook", "job", "digest", "key", "share_link", "rule", "export", "hold"]
     id: str
     title: str
     url: str

@@ -7,6 +7,7 @@ it. `Transport` and `AsyncTransport` do that, by httpx2, and nothing else differ
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import platform
 import random
@@ -17,6 +18,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
 from urllib.parse import urlsplit
@@ -36,6 +38,12 @@ _WITH_CONTENT = (200, 206)
 _BROKEN = "The connection broke before the end of the answer."
 # Nothing of the request was sent.
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+# Whether a request of ours is on its way. httpx2 logs each: who records an agent's logs would
+# record these requests, by further requests, for ever.
+_OURS: ContextVar[bool] = ContextVar("ours", default=False)
+for _name in ("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.proxy"):
+    logging.getLogger(_name).addFilter(lambda _: not _OURS.get())
 
 # What an exchange yields: a request to send, or seconds to wait; and what it is told of a request.
 Step = Union[httpx2.Request, float]
@@ -234,9 +242,10 @@ class Transport:
         if self._process != os.getpid():
             self._open()
         try:
-            answer = self._http.send(request, stream=stream)
-            if stream and answer.status_code not in _WITH_CONTENT:
-                answer.read()
+            with _unlogged():
+                answer = self._http.send(request, stream=stream)
+                if stream and answer.status_code not in _WITH_CONTENT:
+                    answer.read()
         except httpx2.HTTPError as error:
             return error
         return answer
@@ -245,7 +254,7 @@ class Transport:
         self._process = os.getpid()
         self._http = httpx2.Client(**self.service.settings)
         # Who forgets to close it leaves no socket open.
-        self.close = weakref.finalize(self, self._http.close)
+        self.close = weakref.finalize(self, _close, self._http)
 
 
 class AsyncTransport:
@@ -301,9 +310,10 @@ class AsyncTransport:
         # A task that is cancelled must not cancel what others wait for.
         http = await asyncio.shield(self._http)
         try:
-            answer = await http.send(request, stream=stream)
-            if stream and answer.status_code not in _WITH_CONTENT:
-                await answer.aread()
+            with _unlogged():
+                answer = await http.send(request, stream=stream)
+                if stream and answer.status_code not in _WITH_CONTENT:
+                    await answer.aread()
         except httpx2.HTTPError as error:
             return error
         return answer
@@ -314,7 +324,22 @@ class AsyncTransport:
     async def aclose(self) -> None:
         """Close the connections."""
         if self._http is not None:
-            await (await self._http).aclose()
+            with _unlogged():
+                await (await self._http).aclose()
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    token = _OURS.set(True)
+    try:
+        yield
+    finally:
+        _OURS.reset(token)
+
+
+def _close(http: httpx2.Client) -> None:
+    with _unlogged():
+        http.close()
 
 
 def _checked_url(text: str) -> str:

@@ -227,6 +227,12 @@ class Search:
 class AsyncSearch:
     async def search(self, *, timeout: float | None = ..., **given: Unpack[schemas.SearchSearchQuery]) -> schemas.Hits: ...
 
+class SessionEvidence:
+    def evidence(self, session_id: str, /, *, timeout: float | None = ...) -> bytes: ...
+
+class AsyncSessionEvidence:
+    async def evidence(self, session_id: str, /, *, timeout: float | None = ...) -> bytes: ...
+
 class Sessions:
     def list(self, *, page_size: int = ..., timeout: float | None = ..., **given: Unpack[schemas.SessionsListQuery]) -> Iterator[schemas.Session]: ...
     def create(self, *, timeout: float | None = ..., idempotency_key: str | None = ..., **given: Unpack[schemas.NewSession]) -> schemas.Session: ...
@@ -320,6 +326,7 @@ class Verbs:
     replays: Replays
     rules: Rules
     search: Search
+    session_evidence: SessionEvidence
     sessions: Sessions
     share_links: ShareLinks
     signatures: Signatures
@@ -348,6 +355,7 @@ class AsyncVerbs:
     replays: AsyncReplays
     rules: AsyncRules
     search: AsyncSearch
+    session_evidence: AsyncSessionEvidence
     sessions: AsyncSessions
     share_links: AsyncShareLinks
     signatures: AsyncSignatures

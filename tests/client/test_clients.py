@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 from record_service import AsyncClient, Client, Invalid, NotFound, Unavailable, Unreachable
 
@@ -175,3 +176,18 @@ def test_a_forked_child_has_connections_of_its_own(caller: Client) -> None:
     assert os.read(reading, 100).decode() == caller.keys.self()["id"]
     os.close(reading)
     os.close(writing)
+
+
+def test_its_requests_are_not_among_what_the_agent_logs(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask(url: str) -> None:
+        async with AsyncClient(url, KEY) as client:
+            await client.get("/v1/x")
+
+    caplog.set_level("DEBUG")
+    with Receiver(http_answer(200, b"{}")) as service:
+        Client(service.url(""), KEY).get("/v1/x")
+        asyncio.run(ask(service.url("")))
+        assert len(service.requests) == 2
+        assert [each.name for each in caplog.records if each.name.startswith("http")] == []
+        httpx2.get(service.url(""), trust_env=False)
+    assert "httpx2" in {each.name for each in caplog.records}

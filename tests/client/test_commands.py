@@ -198,14 +198,19 @@ def test_a_rule_is_refused_with_its_place_tried_added_and_switched(
     made = json.loads(records("rule", "add", str(file), "--enable", "--json").out)
     assert made["state"] == "on"
     assert records("rules", "disable", made["id"]).code == 0
+    file.write_text(json.dumps({"severity": "high"}))
+    changed = json.loads(records("rules", "update", made["id"], str(file), "--json").out)
+    assert (changed["severity"], changed["version"]) == ("high", made["version"] + 1)
     ready = records("rules", "add", "--example", "card-number", "--json")
     listed = json.loads(records("rules", "list", "--json").out)["data"]
     assert [each["name"] for each in listed] == [json.loads(ready.out)["name"], "n"]
     assert {each["state"] for each in listed} == {"off"}
-    assert records("rules", "show", made["id"], "--versions").out.count("\n") == 1
+    assert records("rules", "show", made["id"], "--versions").out.count("\n") == 2
     span = ("--since", "2026-01-01T00:00:00Z", "--until", "2026-01-02T00:00:00Z")
     assert json.loads(records("rules", "backfill", made["id"], *span, "--json").out)["kind"] == (
         "rule_backfill"
     )
     assert records("rules", "add", str(file), "--example", "card-number").code == 2
     assert records("rules", "add", "--example", "nothing").code == 2
+    assert records("rules", "delete", made["id"], "--yes").code == 0
+    assert records("rules", "show", made["id"]).code == 3

@@ -201,3 +201,16 @@ def test_a_broken_chain_is_said_on_the_open_page(
             {"t": tenant.id},
         )
     expect(page.get_by_role("alert")).to_contain_text("The audit chain is broken")
+
+
+def test_a_rule_is_checked_as_it_is_typed_and_what_is_typed_stays(page: Page) -> None:
+    page.goto("/console/rules/new")
+    condition = page.get_by_label("When (CEL)")
+    checked = page.locator('[data-cell="checked"]')
+    page.get_by_label("Title of the finding").fill("A refund")
+    condition.press_sequentially("recrod.kind == 'refund'")
+    expect(checked).to_contain_text("Line 1, column 1: `recrod` is not declared")
+    condition.fill("record.kind == 'refund'")
+    expect(checked).to_contain_text("It compiles.")
+    expect(condition).to_have_value("record.kind == 'refund'")
+    assert page.url.endswith("/console/rules/new"), "nothing was sent away"

@@ -1,4 +1,4 @@
-"""Records and findings in the console: found, shown without harm, taken as files, and shared."""
+"""Records and findings in the console: found, shown without harm, taken, shared, exported."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from flask import Flask
 
 from app.console.pages.records import records
-from tests.support.callers.api import ApiOf, Mint
+from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.console import HERE, Visitor, paths, signed_in
 from tests.support.callers.making import (
     make_finding,
@@ -17,11 +17,12 @@ from tests.support.callers.making import (
     pin_of,
 )
 from tests.support.callers.matrix import World
+from tests.support.evidence.exporting import Exporter, exporter
 from tests.support.evidence.packing import Packer, packer
 
-__all__ = ["packer"]
+__all__ = ["exporter", "packer"]
 
-PAGE = "/console/records"
+PAGE, EXPORTS = "/console/records", "/console/exports"
 HOSTILE = "<script>alert(1)</script>\u202e"
 STEP = {
     "name": HOSTILE,
@@ -241,3 +242,43 @@ def test_a_download_from_a_page_of_the_console_is_audited(
     taken = visitor.get(f"{PAGE}/{record['id']}/files/evidence.zip", **headers)
     assert (taken.status_code, taken.mimetype) == (200, "application/zip")
     assert written(api)[0] == before + 1
+
+
+def test_a_period_is_ordered_followed_downloaded_and_deleted(
+    app: Flask, tenant: FreshTenant, exporter: Exporter
+) -> None:
+    made = exporter.records(3)
+    visitor = signed_in(app, tenant.root_key)
+    period = {"since": "2026-01-01T00:00", "until": exporter.now().strftime("%Y-%m-%dT%H:%M:%S.%f")}
+
+    ordered = visitor.post(EXPORTS, {**visitor.form(EXPORTS), **period, "agent_id": ""})
+    page = ordered.headers["Location"]
+    making = visitor.get(page).text
+    export = exporter.work({"id": page.rpartition("/")[2]})
+    ready = visitor.get(page).text
+    file = visitor.get(f"{page}/files/export.ndjson", **HERE)
+
+    assert ordered.status_code == 303
+    assert 'data-live="watch"' in making
+    assert "3 records" in ready
+    assert export["sha256"] in ready
+    assert all(each["id"].encode() in file.data for each in made)
+    assert visitor.get(f"{page}/files/export.ndjson").headers["Location"] == page
+    assert "3" in visitor.get(EXPORTS).text
+    visitor.post(f"{page}/delete", visitor.form(page, f"{page}/delete"))
+    assert "The file is gone" in visitor.get(page).text
+
+
+def test_a_bad_period_is_shown_at_its_field(app: Flask, tenant: FreshTenant) -> None:
+    visitor = signed_in(app, tenant.root_key)
+    period = {"since": "2026-01-02T00:00", "until": "2026-01-01T00:00"}
+
+    answer = visitor.post(EXPORTS, {**visitor.form(EXPORTS), **period})
+
+    assert answer.status_code == 422
+    assert 'id="e-until"' in answer.text
+    assert "2026-01-02T00:00" in answer.text
+
+
+def test_who_may_not_order_sees_no_form(app: Flask, mint: Mint) -> None:
+    assert "<form method" not in signed_in(app, mint(role="write")).get(EXPORTS).text

@@ -178,7 +178,8 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_written(
 def test_evidence_is_held_against_the_keys_that_were_kept(caller: Caller, laptop: Laptop) -> None:
     file = laptop.home / "refund.json"
     file.write_text("{}")
-    push = ["record", "push", "--session", caller.session(), str(file)]
+    session = caller.session()
+    push = ["record", "push", "--session", session, str(file)]
     record = laptop.run(*push).stdout.split()[-1]
     keys, others, pack = (str(laptop.home / name) for name in ("keys", "others", "pack.zip"))
     published = caller.get("/.well-known/jwks.json")
@@ -190,6 +191,10 @@ def test_evidence_is_held_against_the_keys_that_were_kept(caller: Caller, laptop
     evidence = ["evidence", record, "-o", pack, "--verify", "--key"]
 
     assert laptop.json(*evidence, keys)["valid"] is True
+    assert laptop.run("session", "complete", session).returncode == 0
+    whole = ["sessions", "evidence", session, "-o", str(laptop.home / "session.zip"), "--verify"]
+    proven = laptop.run(*whole, "--key", keys)
+    assert (proven.returncode, proven.stdout.splitlines()[-1]) == (0, "VALID"), proven
     refused = laptop.run(*evidence, others)
     assert (refused.returncode, "INVALID" in refused.stdout) == (1, True), refused
 

@@ -109,6 +109,7 @@ def _opened(link: Link) -> Response:
         occurred_at=record.occurred_at,
         created_at=record.created_at,
         inside=inside,
+        place=None,
         chain=services().settings.signing_chain(record.key_id, record.created_at),
         links=links,
         ends_at=ends_at,

@@ -217,8 +217,8 @@ def jwks() -> AnyResponse:
 
     `purpose` is `bundle` or `log`. A key stopped signing at `retired_at`. If `revoked_at` is set,
     its signatures count only if others had seen the signed data in the log by then;
-    `revocation_reason` says why. A log's key has its verifier key in `vkey`, and the log's own
-    prefix in `prefix`.
+    `revocation_reason` says why. `x5c` are a key's certificates, if it has some. A log's key has
+    its verifier key in `vkey`, and the log's own prefix in `prefix`.
     """
     with _log() as session:
         return _fresh(

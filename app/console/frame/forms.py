@@ -3,7 +3,8 @@
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -56,6 +57,14 @@ class Input:
             _ITEM.sub("", each.pointer)[1:].replace("/", "."): each.detail for each in wrong.fields
         }
         return Input(self.typed, errors or {"": wrong.detail})
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Take the errors of an `Invalid` that the block raises, which ends the block only."""
+        try:
+            yield
+        except Invalid as wrong:
+            self.errors = self.refused(wrong).errors
 
     def load(self, schema: type[marshmallow.Schema]) -> dict[str, Any]:
         """Deserialize the input with a schema of the API; raises `Invalid`.

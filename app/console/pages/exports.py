@@ -81,14 +81,12 @@ def delete(export_id: str) -> Response:
 
 def _page(typed: Input, status: int = 200) -> Response:
     found: dict[str, Any] = {"data": [], "next_cursor": None}
-    try:
+    with typed.refusing():
         args = forms.query().load(PageArgs)
         with transaction() as session:
             found = page_of(
                 args, lambda *where: exports.rows(session, caller().tenant_id, *where), represent
             )
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
     return rendering.page(
         "exports/list",
         status,

@@ -18,7 +18,6 @@ from app.core.callers import Role
 from app.core.delivery.history import event_history, subject_events
 from app.core.delivery.history.delivery_filters import Filters
 from app.core.findings import Severity, Source
-from app.errors import Invalid
 
 blp = Blueprint("findings", __name__, url_prefix="/findings")
 
@@ -30,17 +29,14 @@ def index() -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     names: dict[str, str] = {}
-    try:
+    with typed.refusing(), transaction() as session:
         args = typed.load(FindingArgs)
-        with transaction() as session:
-            found = page_of(
-                args,
-                lambda *where: fetch(session, args, *where),
-                findings.represent,
-            )
-            names = rendering.names_in(session, *found["data"], typed.typed)
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
+        found = page_of(
+            args,
+            lambda *where: fetch(session, args, *where),
+            findings.represent,
+        )
+        names = rendering.names_in(session, *found["data"], typed.typed)
     return rendering.page(
         "findings/list",
         typed=typed,

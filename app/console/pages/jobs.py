@@ -29,7 +29,6 @@ from app.core.replay.job_changes import Bulk
 from app.core.rules import scanning
 from app.core.verification import daily as verification
 from app.core.webhooks import receiver_check
-from app.errors import Invalid
 from app.models import Job
 from app.schemas import fields
 from app.schemas.schema import Schema
@@ -64,18 +63,15 @@ def index() -> Response:
     """List jobs, newest first, as the URL filters them."""
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
-    try:
+    with typed.refusing(), transaction() as session:
         args = typed.load(JobArgs)
-        with transaction() as session:
-            found = page_of(
-                args,
-                lambda before, limit: job_control.find(
-                    session, caller().tenant_id, before=before, limit=limit, **filters(args)
-                ),
-                lambda job: job_changes.represent(session, job),
-            )
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
+        found = page_of(
+            args,
+            lambda before, limit: job_control.find(
+                session, caller().tenant_id, before=before, limit=limit, **filters(args)
+            ),
+            lambda job: job_changes.represent(session, job),
+        )
     return rendering.page(
         "jobs/list",
         typed=typed,

@@ -16,7 +16,6 @@ from app.console.frame.access import signed_in
 from app.core import lookup
 from app.core.callers import Role
 from app.core.lookup import Hit, Type
-from app.errors import Invalid
 
 blp = Blueprint("search", __name__, url_prefix="/search")
 
@@ -28,7 +27,7 @@ def index() -> Response:
     typed = forms.query()
     settings = services().settings
     found: list[dict[str, Any]] = []
-    try:
+    with typed.refusing():
         if typed.value("q").strip():
             args = typed.load(SearchArgs)
             with transaction() as session:
@@ -36,8 +35,6 @@ def index() -> Response:
                     session, caller(), settings.master_keys, args["q"], args["limit"]
                 )
             found = [{**lookup.represent(hit, ""), "place": _place(hit)} for hit in hits]
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
     if len(found) == 1:
         return redirect(found[0]["place"], 303)
     return rendering.page(
@@ -57,6 +54,7 @@ _PLACES: dict[Type, tuple[str, str, str]] = {
     Type.KEY: ("keys.show", "key_id", "key"),
     Type.RULE: ("rules.show", "rule_id", "rul"),
     Type.EXPORT: ("exports.show", "export_id", "exp"),
+    Type.HOLD: ("holds.show", "hold_id", "hld"),
 }
 # These stand on the page of something else, or below it.
 _WITHIN: dict[Type, Callable[[Hit], str]] = {

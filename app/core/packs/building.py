@@ -227,11 +227,9 @@ def choose_for(
     key_id: str,
     agent_name: str,
     further: str,
-    signed_at: datetime | None = None,
+    signed_at: datetime,
 ) -> Choice:
-    """Return what a pack of this leaf, signed by `key_id`, would be made from now.
-
-    With `signed_at` it says by which certificate the key is whose it is.
+    """Return what a pack of this leaf, signed by `key_id` at that moment, would be made from now.
 
     Raises `LogPending`, and `LogDamaged`.
     """
@@ -239,9 +237,7 @@ def choose_for(
     revoked_at = signing_keys.revoked_at(session, key_id)
     others = (settings.witness_policy, settings.tsa_ca_file)
     found = anchoring.Chooser(session, last, *others).best(index, by=revoked_at)
-    chain = None
-    if signed_at is not None:
-        chain = settings.signing_chain(key_id, signed_at, *_seen(found))
+    chain = settings.signing_chain(key_id, signed_at, *_seen(found))
     source = Source(
         found.published.generation.number,
         found.published.checkpoint.size,
@@ -322,7 +318,6 @@ def evidence_of(
     return Evidence(
         bundle=raw,
         agent_name=chosen.agent_name,
-        chain=chosen.chain,
         further=further_files.files(session, settings, record),
         **proven(session, settings, chosen, record.key_id, record.signature),
     )
@@ -349,4 +344,5 @@ def proven(
         "path": proof.path,
         "cosignatures": tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
         "timestamp": chosen.anchor.timestamp,
+        "chain": chosen.chain,
     }

@@ -108,7 +108,11 @@ def choose(session: Session, settings: Settings, stored: SessionStatement, state
     """
     last = proofs.newest(session)
     index = proofs.index_of(session, last, statements.leaf_hash(stored))
-    return building.choose_for(session, settings, last, index, stored.key_id, "", state)
+    said: Any = canonical_json.parse(stored.body)
+    completed_at = datetime.fromisoformat(said["session"]["completed_at"])
+    return building.choose_for(
+        session, settings, last, index, stored.key_id, "", state, completed_at
+    )
 
 
 def _state(session: Session, stored: SessionStatement) -> str:

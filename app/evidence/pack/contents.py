@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import resources
+from typing import Any
 
 from app.evidence import bundle, prov
 from app.evidence.bundle import Bundle
@@ -136,6 +137,7 @@ def _page(evidence: Evidence, checkpoint: Checkpoint, read: Bundle, digest: str)
         read,
         file["data"],
         file["total"],
+        place=_place(evidence.further),
         sha256=digest,
         size=len(evidence.bundle),
         signature=b64encode(evidence.signature).decode(),
@@ -146,6 +148,12 @@ def _page(evidence: Evidence, checkpoint: Checkpoint, read: Bundle, digest: str)
         release=evidence.release,
         base_url=evidence.base_url,
     )
+
+
+def _place(further: Mapping[str, bytes]) -> Any:
+    """Return a record's place in its sealed session; None in one that is open."""
+    proof = further.get("session-proof.json")
+    return None if proof is None else json.loads(proof)
 
 
 def _anchor(evidence: Proven, checkpoint: Checkpoint, agent: dict[str, str]) -> bytes:

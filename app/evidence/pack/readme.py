@@ -201,7 +201,7 @@ def write(evidence: Evidence, checkpoint: Checkpoint, read: Bundle) -> bytes:
         same_key=" (the same)" if same else "\n                    (not the bundle's)",
         size=checkpoint.size,
         origin=checkpoint.origin,
-        signer=_signer(evidence.chain),
+        signer=signer(evidence.chain),
         more_files=files + "".join(_FURTHER.get(name, "") for name in sorted(evidence.further)),
         authority_option=("" if stamp is None else " --tsa-ca CA.pem") + chain_option,
         authority_line=("" if stamp is None else _AUTHORITY_LINE) + chain_line,
@@ -230,7 +230,8 @@ def _steps(evidence: Evidence, size: int) -> str:
     return "".join(lines)
 
 
-def _signer(chain: SigningChain | None) -> str:
+def signer(chain: SigningChain | None) -> str:
+    """Write who signed, and who says so."""
     if chain is None:
         return "whom the service says; no certificate names the owner of its key"
     return f"{one_line(chain.holder, 200)}, according to {one_line(chain.authority, 200)}"

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from app.evidence.pack.evidence import SessionEvidence
+from app.evidence.pack.readme import signer
 from app.ledger.checkpoints import Checkpoint
 from app.lib.text_sanitizer import visible
 
@@ -17,6 +18,7 @@ statement into a public, append-only log. Everything can be checked without the 
 
 Agent:       {agent_name} ({agent_id})
 Acts for:    {principal}
+Signed by:   {signer}
 Outcome:     {outcome}, completed at {completed_at}
 Records:     {records}
 Anchored by: {anchored_by}.
@@ -79,6 +81,10 @@ What this does not prove
   digest.
 """
 
+_CHAIN = """\
+signing-chain.pem       the certificates of an authority that says whose the key public-key.pem is
+"""
+
 _TIMESTAMP_FILES = """\
 checkpoint.tsr          an RFC 3161 timestamp of the file checkpoint: {time}
                         (openssl ts -verify -data checkpoint -in checkpoint.tsr
@@ -90,16 +96,17 @@ tsa-chain.pem           the certificates of the authority that made it, its root
 def write(evidence: SessionEvidence, checkpoint: Checkpoint, said: dict[str, Any]) -> bytes:
     """Return the text in UTF-8; `said` is the statement."""
     session, stamp = said["session"], evidence.timestamp
-    files = ""
+    files = "" if evidence.chain is None else _CHAIN
     if stamp is not None:
         seconds = math.floor(stamp.gen_time.timestamp())
-        files = _TIMESTAMP_FILES.format(time=stamp.time, seconds=seconds)
+        files += _TIMESTAMP_FILES.format(time=stamp.time, seconds=seconds)
     text = _TEXT.format(
         session_id=session["id"],
         underline="=" * (len("Evidence pack of the session ") + len(session["id"])),
         agent_name=visible(session["agent"]["name"]),
         agent_id=session["agent"]["id"],
         principal=visible(session["principal"]),
+        signer=signer(evidence.chain),
         outcome=session["outcome"],
         completed_at=session["completed_at"],
         records=said["records"],
@@ -111,6 +118,7 @@ def write(evidence: SessionEvidence, checkpoint: Checkpoint, said: dict[str, Any
         origin=checkpoint.origin,
         timestamp_files=files,
         pack_key=evidence.pack_key.public.id,
-        authority_option="" if stamp is None else " --tsa-ca CA.pem",
+        authority_option=("" if stamp is None else " --tsa-ca CA.pem")
+        + ("" if evidence.chain is None else " --ca ROOT.pem"),
     )
     return text.encode("utf-8")

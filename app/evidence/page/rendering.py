@@ -49,8 +49,8 @@ def record_html(
     """Return a pack's `record.html`: the share page of a bundle, with the pack's own facts.
 
     `listed` are the first of `total` findings, as their GET answers. `told` has `sha256`, `size`
-    and `signature` of the bundle, `chain` of its key or None, `index` and `origin` of its leaf,
-    `anchored_by`, `release`, `base_url`.
+    and `signature` of the bundle, `chain` of its key or None, `place` in its session once that is
+    sealed, `index` and `origin` of its leaf, `anchored_by`, `release`, `base_url`.
     """
     record = read["record"]
     facts = {"key_id": read["key_id"], **{name: told[name] for name in _OF_BUNDLE}}

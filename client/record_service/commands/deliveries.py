@@ -131,7 +131,7 @@ def replay(
     if dry_run:
         run.out.item(run.client.post(path, {**body, "dry_run": True}))
         return
-    job = run.client.create(path, body)
+    job = run.client.post(path, body)
     if watching:
         watch(run, job["id"], _failed_again)
     else:
@@ -154,10 +154,10 @@ def retry_now(
     if delivery_id is not None:
         found = _find(run, delivery_id)
         path = at("/v1/webhooks/{}/deliveries/{}/retry-now", found["webhook_id"], found["id"])
-        run.out.item(run.client.create(path))
+        run.out.item(run.client.post(path))
     elif webhook is not None:
         body = {} if rate is None else {"rate": rate}
-        made = run.client.create(at("/v1/webhooks/{}/retry-now", webhook), body)
+        made = run.client.post(at("/v1/webhooks/{}/retry-now", webhook), body)
         if watching:
             watch(run, made["job_id"], lambda told: bool(told["failed"] or told["retrying"]))
         else:

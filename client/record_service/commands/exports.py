@@ -8,16 +8,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Callable
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from record_service import verifier
 from record_service.client import Json
-from record_service.commands.base import Command, Group, No, Run, at, how_many, pass_run
+from record_service.commands.base import Command, Decorated, Group, No, Run, at, how_many, pass_run
 from record_service.errors import RecordsError
 from record_service.output import plain, standard_output
 
@@ -109,75 +107,65 @@ def _export(run: Run, record_id: str, name: str, to: str | None) -> None:
         copy(answer, file)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Where a pack is saved, and what it is held against."""
-
-    to: str
-    verify: bool
-    keys: tuple[str, ...]
-    policy: str | None
-    wait: int
-
-
-def wanted(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `Wanted`."""
-
-    @wraps(command)
-    def run(
-        *given: Any,
-        to: str,
-        verify: bool,
-        keys: tuple[str, ...],
-        policy: str | None,
-        wait: int,
-        **others: Any,
-    ) -> None:
-        if verify and to == _TO_STDOUT:
-            raise click.UsageError("--verify needs a file: -o FILE.")
-        command(*given, Wanted(to, verify, keys, policy, wait), **others)
-
-    for option in reversed(_OPTIONS):
-        run = option(run)
-    return run
+def proof_options(command: Decorated) -> Decorated:
+    """Give a command what `save_proof` takes."""
+    kept = "The log's policy (C2SP tlog-policy) that you kept."
+    for option in (
+        click.option("--policy", metavar="FILE", help=kept),
+        click.option("--key", "keys", multiple=True, metavar="FILE", help="Public keys you kept."),
+        click.option("--verify", is_flag=True, help="Check it with this package's own verify.py."),
+        click.option("-o", "--output", "to", required=True, metavar="FILE", help="Where to."),
+    ):
+        command = option(command)
+    return command
 
 
-_OPTIONS = (
-    click.option("-o", "--output", "to", required=True, metavar="FILE", help="Where to."),
-    click.option("--verify", is_flag=True, help="Check it with this package's own verify.py."),
-    click.option("--key", "keys", multiple=True, metavar="FILE", help="Public keys that you kept."),
-    click.option(
-        "--policy", metavar="FILE", help="The log's policy (C2SP tlog-policy) that you kept."
-    ),
-    click.option("--wait", type=click.IntRange(1), default=120, show_default=True, help="Seconds."),
-)
+def wait_option(command: Decorated) -> Decorated:
+    """Give a command `--wait`."""
+    limit = click.IntRange(1)
+    return click.option("--wait", type=limit, default=120, show_default=True, help="Seconds.")(
+        command
+    )
 
 
 @click.command(cls=Command)
 @click.argument("record_id")
-@wanted
+@proof_options
+@wait_option
 @pass_run
-def evidence(run: Run, options: Wanted, record_id: str) -> None:
+def evidence(run: Run, /, record_id: str, **how: Any) -> None:
     """Save all that proves a record, in one ZIP; it is built if it is not there.
 
     --verify holds it against --key and --policy, or else against what the service publishes now.
     """
-    save_evidence(run, at("/v1/records/{}/evidence.zip", record_id), "record", options)
+    save_proof(run, at("/v1/records/{}/evidence.zip", record_id), **how)
 
 
-def save_evidence(run: Run, path: str, what: str, options: Wanted) -> None:
-    """Save the pack at a path, and verify it if that is wanted. Raises `No` if it does not hold."""
-    to = options.to
-    with run.client.download(path, until_ready=options.wait) as answer, saving(to) as file:
-        sha256 = copy(answer, file)
-    told: dict[str, object] = {"file": to, "sha256": sha256}
-    if not options.verify:
+def save_proof(
+    run: Run,
+    path: str,
+    *before: str,
+    to: str,
+    verify: bool,
+    keys: tuple[str, ...],
+    policy: str | None,
+    wait: int | None = None,
+) -> None:
+    """Save what proves something, and verify it if asked; `before` is what verify.py is told first.
+
+    Raises `No` where it does not prove what it is about.
+    """
+    if verify and to == _TO_STDOUT:
+        raise click.UsageError("--verify needs a file: -o FILE.")
+    with run.client.download(path, until_ready=wait) as answer, saving(to) as file:
+        told: dict[str, object] = {"file": to, "sha256": copy(answer, file)}
+    if not verify:
         run.out.item(told) if to != _TO_STDOUT else None
         return
-    found = _verified(run, to, options.keys, options.policy)
+    found = _verified(run, to, keys, policy, *before)
     run.out.aside(_tell, run, told, found)
     if found.code != 0:
-        raise No(f"{to} does not prove the {what}.")
+        raise No(f"{to} does not prove what it is about.")
 
 
 def _tell(run: Run, told: dict[str, object], found: verifier.Verdict) -> None:
@@ -226,7 +214,7 @@ def exports() -> None:
 def create(run: Run, since: str, until: str, agent_id: str | None, waiting: bool) -> None:
     """Order an export."""
     body = {"since": since, "until": until, "agent_id": agent_id}
-    made = run.client.create("/v1/exports", body)
+    made = run.client.post("/v1/exports", body)
     run.out.item(_awaited(run, made["id"]) if waiting else made)
 
 
@@ -258,39 +246,17 @@ def show(run: Run, export_id: str) -> None:
 
 @exports.command("download")
 @click.argument("export_id")
-@click.option("-o", "--output", "to", required=True, metavar="FILE", help="Where to.")
-@click.option("--verify", is_flag=True, help="Check it with this package's own verify.py.")
-@click.option("--key", "keys", multiple=True, metavar="FILE", help="Public keys that you kept.")
-@click.option("--policy", metavar="FILE", help="The log's policy (C2SP tlog-policy) that you kept.")
 @click.option("--kept", metavar="FILE", help="SHA-256 of bundles that you kept: all must be there.")
+@proof_options
 @pass_run
-def download(
-    run: Run,
-    export_id: str,
-    to: str,
-    verify: bool,
-    keys: tuple[str, ...],
-    policy: str | None,
-    kept: str | None,
-) -> None:
+def download(run: Run, /, export_id: str, kept: str | None, **how: Any) -> None:
     """Save an export once it is ready.
 
     --verify holds it against --key and --policy, or else against what the service publishes now.
     """
-    if verify and to == _TO_STDOUT:
-        raise click.UsageError("--verify needs a file: -o FILE.")
     _awaited(run, export_id)
-    path = at("/v1/exports/{}/export.ndjson", export_id)
-    with run.client.download(path) as answer, saving(to) as file:
-        told: dict[str, object] = {"file": to, "sha256": copy(answer, file)}
-    if not verify:
-        run.out.item(told) if to != _TO_STDOUT else None
-        return
     before = ("export", *(("--kept", kept) if kept else ()))
-    found = _verified(run, to, keys, policy, *before)
-    run.out.aside(_tell, run, told, found)
-    if found.code != 0:
-        raise No(f"{to} does not prove what is in it.")
+    save_proof(run, at("/v1/exports/{}/export.ndjson", export_id), *before, **how)
 
 
 @exports.command("delete")

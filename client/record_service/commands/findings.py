@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from record_service.client import NOW, Json
-from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until
+from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until, yes_option
 from record_service.commands.jobs import watch, watch_option
 from record_service.output import plain
 
@@ -76,7 +76,7 @@ def add_finding(run: Run, /, data: str | None, **fields: str | None) -> None:
     except ValueError:
         raise click.UsageError("--data is no JSON.") from None
     given = {name: each for name, each in {**fields, "data": read}.items() if each is not None}
-    run.out.item(run.client.create("/v1/findings", given))
+    run.out.item(run.client.post("/v1/findings", given))
 
 
 @findings.command("tail")
@@ -174,7 +174,7 @@ def rule_examples(run: Run) -> None:
 def add_rule(run: Run, file: Any, example: str | None, enable: bool) -> None:
     """Create a rule; it is off unless it says otherwise."""
     body = _rule_body(run, file, example)
-    run.out.item(run.client.create("/v1/rules", {**body, **({"enabled": True} if enable else {})}))
+    run.out.item(run.client.post("/v1/rules", {**body, **({"enabled": True} if enable else {})}))
 
 
 @rules.command("test", epilog=_FILE)
@@ -202,7 +202,7 @@ def test_rule(
         times = {"since": since, "until": until}
         body.update({name: value for name, value in times.items() if value is not None})
         body["limit"] = limit
-    result = run.client.create("/v1/rules/test", body)
+    result = run.client.post("/v1/rules/test", body)
     if "evaluated" not in result:
         watch(run, result["id"])
         result = run.client.get(at("/v1/jobs/{}", result["id"]))["progress"]
@@ -217,6 +217,26 @@ def test_rule(
         iter(result["matches"]),
         {"RECORD": "record_id", "SESSION": "session_id", "STEP": "step", "TITLE": "title"},
     )
+
+
+@rules.command("update", epilog=_FILE)
+@click.argument("rule_id")
+@click.argument("file", type=click.File(encoding="utf-8"))
+@pass_run
+def update_rule(run: Run, rule_id: str, file: Any) -> None:
+    """Change what FILE names; what is evaluated becomes a new version."""
+    body = _rule_body(run, file, None)
+    run.out.item(run.client.patch(at("/v1/rules/{}", rule_id), body))
+
+
+@rules.command("delete")
+@click.argument("rule_id")
+@yes_option
+@pass_run
+def delete_rule(run: Run, rule_id: str, yes: bool) -> None:
+    """Delete a rule; its versions and findings stay."""
+    run.confirm(f"Delete {rule_id}?", yes)
+    run.client.delete(at("/v1/rules/{}", rule_id))
 
 
 @rules.command("enable")
@@ -250,7 +270,7 @@ def backfill_rule(
     body: dict[str, Any] = {"since": since, "until": until, "dry_run": dry_run}
     if rate is not None:
         body["rate"] = rate
-    job = run.client.create(at("/v1/rules/{}/backfill", rule_id), body)
+    job = run.client.post(at("/v1/rules/{}/backfill", rule_id), body)
     if watching:
         watch(run, job["id"])
     else:

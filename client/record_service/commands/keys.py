@@ -55,7 +55,7 @@ def mint(
         body["pin"] = {"agent_id": agent, "principal": principal}
     ends = {"expires_in": expires_in, "expires_at": expires_at}
     body.update({field: value for field, value in ends.items() if value is not None})
-    run.out.item(run.client.create("/v1/keys", body))
+    run.out.item(run.client.post("/v1/keys", body))
 
 
 @keys.command("revoke")

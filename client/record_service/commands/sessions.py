@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from typing import Any
 
 import click
 
 from record_service.commands.base import Group, Run, at, how_many, pass_run, since_until
-from record_service.commands.exports import Wanted, copy, save_evidence, saving, wanted
+from record_service.commands.exports import copy, proof_options, save_proof, saving, wait_option
 
 _AGENTS = {
     "ID": "id",
@@ -68,7 +69,7 @@ def show_agent(run: Run, agent_id: str) -> None:
 def add_agent(run: Run, /, **fields: str | None) -> None:
     """Make an agent."""
     given = {name: text for name, text in fields.items() if text is not None}
-    run.out.item(run.client.create("/v1/agents", given))
+    run.out.item(run.client.post("/v1/agents", given))
 
 
 @click.group(cls=Group)
@@ -107,7 +108,7 @@ def open_session(run: Run, /, agent: str, principal: str, **fields: str | None) 
     """Open a session."""
     given = {name: text for name, text in fields.items() if text is not None}
     run.out.item(
-        run.client.create("/v1/sessions", {"agent_id": agent, "principal": principal, **given})
+        run.client.post("/v1/sessions", {"agent_id": agent, "principal": principal, **given})
     )
 
 
@@ -131,7 +132,7 @@ def complete_session(run: Run, session_id: str, outcome: str, summary: str | Non
 @click.argument("session_id")
 @click.option("-o", "--output", "to", metavar="FILE", default="-", help="Where to; else stdout.")
 @pass_run
-def read_statement(run: Run, session_id: str, to: str) -> None:
+def read_statement(run: Run, /, session_id: str, to: str) -> None:
     """Read the signed statement of a completed session: how many records it held, and their root.
 
     With -o FILE the signature is saved beside it, as FILE.sig.
@@ -147,14 +148,16 @@ def read_statement(run: Run, session_id: str, to: str) -> None:
 
 @sessions.command("evidence")
 @click.argument("session_id")
-@wanted
+@proof_options
+@wait_option
 @pass_run
-def session_evidence(run: Run, options: Wanted, session_id: str) -> None:
-    """Save all that proves a completed session, in one ZIP; it is built if it is not there.
+def session_evidence(run: Run, /, session_id: str, **how: Any) -> None:
+    """Save all that proves a completed session and its records, in one ZIP.
 
-    --verify names each record that is missing, was added or was changed.
+    --verify names each record that is missing, was added or was changed. It holds the session
+    against --key and --policy, or else against what the service publishes now.
     """
-    save_evidence(run, at("/v1/sessions/{}/evidence.zip", session_id), "session", options)
+    save_proof(run, at("/v1/sessions/{}/evidence.zip", session_id), **how)
 
 
 @click.group(cls=Group)

@@ -95,7 +95,7 @@ def holds() -> None:
 def hold(run: Run, /, **given: str | None) -> None:
     """Hold one record, those of a session or an agent, or those of a range of time."""
     body = {name: value for name, value in given.items() if value is not None}
-    run.out.item(run.client.create("/v1/holds", body))
+    run.out.item(run.client.post("/v1/holds", body))
 
 
 @holds.command("list")

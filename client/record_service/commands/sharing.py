@@ -28,7 +28,7 @@ def share() -> None:
 def create(run: Run, record_id: str, expires_in: int | None) -> None:
     """Make a link; its URL is shown this once."""
     body = {} if expires_in is None else {"expires_in_seconds": expires_in}
-    run.out.item(run.client.create(at("/v1/records/{}/share-links", record_id), body))
+    run.out.item(run.client.post(at("/v1/records/{}/share-links", record_id), body))
 
 
 @share.command("list")

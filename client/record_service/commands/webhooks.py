@@ -106,7 +106,7 @@ def add(
     }
     if max_in_flight is not None:
         body["max_in_flight"] = max_in_flight
-    run.out.item(run.client.create("/v1/webhooks", body))
+    run.out.item(run.client.post("/v1/webhooks", body))
 
 
 @webhooks.command("update")
@@ -144,7 +144,7 @@ def delete(run: Run, webhook_id: str, yes: bool) -> None:
 @pass_run
 def test(run: Run, webhook_id: str) -> None:
     """Send a test event, whatever the webhook's types."""
-    run.out.item(run.client.create(at("/v1/webhooks/{}/test", webhook_id)))
+    run.out.item(run.client.post(at("/v1/webhooks/{}/test", webhook_id)))
 
 
 @webhooks.command("rotate")
@@ -157,7 +157,7 @@ def rotate(run: Run, webhook_id: str, overlap: int | None, yes: bool) -> None:
     if overlap == 0:
         run.confirm(f"End the present secret of {webhook_id} at once?", yes)
     body = {} if overlap is None else {"overlap_seconds": overlap}
-    run.out.item(run.client.create(at("/v1/webhooks/{}/rotate-secret", webhook_id), body))
+    run.out.item(run.client.post(at("/v1/webhooks/{}/rotate-secret", webhook_id), body))
 
 
 @webhooks.command("hold")
@@ -197,7 +197,7 @@ def why(run: Run, webhook_id: str, event_id: str) -> None:
 @pass_run
 def check(run: Run, webhook_id: str, watching: bool) -> None:
     """Have the receiver checked with genuine, forged, old and repeated events."""
-    job = run.client.create(at("/v1/webhooks/{}/check", webhook_id))
+    job = run.client.post(at("/v1/webhooks/{}/check", webhook_id))
     if not watching:
         run.out.item(job)
         return

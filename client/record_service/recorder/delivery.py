@@ -25,6 +25,8 @@ _KNOWN_SECONDS = 12 * 3600
 _MOST_FINDINGS = 1000
 _MOST_TRIES = 3
 _GZIP_LEVEL = 3
+# A service that hangs must not keep this thread from the spool for longer.
+_TIMEOUT = 30.0
 # Refusals that another key, an operator or time mends: everything behind them waits as well.
 _LATER = frozenset({401, 403, 408, 425, 429})
 _LATER_SLUGS = frozenset({"idempotency-key-in-use", "storage-limit"})
@@ -228,7 +230,7 @@ class Courier:
     def _spans(self, item: Item) -> None:
         raw = item.entries[0][2]
         headers = {"Content-Type": _PROTOBUF, "Content-Encoding": "gzip"}
-        self._transport.send("POST", "/v1/traces", body=raw, headers=headers)
+        self._send("POST", "/v1/traces", body=raw, headers=headers)
 
     def _remark(self, item: Item, *, is_foreign: bool) -> None:
         head = json.loads(item.entries[0][2])
@@ -328,11 +330,14 @@ class Courier:
         if zipped:
             headers["Content-Encoding"] = "gzip"
             body = gzip.compress(body, _GZIP_LEVEL)
-        return self._transport.send("POST", path, body=body, headers=headers).json()
+        return self._send("POST", path, body=body, headers=headers).json()
 
     def _ask(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         raw = None if body is None else dumps(body).encode()
-        return self._transport.send(method, path, body=raw, **options).json()
+        return self._send(method, path, body=raw, **options).json()
+
+    def _send(self, method: str, path: str, **options: Any) -> Any:
+        return self._transport.send(method, path, timeout=_TIMEOUT, **options)
 
 
 def _is_later(error: Problem) -> bool:

@@ -251,7 +251,7 @@ class Record:
         )
 
     @guarded()
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | str | None = None) -> None:
         """End the record, which is then sent; `with` does the same."""
         # Before the lock, which a thread of the process that began it may have held at a fork.
         if self.is_over or not self._has_begun:

@@ -208,7 +208,8 @@ class Recorder:
         with self._opening:
             self._closed = True
             self._refusal = RecordsError("The recorder is closed.")
-            self._sender.stop(max(0.1, timeout))
+            # One that hangs in a request ends with the process; what it sent is known by its key.
+            self._sender.stop(min(timeout, 1.0))
             if self._spool is not None:
                 self._spool.close()
                 self._spool = None
@@ -262,7 +263,10 @@ class Recorder:
         except (sqlite3.Error, OSError) as error:
             self._refusal = error
             return False
+        before = self.appended
         self.appended += len(rows)
+        if before // spools.TEND_EVERY != self.appended // spools.TEND_EVERY:
+            self._sender.tend_soon()
         if any(row.ready for row in rows):
             self._sender.wake()
         return True

@@ -52,7 +52,7 @@ class Sender:
         self._undeleted: dict[Path, set[str]] = {}
         self._looked_at = -_LOOK_SECONDS
         self._changed = threading.Condition()
-        self._woken = self._hurry = self._stopping = False
+        self._woken = self._hurry = self._stopping = self._is_untended = False
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
@@ -66,6 +66,12 @@ class Sender:
                     target=self._run, name="record-service-sender", daemon=True
                 )
                 self._thread.start()
+            self._changed.notify_all()
+
+    def tend_soon(self) -> None:
+        """Say that the spool's journal has grown."""
+        with self._changed:
+            self._is_untended = True
             self._changed.notify_all()
 
     def flush(self, timeout: float | None, *, patient: bool = True) -> bool:
@@ -108,16 +114,30 @@ class Sender:
                 wait = self._failed(error)
             with self._changed:
                 self._changed.notify_all()
-                if wait is None:
-                    self._changed.wait_for(
-                        lambda: self._stopping or self._hurry or self._woken, _LOOK_SECONDS
-                    )
-                    # What follows at once goes along.
-                    self._changed.wait_for(lambda: self._stopping or self._hurry, _LINGER)
-                else:
-                    self._changed.wait_for(lambda: self._stopping or self._hurry, wait)
-                if self._stopping:
-                    return
+            if wait is None:
+                self._wait(_LOOK_SECONDS, lambda: self._woken)
+                # What follows at once goes along.
+                wait = _LINGER
+            self._wait(wait)
+            if self._stopping:
+                return
+
+    def _wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait, unless there is haste, and tend the spool meanwhile."""
+        ends = time.monotonic() + seconds
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._stopping or self._hurry or self._is_untended or until(),
+                    max(0.0, ends - time.monotonic()),
+                )
+                is_untended, self._is_untended = self._is_untended, False
+            if not is_untended:
+                return
+            spool = self._spool()
+            if spool is not None:
+                with self._disk():
+                    spool.tend()
 
     def _failed(self, error: Exception) -> float:
         """Note why a pass failed; return for how long to wait."""

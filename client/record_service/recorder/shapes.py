@@ -23,6 +23,7 @@ class Shapes:
         self.dropped = 0
         self._strict = strict
         self._mask = mask
+        self.is_masking = mask is not None
         if mask is not None:
             given = mask
             try:

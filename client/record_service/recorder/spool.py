@@ -26,8 +26,11 @@ MOST_BYTES = 512 * 1024 * 1024
 _OVERHEAD = 200
 _PAGE = 4096
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
-# The checkpoints are the sender's; a writer makes one itself only if that thread hangs so long.
-_WRITERS_CHECKPOINT_PAGES = 16 * _CHECKPOINT_BYTES // _PAGE
+# Checkpoints wait for the disk, and are the sender's; a writer makes one only if that thread hangs.
+_WRITERS_CHECKPOINT_PAGES = 32 * _CHECKPOINT_BYTES // _PAGE
+TEND_EVERY = 256
+"""Appends after which `tend` should run."""
+
 _VACUUM_PAGES = 512
 # Runs deleted in one transaction, which an append may have to wait for.
 _AT_ONCE = 25
@@ -131,7 +134,7 @@ class Spool:
             for pragma in (
                 "synchronous=NORMAL",
                 f"wal_autocheckpoint={_WRITERS_CHECKPOINT_PAGES}",
-                f"journal_size_limit={_CHECKPOINT_BYTES}",
+                f"journal_size_limit={4 * _CHECKPOINT_BYTES}",
                 f"max_page_count={max(64, self.most * 5 // 4 // _PAGE)}",
             ):
                 self._db.execute(f"PRAGMA {pragma}")

@@ -24,7 +24,10 @@ class Late(Exception):
 
 @final
 class Step:
-    """A step of a record: set `outputs` before it ends; `attributes` may grow until then."""
+    """A step of a record.
+
+    Until it ends set `outputs`, `attributes`, and `inputs` if it began without.
+    """
 
     def __init__(
         self,
@@ -37,9 +40,11 @@ class Step:
         self.record = record
         self.strict = record.strict
         self.span = secrets.token_hex(8)
+        self.inputs = inputs
         self.outputs: Any = None
         self.attributes = {} if attributes is None else attributes
-        self._name, self._kind, self._inputs = name, kind, inputs
+        self._name, self._kind = name, kind
+        self._has_inputs = self._has_ended = False
         self._parent: str | None = None
         self._body = ""
         self._own_record = False
@@ -78,9 +83,10 @@ class Step:
         }
         if self._parent is not None:
             told["parent_span_id"] = self._parent
-        if self._inputs is not None:
-            told["inputs"] = named(recorder.shapes.fit(self._inputs, "/inputs", self.record.room))
-        self._inputs = None
+        if self.inputs is not None:
+            # Now: what is called may change them.
+            told["inputs"] = named(recorder.shapes.fit(self.inputs, "/inputs", self.record.room))
+            self._has_inputs = True
         self._body = values.encode(told)
         return Row(self.record.id, "step", self._body, self.span)
 
@@ -96,8 +102,11 @@ class Step:
         self.record.write([Row(self.record.id, "event", values.encode(told), self.span)])
 
     @guarded()
-    def end(self, error: BaseException | None = None) -> None:
-        """End the step; `with` does the same."""
+    def end(self, error: BaseException | str | None = None) -> None:
+        """End the step, as failed if there is an error; `with` does the same."""
+        if self._has_ended:
+            return
+        self._has_ended = True
         if self.record.is_over:
             # It outlived its record: a supplement has the whole of it.
             self.record = self.record.supplement()
@@ -109,7 +118,7 @@ class Step:
             if self._own_record:
                 self.record.end()
 
-    def closed(self, error: BaseException | None) -> list[Row]:
+    def closed(self, error: BaseException | str | None) -> list[Row]:
         """Return the entries of its end."""
         recorder, run, rows = self.record.recorder, self.record.id, []
         if error is not None:
@@ -124,6 +133,9 @@ class Step:
             attributes = recorder.shapes.object(self.attributes, "/attributes", self.record.room)
             rows.append(Row(run, "attributes", values.encode(attributes), self.span))
         ended: dict[str, Any] = {"ended_at": now(), "status": "ok" if error is None else "error"}
+        if self.inputs is not None and not self._has_inputs:
+            fitted = recorder.shapes.fit(self.inputs, "/inputs", self.record.room)
+            ended["inputs"] = named(fitted)
         if self.outputs is not None:
             ended["outputs"] = named(
                 recorder.shapes.fit(self.outputs, "/outputs", self.record.room)

@@ -40,6 +40,7 @@ PINNED = {
     "event": False,
     "job": False,
     "export": False,
+    "hold": False,
 }
 
 

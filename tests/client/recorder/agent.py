@@ -27,12 +27,15 @@ def run(recorder: Recorder, first: int, count: int) -> None:
     name = JOB.get("name", "run")
     for number in range(first, first + count):
         title = f"{name}-{number}"
+        before = recorder.stats()
         with recorder.session("chat") as session, session.record("run", title) as record:
             with record.step("work", inputs={"text": "x" * JOB.get("size", 10)}) as step:
                 step.outputs = number
             if number % 10 == 0:
                 record.finding("tenth", severity="low", title=title)
-        say(title)
+        after = recorder.stats()
+        is_whole = (before["dropped"], before["owed"]) == (after["dropped"], after["owed"])
+        say(title if is_whole else f"dropped {title}")
 
 
 def in_child(above: Record, number: int) -> None:

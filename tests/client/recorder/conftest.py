@@ -20,11 +20,15 @@ class Arrived:
         self.api = api
 
     def records(self, **query: Any) -> list[dict[str, Any]]:
-        """Return all records, oldest first."""
+        """Return all records with their content, oldest first."""
+        return self.all("/v1/records", order="asc", include="content", **query)
+
+    def all(self, path: str, **query: Any) -> list[dict[str, Any]]:
+        """Return all rows of a list."""
         found: list[dict[str, Any]] = []
-        asked = {"order": "asc", "limit": 200, "include": "content", **query}
+        asked = {"limit": 200, **query}
         while True:
-            page = self.api.get("/v1/records", query_string=asked).json
+            page = self.api.get(path, query_string=asked).json
             found += page["data"]
             if page["next_cursor"] is None:
                 return found

@@ -2,10 +2,12 @@
 
 import json
 import os
+import random
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -243,8 +245,7 @@ def test_a_full_disk_drops_visibly_and_recovers(
     # No file may grow beyond a megabyte: SQLite meets a full disk, in the file and its journal.
     first = agent(runs=120, size=20_000, file_limit=1024 * 1024, asks=True)
     assert first.stdout is not None
-    for _ in range(120):
-        first.stdout.readline()
+    before = [first.stdout.readline().strip() for _ in range(120)]
     relay.is_away = False
     out, _ = first.communicate("\n")
     assert first.returncode == 0
@@ -255,13 +256,45 @@ def test_a_full_disk_drops_visibly_and_recovers(
     assert stats["disk_error"]
     found = arrived.records()
     assert len(titles(arrived)) == 130
+    kept = [line for line in before if not line.startswith("dropped")]
+    assert 0 < len(kept) < 120
     assert said == [f"run-{n}" for n in range(120, 130)]
     # What is missing is counted, on the record too.
     short = [each for each in found if len(each["steps"]) < 2]
     assert short
     assert {each["labels"]["dropped"] for each in short} <= {"1", "2", "3"}
-    whole = [each for each in found if "dropped" not in each["labels"]]
-    assert all(steps_of(each)["work"]["outputs"] for each in whole)
+    whole = {each["title"]: each for each in found if "dropped" not in each["labels"]}
+    assert whole.keys() >= {*kept, *said}
+    assert all("outputs" in steps_of(each)["work"] for each in whole.values())
+
+
+def test_a_damaged_file_is_kept_aside(
+    recorder: MakeRecorder, arrived: Arrived, spool: Path
+) -> None:
+    first = recorder(base_url="http://127.0.0.1:9")
+    first.close(0.1)
+    (path,) = spool.rglob("*.sqlite")
+    path.write_bytes(b"no database" * 1000)
+    second = recorder(base_url="http://127.0.0.1:9")
+    with second.session("chat") as session, session.record("run", "kept"):
+        pass
+    assert (second.stats()["corrupt_files"], second.stats()["pending"]) == (1, 1)
+    assert len(list(spool.rglob("*.corrupt-*"))) == 1
+
+
+def test_a_pinned_key_records_for_its_agent(
+    recorder: MakeRecorder, arrived: Arrived, mint: Mint
+) -> None:
+    body = {"name": "Refunds", "external_id": "refund-desk"}
+    agent = arrived.api.post("/v1/agents", body).json["id"]
+    key = mint("write", pin={"agent_id": agent, "principal": "dana@example.com"})
+    for name in ("refund-desk", agent, "another"):
+        it = recorder(key=key, agent=name)
+        with it.session(name) as session, session.record("run", name):
+            pass
+        assert it.flush(60)
+        assert it.stats()["dead"] == (name == "another")
+    assert titles(arrived) == sorted(["refund-desk", agent])
 
 
 def test_its_size_is_bounded(recorder: MakeRecorder, base_url: str) -> None:
@@ -301,3 +334,56 @@ def test_a_mask_comes_before_the_disk(recorder: MakeRecorder, spool: Path) -> No
     assert b"4111" not in written
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert stat.S_IMODE((spool / "spool").stat().st_mode) == 0o700
+
+
+@pytest.mark.toolbox
+def test_a_thousand_runs_through_outages_kills_and_a_full_disk_are_there_once(
+    agent: StartAgent, relay: Between, recorder: MakeRecorder, arrived: Arrived
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance, over = random.Random(seed), threading.Event()
+
+    def misfortune() -> None:
+        """Let the service be away, and die behind a commit, time and again."""
+        while not over.wait(chance.uniform(0.1, 1.0)):
+            relay.is_away = chance.random() < 0.4
+            relay.loses = lambda *_: chance.random() < 0.1
+            if relay.is_away and over.wait(chance.uniform(0.0, 8.0)):
+                return
+
+    troubles = threading.Thread(target=misfortune)
+    troubles.start()
+    said: list[str] = []
+    try:
+        for life in range(11):
+            job: dict[str, Any] = {"name": f"life{life}", "runs": 100, "size": 2000}
+            if life == 5:
+                job |= {"size": 20_000, "file_limit": 1024 * 1024}
+            process = agent(**job)
+            assert process.stdout is not None
+            # Ten are killed, wherever they are then.
+            dies_after = 100 if life == 10 else chance.randrange(85, 100)
+            lines = [process.stdout.readline().strip() for _ in range(dies_after)]
+            process.kill()
+            lines += process.communicate()[0].splitlines()
+            said += [line for line in lines if line.startswith("life")]
+    finally:
+        over.set()
+        troubles.join()
+    relay.is_away, relay.loses = False, lambda *_: False
+    heir = recorder(base_url=relay.url)
+    with heir.session("chat") as session, session.record("run", "the heir's"):
+        pass
+    assert heir.flush(120)
+    found = arrived.records()
+    counts = Counter(each["title"] for each in found)
+    assert max(counts.values()) == 1
+    assert set(said) <= set(counts)
+    assert len(said) > 850
+    whole = {each["title"] for each in found if "incomplete" not in each["labels"]}
+    assert set(said) <= whole
+    assert len([each for each in found if "incomplete" in each["labels"]]) <= 11
+    tenths = Counter(row["title"] for row in arrived.all("/v1/findings", rule="tenth"))
+    assert max(tenths.values()) == 1
+    assert {title for title in said if title.endswith("0")} <= set(tenths)

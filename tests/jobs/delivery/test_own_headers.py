@@ -125,5 +125,9 @@ def test_no_row_log_line_or_answer_tells_a_value_or_the_url_s_path(
     # What is no secret stays, to be read.
     assert b"Cannot POST" in stored
     entries = api().get("/v1/audit").json["data"]
-    named = [each["details"].get("headers") for each in entries if "webhook" in each["action"]]
-    assert named == [["Authorization", "X-Env", "X-Other"], ["Authorization", "X-Env"]]
+    update, create = (each["details"] for each in entries if "webhook" in each["action"])
+    assert create["headers"] == ["Authorization", "X-Env"]
+    assert update["changed"]["headers"] == {
+        "old": ["Authorization", "X-Env"],
+        "new": ["Authorization", "X-Env", "X-Other"],
+    }

@@ -1,6 +1,9 @@
 """Who signs, as a certificate authority says: by `openssl`, in settings, packs and `verify.py`."""
 
+import io
+import random
 import subprocess
+import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -311,3 +314,38 @@ def test_a_name_may_not_command_a_terminal(tmp_path: Path, p256: Authority) -> N
     assert "\x1b" not in found.text
     assert "\u202e" not in found.text
     assert found.verdicts[SIGNER] == "VALID"
+
+
+def test_a_flipped_bit_in_the_chain_is_found_in_zip_and_folder(
+    tmp_path: Path, p256: Authority
+) -> None:
+    data = packed(p256.issue(packs.KEY))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        place = archive.getinfo(SIGNER)
+    start = place.header_offset + 30 + len(SIGNER)
+    for number, at in enumerate(range(start, start + place.file_size, place.file_size // 60)):
+        spoiled = bytearray(data)
+        spoiled[at] ^= 1 << number % 8
+        found = checked(tmp_path, bytes(spoiled))
+        assert (found.code, found.verdicts.get(SIGNER) == "VALID") == (1, False), at
+        assert SIGNER in found.last or "archive" in found.last
+
+
+def test_a_chain_changed_within_sound_sums_is_never_valid(tmp_path: Path, p256: Authority) -> None:
+    """Whoever holds the pack's key may write any chain: only one that says the same is VALID."""
+    true = p256.issue(packs.KEY)
+    files, random_ = files_of(packed(true)), random.Random(20261126)
+    same = [each.raw for each in verify.certificates(files[SIGNER])]
+    valid = 0
+    for _ in range(120):
+        spoiled = bytearray(files[SIGNER])
+        for _ in range(random_.randint(1, 2)):
+            at = random_.randrange(len(spoiled))
+            spoiled[at : at + random_.randrange(3)] = random_.randbytes(random_.randrange(3))
+        found = verdict(tmp_path, p256, resealed(files | {SIGNER: bytes(spoiled)}))
+        assert found.code in (0, 1), found.text
+        if found.verdicts[SIGNER] == "VALID":
+            told = verify.certificates(bytes(spoiled))
+            assert [each.raw for each in told][:2] == same[:2]
+            valid += 1
+    assert valid < 60

@@ -136,9 +136,9 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
     only if `Prefer` says so. Until it is built, the answer is 202 with `Location` (this URL) and
     `Retry-After`. Few may wait at a time; others get 202 at once, without `Preference-Applied`.
 
-    After better evidence (a timestamp, cosignatures), a new key or a new release, the next request
-    starts a new build. The old pack is answered until it ends, unless `Prefer: wait` asks for the
-    new one. After the bundle's expiry the answer is 410.
+    After better evidence (a timestamp, cosignatures), a new finding, the session's end, a new key
+    or a new release, the next request starts a new build. The old pack is answered until it ends,
+    unless `Prefer: wait` asks for the new one. After the bundle's expiry the answer is 410.
     """
     return pack()
 

@@ -88,10 +88,8 @@ def index() -> Response:
     """List the webhooks, with their last 24 hours and what waits, as the URL sorts them."""
     typed = forms.query()
     args: dict[str, Any] = {}
-    try:
+    with typed.refusing():
         args = typed.load(WebhookListArgs)
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
     with transaction(snapshot=True) as session:
         found = _glance(session)
     key = _SORTS[args.get("sort", Sort.STATE)]

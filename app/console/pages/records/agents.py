@@ -15,7 +15,6 @@ from app.console.frame.access import signed_in
 from app.core import agents, feeds, sessions
 from app.core.callers import Role
 from app.core.records import activity, holds, records
-from app.errors import Invalid
 from app.models import Record
 
 blp = Blueprint("agents", __name__, url_prefix="/agents")
@@ -30,17 +29,14 @@ def index() -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     did: dict[str, activity.Activity] = {}
-    try:
+    with typed.refusing(), transaction() as session:
         args = typed.load(AgentArgs)
-        with transaction() as session:
-            found = page_of(
-                args,
-                lambda *where: agents.rows(session, caller(), filters(args), *where),
-                agents.represent,
-            )
-            did = activity.of(session, caller(), "agt", found["data"])
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
+        found = page_of(
+            args,
+            lambda *where: agents.rows(session, caller(), filters(args), *where),
+            agents.represent,
+        )
+        did = activity.of(session, caller(), "agt", found["data"])
     return rendering.page(
         "agents/list",
         typed=typed,

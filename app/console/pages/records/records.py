@@ -22,7 +22,6 @@ from app.core.callers import Role
 from app.core.records import holds, records, share_links
 from app.core.statements import statements
 from app.database import database_now
-from app.errors import Invalid
 
 blp = Blueprint("records", __name__, url_prefix="/records")
 
@@ -38,15 +37,12 @@ def index() -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     names: dict[str, str] = {}
-    try:
+    with typed.refusing(), transaction() as session:
         args = typed.load(RecordArgs)
-        with transaction() as session:
-            found = page_of(
-                args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
-            )
-            names = rendering.names_in(session, *found["data"], typed.typed)
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
+        found = page_of(
+            args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
+        )
+        names = rendering.names_in(session, *found["data"], typed.typed)
     return rendering.page(
         "records/list",
         typed=typed,

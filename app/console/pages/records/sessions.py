@@ -25,7 +25,7 @@ from app.core.callers import Role
 from app.core.records import activity, bundles, holds
 from app.core.sessions import SessionStatus
 from app.core.statements import statements
-from app.errors import Invalid, NotFound
+from app.errors import NotFound
 from app.evidence import bundle
 from app.evidence.bundle import Bundle
 from app.evidence.page.view import Axis, as_tree, duration, row_of, span_of
@@ -49,18 +49,15 @@ def index() -> Response:
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     did: dict[str, activity.Activity] = {}
     names: dict[str, str] = {}
-    try:
+    with typed.refusing(), transaction() as session:
         args = typed.load(SessionArgs)
-        with transaction() as session:
-            found = page_of(
-                args,
-                lambda *where: sessions.rows(session, caller(), filters(args), *where),
-                sessions.represent,
-            )
-            did = activity.of(session, caller(), "ses", found["data"])
-            names = rendering.names_in(session, *found["data"], typed.typed)
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
+        found = page_of(
+            args,
+            lambda *where: sessions.rows(session, caller(), filters(args), *where),
+            sessions.represent,
+        )
+        did = activity.of(session, caller(), "ses", found["data"])
+        names = rendering.names_in(session, *found["data"], typed.typed)
     return rendering.page(
         "sessions/list",
         typed=typed,
@@ -101,10 +98,8 @@ def show(session_id: str) -> Response:
     """Show one session and its way, oldest record first."""
     typed = forms.query()
     args = PageArgs().load({})
-    try:
+    with typed.refusing():
         args = typed.load(PageArgs)
-    except Invalid as wrong:
-        typed = typed.refused(wrong)
     with transaction() as session:
         one = sessions.find(session, caller(), ids.parse("ses", session_id))
         found = page_of(
