@@ -1274,7 +1274,9 @@ def check_pack(options: argparse.Namespace, report: Report) -> int:
     opened = report.attempt("folder" if pack.path.is_dir() else "archive", pack.open)
     if not opened and not pack.files:
         return report.ended([], "", "")
-    kind = next((each for each in PACKS if each.marker in pack.files), RecordPack)
+    sums = bytes(pack.files.get("SHA256SUMS", b"")[:MAX_SMALL])
+    kind = next((each for each in PACKS if each.marker in pack.files or
+                 f"  {each.marker}\n".encode() in sums), RecordPack)
     found = kind(options, report)
     found.files = pack.files
     return found.check()
