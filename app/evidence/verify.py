@@ -283,7 +283,7 @@ def _encoded(p: Point) -> bytes:
     x, y = (each * pow(p[2], -1, P) % P for each in p[:2])
     return (y | (x & 1) << 255).to_bytes(32, "little")
 
-NEUTRAL = (0, 1, 1, 0)
+NEUTRAL: Point = (0, 1, 1, 0)
 BASE = _point(bytes([0x58]) + bytes([0x66]) * 31) or NEUTRAL
 
 @functools.lru_cache(64)
