@@ -207,7 +207,6 @@ def test_a_rule_is_checked_as_it_is_typed_and_what_is_typed_stays(page: Page) ->
     page.goto("/console/rules/new")
     condition = page.get_by_label("When (CEL)")
     checked = page.locator('[data-cell="checked"]')
-    page.get_by_label("Title of the finding").fill("A refund")
     condition.press_sequentially("recrod.kind == 'refund'")
     expect(checked).to_contain_text("Line 1, column 1: `recrod` is not declared")
     condition.fill("record.kind == 'refund'")

@@ -32,6 +32,7 @@ from app.core.rules import library, rules, scanning
 from app.core.rules.language import FIELDS, VARIABLES
 from app.core.rules.rule_schemas import COLUMNS, On, represent, represent_version
 from app.errors import FieldError, Invalid, NotFound
+from app.schemas import fields
 
 blp = Blueprint("rules", __name__, url_prefix="/rules")
 
@@ -207,13 +208,19 @@ def _create(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return forms.once(lambda session: represent(rules.create(session, caller(), wanted)))
 
 
+class _TypedRuleSchema(RuleChangeSchema):
+    """A rule that is being typed: what is not there yet is not checked."""
+
+    on = fields.Choice(On, required=True)
+
+
 def _checked(typed: Input) -> tuple[Input, bool]:
-    """Return the form with what does not compile, and whether all does."""
+    """Return the form with what does not compile, and whether all that is there does."""
     try:
-        rules.check(services().evaluators, typed.load(RuleTestSchema))
+        rules.check(services().evaluators, typed.load(_TypedRuleSchema))
     except Invalid as wrong:
         return typed.refused(wrong), False
-    return typed, True
+    return typed, bool(typed.value("when"))
 
 
 def _tried(typed: Input) -> tuple[Input, dict[str, Any] | None]:
