@@ -1,14 +1,17 @@
 """`Client` and `AsyncClient` against the service: the same verbs, with and without `await`."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import httpx2
 import pytest
 from record_service import AsyncClient, Client, Invalid, NotFound, Unavailable, Unreachable
+from record_service.values import Unfit
 
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import NOBODY, make_agent
@@ -191,3 +194,38 @@ def test_its_requests_are_not_among_what_the_agent_logs(caplog: pytest.LogCaptur
         assert [each.name for each in caplog.records if each.name.startswith("http")] == []
         httpx2.get(service.url(""), trust_env=False)
     assert "httpx2" in {each.name for each in caplog.records}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [BUSY, None, http_answer(500, b"{}"), http_answer(429, b"{}", {"Retry-After": "1"})],
+    ids=["busy", "connection broken", "error", "too many"],
+)
+def test_an_async_call_is_tried_again_as_one_without_await_is(first: bytes | None) -> None:
+    left = [first, http_answer(201, b'{"id": "rec_1"}')]
+
+    async def add(url: str) -> str:
+        async with AsyncClient(url, KEY, sleep=lambda _: asyncio.sleep(0)) as client:
+            made = await client.records.create(
+                session_id="ses_1",
+                kind="k",
+                title="t",
+                content={"at": datetime.max},  # noqa: DTZ901
+            )
+            return made["id"]
+
+    with Receiver(lambda _: left.pop(0)) as service:
+        assert asyncio.run(add(service.url(""))) == "rec_1"
+    sent = service.requests
+    assert len(sent) == 2
+    assert len({each.headers["idempotency-key"] for each in sent}) == 1
+    assert json.loads(sent[1].body)["content"] == {"at": "9999-12-31T23:59:59.999999"}
+
+
+def test_a_value_that_json_has_no_form_for_is_refused_with_its_place_and_not_sent() -> None:
+    with Receiver(http_answer(201, b"{}")) as service, Client(service.url(""), KEY) as client:
+        content = {"rows": [1, {"share": float("nan")}]}
+        with pytest.raises(Unfit) as raised:
+            client.records.create(session_id="ses_1", kind="k", title="t", content=content)
+        assert raised.value.path == "/content/rows/1/share"
+        assert service.requests == []

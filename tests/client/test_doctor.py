@@ -12,7 +12,10 @@ from record_service import Recorder
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf
 from tests.support.callers.making import make_agent, make_finding
+from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.receivers import Receiver, Request, http_answer
+
+KEY = {"id": "key_1", "name": "n", "role": "read", "pin": None, "expires_at": None}
 
 
 def checks(records: Command) -> tuple[int, dict[str, tuple[bool, str]]]:
@@ -44,8 +47,7 @@ def test_what_is_wrong_is_named(records: Command, monkeypatch: pytest.MonkeyPatc
 def test_a_clock_that_receivers_would_refuse_is_told(
     records: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = {"id": "key_1", "name": "n", "role": "read", "pin": None, "expires_at": None}
-    body = json.dumps({**key, "tenant_id": "ten_1"}).encode()
+    body = json.dumps({**KEY, "tenant_id": "ten_1"}).encode()
 
     def answer(_: Request) -> bytes:
         return http_answer(200, body, {"Date": formatdate(time.time() + 400, usegmt=True)})
@@ -56,6 +58,24 @@ def test_a_clock_that_receivers_would_refuse_is_told(
     ok, detail = told["clock"]
     assert (code, ok, detail.endswith(" s behind the service's")) == (1, False, True)
     assert "cannot add records" in told["key"][1]
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_tls_is_told_with_the_end_of_the_certificate_or_why_it_fails(
+    records: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trusted: bool
+) -> None:
+    authority = ServerAuthority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", authority.ca_file)
+    body = json.dumps({**KEY, "tenant_id": "ten_1"}).encode()
+    with Receiver(http_answer(200, body), tls=authority.server("127.0.0.1", trusted=trusted)) as it:
+        monkeypatch.setenv("SERVICE_BASE_URL", it.url(""))
+        _, told = checks(records)
+    if trusted:
+        ok, detail = told["tls"]
+        assert (ok, detail.endswith("the certificate ends in 30 days")) == (True, True)
+        assert told["clock"] == (True, "the service does not tell its time")
+    else:
+        assert (told["reach"][0], "TLS: " in told["reach"][1]) == (False, True)
 
 
 def test_what_waits_on_this_machine_is_counted(records: Command, state: Path) -> None:
