@@ -5,6 +5,7 @@ on which fifty agents record. Nothing is started but the recorder's own thread.
 """
 
 import asyncio
+import random
 import sys
 import tempfile
 import time
@@ -48,6 +49,8 @@ def appends(recorder: Recorder, size: int) -> list[float]:
 async def stalls(recorder: Recorder, *, is_recording: bool) -> list[float]:
     """Return by how long each tick of a loop was late while agents worked on it."""
     until = time.perf_counter() + _SECONDS
+    # Agents in step with each other would be one that works fifty times as long.
+    chance = random.Random(1)
 
     async def agent(number: int) -> None:
         while time.perf_counter() < until:
@@ -55,11 +58,11 @@ async def stalls(recorder: Recorder, *, is_recording: bool) -> list[float]:
                 session = recorder.session(f"agent {number}")
                 record = session.record("run", "run").start()
                 with record.step("step", inputs={"text": "x" * 1000}) as step:
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(chance.uniform(0.02, 0.08))
                     step.outputs = {"text": "y" * 1000}
                 record.end()
             else:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(chance.uniform(0.02, 0.08))
 
     late: list[float] = []
 

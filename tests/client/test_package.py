@@ -96,7 +96,7 @@ def test_the_client_is_written_for_old_pythons_and_imports_nothing_of_the_servic
                 else [each.name for each in node.names]
             )
         }
-        others = {"integrations": frameworks, "record_service": {"opentelemetry"}}
+        others = {"integrations": frameworks, "otel": {"opentelemetry"}}
         assert named <= allowed | others.get(path.parent.name, set()), path
 
 

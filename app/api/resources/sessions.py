@@ -11,22 +11,14 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.requests.parsing import Blueprint, load
-from app.api.http.responses.answers import (
-    IF_NONE_MATCH,
-    IF_RANGE,
-    MEDIA_TYPE,
-    RANGE,
-    answer,
-    conditional_bytes,
-)
+from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer
 from app.api.http.transactions import transaction
 from app.api.resources.agents import ExternalIdSchema
-from app.api.resources.records.bundles import SIGNATURE, SIGNED_HEADERS
+from app.api.resources.records import session_evidence
+from app.api.resources.records.bundles import SIGNED_HEADERS
 from app.core import sessions
 from app.core.callers import Role
 from app.core.sessions import MAX_METADATA, PRINCIPAL, SessionSchema
-from app.core.statements import statements
-from app.evidence import bundle
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -164,13 +156,7 @@ def read_statement(session_id: str) -> Response:
     is answered 409 `session-open`; one that was completed a moment ago 409 `statement-pending`,
     with `Retry-After`. A statement remains after its records' bundles have expired.
     """
-    with transaction() as session:
-        found = sessions.find(session, caller(), ids.parse("ses", session_id))
-        stored = statements.of(session, found)
-    answered = conditional_bytes(stored.body, stored.sha256.hex(), MEDIA_TYPE)
-    signed = bundle.signature_header(stored.key_id, stored.signature)
-    answered.headers[SIGNATURE] = signed
-    return answered
+    return session_evidence.statement(session_id)
 
 
 @blp.route("/<session_id>/complete", methods=["POST"])

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import structlog
 from marshmallow import fields as plain
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -23,7 +24,7 @@ from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.exports import building, parts
 from app.database import Database, cursor, database_now
-from app.errors import ExportGone, FieldError, Invalid, NotFound, TooManyExports
+from app.errors import ExportGone, FieldError, Invalid, NotFound, TooManyExports, Unavailable
 from app.models import Export, Job
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -39,6 +40,7 @@ FILE = "export.ndjson"
 # Parts deleted in one transaction, and after how long those of an export that failed are.
 _AT_ONCE = 16
 _ABANDONED = timedelta(days=1)
+_log = structlog.get_logger(__name__)
 
 
 class State(enum.StrEnum):
@@ -265,9 +267,9 @@ UPDATE exports SET deleted_at = clock_timestamp()
 def expire(database: Database, settings: Settings, more: Callable[[], bool]) -> None:
     """Delete the parts of exports that are due, some in each transaction, while `more()` says so.
 
-    The objects of a transaction's parts are deleted before it: killed in between, it is done again.
+    Their objects are deleted before the rows: killed in between, it is done again. An export whose
+    store is away is logged, and holds up no other.
     """
-    store = parts.opened(settings.exports_url)
     values = {
         "days": timedelta(days=settings.export_days),
         "abandoned": _ABANDONED,
@@ -275,14 +277,28 @@ def expire(database: Database, settings: Settings, more: Callable[[], bool]) -> 
     }
     with database.across_tenants() as session:
         due = cursor(session).execute(_DUE, values).fetchall()
-    for tenant_id, export_id in due:
+    for place in due:
+        if not more():
+            return
+        try:
+            _expire_one(database, settings, place, more)
+        except Unavailable as error:
+            _log.error("export_not_deleted", export=ids.text("exp", place[1]), reason=error.detail)
+
+
+def _expire_one(
+    database: Database, settings: Settings, place: tuple[UUID, UUID], more: Callable[[], bool]
+) -> None:
+    tenant_id = place[0]
+    with database.transaction(tenant_id) as session:
+        cursor(session).execute(_EXPIRE, place)
+        has_objects = parts.has_objects(session, *place)
+    store = parts.opened(settings.exports_url)
+    if store is not None:
+        store.clear(parts.folder_of(*place))
+    elif has_objects:
+        raise Unavailable("Its parts lie in an object store, and EXPORTS_URL names none.")
+    done = False
+    while not done and more():
         with database.transaction(tenant_id) as session:
-            cursor(session).execute(_EXPIRE, (tenant_id, export_id))
-            found = parts.first(session, tenant_id, export_id, _AT_ONCE)
-        while found and more():
-            objects = [number for number, location in found if location == parts.OBJECT]
-            if objects and store is not None:
-                store.delete([parts.name_of(tenant_id, export_id, each) for each in objects])
-            with database.transaction(tenant_id) as session:
-                parts.delete(session, tenant_id, export_id, [number for number, _ in found])
-                found = parts.first(session, tenant_id, export_id, _AT_ONCE)
+            done = parts.delete_some(session, *place, _AT_ONCE)

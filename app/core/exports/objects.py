@@ -4,7 +4,6 @@ Credentials, region and endpoint are obstore's own settings (`AWS_ACCESS_KEY_ID`
 `AWS_ENDPOINT_URL` and so on).
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 import obstore
@@ -14,6 +13,8 @@ from obstore.store import LocalStore, S3Store
 from app.errors import Unavailable
 
 _TIMEOUT = timedelta(seconds=30)
+# Of one request; S3 takes a thousand.
+_AT_ONCE = 500
 
 
 class Bucket:
@@ -44,17 +45,16 @@ class Bucket:
         except BaseError as error:
             raise _away() from error
 
-    def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; those that are not there are no error."""
-        # S3's own request for many says nothing of those; a folder has none.
-        wanted = [list(names)] if isinstance(self._store, S3Store) else names
-        for each in wanted:
-            try:
-                obstore.delete(self._store, each)
-            except FileNotFoundError:
-                continue
-            except BaseError as error:
-                raise _away() from error
+    def clear(self, prefix: str) -> None:
+        """Delete every object below a prefix, also what a killed worker left there."""
+        try:
+            for batch in obstore.list(self._store, prefix, chunk_size=_AT_ONCE):
+                obstore.delete(self._store, [each["path"] for each in batch])
+        except FileNotFoundError:
+            # In a folder another sweep was quicker; the next one looks again.
+            return
+        except BaseError as error:
+            raise _away() from error
 
 
 def _away() -> Unavailable:

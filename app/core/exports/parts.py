@@ -5,7 +5,7 @@ parts go; each row says where its part lies. Nothing in them is secret beside th
 are not sealed.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -26,11 +26,13 @@ _HOLDING = """
 SELECT number, begin, size, location, bytes FROM export_parts
  WHERE tenant_id = %s AND export_id = %s AND begin <= %s ORDER BY begin DESC LIMIT 1
 """
-_FIRST = """
-SELECT number, location FROM export_parts WHERE tenant_id = %s AND export_id = %s
- ORDER BY number LIMIT %s
+_OBJECTS = """
+SELECT FROM export_parts WHERE tenant_id = %s AND export_id = %s AND location = 'object' LIMIT 1
 """
-_DELETE = "DELETE FROM export_parts WHERE tenant_id = %s AND export_id = %s AND number = ANY (%s)"
+_DELETE = """
+DELETE FROM export_parts WHERE tenant_id = %s AND export_id = %s AND number = ANY (ARRAY(
+    SELECT number FROM export_parts WHERE tenant_id = %s AND export_id = %s LIMIT %s))
+"""
 
 
 class Part(NamedTuple):
@@ -54,8 +56,8 @@ class ObjectStore(Protocol):
     def get(self, name: str) -> bytes | None:
         """Return an object, or None without one."""
 
-    def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; those that are not there are no error."""
+    def clear(self, prefix: str) -> None:
+        """Delete every object below a prefix."""
 
 
 @lru_cache(maxsize=4)
@@ -69,9 +71,14 @@ def opened(url: str | None) -> ObjectStore | None:
     return Bucket(url)
 
 
+def folder_of(tenant_id: UUID, export_id: UUID) -> str:
+    """Return the prefix of an export's objects."""
+    return f"{ids.text('ten', tenant_id)}/{ids.text('exp', export_id)}"
+
+
 def name_of(tenant_id: UUID, export_id: UUID, number: int) -> str:
     """Return the name of a part's object."""
-    return f"{ids.text('ten', tenant_id)}/{ids.text('exp', export_id)}/{number:08d}"
+    return f"{folder_of(tenant_id, export_id)}/{number:08d}"
 
 
 def cut(lines: Iterable[bytes], number: int, begin: int) -> Iterator[Part]:
@@ -139,11 +146,12 @@ def _holding(
     return number, begin, size, (None if location == OBJECT else bytes(kept))
 
 
-def first(tx: Tx, tenant_id: UUID, export_id: UUID, most: int) -> list[tuple[int, str]]:
-    """Return the numbers and locations of the first parts that are left."""
-    return cursor(tx).execute(_FIRST, (tenant_id, export_id, most)).fetchall()
+def has_objects(tx: Tx, tenant_id: UUID, export_id: UUID) -> bool:
+    """Say whether parts of an export lie in an object store."""
+    return bool(cursor(tx).execute(_OBJECTS, (tenant_id, export_id)).fetchall())
 
 
-def delete(session: Session, tenant_id: UUID, export_id: UUID, numbers: Sequence[int]) -> None:
-    """Delete the rows of parts; their objects went before."""
-    cursor(session).execute(_DELETE, (tenant_id, export_id, list(numbers)))
+def delete_some(session: Session, tenant_id: UUID, export_id: UUID, most: int) -> bool:
+    """Delete the rows of some parts, whose objects went before; say whether that was all."""
+    place = (tenant_id, export_id)
+    return cursor(session).execute(_DELETE, (*place, *place, most)).rowcount < most

@@ -21,7 +21,7 @@ _SESSIONS = ("session_id", "thread_id", "conversation_id")
 
 
 @final
-class RecordingHandler(BaseCallbackHandler):
+class RecordingHandler(BaseCallbackHandler):  # type: ignore[misc,unused-ignore]  # it may not be there
     """Records runs; `principal` and the session may stand in a run's metadata."""
 
     # On the thread that runs: another would finish in another order.

@@ -28,5 +28,5 @@ def recorded(server: _Server, recorder: Recorder) -> _Server:
         return result
 
     # Its handler of the request calls this by its name.
-    server.call_tool = call  # type: ignore[method-assign]
+    vars(server)["call_tool"] = call
     return server

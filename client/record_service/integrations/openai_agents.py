@@ -20,7 +20,7 @@ _KINDS = {
 
 
 @final
-class RecordingProcessor(TracingProcessor):
+class RecordingProcessor(TracingProcessor):  # type: ignore[misc,unused-ignore]  # it may not be there
     """Records traces: `group_id` is the session, metadata's `principal` the principal."""
 
     def __init__(self, recorder: Recorder) -> None:

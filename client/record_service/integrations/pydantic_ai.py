@@ -15,7 +15,7 @@ from record_service.recorder import Recorder, Step
 
 
 @dataclass
-class Recording(AbstractCapability[Any]):
+class Recording(AbstractCapability[Any]):  # type: ignore[misc,unused-ignore]  # it may not be there
     """Records runs, with the calls of models and tools as steps.
 
     The session is the current one of the recorder, else the run's conversation.

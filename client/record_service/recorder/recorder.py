@@ -262,6 +262,9 @@ class Recorder:
             spool.append(rows)
         except (sqlite3.Error, OSError) as error:
             self._refusal = error
+            if not spool.is_refused:
+                spool.is_refused = True
+                self._sender.tend_soon()
             return False
         before = self.appended
         self.appended += len(rows)
@@ -331,7 +334,7 @@ class Recorder:
         self._held = [each for each in self._locks() if each.acquire(timeout=_FORK_SECONDS)]
 
     def _locks(self) -> list[Any]:
-        return [] if self._spool is None else [self._spool.lock, self._spool.reading]
+        return [] if self._spool is None else [self._spool.reading, self._spool.lock]
 
     def after_fork(self) -> None:
         """Go on, in the parent."""

@@ -99,7 +99,9 @@ class Spool:
         self.is_foreign = False
         self.corrupt = 0
         self.others = 0
-        # Two locks: a checkpoint, which waits for the disk, must not keep an append waiting.
+        self.is_refused = False
+        # Two locks: a checkpoint, which waits for the disk, must not keep an append waiting. Who
+        # needs both takes `reading` first.
         self.lock = threading.RLock()
         self.reading = threading.RLock()
         self._lock_file = lock
@@ -250,7 +252,7 @@ class Spool:
 
         What else it holds passes through memory.
         """
-        with self.lock, self.reading:
+        with self.reading, self.lock:
             lost = set(gone)
             kept = [
                 row
@@ -279,11 +281,24 @@ class Spool:
         """Move the journal into the file where it has grown, and give back free pages."""
         self.others = max(0, held_bytes(self.path.parent) - self._own_bytes())
         with suppress(FileNotFoundError), self.reading:
-            if Path(f"{self.path}-wal").stat().st_size > _CHECKPOINT_BYTES:
-                self._reader.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            grown = Path(f"{self.path}-wal").stat().st_size > _CHECKPOINT_BYTES
+            if grown or self.is_refused:
+                # Where the disk is full, this makes what room there is.
+                self.is_refused = False
+                frames = self._checkpoint()
+                if frames * _PAGE > 4 * _CHECKPOINT_BYTES:
+                    # Appends came as fast as they were moved: the last few are, while none comes.
+                    self._checkpoint()
+                    with self.lock:
+                        self._checkpoint()
         if self._all("PRAGMA freelist_count")[0][0] > 2 * _VACUUM_PAGES:
             with self.lock:
                 self._all(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+
+    def _checkpoint(self) -> int:
+        """Move what the journal has; return how many pages it had."""
+        ((_, frames, _),) = self._reader.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        return int(frames)
 
     def _own_bytes(self) -> int:
         parts = (Path(f"{self.path}{end}") for end in ("", "-wal", "-shm"))
@@ -296,7 +311,7 @@ class Spool:
 
     def close(self) -> None:
         """Close the file, which another process may then take over."""
-        with self.lock, self.reading:
+        with self.reading, self.lock:
             self._reader.close()
             self._db.close()
             self._lock_file.release()

@@ -120,6 +120,9 @@ def test_parts_go_to_the_object_store_and_expire_there(
         assert kept() > 2
 
         other.api().delete(f"{PATH}/{export['id']}")
+        # By a worker that does not know the store, nothing is forgotten.
+        exports.expire(exporter.runtime.database, exporter.runtime.settings, lambda: True)
+        assert kept() > 2
         exports.expire(other.runtime.database, other.runtime.settings, lambda: True)
 
     assert kept() == 0

@@ -73,6 +73,8 @@ if __name__ == "__main__":
         sys.stdin.readline()
         assert RECORDER.stats()["dropped"] > 0
         assert RECORDER.flush(60), RECORDER.stats()
+        # The disk has room again.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
         run(RECORDER, JOB["runs"], 10)
     is_empty = RECORDER.close(JOB.get("wait", 60.0))
     say(json.dumps({**RECORDER.stats(), "closed": is_empty}))

@@ -12,7 +12,7 @@ from record_service.integrations.claude_agent_sdk import hooks
 SESSION = "11111111-2222-4333-8444-555555555555"
 
 
-class Scripted(Transport):
+class Scripted(Transport):  # type: ignore[misc,unused-ignore]  # it may not be there
     """Answers the SDK's control requests, and calls its hooks as the command does."""
 
     def __init__(self) -> None:
@@ -39,7 +39,11 @@ class Scripted(Transport):
         """Call a hook; return once it has answered."""
         self.answered.clear()
         told = {"session_id": SESSION, "hook_event_name": event, "cwd": "/", **told}
-        request = {"subtype": "hook_callback", "callback_id": self.hooks[event], "input": told}
+        request: dict[str, Any] = {
+            "subtype": "hook_callback",
+            "callback_id": self.hooks[event],
+            "input": told,
+        }
         request["tool_use_id"] = call
         await self.out.put({"type": "control_request", "request_id": event, "request": request})
         await self.answered.wait()
@@ -69,7 +73,11 @@ async def main() -> None:
         await transport.hook("UserPromptSubmit", prompt="Please refund order 4711.")
         for number, tool in enumerate(("refund", "mail")):
             call = f"t{number}"
-            about = {"tool_name": tool, "tool_input": {"order": "4711"}, "tool_use_id": call}
+            about: dict[str, Any] = {
+                "tool_name": tool,
+                "tool_input": {"order": "4711"},
+                "tool_use_id": call,
+            }
             await transport.hook("PreToolUse", call, **about)
             if tool == "refund":
                 await transport.hook("PostToolUse", call, tool_response={"paid": True}, **about)

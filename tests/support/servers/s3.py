@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote
 
 
 class Objects(ThreadingHTTPServer):
@@ -35,8 +36,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         content = self.server.objects.get(self.path)
+        path, _, asked = self.path.partition("?")
         if self.server.broken:
             self._answer(500)
+        elif "list-type=2" in asked:
+            self._list(path, unquote(parse_qs(asked).get("prefix", [""])[0]))
         elif content is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         else:
@@ -62,6 +66,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(500)
         else:
             self._answer(200, tag=_tag(content))
+
+    def _list(self, bucket: str, prefix: str) -> None:
+        """ListObjectsV2, in one page."""
+        with self.server.lock:
+            names = [name.removeprefix(f"{bucket}/") for name in sorted(self.server.objects)]
+        listed = "".join(
+            f"<Contents><Key>{name}</Key><Size>1</Size>"
+            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+            for name in names
+            if name.startswith(prefix)
+        )
+        self._answer(200, f"<ListBucketResult>{listed}</ListBucketResult>".encode())
 
     def do_POST(self) -> None:
         """DeleteObjects, the one POST there is here."""

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.evidence import bundle, statement
 from app.evidence.bundle import Approval, Record
-from app.evidence.pack import Evidence, findings_file
+from app.evidence.pack import Evidence, SessionEvidence, findings_file
 from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import COSIGNATURE, Signature, Signer, VerifierKey, cosigned_bytes
@@ -187,15 +187,6 @@ def evidence(
     `files` are its further files, by default all that each of these packs has.
     """
     raw = bundle_of(key=key) if raw is None else raw
-    hashes = [merkle.leaf_hash(b"leaf %d" % number) for number in range(others)]
-    hashes.insert(index, merkle.leaf_hash(leaves.Record(sha256(raw).digest()).data))
-    checkpoint = Checkpoint(log.name, len(hashes), merkle.root(hashes))
-    path = merkle.inclusion_proof(
-        index,
-        len(hashes),
-        lambda level, number: merkle.root(hashes[number << level : (number + 1) << level]),
-    )
-    note = checkpoint.sign(log)
     return Evidence(
         bundle=raw,
         signature=key.sign(raw),
@@ -204,10 +195,66 @@ def evidence(
         base_url=BASE_URL,
         release=release,
         agent_name=AGENT,
-        log_key=log.verifier_key,
-        checkpoint=bytes(note),
-        leaf_index=index,
-        path=path,
-        cosignatures=[cosign(number, note.text) for number in witnesses],
         further=further(raw, key) if files is None else files,
+        **in_log(leaves.Record(sha256(raw).digest()), log, others, index, witnesses),
+    )
+
+
+def in_log(
+    leaf: leaves.Leaf,
+    log: Signer = LOG,
+    others: int = 5,
+    index: int = 3,
+    witnesses: Sequence[int] = (),
+) -> dict[str, Any]:
+    """A leaf's proof, among `others` in a log, with the log's key and these cosignatures."""
+    hashes = [merkle.leaf_hash(b"leaf %d" % number) for number in range(others)]
+    hashes.insert(index, merkle.leaf_hash(leaf.data))
+    checkpoint = Checkpoint(log.name, len(hashes), merkle.root(hashes))
+    path = merkle.inclusion_proof(
+        index,
+        len(hashes),
+        lambda level, number: merkle.root(hashes[number << level : (number + 1) << level]),
+    )
+    note = checkpoint.sign(log)
+    return {
+        "log_key": log.verifier_key,
+        "checkpoint": bytes(note),
+        "leaf_index": index,
+        "path": path,
+        "cosignatures": [cosign(number, note.text) for number in witnesses],
+    }
+
+
+def session_evidence(count: int = 7, expired: Sequence[int] = (1,)) -> SessionEvidence:
+    """A sealed session whose statement is in a log of six; bundles of `expired` are gone."""
+    raws = [bundle_of(number) for number in range(1, count + 1)]
+    digests = [sha256(raw).digest() for raw in raws]
+    said = statement_of(digests)
+    here = [raw for place, raw in enumerate(raws) if place not in expired]
+    lines = [
+        statement.record_line(
+            statement.Status.EXPIRED if place in expired else statement.Status.PRESENT,
+            digest,
+            record(place + 1)["id"],
+            KEY.public.id,
+            KEY.sign(raws[place]),
+            place,
+        )
+        for place, digest in enumerate(digests)
+    ]
+    found = canonical_json.dumps(finding(1, record(1)["id"])) + b"\n"
+    return SessionEvidence(
+        statement=said,
+        keys=[KEY.public],
+        digests=lambda: ["".join(f"{each.hex()}\n" for each in digests).encode()],
+        records=lambda: lines,
+        bundles=lambda: [raw + b"\n" for raw in here],
+        findings=lambda: [found],
+        signature=KEY.sign(said),
+        public_key=KEY.public,
+        pack_key=KEY,
+        base_url=BASE_URL,
+        release=RELEASE,
+        **in_log(leaves.SessionStatement(sha256(said).digest()), witnesses=[9, 10]),
     )

@@ -1,11 +1,11 @@
-"""The evidence pack of a whole session over HTTP, as that of a record is answered."""
+"""A session's statement and evidence pack over HTTP, answered as those of a record are."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
 import structlog
-from flask import Response
+from flask import Response, request
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -14,10 +14,17 @@ from app.api.http.admission import truncated_stream
 from app.api.http.requests.headers import PREFER, Patience, client_address, patience, request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import long_poll
-from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, conditional
+from app.api.http.responses.answers import (
+    IF_NONE_MATCH,
+    IF_RANGE,
+    RANGE,
+    conditional,
+    conditional_bytes,
+)
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.api.resources.records import evidence_packs
+from app.api.resources.records import bundles, evidence_packs
+from app.api.resources.records.bundle_access import note_content_read
 from app.api.resources.records.evidence_packs import (
     DEFAULT_WAIT,
     LONGEST_RETRY_AFTER,
@@ -37,6 +44,7 @@ from app.core.packs.store import SessionPack, Vanished
 from app.core.statements import statements
 from app.database import Database
 from app.errors import Busy, PackUnreadable, RateLimited
+from app.evidence import bundle
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import SessionStatement
 
@@ -82,6 +90,28 @@ def read_evidence(session_id: str) -> Response:
     answered as the pack of a record: 202 with `Location` and `Retry-After` until it is there. An
     open session is answered 409 `session-open`, one completed a moment ago 409 `statement-pending`.
     """
+    return pack(session_id)
+
+
+def statement(session_id: str) -> Response:
+    """Answer the exact bytes of a session's statement; raises `SessionOpen`, `StatementPending`."""
+    with transaction() as session:
+        stored = _stored(session, session_id)
+    answered = conditional_bytes(stored.body, stored.sha256.hex(), bundles.MEDIA_TYPE)
+    signed = bundle.signature_header(stored.key_id, stored.signature)
+    answered.headers[bundles.SIGNATURE] = signed
+    return answered
+
+
+def pack(session_id: str) -> Response:
+    """Answer a session's evidence pack or its build's progress; raises as the route."""
+    answered = _asked(session_id)
+    if answered.status_code in (200, 206) and request.method != "HEAD":
+        note_content_read(caller(), *filter(None, [ids.parse("ses", session_id)]), kind="session")
+    return answered
+
+
+def _asked(session_id: str) -> Response:
     settings, wait = services().settings, patience(DEFAULT_WAIT)
     if not long_poll.has_waited():
         with transaction() as session:
@@ -115,18 +145,18 @@ def _answer(
     return evidence_packs.with_preference(answered, wait)
 
 
-def send(session: Session, pack: SessionPack) -> Response:
+def send(session: Session, found: SessionPack) -> Response:
     """Answer a session's pack, or a range of it. Raises `PackUnreadable` and `Busy`."""
     master_keys, database = services().settings.master_keys, services().database
 
     def read(start: int, stop: int) -> Iterator[bytes]:
-        first = _first_part(session, master_keys, pack, start)
-        pack_requests.note_export(session, pack, caller().actor(), request_id(), client_address())
-        parts = _parts(database, master_keys, pack, (start, stop), first)
-        return truncated_stream(parts, request_id(), partial(_told, database, pack))
+        first = _first_part(session, master_keys, found, start)
+        pack_requests.note_export(session, found, caller().actor(), request_id(), client_address())
+        parts = _parts(database, master_keys, found, (start, stop), first)
+        return truncated_stream(parts, request_id(), partial(_told, database, found))
 
-    answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
-    name = f"{ids.text('ses', pack.session_id)}-evidence.zip"
+    answered = conditional(found.sha256.hex(), found.size, read, MEDIA_TYPE)
+    name = f"{ids.text('ses', found.session_id)}-evidence.zip"
     answered.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return answered
 

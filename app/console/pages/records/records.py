@@ -20,6 +20,7 @@ from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Role
 from app.core.records import holds, records, share_links
+from app.core.statements import statements
 from app.database import database_now
 
 blp = Blueprint("records", __name__, url_prefix="/records")
@@ -120,6 +121,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
             for row in share_links.active_first(session, found, _MOST_LINKS)
         ]
         names = rendering.names_in(session, record)
+        place = statements.place_of(session, found)
         covered = (found.id, found.session_id, found.agent_id)
         held = holds.standing_on(
             session, caller(), _MOST_HOLDS, *covered, created_at=found.created_at
@@ -131,6 +133,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
     return rendering.page(
         "records/one",
         record=record,
+        place=place,
         inside=inside,
         chain=services().settings.signing_chain(found.key_id, found.created_at),
         names=names,

@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
-from flask import Blueprint
+from flask import Blueprint, url_for
 from werkzeug.wrappers import Response
 
 from app import ids
@@ -14,15 +14,18 @@ from app.api.http.paging import PageArgs, filters, page_of
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
 from app.api.http.transactions import transaction
+from app.api.resources.records import session_evidence
 from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
-from app.console.frame import forms, rendering
+from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
 from app.core import sessions
 from app.core.audit import record_reads
 from app.core.callers import Role
 from app.core.records import activity, bundles, holds
 from app.core.sessions import SessionStatus
+from app.core.statements import statements
+from app.errors import NotFound
 from app.evidence import bundle
 from app.evidence.bundle import Bundle
 from app.evidence.page.view import Axis, as_tree, duration, row_of, span_of
@@ -66,6 +69,29 @@ def index() -> Response:
     )
 
 
+@blp.get("/<session_id>/files/<name>")
+@signed_in(Role.READ)
+def download(session_id: str, name: str) -> Response:
+    """Send the session's statement or evidence pack, as the API does.
+
+    A pack is audited as taken by the reader's key, so another site's link leads to the page only.
+    """
+    if name == "statement.json":
+        answered = session_evidence.statement(session_id)
+    elif name != "evidence.zip":
+        raise NotFound("A session has no such file.")
+    elif not browser.is_from_here():
+        text = "Another page has asked for the evidence pack. Take it here, if you want it."
+        return rendering.done(url_for(".show", session_id=session_id), text)
+    else:
+        answered = session_evidence.pack(session_id)
+        if answered.status_code == 202:
+            text = "The evidence pack is being made: ask for it again in a moment."
+            return rendering.done(url_for(".show", session_id=session_id), text)
+    answered.headers["Content-Disposition"] = f'attachment; filename="{session_id}-{name}"'
+    return answered
+
+
 @blp.get("/<session_id>")
 @signed_in(Role.READ)
 def show(session_id: str) -> Response:
@@ -84,12 +110,15 @@ def show(session_id: str) -> Response:
         shown = sessions.represent(one)
         did = activity.of(session, caller(), "ses", [shown])
         names = rendering.names_in(session, {**shown, "session_id": shown["id"]})
+        seal = statements.find(session, one.tenant_id, one.id)
         held = holds.standing_on(session, caller(), _MOST_HOLDS, one.id, one.agent_id)
     found["data"] = _way([each["record"] for each in found["data"]])
     return rendering.page(
         "sessions/one",
         typed=typed,
         session=shown,
+        seal=seal,
+        sealed_at=one.sealed_at,
         held=held,
         blank=forms.blank(),
         found=found,

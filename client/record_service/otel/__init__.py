@@ -31,7 +31,7 @@ def exporter(**options: Any) -> SpanExporter:
     return _Exporter(Recorder(**{"agent": "opentelemetry", **options}))
 
 
-class _Exporter(SpanExporter):
+class _Exporter(SpanExporter):  # type: ignore[misc,unused-ignore]  # it may not be there
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.strict = recorder.strict
