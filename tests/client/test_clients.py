@@ -208,14 +208,7 @@ def test_an_async_call_is_tried_again_as_one_without_await_is(first: bytes | Non
     async def add(url: str) -> str:
         async with AsyncClient(url, KEY, sleep=lambda _: asyncio.sleep(0)) as client:
             made = await client.records.create(
-<<<<<<< HEAD
                 session_id="ses_1", kind="k", title="t", content={"at": WHEN}
-=======
-                session_id="ses_1",
-                kind="k",
-                title="t",
-                content={"at": datetime.max},  # noqa: DTZ901
->>>>>>> next
             )
             return made["id"]
 
