@@ -1,6 +1,7 @@
 """`Client` and `AsyncClient` against the service: the same verbs, with and without `await`."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -206,7 +207,10 @@ def test_an_async_call_is_tried_again_as_one_without_await_is(first: bytes | Non
     async def add(url: str) -> str:
         async with AsyncClient(url, KEY, sleep=lambda _: asyncio.sleep(0)) as client:
             made = await client.records.create(
-                session_id="ses_1", kind="k", title="t", content={"at": datetime.max}
+                session_id="ses_1",
+                kind="k",
+                title="t",
+                content={"at": datetime.max},  # noqa: DTZ901
             )
             return made["id"]
 

@@ -100,9 +100,9 @@ class Sender:
 
     def _is_empty(self) -> bool:
         spool = self._spool()
-        if spool is None or self._hurry:
+        if self._hurry or not self._settle():
             return False
-        return self._settle() and spool.pending == len(self._undeleted.get(spool.path, ()))
+        return spool is None or spool.pending == len(self._undeleted.get(spool.path, ()))
 
     def _run(self) -> None:
         while True:
