@@ -146,7 +146,8 @@ class Sender:
             log.warning("What is recorded stays in the spool for now: %s", told)
         with self._changed:
             self.error = told
-            self.failures += 1
+            # A service that is there and busy is worth waiting for.
+            self.failures += not isinstance(error, KeptBack)
             self._hurry = False
         after = error.retry_after if isinstance(error, Problem) else None
         if after is not None:
