@@ -56,7 +56,7 @@ WAKE_CHANNEL: Final = "bell"
 
 _TIMEOUT_SECONDS = 0.5
 _BREAK_SECONDS = 5.0
-_FLAG_MS = 2_000
+_FLAG_MS, _BRIEF_FLAG_MS = 2_000, 250
 # The longest queue: one without consumers stops growing here, since the rows stay due.
 _MOST_WAITING = 10_000
 _MESSAGES_A_COMMAND = 500
@@ -190,6 +190,10 @@ class Bell:
     def end_debounce(self, webhook_id: UUID) -> None:
         """Let a lane be rung again: a worker is about to claim its due deliveries."""
         self._ask(lambda client: client.delete(_flag(webhook_id)))
+
+    def debounce_briefly(self, webhook_id: UUID) -> None:
+        """Let a lane be rung again in a quarter of a second, or once its debounce is ended."""
+        self._ask(lambda client: client.pexpire(_flag(webhook_id), _BRIEF_FLAG_MS))
 
     def ping(self) -> bool:
         """Return whether Redis answers within half a second; False while the breaker is open."""

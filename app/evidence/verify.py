@@ -1274,7 +1274,9 @@ def check_pack(options: argparse.Namespace, report: Report) -> int:
     opened = report.attempt("folder" if pack.path.is_dir() else "archive", pack.open)
     if not opened and not pack.files:
         return report.ended([], "", "")
-    kind = next((each for each in PACKS if each.marker in pack.files), RecordPack)
+    sums = bytes(pack.files.get("SHA256SUMS", b"")[:MAX_SMALL])
+    kind = next((each for each in PACKS if each.marker in pack.files or
+                 f"  {each.marker}\n".encode() in sums), RecordPack)
     found = kind(options, report)
     found.files = pack.files
     return found.check()
@@ -1757,16 +1759,18 @@ class Export:
     def check_others(self) -> str:
         """Say what is in the log between the records."""
         self.statement  # noqa: B018 - only if all lines hold
-        others, folded = self.named["type"].get("record", 0), self.leaves["folded"]
+        others, sessions = (self.named["type"].get(kind, 0) for kind in ("record", "session"))
+        folded = self.leaves["folded"]
         here = self.log.size - self.header["begin"]["size"]
-        if others or folded:
+        if others or sessions or folded:
             agent = self.header["agent_id"] and ", or of other agents"
             raise NotChecked(
-                f"of {here} leaves {others} are records that are not listed, and {folded} are told "
-                f"by hashes alone: of other tenants{agent or ''}, by the word of who signed. Sealed"
-                " sessions, --kept, other exports and the public log can tell against it")
-        return (f"{here} leaves, each of them here: no record is in the log between them that is "
-                "not listed")
+                f"of {here} leaves {others} are records that are not listed, {sessions} are "
+                f"statements of other sessions, and {folded} are told by hashes alone: of other "
+                f"tenants{agent or ''}, by the word of who signed. Sealed sessions, --kept, other "
+                "exports and the public log can tell against it")
+        return (f"{here} leaves, each of them here: no record or session is in the log between "
+                "them that is not listed")
 
     def check_kept(self) -> str:
         self.statement  # noqa: B018 - only if all lines hold

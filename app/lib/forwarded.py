@@ -16,6 +16,7 @@ X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"
 
 # An address, in brackets or not, with a port or not; a zone (RFC 4007) means nothing elsewhere.
 _HOP = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?|([0-9a-fA-F:.]+)")
+_LONGEST = len("0000:0000:0000:0000:0000:ffff:255.255.255.255")
 _PAIR = re.compile(r'([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"([^"\\]*)"|([^"\s;,]+))')
 
 
@@ -74,8 +75,13 @@ _HOPS: "MappingProxyType[str, Callable[[str], Address | None]]" = MappingProxyTy
 )
 
 
-@lru_cache(maxsize=4096)
 def _address(text: str) -> Address | None:
+    # No address is longer, and the cache is to stay small.
+    return _parsed(text) if len(text) <= _LONGEST else None
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Address | None:
     try:
         return unwrapped(ipaddress.ip_address(text))
     except ValueError:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 # A call of the database that stores things costs ten times what one thing more in it does: those of
 # so many requests are worth a call of their own beside another.
-CROWD = 8
+CROWD = 4
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

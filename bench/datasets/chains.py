@@ -60,7 +60,9 @@ def grow(
                 written = body(tenant_id, seq, digest)
                 digest = hash_chain.entry_hash(written)
                 action, at = written[11 : written.index(b'"', 11)].decode(), _MOMENT
-                made.append((tenant_id, seq, written, digest, action, at))
+                # The copies to filter by: that of the outcome last, as `body` has them.
+                key, tenant = ids.text("key", tenant_id), ids.text("ten", tenant_id)
+                made.append((tenant_id, seq, written, digest, action, at, key, tenant, "success"))
             with owner.cursor().copy("COPY audit_entries FROM STDIN") as copy:
                 for row in made:
                     copy.write_row(row)
@@ -79,7 +81,7 @@ def grow(
 _MOMENT = now()
 _ACTIONS: tuple[tuple[str, Callable[[int], dict[str, Any]]], ...] = (
     ("share_link.open", lambda n: {"link_id": f"shl_{n:032x}", "record_id": f"rec_{n:032x}"}),
-    ("webhook.update", lambda n: {"changed": ["url", "event_types"], "url_changed": n % 2 == 0}),
+    ("webhook.update", lambda n: {"changed": {"max_in_flight": {"new": n % 64, "old": 4}}}),
     ("delivery.replay", lambda n: {"delivery_id": f"dlv_{n:032x}"}),
     ("key.mint", lambda n: {"name": f"deploy {n}", "pin": None, "role": "write"}),
     ("settings.update", lambda n: {"bundle_retention_days": {"new": n % 3650, "old": None}}),
@@ -101,6 +103,8 @@ def body(tenant_id: UUID, seq: int, before: bytes) -> bytes:
             "target": {"type": "tenant", "id": tenant},
             "details": details(seq),
             "request_id": tenant_id.hex,
+            "outcome": "success",
+            "origin": "192.0.2.7",
             "prev_hash": before.hex(),
         }
     )

@@ -24,7 +24,7 @@ from app.lib.outbound.client import Outbound
 from app.lib.repeater import Repeater
 from app.queue import Bell
 from app.settings import Settings
-from jobs.process.bulkhead import Bulkhead
+from jobs.process.bulkhead import Bulkhead, FullLanes
 from jobs.process.flusher import Flusher
 
 _FLUSH_AT_STOP_SECONDS = 5.0
@@ -42,6 +42,7 @@ class Runtime:
     authorities: Outbound
     flusher: Flusher
     bulkhead: Bulkhead
+    full_lanes: FullLanes
     log: Sequencer
     evaluators: Evaluators
     assembler: Assembler
@@ -83,6 +84,7 @@ class Runtime:
             authorities,
             flusher,
             Bulkhead(threads),
+            FullLanes(),
             log,
             Evaluators(),
             Assembler(database, settings, tally),

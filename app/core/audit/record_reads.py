@@ -1,6 +1,7 @@
-"""Reads of content in the audit chain, where AUDIT_READS is on: `record.read`.
+"""Reads of content in the audit chain, where AUDIT_READS is on: `record.read`, `session.read`.
 
-One entry a key, record and day (UTC). It is committed before the content leaves.
+One entry a key, record (or session, read as a whole) and day (UTC). It is committed before the
+content leaves.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from app.core.audit import chain
 from app.core.callers import Caller
 from app.database import Tx, cursor
 
-ACTION = "record.read"
+_PREFIXES = {"record": "rec", "session": "ses"}
 
 # Of two concurrent reads the second waits for the first one's row, and so for its entry.
 _FIRST_TODAY = """
@@ -25,16 +26,19 @@ ON CONFLICT DO NOTHING RETURNING record_id
 _FORGET = "DELETE FROM record_reads WHERE day < (clock_timestamp() AT TIME ZONE 'UTC')::date"
 
 
-def note(session: Session, caller: Caller, record_ids: Sequence[UUID]) -> None:
+def note(session: Session, caller: Caller, subjects: Sequence[UUID], kind: str = "record") -> None:
     """Append `record.read` for each record that the caller's key reads for the first time today.
+
+    With the `kind` "session" it is `session.read`: one entry for the content of all its records.
 
     Call it last in a transaction, and send the content after its commit. Raises `AuditChainBroken`:
     then the content may not leave.
     """
-    wanted = (caller.tenant_id, caller.key_id, list(record_ids))
+    wanted = (caller.tenant_id, caller.key_id, list(subjects))
     first = cursor(session).execute(_FIRST_TODAY, wanted).fetchall()
-    for (record_id,) in first:
-        chain.append_by(session, caller, ACTION, target=("record", ids.text("rec", record_id)))
+    for (subject,) in first:
+        target = (kind, ids.text(_PREFIXES[kind], subject))
+        chain.append_by(session, caller, f"{kind}.read", target=target)
 
 
 def forget_old(tx: Tx) -> int:

@@ -1,7 +1,8 @@
-"""Packs of whole sessions: built by a durable job, one at a time for a session, and read in parts.
+"""Packs of whole sessions: built by a durable job, one at a time for a session.
 
-A pack repeats no bundle: a part names the records whose bundles are its lines. So what has expired
-is in no pack. A pack whose bundles are no longer those that are kept is made anew.
+A build matches the sealed digests with the rows that are there now, so that what is missing or was
+added is named; it holds no bundle longer than it writes it. A pack whose bundles are no longer
+those that are kept cannot be read, and is made anew.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

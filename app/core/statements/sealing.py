@@ -1,8 +1,8 @@
 """Seals completed sessions: signs what each held, and commits to that in the log.
 
-Invariant: a record is in its session's statement, or was refused. `add_records` locks the session
-(FOR SHARE) and stores nothing in a completed one; completing it waits for those locks. So a
-statement signed after that counts all. A completed session is due until its statement is stored.
+Invariant: a record is in its session's statement, or was refused. `add_records` stores nothing in
+a completed session, and a completion waits for its locks: what is sealed later counts all. The row
+is due until its statement is stored.
 """
 
 import time

@@ -23,7 +23,8 @@ _FIXED: Mapping[str, Any] = {
 }
 
 
-@lru_cache(maxsize=1024)
+# Few: whoever sends may invent them, and each may be long.
+@lru_cache(maxsize=128)
 def _name(raw: bytes) -> str:
     return _CGI.get(raw) or f"HTTP_{raw.decode('latin-1').upper().replace('-', '_')}"
 

@@ -22,6 +22,15 @@ CREATE TABLE bare (LIKE bundles INCLUDING ALL);
 INSERT INTO bare SELECT * FROM bundles;
 VACUUM ANALYZE bare
 """
+# What each record is compared with: none of them covers one that is due.
+_MOST_HOLDS = 1_000
+_HOLDS = """
+INSERT INTO holds (tenant_id, id, reason, session_id, since, until, created_by)
+SELECT :tenant, gen_random_uuid(), 'bench', CASE WHEN n > 10 THEN gen_random_uuid() END,
+       CASE WHEN n <= 10 THEN now() + make_interval(days => n) END,
+       CASE WHEN n <= 10 THEN now() + make_interval(days => n + 1) END, gen_random_uuid()
+  FROM generate_series(1, :many) AS n
+"""
 _BARE = """
 DELETE FROM bare WHERE (tenant_id, record_id) IN (
     SELECT tenant_id, record_id FROM bare ORDER BY tenant_id, record_id LIMIT %s)
@@ -35,9 +44,10 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         bare = _bare(settings, scale.records)
         with database.transaction(books.tenant_id) as session:
             session.execute(text("UPDATE tenants SET expired_through = clock_timestamp()"))
+            session.execute(text(_HOLDS), {"tenant": books.tenant_id, "many": _MOST_HOLDS})
         steps = _expire(database, books.tenant_id, scale.records)
         yield Figure(
-            f"bundles expired, {scale.records} due",
+            f"bundles expired, {scale.records} due, beside {_MOST_HOLDS} holds on others",
             scale.records / sum(steps),
             "/s",
             Bound(f"bare DELETE of {expiry.MOST_RECORDS} at once", bare),

@@ -63,7 +63,7 @@ def visits(app: Flask, client: FlaskClient, database: Database, made: Company) -
         _BARE: Visit(["/console/webhooks/new"]),
         **_of_deliveries(names),
         **_of_records(made, names),
-        **_of_the_rest(made),
+        **_of_the_rest(made, _hold(client, made)),
         **_forms(token[1], names),
     }
     _require_all(app, found)
@@ -192,13 +192,27 @@ def _of_records(made: Company, names: Mapping[str, str]) -> dict[str, Visit]:
     }
 
 
-def _of_the_rest(made: Company) -> dict[str, Visit]:
+def _hold(client: FlaskClient, made: Company) -> str:
+    """Hold an agent's records; return the hold's id."""
+    body = {"reason": "bench", "agent_id": ids.text("agt", made.books.agents[0])}
+    answer = client.post("/v1/holds", json=body, headers={"Authorization": f"Bearer {made.key}"})
+    if answer.status_code != 201:
+        raise BenchError(f"a hold is answered {answer.status_code}: {answer.text}")
+    return str(answer.get_json()["id"])
+
+
+def _of_the_rest(made: Company, hold: str) -> dict[str, Visit]:
+    key = ids.text("key", made.key_id)
     return {
+        "holds.index": _at("holds", status="standing"),
+        "holds.show": _at(f"holds/{hold}"),
         "audit.index": _at("audit"),
         "audit.index by action": _at("audit", action="key.mint"),
+        "audit.index of a key": _at("audit", actor=key),
+        "audit.index refused": _at("audit", outcome="refused", action="access"),
         "audit.anchor_list": _at("audit/anchors"),
         "keys.index": _at("keys"),
-        "keys.show": _at(f"keys/{ids.text('key', made.key_id)}"),
+        "keys.show": _at(f"keys/{key}"),
         "jobs.index": _at("jobs"),
         "jobs.index dead": _at("jobs", status="dead"),
         "jobs.index of a kind": _at("jobs", kind="bulk_replay", status="dead"),

@@ -105,7 +105,7 @@ class Recorder:
         self._owed: dict[str, list[Row]] = {}
         self._logged_at = -_LOG_SECONDS
         self._ambient: Session | None = None
-        self.appended = 0
+        self.appended = self._left = 0
         self._sender = Sender(self._owner, lambda: self._spool, self._settle, self._courier)
 
     @property
@@ -211,6 +211,7 @@ class Recorder:
             # One that hangs in a request ends with the process; what it sent is known by its key.
             self._sender.stop(min(timeout, 1.0))
             if self._spool is not None:
+                self._left = self._spool.pending
                 self._spool.close()
                 self._spool = None
         return is_empty
@@ -231,7 +232,7 @@ class Recorder:
             "appended": self.appended,
             "dropped": self.dropped + self.shapes.dropped,
             "owed": len(self._owed),
-            "pending": 0 if spool is None else spool.pending,
+            "pending": self._left if spool is None else spool.pending,
             "spool": None if spool is None else str(spool.path.parent),
             "bytes": 0 if spool is None else spool.bytes + spool.others,
             "most_bytes": self._most_bytes,

@@ -100,9 +100,9 @@ class Sender:
 
     def _is_empty(self) -> bool:
         spool = self._spool()
-        if spool is None or self._hurry:
+        if self._hurry or not self._settle():
             return False
-        return self._settle() and spool.pending == len(self._undeleted.get(spool.path, ()))
+        return spool is None or spool.pending == len(self._undeleted.get(spool.path, ()))
 
     def _run(self) -> None:
         while True:
@@ -146,7 +146,8 @@ class Sender:
             log.warning("What is recorded stays in the spool for now: %s", told)
         with self._changed:
             self.error = told
-            self.failures += 1
+            # A service that is there and busy is worth waiting for.
+            self.failures += not isinstance(error, KeptBack)
             self._hurry = False
         after = error.retry_after if isinstance(error, Problem) else None
         if after is not None:

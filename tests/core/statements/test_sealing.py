@@ -1,6 +1,9 @@
 """A completed session is sealed once, whoever is killed; every record is counted or refused."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +23,7 @@ from app.ledger import leaves, merkle
 from app.lib.crypto.signing import PublicKey
 from app.models import Record, SessionStatement
 from app.settings import Settings
+from dev.stack import ROOT
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import (
     make_agent,
@@ -254,3 +258,50 @@ def test_sealing_that_is_cut_off_leaves_nothing_and_is_done_again(
     refused(api().get(f"/v1/sessions/{session['id']}/statement"), 409, "statement-pending")
     assert seal() is False
     assert is_sealed(database, tenant, session)
+
+
+SEAL = """
+import time
+from app.core.statements import sealing
+from app.database import Database
+from app.settings import load
+
+settings = load()
+sealing.seal_due(Database(settings.database_url), settings.master_keys, time.monotonic() + 60)
+"""
+
+
+def test_a_worker_that_is_killed_while_it_seals_leaves_the_session_to_the_next(
+    api: ApiOf,
+    database: Database,
+    tenant: FreshTenant,
+    seal: Seal,
+    admin_engine: Engine,
+    environ: dict[str, str],
+) -> None:
+    session = make_session(api())
+    make_record(api(), session["id"])
+    complete(api, session)
+    with admin_engine.connect() as other:
+        other.execute(text("LOCK TABLE log_leaves IN EXCLUSIVE MODE"))
+        worker = subprocess.Popen([sys.executable, "-c", SEAL], env=os.environ | environ, cwd=ROOT)
+        try:
+            until(lambda: waiting(admin_engine, "INSERT INTO log_leaves"))
+        finally:
+            worker.kill()
+            worker.wait()
+    # Its server process goes on with the statement, and then finds nobody who commits it.
+    until(lambda: seal() or is_sealed(database, tenant, session))
+    data = leaves.SessionStatement(stored(database, tenant, session).sha256).data
+    with admin_engine.connect() as connection:
+        count = connection.execute(
+            text("SELECT count(*) FROM log_leaves WHERE data LIKE :like"), {"like": b"%session%"}
+        )
+        assert (
+            count.scalar_one()
+            == connection.execute(text("SELECT count(*) FROM session_statements")).scalar_one()
+        )
+        found = connection.execute(
+            text("SELECT count(*) FROM log_leaves WHERE data = :data"), {"data": data}
+        )
+        assert found.scalar_one() == 1

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from flask import Flask
 from sqlalchemy import Engine, text
 
+from app.api.http.services import EXTENSION
 from app.core.packs import session_packs, session_store
 from app.core.records import records
 from app.core.statements import sealing, statements
@@ -98,6 +101,24 @@ def test_a_session_s_pack_verifies_whole(
         part = made.packer.api().get(made.path, headers=wanted)
         assert part.status_code == 206
         assert part.data == data[start : start + 3001]
+
+
+def test_whoever_has_a_session_s_pack_is_entered_where_reads_are(
+    sealed: Callable[[int], Sealed], app: Flask
+) -> None:
+    made = sealed(2)
+    made.built()
+    before = app.extensions[EXTENSION]
+    audited = replace(before.settings, audit_reads=True)
+    app.extensions[EXTENSION] = replace(before, settings=audited)
+    try:
+        api = made.packer.api()
+        for _ in range(2):
+            assert api.get(made.path, headers={"Range": "bytes=0-9"}).status_code == 206
+        found = api.get("/v1/audit?action=session.read").json["data"]
+    finally:
+        app.extensions[EXTENSION] = before
+    assert [each["target"]["id"] for each in found] == [made.path.split("/")[3]]
 
 
 def test_an_open_session_has_no_pack(packer: Packer) -> None:

@@ -148,11 +148,14 @@ def note_read(answered: Response, record_id: UUID | None) -> Response:
     return answered
 
 
-def note_content_read(reader: Caller, *record_ids: UUID) -> None:
-    """Commit a `record.read` of each record whose content is about to leave, as `note_read`."""
+def note_content_read(reader: Caller, *subjects: UUID, kind: str = "record") -> None:
+    """Commit a `record.read` of each record whose content is about to leave, as `note_read`.
+
+    With the `kind` "session" it is the content of all its records: `session.read`.
+    """
     if services().settings.audit_reads:
         with services().database.transaction(reader.tenant_id) as session:
-            record_reads.note(session, reader, record_ids)
+            record_reads.note(session, reader, subjects, kind)
 
 
 @dataclass(frozen=True)

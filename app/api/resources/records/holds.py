@@ -100,6 +100,7 @@ def create(body: dict[str, Any]) -> Response:
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(HoldArgs, location="query")
 @blp.response(200, HoldPageSchema)
+@blp.alt_response(404, "NOT_FOUND")
 def list_holds(args: dict[str, Any]) -> Response:
     """List legal holds, newest first, released ones too"""
     with transaction() as session:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 
 import structlog
-from flask import Response
+from flask import Response, request
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -24,6 +24,7 @@ from app.api.http.responses.answers import (
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.records import bundles, evidence_packs
+from app.api.resources.records.bundle_access import note_content_read
 from app.api.resources.records.evidence_packs import (
     DEFAULT_WAIT,
     LONGEST_RETRY_AFTER,
@@ -104,6 +105,13 @@ def statement(session_id: str) -> Response:
 
 def pack(session_id: str) -> Response:
     """Answer a session's evidence pack or its build's progress; raises as the route."""
+    answered = _asked(session_id)
+    if answered.status_code in (200, 206) and request.method != "HEAD":
+        note_content_read(caller(), *filter(None, [ids.parse("ses", session_id)]), kind="session")
+    return answered
+
+
+def _asked(session_id: str) -> Response:
     settings, wait = services().settings, patience(DEFAULT_WAIT)
     if not long_poll.has_waited():
         with transaction() as session:

@@ -226,9 +226,8 @@ CHANGES: dict[str, tuple[str, Callable[[Lines], object], str, str]] = {
     ),
     "a key is another": (
         "keys.json",
-        lambda lines: (
-            lines.append(canonical_json.dumps({"keys": [packs.NEXT_KEY.public.jwk]}))
-            or lines.pop(0)
+        lambda lines: lines.__setitem__(
+            slice(None), [canonical_json.dumps({"keys": [packs.NEXT_KEY.public.jwk]})]
         ),
         "bundles.ndjson",
         "by a key that is not here",
