@@ -140,6 +140,18 @@ class _Budget:
         self.left -= len(cut.text)
         return cut if self.left > 0 else Cut("", more=True)
 
+    def events(self, events: Sequence[Event]) -> list[dict[str, Any]]:
+        """Return the first events, as far as their names fit too."""
+        found = []
+        for each in events[:MOST_EVENTS]:
+            self.left -= len(visible(each["name"]))
+            if self.left <= 0:
+                break
+            attributes = self.spend(_unless_empty(each["attributes"]))
+            at = datetime.fromisoformat(each["at"])
+            found.append({**each, "at": at, "attributes": attributes})
+        return found
+
 
 def shown(read: Bundle) -> ShownBundle:
     """Return what a page shows of a bundle."""
@@ -152,7 +164,11 @@ def shown(read: Bundle) -> ShownBundle:
         steps=[_step(depth, step, axis, budget) for depth, step in as_tree(steps)[:MOST_STEPS]],
         more_steps=max(len(steps) - MOST_STEPS, 0),
         approvals=[
-            {"note": "", **each, "at": datetime.fromisoformat(each["at"])}
+            {
+                **each,
+                "note": _cut(each.get("note", ""), DETAIL_CHARACTERS).text,
+                "at": datetime.fromisoformat(each["at"]),
+            }
             for each in read.get("approvals", [])[:MOST_APPROVALS]
         ],
         captured=not is_telemetry or any(map(_has_content, steps)),
@@ -206,7 +222,8 @@ def _step(depth: int, step: Step, axis: Axis, budget: _Budget) -> dict[str, Any]
 
     `more_events` is how many events are left out.
     """
-    events, ended_at = step["events"], step.get("ended_at")
+    ended_at, budget.left = step.get("ended_at"), budget.left - len(visible(step["name"]))
+    events = budget.events(step["events"])
     return {
         **step,
         **row_of(depth, step, axis),
@@ -215,14 +232,9 @@ def _step(depth: int, step: Step, axis: Axis, budget: _Budget) -> dict[str, Any]
         "inputs": budget.spend(_names(step.get("inputs", []))),
         "outputs": budget.spend(_names(step.get("outputs", []))),
         "attributes": budget.spend(_unless_empty(step["attributes"])),
-        "events": [_event(each, budget) for each in events[:MOST_EVENTS]],
-        "more_events": max(len(events) - MOST_EVENTS, 0),
+        "events": events,
+        "more_events": len(step["events"]) - len(events),
     }
-
-
-def _event(event: Event, budget: _Budget) -> dict[str, Any]:
-    at = datetime.fromisoformat(event["at"])
-    return {**event, "at": at, "attributes": budget.spend(_unless_empty(event["attributes"]))}
 
 
 def shown_findings(listed: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -150,7 +150,7 @@ def test_of_a_bundle_of_version_1_it_has_the_agent_s_name_by_the_service() -> No
 def test_it_is_bounded_whatever_is_in_the_bundle() -> None:
     """Each character here takes five or six bytes once it is escaped."""
     most: Any = {f"{number}": "'\u202e" * 1000 for number in range(3)}
-    event = {"name": "'" * 200, "at": "2026-01-31T11:59:58Z", "attributes": most}
+    event = {"name": "\U000e0001" * 500, "at": "2026-01-31T11:59:58Z", "attributes": most}
     step = {**packs.STEP, "attributes": most, "inputs": most, "events": [event] * 20}
     raw = bundle.write(packs.record(), most, [step] * 40, key_id=packs.KEY.public.id)
     assert len(raw) > 7 * 2**20
