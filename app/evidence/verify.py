@@ -1060,11 +1060,12 @@ class RecordPack(Pack):
 
 def lines_of(data: Data) -> Iterable[bytes]:
     """Yield the lines of a file, without their newlines; each must have one."""
-    ended = 0
-    for found in re.finditer(rb"[^\n]*\n", data):
-        ended = found.end()
-        yield found[0][:-1]
-    require(ended == len(data), "its last line is cut off")
+    begin = 0
+    for found in re.finditer(rb"\n", data):
+        require(found.start() - begin <= MAX_LINE, f"a line has more than {MAX_LINE} bytes")
+        yield bytes(data[begin : found.start()])
+        begin = found.end()
+    require(begin == len(data), "its last line is cut off")
 
 def listed(names: list[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
@@ -1216,7 +1217,6 @@ class SessionPack(RecordPack):
 
     @staticmethod
     def check_one(line: bytes, row: dict[str, Any], keys: dict[str, bytes], said: Statement) -> str:
-        require(len(line) <= MAX_BUNDLE, f"it has more than {MAX_BUNDLE} bytes")
         bundle = read_json(line)
         decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
         schema, record, named, *_ = members(bundle, BUNDLE + decided)
