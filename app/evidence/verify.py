@@ -1965,8 +1965,9 @@ def integer(value: Der) -> int:
 
 def oid(value: Der) -> str:
     """Return an OBJECT IDENTIFIER in dots."""
-    parts = re.findall(rb"(?:[\x81-\xff][\x80-\xff]*)?[\x00-\x7f]", value.content)
-    good = 0 < len(value.content) <= 64 and b"".join(parts) == value.content
+    content = value.content[:65]  # what is longer is none, whatever it is
+    parts = re.findall(rb"(?:[\x81-\xff][\x80-\xff]*)?[\x00-\x7f]", content)
+    good = 0 < len(content) <= 64 and b"".join(parts) == content
     require(good, "this is not an object identifier")
     arcs = [int("".join(f"{byte & 0x7F:07b}" for byte in part), 2) for part in parts]
     first = min(arcs[0] // 40, 2)
