@@ -118,7 +118,7 @@ def choose(session: Session, settings: Settings, stored: SessionStatement, state
 def _state(session: Session, stored: SessionStatement) -> str:
     """Name what goes into a pack besides the statement: bundles that are kept, rows, findings."""
     named = {"tenant": stored.tenant_id, "session": stored.session_id}
-    kept = bundles.count_kept(session, stored.tenant_id, stored.session_id)
+    kept = bundles.kept_of(session, stored.tenant_id, stored.session_id)
     ((rows, found),) = cursor(session).execute(_STATE, named).fetchall()
     return f"{kept}/{rows}/{found}"
 

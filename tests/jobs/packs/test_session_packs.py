@@ -242,6 +242,25 @@ def test_a_bundle_that_has_expired_is_in_no_pack_and_named_by_its_digest(
     assert packer.api().get(f"/v1/sessions/{made.session['id']}/statement").status_code == 200
 
 
+def test_a_pack_is_made_anew_when_another_bundle_is_kept_than_the_one_in_it(
+    sealed: Callable[[int], Sealed], tmp_path: Path, packer: Packer, admin_engine: Engine
+) -> None:
+    made, api = sealed(2), packer.api()
+    keep_for(api, 1)
+    old = "UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id"
+    for each in made.records:
+        execute(admin_engine, old, id=uuid_of(each["id"]))
+    one, two = ({"reason": "Case 1", "record_id": each["id"]} for each in made.records)
+    hold = api.post("/v1/holds", one).json
+    made.built()
+    assert api.post("/v1/holds", two).status_code == 201
+    assert api.delete(f"/v1/holds/{hold['id']}").status_code == 204
+    found = made.checked(tmp_path)
+    assert "records.ndjson: 1 of 2 are here; 1 have expired" in found.text
+    told = files_in((tmp_path / "pack.zip").read_bytes())["records.ndjson"].splitlines()
+    assert [json.loads(each)["status"] for each in told] == ["expired", "present"]
+
+
 def test_a_build_that_is_cut_off_leaves_nothing_and_is_done_again(
     sealed: Callable[[int], Sealed],
     packer: Packer,
