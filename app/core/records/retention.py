@@ -29,7 +29,7 @@ def held(records: str = "r") -> str:
         " AND h.released_at IS NULL"
     )
     return (
-        f"(({standing} AND h.subject_id IN"
+        f"(({standing} AND h.subject_id IS NOT NULL AND h.subject_id IN"
         f" ({records}.id, {records}.session_id, {records}.agent_id)) > 0"
         f" OR ({standing} AND h.subject_id IS NULL"
         f" AND h.until > {records}.created_at AND h.since <= {records}.created_at) > 0)"
