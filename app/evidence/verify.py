@@ -2104,6 +2104,7 @@ BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE = "2.5.29.19", "2.5.29.15", "2.5.29
 SUBJECT_KEY_ID, TIMESTAMPING, ANY_USAGE = "2.5.29.14", "1.3.6.1.5.5.7.3.8", "2.5.29.37.0"
 SIGNED_DATA, TIMESTAMP_INFO = "1.2.840.113549.1.7.2", "1.2.840.113549.1.9.16.1.4"
 CONTENT_TYPE, MESSAGE_DIGEST = "1.2.840.113549.1.9.3", "1.2.840.113549.1.9.4"
+LONGEST_CHAIN = 10  # each of them may be tried with every certificate that is here
 SIGNED_BY = {"1.2.840.113549.1.9.16.2.12": "sha1", "1.2.840.113549.1.9.16.2.47": "sha256"}
 
 class Purpose(NamedTuple):
@@ -2210,6 +2211,7 @@ def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certi
     trusted, tried = {root.raw for root in roots}, {signer.raw}
 
     def climb(here: Certificate, below: int) -> None:
+        require(below < LONGEST_CHAIN, f"the chain has more than {LONGEST_CHAIN} certificates")
         here.check(moment, purpose)
         if here.raw in trusted:
             return None

@@ -210,6 +210,22 @@ def test_a_length_of_path_is_kept(tmp_path: Path) -> None:
         read_chains(chain)
 
 
+@pytest.mark.parametrize(("between", "status"), [(8, "VALID"), (9, "INVALID")])
+def test_a_chain_has_ten_certificates_at_most(tmp_path: Path, between: int, status: str) -> None:
+    by, above, chain = (
+        Authority(tmp_path / "ca"),
+        "root",
+        (tmp_path / "ca" / "root.pem").read_bytes(),
+    )
+    for number in range(between):
+        name = f"ca{number}"
+        by.make_key(name)
+        by.sign(name, by.asked(name, f"/CN=CA {number}"), by=above)
+        above, chain = name, (by.folder / f"{name}.pem").read_bytes() + chain
+    leaf = split(by.issue(packs.KEY, by=above))[0].encode()
+    assert verdict(tmp_path, by, packed(leaf + chain)).verdicts[SIGNER] == status
+
+
 def forged(by: Authority) -> dict[str, bytes]:
     """Return chains by whom the root has not trusted with it, and with other parts."""
     true = by.issue(packs.KEY)
