@@ -1352,6 +1352,8 @@ class Chain:
         _, entries, head, listed, total, after = members(whole, TRAILER + RANGE)
         begin, before = members(after, HEAD)
         seq, digest = members(head, HEAD)
+        if seq == self.last == entries == 0:
+            raise Incomplete("it has no entry: what was asked for ends before the chain begins")
         good = seq == self.last > 0 and digest == self.hash_at(seq)
         good = good and entries == seq - begin and (begin, before) == (
             self.after, self.hash_at(begin))
