@@ -1062,11 +1062,12 @@ class RecordPack(Pack):
 
 def lines_of(data: Data) -> Iterable[bytes]:
     """Yield the lines of a file, without their newlines; each must have one."""
-    ended = 0
-    for found in re.finditer(rb"[^\n]*\n", data):
-        ended = found.end()
-        yield found[0][:-1]
-    require(ended == len(data), "its last line is cut off")
+    begin = 0
+    for found in re.finditer(rb"\n", data):
+        require(found.start() - begin <= MAX_LINE, f"a line has more than {MAX_LINE} bytes")
+        yield bytes(data[begin : found.start()])
+        begin = found.end()
+    require(begin == len(data), "its last line is cut off")
 
 def listed(names: list[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
@@ -1218,7 +1219,6 @@ class SessionPack(RecordPack):
 
     @staticmethod
     def check_one(line: bytes, row: dict[str, Any], keys: dict[str, bytes], said: Statement) -> str:
-        require(len(line) <= MAX_BUNDLE, f"it has more than {MAX_BUNDLE} bytes")
         bundle = read_json(line)
         decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
         schema, record, named, *_ = members(bundle, BUNDLE + decided)
@@ -1352,6 +1352,8 @@ class Chain:
         _, entries, head, listed, total, after = members(whole, TRAILER + RANGE)
         begin, before = members(after, HEAD)
         seq, digest = members(head, HEAD)
+        if seq == self.last == entries == 0:
+            raise Incomplete("it has no entry: what was asked for ends before the chain begins")
         good = seq == self.last > 0 and digest == self.hash_at(seq)
         good = good and entries == seq - begin and (begin, before) == (
             self.after, self.hash_at(begin))
@@ -1967,8 +1969,9 @@ def integer(value: Der) -> int:
 
 def oid(value: Der) -> str:
     """Return an OBJECT IDENTIFIER in dots."""
-    parts = re.findall(rb"(?:[\x81-\xff][\x80-\xff]*)?[\x00-\x7f]", value.content)
-    good = 0 < len(value.content) <= 64 and b"".join(parts) == value.content
+    content = value.content[:65]  # what is longer is none, whatever it is
+    parts = re.findall(rb"(?:[\x81-\xff][\x80-\xff]*)?[\x00-\x7f]", content)
+    good = 0 < len(content) <= 64 and b"".join(parts) == content
     require(good, "this is not an object identifier")
     arcs = [int("".join(f"{byte & 0x7F:07b}" for byte in part), 2) for part in parts]
     first = min(arcs[0] // 40, 2)
@@ -2103,6 +2106,7 @@ BASIC_CONSTRAINTS, KEY_USAGE, EXTENDED_USAGE = "2.5.29.19", "2.5.29.15", "2.5.29
 SUBJECT_KEY_ID, TIMESTAMPING, ANY_USAGE = "2.5.29.14", "1.3.6.1.5.5.7.3.8", "2.5.29.37.0"
 SIGNED_DATA, TIMESTAMP_INFO = "1.2.840.113549.1.7.2", "1.2.840.113549.1.9.16.1.4"
 CONTENT_TYPE, MESSAGE_DIGEST = "1.2.840.113549.1.9.3", "1.2.840.113549.1.9.4"
+LONGEST_CHAIN = 10  # each of them may be tried with every certificate that is here
 SIGNED_BY = {"1.2.840.113549.1.9.16.2.12": "sha1", "1.2.840.113549.1.9.16.2.47": "sha256"}
 
 class Purpose(NamedTuple):
@@ -2209,6 +2213,7 @@ def check_chain(signer: Certificate, known: list[Certificate], roots: list[Certi
     trusted, tried = {root.raw for root in roots}, {signer.raw}
 
     def climb(here: Certificate, below: int) -> None:
+        require(below < LONGEST_CHAIN, f"the chain has more than {LONGEST_CHAIN} certificates")
         here.check(moment, purpose)
         if here.raw in trusted:
             return None

@@ -85,10 +85,19 @@ UPDATE exports SET sha256 = %b, made_at = clock_timestamp() WHERE tenant_id = %s
 _RESTART = "DELETE FROM export_parts WHERE tenant_id = %s AND export_id = %s"
 
 
+_DELETED = {"phase": "deleted"}
+
+
 def order(session: Session, tenant_id: UUID, export_id: UUID) -> Job:
     """Enqueue the job that makes an export."""
     args = {"export_id": ids.text("exp", export_id)}
     return job_queue.enqueue(session, tenant_id, kind=KIND, args=args)
+
+
+def _clear(url: str | None, folder: str) -> None:
+    store = parts.opened(url)
+    if store is not None:
+        store.clear(folder)
 
 
 @dataclass(frozen=True)
@@ -116,8 +125,12 @@ class Builder:
         """Do the next step of a job, outside the transaction that stores its outcome."""
         export_id = ids.parse("exp", job_rows.args_of(job)["export_id"])
         export = session.get(Export, (tenant_id, export_id))
-        if export is None or export.deleted_at is not None:
-            return Step(None, {"phase": "deleted"})
+        if export is None:
+            return Step(None, _DELETED)
+        if export.deleted_at is not None:
+            # A step that ran as it was deleted may have put objects behind the expiry's back.
+            folder, store = parts.folder_of(tenant_id, export.id), self.settings.exports_url
+            return Errand(lambda: _clear(store, folder), lambda *_: Step(None, _DELETED))
         state = json.loads(job.cursor) if job.cursor else BEGIN
         turn = Turn(export, state)
         return Errand(
@@ -340,7 +353,8 @@ class Builder:
         cur = cursor(session)
         size = turn.state.get("bytes", 0)
         if cur.execute(_GROW, (size, *place)).rowcount != 1:
-            return Step(None, {"phase": "deleted"})
+            # Its objects are no rows' objects: the next step deletes them.
+            return Step(json.dumps(turn.state), _DELETED)
         if written.restart:
             cur.execute(_RESTART, place)
         if written.parts:

@@ -8,6 +8,7 @@ those that are kept cannot be read, and is made anew.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from threading import BoundedSemaphore
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -41,6 +42,9 @@ from app.settings import Settings
 KIND = "session_pack"
 
 _A_MOMENT = timedelta(seconds=1)
+# A build reads in one transaction and writes in another: builds that each waited for their second
+# connection would hold all that a process has.
+_turn = BoundedSemaphore(1)
 
 _log = structlog.get_logger(__name__)
 
@@ -118,7 +122,7 @@ def choose(session: Session, settings: Settings, stored: SessionStatement, state
 def _state(session: Session, stored: SessionStatement) -> str:
     """Name what goes into a pack besides the statement: bundles that are kept, rows, findings."""
     named = {"tenant": stored.tenant_id, "session": stored.session_id}
-    kept = bundles.count_kept(session, stored.tenant_id, stored.session_id)
+    kept = bundles.kept_of(session, stored.tenant_id, stored.session_id)
     ((rows, found),) = cursor(session).execute(_STATE, named).fetchall()
     return f"{kept}/{rows}/{found}"
 
@@ -301,7 +305,16 @@ class SessionBuilder:
         have = session_store.find(session, stored)
         if have and building.is_current(session, self.settings, have.source, chosen.source):
             return Step(None, progress(session_id, "built", have.size, total=have.size))
-        return Errand(lambda: self._build(job, stored, chosen), lambda _, step: step)
+        return Errand(lambda: self._in_turn(job, stored, chosen), lambda _, step: step)
+
+    def _in_turn(self, job: Job, stored: SessionStatement, chosen: Choice) -> Step:
+        """Build the pack, or come back where this process builds another one."""
+        if not _turn.acquire(blocking=False):
+            return Step("room", progress(stored.session_id, "waiting for others"), _A_MOMENT)
+        try:
+            return self._build(job, stored, chosen)
+        finally:
+            _turn.release()
 
     def _build(self, job: Job, stored: SessionStatement, chosen: Choice) -> Step:
         """Write the pack and store it; return the step that ends the job, or comes back."""

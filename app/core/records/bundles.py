@@ -25,8 +25,9 @@ _DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
 _READ = "SELECT b.bytes" + KEPT
 _READ_MANY = "SELECT b.record_id, b.bytes" + _KEPT + "= ANY (%b) "
 _WHICH_KEPT = "SELECT b.record_id" + _KEPT + "= ANY (%b) "
-_COUNT_KEPT = f"""
-SELECT count(*){_KEPT} IN (SELECT id FROM records WHERE tenant_id = %s AND session_id = %s)
+_WHICH_OF_SESSION = f"""
+SELECT count(*), coalesce(bit_xor(uuid_hash_extended(b.record_id, 0)), 0)
+{_KEPT} IN (SELECT id FROM records WHERE tenant_id = %s AND session_id = %s)
 """
 _IS_KEPT = "SELECT true" + KEPT
 _HELD = "FOR KEY SHARE OF b"
@@ -48,11 +49,14 @@ def kept(tx: Tx, tenant_id: UUID, record_ids: Sequence[UUID]) -> set[UUID]:
     return {record_id for (record_id,) in rows.fetchall()}
 
 
-def count_kept(tx: Tx, tenant_id: UUID, session_id: UUID) -> int:
-    """Return how many bundles of a session's records may still be read."""
+def kept_of(tx: Tx, tenant_id: UUID, session_id: UUID) -> str:
+    """Name which bundles of a session's records may still be read: their count, and a hash.
+
+    A hold that comes as another goes changes which, and not how many.
+    """
     wanted = (tenant_id, tenant_id, session_id)
-    ((count,),) = cursor(tx).execute(_COUNT_KEPT, wanted).fetchall()
-    return int(count)
+    ((count, which),) = cursor(tx).execute(_WHICH_OF_SESSION, wanted).fetchall()
+    return f"{count}:{which:x}"
 
 
 def hold(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:

@@ -128,6 +128,41 @@ def test_parts_go_to_the_object_store_and_expire_there(
     assert kept() == 0
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_step_puts_as_its_export_is_deleted_goes_too(
+    exporter: Exporter,
+    settings: Settings,
+    objects: s3.Objects,
+    killed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named = parts.name_of
+    with set_up_as(exporter, settings, exports_url="s3://bucket") as other:
+        since = other.now()
+        other.records(2)
+        export = other.order(since).json
+        while (other.read(export)["progress"] or {}).get("phase") != "listing":
+            other.step(export)
+
+        def deleted_first(*place: Any) -> str:
+            if other.read(export)["state"] == "making":
+                other.api().delete(f"{PATH}/{export['id']}")
+                exports.expire(other.runtime.database, other.runtime.settings, lambda: True)
+                assert not objects.objects
+            return named(*place)
+
+        monkeypatch.setattr(parts, "name_of", deleted_first)
+        if killed:
+            killed_step(other, export, talked=True)
+        else:
+            other.step(export)
+        assert objects.objects
+        for _ in range(2):
+            other.step(export)
+
+    assert not objects.objects
+
+
 def test_a_store_that_is_away_delays_an_export(
     exporter: Exporter, settings: Settings, tmp_path: Path, objects: s3.Objects
 ) -> None:

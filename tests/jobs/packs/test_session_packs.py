@@ -17,6 +17,8 @@ from app.core.packs import session_packs, session_store
 from app.core.records import records
 from app.core.statements import sealing, statements
 from app.errors import Unavailable
+from app.settings import Settings
+from jobs.durable.run_job import work_on
 from tests.jobs.packs.test_sealed_sessions import seal
 from tests.support.callers.api import Mint
 from tests.support.callers.making import (
@@ -27,7 +29,7 @@ from tests.support.callers.making import (
     uuid_of,
 )
 from tests.support.database.databases import waiting
-from tests.support.evidence.packing import AT_ONCE, Packer, execute, files_in
+from tests.support.evidence.packing import AT_ONCE, Packer, execute, files_in, opened_runtime
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.faults import until
 from tests.support.workers.expiring import keep_for
@@ -242,6 +244,25 @@ def test_a_bundle_that_has_expired_is_in_no_pack_and_named_by_its_digest(
     assert packer.api().get(f"/v1/sessions/{made.session['id']}/statement").status_code == 200
 
 
+def test_a_pack_is_made_anew_when_another_bundle_is_kept_than_the_one_in_it(
+    sealed: Callable[[int], Sealed], tmp_path: Path, packer: Packer, admin_engine: Engine
+) -> None:
+    made, api = sealed(2), packer.api()
+    keep_for(api, 1)
+    old = "UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id"
+    for each in made.records:
+        execute(admin_engine, old, id=uuid_of(each["id"]))
+    one, two = ({"reason": "Case 1", "record_id": each["id"]} for each in made.records)
+    hold = api.post("/v1/holds", one).json
+    made.built()
+    assert api.post("/v1/holds", two).status_code == 201
+    assert api.delete(f"/v1/holds/{hold['id']}").status_code == 204
+    found = made.checked(tmp_path)
+    assert "records.ndjson: 1 of 2 are here; 1 have expired" in found.text
+    told = files_in((tmp_path / "pack.zip").read_bytes())["records.ndjson"].splitlines()
+    assert [json.loads(each)["status"] for each in told] == ["expired", "present"]
+
+
 def test_a_build_that_is_cut_off_leaves_nothing_and_is_done_again(
     sealed: Callable[[int], Sealed],
     packer: Packer,
@@ -270,6 +291,34 @@ def test_a_build_that_is_cut_off_leaves_nothing_and_is_done_again(
     due = "UPDATE jobs SET run_at = clock_timestamp(), locked_until = created_at WHERE kind = :kind"
     execute(admin_engine, due, kind=session_packs.KIND)
     assert made.built()
+
+
+def test_builds_take_turns_so_that_none_waits_with_a_connection_in_its_hand(
+    sealed: Callable[[int], Sealed], packer: Packer, admin_engine: Engine, settings: Settings
+) -> None:
+    both = [sealed(1), sealed(1)]
+    for each in both:
+        packer.api().get(each.path, headers=AT_ONCE)
+    first, second = packer.jobs("session_pack")
+    three = replace(settings, database_connections=6, worker_processes=1)
+    with (
+        opened_runtime(three) as runtime,
+        ThreadPoolExecutor(1) as pool,
+        admin_engine.connect() as other,
+    ):
+        other.execute(text("LOCK TABLE session_pack_parts IN EXCLUSIVE MODE"))
+        building = pool.submit(work_on, runtime, packer.tenant.id, first.id)
+        until(lambda: waiting(admin_engine, "INSERT INTO session_pack_parts"))
+        try:
+            work_on(runtime, packer.tenant.id, second.id)
+        finally:
+            other.rollback()
+        building.result()
+    told = json.loads(packer.jobs("session_pack")[1].progress or "")
+    assert told["phase"] == "waiting for others"
+    execute(admin_engine, "UPDATE jobs SET run_at = clock_timestamp() WHERE id = :i", i=second.id)
+    for each in both:
+        each.built()
 
 
 def test_only_who_may_see_the_session_gets_its_pack_and_the_chain_names_the_taker(

@@ -2,6 +2,7 @@
 
 import io
 import random
+import ssl
 import subprocess
 import zipfile
 from dataclasses import replace
@@ -20,6 +21,7 @@ from tests.support.evidence.signers import DAY, ISSUER, LEAF, Authority, uncheck
 from tests.support.evidence.verifying import Answer
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import authority as stamp_authority
+from tests.unit.verify.authorities import der
 from tests.unit.verify.pack.checking import POLICY, checked, files_of, resealed
 from tests.unit.verify.stamped_packs import MOMENT, with_stamp
 
@@ -208,6 +210,22 @@ def test_a_length_of_path_is_kept(tmp_path: Path) -> None:
         read_chains(chain)
 
 
+@pytest.mark.parametrize(("between", "status"), [(8, "VALID"), (9, "INVALID")])
+def test_a_chain_has_ten_certificates_at_most(tmp_path: Path, between: int, status: str) -> None:
+    by, above, chain = (
+        Authority(tmp_path / "ca"),
+        "root",
+        (tmp_path / "ca" / "root.pem").read_bytes(),
+    )
+    for number in range(between):
+        name = f"ca{number}"
+        by.make_key(name)
+        by.sign(name, by.asked(name, f"/CN=CA {number}"), by=above)
+        above, chain = name, (by.folder / f"{name}.pem").read_bytes() + chain
+    leaf = split(by.issue(packs.KEY, by=above))[0].encode()
+    assert verdict(tmp_path, by, packed(leaf + chain)).verdicts[SIGNER] == status
+
+
 def forged(by: Authority) -> dict[str, bytes]:
     """Return chains by whom the root has not trusted with it, and with other parts."""
     true = by.issue(packs.KEY)
@@ -349,3 +367,12 @@ def test_a_chain_changed_within_sound_sums_is_never_valid(tmp_path: Path, p256: 
             assert [each.raw for each in told][:2] == same[:2]
             valid += 1
     assert valid < 60
+
+
+def test_large_nonsense_in_a_chain_is_refused_in_good_time(tmp_path: Path, p256: Authority) -> None:
+    empty, day = der(0x30), der(0x17, b"260101000000Z")
+    signed = der(0x30, der(0x02, b"\1"), empty, empty, der(0x30, day, day), empty, empty)
+    endless = der(0x30, der(0x06, b"\x81" * 700_000))
+    pem = ssl.DER_cert_to_PEM_cert(der(0x30, signed, endless, der(0x03, b"\0"))).encode()
+    files = files_of(packed(p256.issue(packs.KEY))) | {SIGNER: pem}
+    assert checked(tmp_path, resealed(files)).of("INVALID") == [SIGNER]

@@ -300,3 +300,10 @@ def test_a_long_chain_is_read_line_by_line(tmp_path: Path) -> None:
     assert checked(tmp_path, lines(made)).code == 0
     long = json.dumps({"a": "x" * verify.MAX_LINE}).encode() + b"\n"
     assert checked(tmp_path, lines(made[:2]) + long).code == 1
+
+
+def test_a_range_before_the_chain_began_is_empty_and_accuses_nobody(tmp_path: Path) -> None:
+    head = {"seq": 0, "hash": "0" * 64}
+    told = {"type": "trailer", "entries": 0, "anchors": [], "anchors_total": 0}
+    found = checked(tmp_path, verify.write_json({**told, "after": head, "head": head}) + b"\n")
+    assert (found.code, found.last) == (1, "INCOMPLETE: trailer")

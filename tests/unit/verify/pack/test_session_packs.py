@@ -235,6 +235,14 @@ CHANGES: dict[str, tuple[str, Callable[[Lines], object], str, str]] = {
 }
 
 
+@pytest.mark.parametrize("name", ["session-digests.txt", "records.ndjson", "findings.ndjson"])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_without_end_is_refused_in_good_time(tmp_path: Path, name: str, end: bytes) -> None:
+    nonsense = b"x" * (17 << 20) + end
+    found = checked(tmp_path, resealed(FILES | {name: nonsense}))
+    assert name in found.of("INVALID"), found.text
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_whoever_packs_changes_is_named(tmp_path: Path, change: str) -> None:
     name, how, check, why = CHANGES[change]
