@@ -25,8 +25,8 @@ _MOST_BYTES = 4 * 1024 * 1024
 def exporter(**options: Any) -> SpanExporter:
     """Return an exporter for a `BatchSpanProcessor`; the options are those of `Recorder`.
 
-    `mask` sees names, attributes' names, texts and numbers, and messages. Raises `RecordsError` without
-    an address.
+    `mask` sees names, attributes' texts and numbers, and messages. Raises `RecordsError` without an
+    address.
     """
     return _Exporter(Recorder(**{"agent": "opentelemetry", **options}))
 
