@@ -608,6 +608,8 @@ def map_file(path: pathlib.Path) -> memoryview:
     """Return a file's bytes, which are read as they are needed: a pack may have 4 GiB."""
     if path.stat().st_size > MAX_PACK:
         raise Unreadable(f"{path} has more than {MAX_PACK} bytes")
+    if not path.is_file():  # a pipe
+        return memoryview(read_file(path, 512 << 20))
     with path.open("rb") as stream:
         try:
             return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))

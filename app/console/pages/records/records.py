@@ -133,7 +133,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
     return rendering.page(
         "records/one",
         record=record,
-        place=place,
+        in_session=place,
         inside=inside,
         chain=services().settings.signing_chain(found.key_id, found.created_at),
         names=names,

@@ -140,6 +140,12 @@ def test_a_closed_pipe_and_an_interrupt_end_it_quietly(tmp_path: Path) -> None:
     assert (process.returncode, out, error) == (130, b"", b"")
 
 
+def test_a_pack_may_come_through_a_pipe() -> None:
+    command = [sys.executable, "-I", "-S", str(VERIFIER), "/dev/stdin"]
+    done = subprocess.run(command, input=PACK, check=False, capture_output=True)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize("minor", range(8, 15))
 def test_it_runs_on_other_pythons_that_are_here(
     tmp_path: Path, minor: int, roots: list[object]
