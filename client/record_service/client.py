@@ -254,6 +254,8 @@ def _call(
     sent = dict(headers or {})
     if method == "POST":
         sent["Idempotency-Key"] = key or uuid.uuid4().hex
+        if not (sent["Idempotency-Key"].isascii() and sent["Idempotency-Key"].isprintable()):
+            raise RecordsError("An idempotency key has visible ASCII characters alone.")
     given = {name: _plain(each) for name, each in (query or {}).items() if each is not None}
     written = (
         body

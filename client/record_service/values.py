@@ -83,7 +83,11 @@ def encode(fitted: Any) -> str:
 
 def text(value: object, most: int, default: str, mask: Mask | None = None, path: str = "") -> str:
     """Return a name or title: masked, without U+0000, 1 to `most` characters."""
-    fitted = fit(value if isinstance(value, str) else str(value), mask=mask, path=path)
+    try:
+        said = value if isinstance(value, str) else str(value)
+    except Exception as error:  # noqa: BLE001  # from code of strangers
+        said = f"<unreadable: {type(error).__name__}>"
+    fitted = fit(said, mask=mask, path=path)
     said = fitted.replace("\0", "\ufffd")
     return (said if len(said) <= most else said[: most - 1] + "…") or default
 
@@ -146,11 +150,14 @@ class _Fitter:
 
     def _object(self, items: Any, path: _Path, levels: int) -> dict[str, Any]:
         made: dict[str, Any] = {}
+        numbers: dict[str, int] = {}
         for name, each in items:
             key = self._text(name if type(name) is str else _key(name), path)
-            unique, number = key, 2
+            unique = key
             while unique in made:
-                unique, number = f"{key} ({number})", number + 1
+                # A mask may make thousands of names one.
+                numbers[key] = numbers.get(key, 1) + 1
+                unique = f"{key} ({numbers[key]})"
             made[unique] = self.fit(each, (path, unique), levels)
         self._spend(2 + 2 * len(made))
         return made

@@ -68,11 +68,16 @@ def verify(
     """
     if not isinstance(body, (bytes, bytearray, memoryview)):
         raise TypeError("body is the request's bytes as they came, before anything parsed them.")
+    given: object = secrets
+    if isinstance(given, (bytes, bytearray)):
+        raise SecretMalformed("A webhook's secret is text, as it was shown once, not bytes.")
     keys = [_key(each) for each in ([secrets] if isinstance(secrets, str) else secrets)]
     if not keys:
         raise SecretMalformed("There is no secret to verify by.")
     found = _normalised(headers)
-    content = f"{_one(found, ID)}.{_timestamp(found, tolerance, now)}.".encode() + bytes(body)
+    named = f"{_one(found, ID)}.{_timestamp(found, tolerance, now)}."
+    # Some frameworks read bytes that are no text as halves of surrogate pairs.
+    content = named.encode("utf-8", "surrogatepass") + bytes(body)
     sent = list(_signatures(found))
     if not sent:
         raise HeadersMissing(f"{STANDARD} has no signature of a known version (v1).")
@@ -138,7 +143,7 @@ def _timestamp(headers: Mapping[str, list[str]], tolerance: float, now: float | 
     if _SECONDS.fullmatch(text) is None:
         raise HeadersMissing(f"{TIMESTAMP} is not a number of Unix seconds.")
     away = int(text) - (time.time() if now is None else now)
-    if abs(away) > tolerance:
+    if not abs(away) <= tolerance:
         side = "in the future" if away > 0 else "old"
         raise TooOld(f"The request is {abs(away):.0f} s {side}; {tolerance:.0f} s are allowed.")
     return text

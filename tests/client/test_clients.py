@@ -10,7 +10,15 @@ from typing import Any
 
 import httpx2
 import pytest
-from record_service import AsyncClient, Client, Invalid, NotFound, Unavailable, Unreachable
+from record_service import (
+    AsyncClient,
+    Client,
+    Invalid,
+    NotFound,
+    RecordsError,
+    Unavailable,
+    Unreachable,
+)
 from record_service.values import Unfit
 
 from tests.support.callers.api import ApiOf, FreshTenant
@@ -227,3 +235,10 @@ def test_a_value_that_json_has_no_form_for_is_refused_with_its_place_and_not_sen
             client.records.create(session_id="ses_1", kind="k", title="t", content=content)
         assert raised.value.path == "/content/rows/1/share"
         assert service.requests == []
+
+
+def test_an_idempotency_key_that_no_header_carries_is_refused_unsent() -> None:
+    with Client("http://127.0.0.1:9", "svc_key", patience=0) as client:
+        for key in ("schlüssel", "a\r\nb"):
+            with pytest.raises(RecordsError, match="idempotency key"):
+                client.agents.create(name="desk", idempotency_key=key)

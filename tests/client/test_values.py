@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import json
+import sys
 from collections import namedtuple
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -117,6 +118,26 @@ def test_what_a_mask_fails_on_is_dropped(wrong: Any) -> None:
     found = json.dumps(values.fit({"card": ["4111", 4111]}, mask=wrong))
     assert "4111" not in found
     assert "<masked" in found
+
+
+def test_names_that_a_mask_makes_one_take_no_more_work_the_more_there_are() -> None:
+    lines = 0
+
+    def count(*_: Any) -> Any:
+        nonlocal lines
+        lines += 1
+        return count
+
+    cards = {str(number): number for number in range(500)}
+    traced = sys.gettrace()
+    sys.settrace(count)
+    try:
+        found = values.fit(cards, mask=lambda *_: "<card>")
+    finally:
+        sys.settrace(traced)
+    assert list(found)[:3] == ["<card>", "<card> (2)", "<card> (3)"]
+    assert len(found) == 500
+    assert lines < 150 * 500
 
 
 _ANY = st.recursive(

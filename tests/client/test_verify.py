@@ -183,3 +183,13 @@ def test_each_framework_s_example_takes_genuine_deliveries_alone(
     assert post(delivery(OLD), BODY) == 400
     assert post({}, BODY) == 400
     assert "finding.created" not in capsys.readouterr().out
+
+
+def test_what_is_no_text_and_no_number_is_refused_by_its_kind() -> None:
+    signed = delivery(NEW)
+    with pytest.raises(SignatureWrong):
+        verify(NEW, {**signed, "webhook-id": "\udc80"}, BODY, now=NOW)
+    with pytest.raises(SecretMalformed):
+        verify(NEW.encode(), signed, BODY, now=NOW)  # type: ignore[arg-type]  # as from a file
+    with pytest.raises(TooOld):
+        verify(NEW, delivery(NEW, at=5), BODY, now=NOW, tolerance=float("nan"))

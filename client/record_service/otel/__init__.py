@@ -25,8 +25,8 @@ _MOST_BYTES = 4 * 1024 * 1024
 def exporter(**options: Any) -> SpanExporter:
     """Return an exporter for a `BatchSpanProcessor`; the options are those of `Recorder`.
 
-    `mask` sees names, attributes' texts and numbers, and messages. Raises `RecordsError` without
-    an address.
+    `mask` sees names, attributes' texts and numbers, and messages. Raises `RecordsError` without an
+    address.
     """
     return _Exporter(Recorder(**{"agent": "opentelemetry", **options}))
 
@@ -65,6 +65,7 @@ def _mask(request: Any, shapes: Shapes) -> None:
     for resource in request.resource_spans:
         _mask_attributes(resource.resource.attributes, shapes)
         for scope in resource.scope_spans:
+            _mask_attributes(scope.scope.attributes, shapes)
             for span in scope.spans:
                 span.name = shapes.text(span.name, 500, "/name")
                 span.status.message = shapes.fit(span.status.message, "/status/message")
@@ -77,6 +78,7 @@ def _mask(request: Any, shapes: Shapes) -> None:
 
 def _mask_attributes(attributes: Iterable[Any], shapes: Shapes) -> None:
     for each in attributes:
+        each.key = shapes.fit(each.key, "/attributes")
         _mask_value(each.value, f"/attributes/{each.key}", shapes)
 
 
@@ -87,11 +89,14 @@ def _mask_value(value: Any, path: str, shapes: Shapes) -> None:
             _mask_value(each, path, shapes)
     elif kind == "kvlist_value":
         for each in value.kvlist_value.values:
+            each.key = shapes.fit(each.key, path)
             _mask_value(each.value, f"{path}/{each.key}", shapes)
     elif kind is not None and kind != "bool_value":
         told = getattr(value, kind)
         masked = shapes.fit(told, path)
-        if kind == "bytes_value" and "text" in masked:
+        if kind == "bytes_value" and isinstance(masked, str):
+            value.string_value = masked  # it was too large
+        elif kind == "bytes_value" and "text" in masked:
             value.string_value = masked["text"]
         elif kind != "bytes_value" and masked != told:
             value.string_value = str(masked)

@@ -23,6 +23,9 @@ from record_service.transport import Transport
 # Half of the day that an Idempotency-Key is kept, for the clocks of two machines.
 _KNOWN_SECONDS = 12 * 3600
 _MOST_FINDINGS = 1000
+MOST_KNOWN = 1000
+"""The most sessions of which a courier remembers the id."""
+
 _MOST_TRIES = 3
 _GZIP_LEVEL = 3
 # A service that hangs must not keep this thread from the spool for longer.
@@ -250,6 +253,7 @@ class Courier:
             found = self._put(session, name)
             if found["status"] != "open":
                 return
+            _forget_oldest(self._ids)
             self._ids[session] = found["id"]
         path = f"/v1/sessions/{self._ids[session]}/complete"
         try:
@@ -277,6 +281,8 @@ class Courier:
                     raise
                 self._names[session] = others
                 continue
+            _forget_oldest(self._ids)
+            _forget_oldest(self._names)
             if found["status"] == "open":
                 self._ids[session] = found["id"]
             else:
@@ -338,6 +344,12 @@ class Courier:
 
     def _send(self, method: str, path: str, **options: Any) -> Any:
         return self._transport.send(method, path, timeout=_TIMEOUT, **options)
+
+
+def _forget_oldest(known: dict[Session, str]) -> None:
+    """Keep what is known of sessions small; asked again the service says the same."""
+    while len(known) >= MOST_KNOWN:
+        del known[next(iter(known))]
 
 
 def _is_later(error: Problem) -> bool:

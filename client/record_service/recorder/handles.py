@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import Token
 from datetime import datetime
 from types import TracebackType
@@ -13,7 +14,7 @@ from record_service import values
 from record_service.recorder.guard import guarded
 from record_service.recorder.shapes import now, run_id, size_of, stamp
 from record_service.recorder.spool import Row
-from record_service.recorder.steps import Late, Step, reset
+from record_service.recorder.steps import Late, Step
 
 if TYPE_CHECKING:
     from record_service.recorder.recorder import Recorder
@@ -59,7 +60,8 @@ class Session:
         if metadata is not None:
             fitted = recorder.shapes.object(metadata, "/session/metadata", _MOST_METADATA)
             self.named["metadata"] = fitted
-        self._token: Token[Session | None] | None = None
+        self._epoch = recorder.epoch
+        self._tokens: list[Token[Session | None]] = []
 
     def record(
         self,
@@ -102,7 +104,7 @@ class Session:
         self.recorder.append([Row(run_id(), what, values.encode(body), ready=True)])
 
     def __enter__(self) -> Session:
-        self._token = self.recorder.current_session.set(self)
+        self._tokens.append(self.recorder.current_session.set(self))
         return self
 
     def __exit__(
@@ -111,9 +113,20 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        reset(self.recorder.current_session, self._token)
-        if self.is_run:
+        self._leave()
+        # A forked child that leaves its parent's `with` ends nothing of its parent's.
+        if self.is_run and self._epoch == self.recorder.epoch:
             self.complete(_outcome(error))
+
+    def _leave(self) -> None:
+        """Set back what was current in this context, which others have entered it in as well."""
+        for token in reversed(list(self._tokens)):
+            with suppress(ValueError):
+                self.recorder.current_session.reset(token)
+                self._tokens.remove(token)
+                return
+        # A generator's end runs in another context than its beginning.
+        del self._tokens[:1]
 
 
 @final
@@ -146,7 +159,7 @@ class Record:
         self._room = MOST_BYTES
         self._steps = self._approvals = 0
         self._unwritten: list[Row] = []
-        self._has_begun = self._has_ended = False
+        self.has_begun = self._has_ended = False
 
     @property
     def is_over(self) -> bool:
@@ -162,9 +175,10 @@ class Record:
     def start(self) -> Record:
         """Begin the record; `with` does the same."""
         recorder = self.recorder
-        self._labels = recorder.shapes.labels(self._labels, _MOST_LABELS)
+        if self.origin is None or not self.origin.has_begun:
+            self._labels = recorder.shapes.labels(self._labels, _MOST_LABELS)
         if self.origin is not None:
-            self._labels["supplement_of"] = self.origin.id
+            self._labels = {**self._labels, "supplement_of": self.origin.id}
         head = {
             "session": self.session.named,
             "kind": recorder.shapes.text(self.kind, 200, "/kind"),
@@ -175,7 +189,7 @@ class Record:
         rows = [Row(self.id, "begin", values.encode(head)), self.root.opened()]
         if self._content is not None:
             rows.append(self._fact("content", self._content))
-        self._has_begun = True
+        self.has_begun = True
         self.write(rows)
         return self
 
@@ -228,7 +242,14 @@ class Record:
     @guarded()
     def label(self, name: str, value: str) -> None:
         """Set a label."""
-        self._labels = self.recorder.shapes.labels({**self._labels, name: value}, _MOST_LABELS)
+        if not self.has_begun:
+            self._labels = {**self._labels, name: value}
+            return
+        # The others were masked before: a mask that makes pseudonyms would mask those.
+        labels = {**self._labels, **self.recorder.shapes.labels({name: value}, 1)}
+        if len(labels) > _MOST_LABELS:
+            raise Late(f"The record {self.id} has {_MOST_LABELS} labels.")
+        self._labels = labels
         self.write([Row(self.id, "labels", values.encode(self._labels))])
 
     @property
@@ -254,7 +275,7 @@ class Record:
     def end(self, error: BaseException | str | None = None) -> None:
         """End the record, which is then sent; `with` does the same."""
         # Before the lock, which a thread of the process that began it may have held at a fork.
-        if self.is_over or not self._has_begun:
+        if self.is_over or not self.has_begun:
             return
         with self._lock:
             if self.outputs is not None:
@@ -270,7 +291,7 @@ class Record:
 
     def write(self, rows: list[Row], *, is_step: bool = False) -> None:
         """Append entries. Raises `Late`, `Full` or sqlite3.Error for what is dropped."""
-        if self.is_over or not self._has_begun:
+        if self.is_over or not self.has_begun:
             raise Late(f"The record {self.id} has not begun, or has ended.")
         with self._lock:
             size = sum(map(size_of, rows))

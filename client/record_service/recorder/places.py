@@ -76,7 +76,26 @@ class Lock:
         except OSError:
             os.close(self._file)
             raise BlockingIOError(f"{path} is held.") from None
+        _HELD.add(self)
 
     def release(self) -> None:
-        """Give it up. In a forked child this leaves the parent its lock."""
+        """Give it up, though a child that was just forked may have its descriptor still."""
+        if self in _HELD:
+            if sys.platform != "win32":
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+            self.leave()
+
+    def leave(self) -> None:
+        """In a forked child: close the descriptor, which leaves the parent its lock."""
+        _HELD.discard(self)
         os.close(self._file)
+
+
+# Of this process; what a child inherits of them would outlive its parent.
+_HELD: set[Lock] = set()
+
+
+def leave_locks() -> None:
+    """In a forked child: give up the descriptors of all its parent's locks."""
+    for lock in list(_HELD):
+        lock.leave()

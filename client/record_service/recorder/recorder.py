@@ -147,7 +147,12 @@ class Recorder:
         return self._tool(function, name)
 
     def _tool(self, function: _Function, name: str | None) -> _Function:
-        called, signature = function, inspect.signature(function)
+        called = function
+        try:
+            signature = inspect.signature(function)
+        except ValueError:
+            # Functions in C may not say what they take.
+            signature = inspect.signature(lambda *arguments, **options: None)
         said = str(name or getattr(function, "__name__", "tool"))
         if inspect.iscoroutinefunction(function):
 
@@ -205,11 +210,12 @@ class Recorder:
         if self._closed:
             return True
         is_empty = self._sender.flush(timeout, patient=False)
+        self._closed = True
+        self._refusal = RecordsError("The recorder is closed.")
+        # One that hangs in a request ends with the process; what it sent is known by its key. Not
+        # within `_opening`: a flush elsewhere holds the sender while it tries to open the spool.
+        self._sender.stop(min(timeout, 1.0))
         with self._opening:
-            self._closed = True
-            self._refusal = RecordsError("The recorder is closed.")
-            # One that hangs in a request ends with the process; what it sent is known by its key.
-            self._sender.stop(min(timeout, 1.0))
             if self._spool is not None:
                 self._left = self._spool.pending
                 self._spool.close()
@@ -309,16 +315,19 @@ class Recorder:
             place = places.folder() if told is None else places.private(Path(told))
             self._spool = spools.own(place, self._owner, self._most_bytes)
         except (sqlite3.Error, OSError, RecordsError) as error:
+            if str(error) != str(self._refusal):
+                log.error("The spool cannot be opened: %s", error)
             self._refusal = error
-            log.error("The spool cannot be opened: %s", error)
         return self._spool
 
     def _settle(self) -> bool:
         """Write what the disk did not take before; say whether nothing is left of it."""
-        for run, rows in list(self._owed.items()):
-            if not self.try_append(rows):
+        for run in list(self._owed):
+            # Taken first: a flush settles beside the sender, and none may be written twice.
+            rows = self._owed.pop(run, None)
+            if rows is not None and not self.try_append(rows):
+                self._owed[run] = rows
                 return False
-            self._owed.pop(run, None)
         return True
 
     def _courier(self) -> Courier:
@@ -344,8 +353,8 @@ class Recorder:
 
     def in_child(self) -> None:
         """Begin anew, with a file, a thread and locks of the child's own, when it first appends."""
+        places.leave_locks()
         if self._spool is not None:
-            self._spool.leave()
             _INHERITED.append(self._spool)
         _INHERITED.append(self._sender)
         was_closed = self._closed

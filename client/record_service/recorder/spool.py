@@ -8,16 +8,19 @@ sender.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from record_service.recorder.places import Lock, Owner, held_bytes
+
+log = logging.getLogger("record_service")
 
 MOST_BYTES = 512 * 1024 * 1024
 """How much a folder may hold, unless told otherwise."""
@@ -301,13 +304,14 @@ class Spool:
         return int(frames)
 
     def _own_bytes(self) -> int:
-        parts = (Path(f"{self.path}{end}") for end in ("", "-wal", "-shm"))
-        return sum(each.stat().st_size for each in parts if each.exists())
+        return sum(each.stat().st_size for each in self._parts() if each.exists())
 
     def _unlink(self) -> None:
-        for end in ("", "-wal", "-shm"):
-            with suppress(FileNotFoundError):
-                Path(f"{self.path}{end}").unlink()
+        for each in self._parts():
+            each.unlink(missing_ok=True)
+
+    def _parts(self) -> list[Path]:
+        return [Path(f"{self.path}{end}") for end in ("", "-wal", "-shm")]
 
     def close(self) -> None:
         """Close the file, which another process may then take over."""
@@ -315,10 +319,6 @@ class Spool:
             self._reader.close()
             self._db.close()
             self._lock_file.release()
-
-    def leave(self) -> None:
-        """In a forked child: give up the lock's descriptor, and touch nothing else."""
-        self._lock_file.release()
 
 
 def own(place: Path, owner: Owner, most: int) -> Spool:
@@ -334,7 +334,7 @@ def own(place: Path, owner: Owner, most: int) -> Spool:
         return Spool(path, lock, owner, most)
 
 
-def left(place: Path, owner: Owner, tenant: str, most: int) -> Iterator[Spool]:
+def left(place: Path, owner: Owner, tenant: str, most: int) -> Generator[Spool, None, None]:
     """Yield the files of dead processes with entries that this owner may send; closes each after.
 
     They are this key's, or its tenant's. What a key that never worked left is taken by the key that
@@ -345,7 +345,13 @@ def left(place: Path, owner: Owner, tenant: str, most: int) -> Iterator[Spool]:
             lock = Lock(path.with_suffix(".lock"))
         except BlockingIOError:
             continue
-        with closing(Spool(path, lock, owner, most)) as found:
+        try:
+            opened = Spool(path, lock, owner, most)
+        except (sqlite3.Error, OSError) as error:
+            # One file that cannot be read must not keep those behind it.
+            log.error("The spool's file %s cannot be opened: %s", path, error)
+            continue
+        with closing(opened) as found:
             is_own = path.name.startswith(f"{owner.file}-")
             theirs = found.meta
             if not found.pending or theirs["base_url"] != owner.base_url:
@@ -360,6 +366,15 @@ def left(place: Path, owner: Owner, tenant: str, most: int) -> Iterator[Spool]:
             yield found
 
 
+def _files(place: Path) -> Iterator[sqlite3.Connection]:
+    """Yield each file of a spool, to be read, which has its tables already."""
+    for path in sorted(place.glob("*.sqlite")):
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=5.0)) as database:
+            if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchall():
+                yield database
+
+
 def held(place: Path) -> dict[str, Any]:
     """Return what all files of a spool hold, whoever has them: nothing of them is changed.
 
@@ -367,25 +382,19 @@ def held(place: Path) -> dict[str, Any]:
     """
     found = {"files": 0, "waiting": 0, "dead": 0}
     times = []
-    for path in sorted(place.glob("*.sqlite")):
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as database:
-            query = "SELECT count(*), min(at) FROM entries WHERE ready = 1"
-            waiting, oldest = database.execute(query).fetchone()
-            (dead,) = database.execute("SELECT count(*) FROM dead").fetchone()
-        found = {
-            "files": found["files"] + 1,
-            "waiting": found["waiting"] + waiting,
-            "dead": found["dead"] + dead,
-        }
+    for database in _files(place):
+        query = "SELECT count(*), min(at) FROM entries WHERE ready = 1"
+        waiting, oldest = database.execute(query).fetchone()
+        (dead,) = database.execute("SELECT count(*) FROM dead").fetchone()
+        for name, count in (("files", 1), ("waiting", waiting), ("dead", dead)):
+            found[name] += count
         times += [oldest] if waiting else []
-    corrupt = len(list(place.glob("*.corrupt-*")))
-    size = held_bytes(place)
-    return {**found, "bytes": size, "corrupt": corrupt, "oldest": min(times, default=None)}
+    corrupt, oldest = len(list(place.glob("*.corrupt-*"))), min(times, default=None)
+    return {**found, "bytes": held_bytes(place), "corrupt": corrupt, "oldest": oldest}
 
 
 def dead_letters(place: Path) -> Iterator[dict[str, Any]]:
     """Yield what services refused for good: run, time, status, reason and body, of all files."""
-    for path in sorted(place.glob("*.sqlite")):
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as database:
-            for run, at, status, detail, body in database.execute("SELECT * FROM dead"):
-                yield {"run": run, "at": at, "status": status, "detail": detail, "body": body}
+    for database in _files(place):
+        for run, at, status, detail, body in database.execute("SELECT * FROM dead"):
+            yield {"run": run, "at": at, "status": status, "detail": detail, "body": body}

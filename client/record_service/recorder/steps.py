@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
@@ -44,11 +43,12 @@ class Step:
         self.outputs: Any = None
         self.attributes = {} if attributes is None else attributes
         self._name, self._kind = name, kind
-        self._has_inputs = self._has_ended = False
+        self._has_inputs = self.has_ended = False
         self._parent: str | None = None
         self._body = ""
         self._own_record = False
-        self._token: Token[Step | None] | None = None
+        self.above: Step | None = None
+        self._has_entered = False
 
     @property
     def recorder(self) -> Recorder:
@@ -104,9 +104,9 @@ class Step:
     @guarded()
     def end(self, error: BaseException | str | None = None) -> None:
         """End the step, as failed if there is an error; `with` does the same."""
-        if self._has_ended:
+        if self.has_ended:
             return
-        self._has_ended = True
+        self.has_ended = True
         if self.record.is_over:
             # It outlived its record: a supplement has the whole of it.
             self.record = self.record.supplement()
@@ -120,6 +120,7 @@ class Step:
 
     def closed(self, error: BaseException | str | None) -> list[Row]:
         """Return the entries of its end."""
+        self.has_ended = True
         recorder, run, rows = self.record.recorder, self.record.id, []
         if error is not None:
             kind = type(error)
@@ -145,11 +146,23 @@ class Step:
 
     def enter(self) -> None:
         """Be the current step."""
-        self._token = self.record.recorder.current_step.set(self)
+        current = self.record.recorder.current_step
+        if not self._has_entered:
+            self._has_entered, self.above = True, current.get()
+        current.set(self)
 
     def leave(self) -> None:
-        """Be it no longer."""
-        reset(self.record.recorder.current_step, self._token)
+        """Be it no longer: the nearest above that goes on is.
+
+        Generators leave in any order, and in any context: there another step may be current.
+        """
+        current = self.record.recorder.current_step
+        if current.get() is not self:
+            return
+        above = self.above
+        while above is not None and above.has_ended:
+            above = above.above
+        current.set(above)
 
     def __enter__(self) -> Step:
         self.start()
@@ -164,13 +177,3 @@ class Step:
     ) -> None:
         self.leave()
         self.end(error)
-
-
-def reset(variable: Any, token: Token[Any] | None) -> None:
-    """Set a context variable back."""
-    try:
-        if token is not None:
-            variable.reset(token)
-    except ValueError:
-        # A generator's end runs in another context than its beginning: there it was never set.
-        variable.set(None)

@@ -101,6 +101,36 @@ def test_spans_pass_through_the_spool(run: Run, arrived: Arrived) -> None:
     assert (trace["status"], trace["spans"]) == ("staged", 1)
 
 
+_HIDING = """
+import gzip, logging, sqlite3, sys, tempfile
+from pathlib import Path
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from record_service import otel
+
+logging.disable()  # the service is away
+folder = tempfile.mkdtemp()
+exporter = otel.exporter(
+    spool=folder, base_url="http://127.0.0.1:9", mask=lambda text: text.replace("4111", "****")
+)
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+tracer = provider.get_tracer("refunds", attributes={"of": "4111"})
+with tracer.start_as_current_span("4111", attributes={"card.4111": "4111"}) as span:
+    span.set_attribute("large", b"4111" + bytes(9 * 1024 * 1024))
+    span.add_event("4111", {"4111": ["4111", 4111]})
+(path,) = Path(folder).rglob("*.sqlite")
+rows = sqlite3.connect(path).execute("SELECT body FROM entries").fetchall()
+sys.stdout.write("".join(repr(gzip.decompress(body)) for (body,) in rows))
+"""
+
+
+def test_no_part_of_a_span_passes_by_the_mask(run: Run) -> None:
+    written = run(_HIDING)
+    assert "card.****" in written
+    assert "4111" not in written
+
+
 def test_each_program_of_the_page_is_run(run: Run) -> None:
     programs = blocks((ROOT / PAGE).read_text("utf-8"), "python")
     assert len(programs) == 7

@@ -1,7 +1,10 @@
 """What an agent records, as it arrives."""
 
 import asyncio
+import contextvars
+import os
 import threading
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -199,3 +202,97 @@ def test_nothing_raises_into_the_agent_unless_strict(
             record.finding("r", severity="terrible", title="t")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="/inputs"):
             record.step("s", inputs={"x": float("nan")}).start()
+
+
+class _Unsayable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_what_cannot_be_said_as_text_ends_no_record_and_no_agent(
+    recorder: MakeRecorder, arrived: Arrived
+) -> None:
+    it = recorder(strict=False)
+    session = it.session("chat-42", title=_Unsayable())  # type: ignore[arg-type]
+    with pytest.raises(_Unsayable), session.record("refund", "Order 4711"):
+        raise _Unsayable
+    assert it.flush(30)
+    (event,) = steps_of(arrived.one())["Order 4711"]["events"]
+    assert event["attributes"]["exception.message"] == "<unreadable: RuntimeError>"
+    assert it.stats()["dropped"] == 0
+
+
+def test_a_session_and_a_record_may_be_entered_within_themselves(recorder: MakeRecorder) -> None:
+    it = recorder(strict=False)
+    with it.session("chat-41") as outer, it.session("chat-42") as session:
+        with session, session.record("refund", "Order 4711") as record, record:
+            assert it.current_step.get() is record.root
+        assert it.current_session.get() is session
+        # Another thread's entry must not be taken for one of here.
+        with session:
+            entered = contextvars.copy_context()
+            entered.run(session.__enter__)
+        entered.run(session.__exit__, None, None, None)
+        assert it.current_session.get() is session
+    assert (it.current_session.get(), it.current_step.get()) == (None, None)
+    assert outer.external_id == "chat-41"
+
+
+def test_a_generator_that_ends_early_leaves_no_ended_step_current(recorder: MakeRecorder) -> None:
+    it = recorder()
+
+    def agent() -> Generator[None]:
+        with it.step("agent"):
+            yield
+
+    with it.session("chat-42").record("refund", "Order 4711") as record:
+        running = agent()
+        next(running)
+        with it.step("beside") as beside:
+            running.close()
+            assert it.current_step.get() is beside
+        assert it.current_step.get() is record.root
+    assert it.current_step.get() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_that_leaves_its_parent_s_with_ends_no_session(
+    recorder: MakeRecorder, arrived: Arrived
+) -> None:
+    it = recorder()
+    with it.session() as session:
+        child = os.fork()
+        if child == 0:
+            # As `sys.exit` within the `with` does.
+            session.__exit__(SystemExit, SystemExit(), None)
+            os._exit(it.stats()["appended"])
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with session.record("refund", "Order 4711"):
+            pass
+    assert it.flush(30)
+    (found,) = arrived.list("/v1/sessions")
+    assert (found["external_id"], found["outcome"]) == (session.external_id, "succeeded")
+
+
+def test_a_mask_that_makes_pseudonyms_masks_each_label_once(
+    recorder: MakeRecorder, arrived: Arrived
+) -> None:
+    it = recorder(mask=lambda text: f"<{text}>")
+    with it.session("chat-42").record("refund", "Order 4711", labels={"a": "1"}) as record:
+        record.label("b", "2")
+        late = record.step("late").start()
+    late.end()
+    with record.supplement():
+        pass
+    assert it.flush(30)
+    masked = {"<a>": "<1>", "<b>": "<2>"}
+    for found in arrived.records():
+        labels = found["labels"]
+        assert {name: labels[name] for name in labels if name[0] == "<"} == masked
+
+
+def test_a_function_in_c_may_be_a_tool(recorder: MakeRecorder, arrived: Arrived) -> None:
+    it = recorder()
+    assert it.tool(max)(1, 2) == 2
+    assert it.flush(30)
+    assert steps_of(arrived.one())["max"]["inputs"] == {"arguments": [1, 2]}
