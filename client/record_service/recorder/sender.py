@@ -60,12 +60,14 @@ class Sender:
         if self._woken:
             return
         with self._changed:
-            self._woken = True
             if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, name="record-service-sender", daemon=True
                 )
-                self._thread.start()
+                # Where none can be started now, the next call tries again.
+                thread.start()
+                self._thread = thread
+            self._woken = True
             self._changed.notify_all()
 
     def tend_soon(self) -> None:
