@@ -274,4 +274,8 @@ def test_nine_questions_are_answered_by_the_commands_as_written(
         "Signature Verified Successfully",
     ):
         assert answer in done.stdout, answer
-    assert done.stdout.count("\nVALID\n") == 3, done.stdout
+    # Other tenants' leaves are in this log, which a period's export cannot vouch for.
+    verdicts = re.findall(r"^VALID(?:, WITH 1 NOT CHECKED)?$", done.stdout, re.MULTILINE)
+    assert len(verdicts) >= 3, done.stdout
+    assert "INVALID" not in done.stdout
+    assert "INCOMPLETE" not in done.stdout
