@@ -3,6 +3,7 @@
 A trusted copy of it runs in a folder with only what is checked and the service's public keys.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -62,8 +63,9 @@ def a_pack_for_an_auditor(scene: Scene, record_id: str, share_url: str) -> None:
 
 def verified_export(scene: Scene, export: bytes, chain: str) -> tuple[int, list[str]]:
     """Hold an export of the audit chain to the chain's name; return the exit code and lines."""
-    options = ["audit", "chain.ndjson", "--chain", chain]
-    return _verify(scene, {"chain.ndjson": export}, options)
+    anchors = json.dumps(scene.api.get("/v1/audit/anchors")).encode()
+    options = ["audit", "chain.ndjson", "--anchors", "anchors.json", "--chain", chain]
+    return _verify(scene, {"chain.ndjson": export, "anchors.json": anchors}, options)
 
 
 def _verify(scene: Scene, files: dict[str, bytes], arguments: list[str]) -> tuple[int, list[str]]:
