@@ -1,7 +1,9 @@
 """The navigation: pages linked from every page, and which of them a caller may see."""
 
 from dataclasses import dataclass
+from typing import Any
 
+from flask import url_for
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
@@ -38,6 +40,30 @@ ENTRIES = (
     Entry("Jobs", "console.jobs.index"),
     Entry("Settings", "console.settings.index"),
 )
+
+
+# The page of each kind of object, by the prefix of its id: endpoint, and argument for the id.
+_PLACES = {
+    "rec": ("records.show", "record_id"),
+    "fnd": ("findings.show", "finding_id"),
+    "ses": ("sessions.show", "session_id"),
+    "agt": ("agents.show", "agent_id"),
+    "evt": ("events.show", "event_id"),
+    "whk": ("webhooks.show", "webhook_id"),
+    "job": ("jobs.show", "job_id"),
+    "dig": ("findings.index", "digest_id"),
+    "key": ("keys.show", "key_id"),
+    "rul": ("rules.show", "rule_id"),
+    "exp": ("exports.show", "export_id"),
+    "hld": ("holds.show", "hold_id"),
+}
+
+
+def place_of(text: str) -> str:
+    """Return the URL of the page of the object with this id, such as `rec_…`."""
+    endpoint, name = _PLACES[text.partition("_")[0]]
+    named: dict[str, Any] = {name: text}
+    return url_for(f"console.{endpoint}", **named)
 
 
 def page_of_form(path: str) -> str | None:

@@ -11,7 +11,7 @@ from app.api.http.access.auth import caller
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.search import SearchArgs
-from app.console.frame import forms, rendering
+from app.console.frame import forms, navigation, rendering
 from app.console.frame.access import signed_in
 from app.core import lookup
 from app.core.callers import Role
@@ -42,20 +42,6 @@ def index() -> Response:
     )
 
 
-_PLACES: dict[Type, tuple[str, str, str]] = {
-    Type.RECORD: ("records.show", "record_id", "rec"),
-    Type.FINDING: ("findings.show", "finding_id", "fnd"),
-    Type.SESSION: ("sessions.show", "session_id", "ses"),
-    Type.AGENT: ("agents.show", "agent_id", "agt"),
-    Type.EVENT: ("events.show", "event_id", "evt"),
-    Type.WEBHOOK: ("webhooks.show", "webhook_id", "whk"),
-    Type.JOB: ("jobs.show", "job_id", "job"),
-    Type.DIGEST: ("findings.index", "digest_id", "dig"),
-    Type.KEY: ("keys.show", "key_id", "key"),
-    Type.RULE: ("rules.show", "rule_id", "rul"),
-    Type.EXPORT: ("exports.show", "export_id", "exp"),
-    Type.HOLD: ("holds.show", "hold_id", "hld"),
-}
 # These stand on the page of something else, or below it.
 _WITHIN: dict[Type, Callable[[Hit], str]] = {
     Type.DELIVERY: lambda hit: url_for(
@@ -75,12 +61,10 @@ def _place(hit: Hit) -> str:
     """Return the URL of the console's page that shows the result."""
     if hit.type in _WITHIN:
         return _WITHIN[hit.type](hit)
-    endpoint, name, prefix = _PLACES[hit.type]
+    text = lookup.represent(hit, "")["id"]
     if hit.type is Type.WEBHOOK and hit.is_deleted:
-        endpoint = "deliveries.index"
+        return url_for("console.deliveries.index", webhook_id=text)
     if hit.type is Type.RULE and hit.is_deleted:
         # Its first version is always there.
-        rule = ids.text("rul", hit.id)
-        return url_for("console.rules.version", rule_id=rule, number=1)
-    named: dict[str, Any] = {name: ids.text(prefix, hit.id)}
-    return url_for(f"console.{endpoint}", **named)
+        return url_for("console.rules.version", rule_id=text, number=1)
+    return navigation.place_of(text)

@@ -15,7 +15,7 @@ from app.api.http.transactions import transaction
 from app.api.resources.deliveries.deliveries import tenant_filters
 from app.api.resources.deliveries.delivery_schemas import GroupArgs, TenantHistoryArgs
 from app.api.resources.webhooks import represent
-from app.console.frame import forms, rendering
+from app.console.frame import forms, navigation, rendering
 from app.console.frame.access import signed_in
 from app.core import lookup
 from app.core.callers import Role
@@ -223,19 +223,10 @@ def subjects(session: Session, event_ids: Collection[str]) -> dict[str, dict[str
     about = event_history.subjects(session, caller().tenant_id, wanted)
     titles = lookup.titles(session, caller(), about.values())
     return {
-        event: {"id": one, "title": titles[one], "place": _place(one)}
+        event: {"id": one, "title": titles[one], "place": navigation.place_of(one)}
         for event, one in about.items()
         if one in titles
     }
-
-
-def _place(subject: str) -> str:
-    """Return the URL of the page of a finding, session or record."""
-    if subject.startswith("fnd_"):
-        return url_for("console.findings.show", finding_id=subject)
-    if subject.startswith("ses_"):
-        return url_for("console.sessions.show", session_id=subject)
-    return url_for("console.records.show", record_id=subject)
 
 
 def filters_named(args: dict[str, Any]) -> set[str]:
