@@ -5,10 +5,10 @@ with the pack and a slow reader holds no connection.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 from flask import Response, request
@@ -104,29 +104,45 @@ class PackPendingSchema(AnswerSchema):
     job = fields.Object(PendingJobSchema)
 
 
+_View: TypeAlias = Callable[..., Response]
+
+
+def answers_a_pack(blp: Blueprint) -> Callable[[_View], _View]:
+    """Document a route that answers a pack: whole, a range of it, or that it is being built."""
+
+    def documented(view: _View) -> _View:
+        for document in (
+            blp.doc(parameters=[PREFER, IF_NONE_MATCH, RANGE, IF_RANGE]),
+            blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE"),
+            blp.alt_response(412, "PRECONDITION_FAILED"),
+            blp.alt_response(409, "CONFLICT"),
+            blp.alt_response(304, description="The caller has these bytes."),
+            blp.alt_response(
+                206,
+                schema=ZIP,
+                content_type=MEDIA_TYPE,
+                description="The range that was asked for.",
+                headers=RANGE_HEADERS,
+            ),
+            blp.alt_response(
+                202,
+                schema=PackPendingSchema,
+                description="The pack is being built: poll again.",
+                headers=PENDING_HEADERS,
+            ),
+            blp.response(200, ZIP, content_type=MEDIA_TYPE, headers=PACK_HEADERS),
+        ):
+            view = document(view)
+        return view
+
+    return documented
+
+
 @blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
 @bundle_content(public=True)
 @blp.arguments(ShareTokenArgs, location="query")
-@blp.response(200, ZIP, content_type=MEDIA_TYPE, headers=PACK_HEADERS)
-@blp.alt_response(
-    202,
-    schema=PackPendingSchema,
-    description="The pack is being built: poll again.",
-    headers=PENDING_HEADERS,
-)
-@blp.alt_response(
-    206,
-    schema=ZIP,
-    content_type=MEDIA_TYPE,
-    description="The range that was asked for.",
-    headers=RANGE_HEADERS,
-)
-@blp.alt_response(304, description="The caller has these bytes.")
-@blp.alt_response(409, "CONFLICT")
+@answers_a_pack(blp)
 @blp.alt_response(410, "GONE")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
-@blp.doc(parameters=[PREFER, IF_NONE_MATCH, RANGE, IF_RANGE])
 def read_evidence(args: dict[str, Any], record_id: str) -> Response:
     """Read the evidence pack of a record
 

@@ -11,13 +11,10 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.api.http.access.auth import caller, requires
 from app.api.http.admission import truncated_stream
-from app.api.http.requests.headers import PREFER, Patience, client_address, patience, request_id
+from app.api.http.requests.headers import Patience, client_address, patience, request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import long_poll
 from app.api.http.responses.answers import (
-    IF_NONE_MATCH,
-    IF_RANGE,
-    RANGE,
     conditional,
     conditional_bytes,
 )
@@ -29,12 +26,8 @@ from app.api.resources.records.evidence_packs import (
     DEFAULT_WAIT,
     LONGEST_RETRY_AFTER,
     MEDIA_TYPE,
-    PACK_HEADERS,
-    PENDING_HEADERS,
-    RANGE_HEADERS,
     STATE,
-    ZIP,
-    PackPendingSchema,
+    answers_a_pack,
 )
 from app.core import sessions
 from app.core.callers import Role
@@ -62,25 +55,7 @@ _REPLACED = "The evidence pack has just been replaced; ask again."
 
 @blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
 @requires(Role.READ)
-@blp.response(200, ZIP, content_type=MEDIA_TYPE, headers=PACK_HEADERS)
-@blp.alt_response(
-    202,
-    schema=PackPendingSchema,
-    description="The pack is being built: poll again.",
-    headers=PENDING_HEADERS,
-)
-@blp.alt_response(
-    206,
-    schema=ZIP,
-    content_type=MEDIA_TYPE,
-    description="The range that was asked for.",
-    headers=RANGE_HEADERS,
-)
-@blp.alt_response(304, description="The caller has these bytes.")
-@blp.alt_response(409, "CONFLICT")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
-@blp.doc(parameters=[PREFER, IF_NONE_MATCH, RANGE, IF_RANGE])
+@answers_a_pack(blp)
 def read_evidence(session_id: str) -> Response:
     """Read the evidence pack of a whole session
 
