@@ -47,10 +47,8 @@ def page(
     A template in a folder belongs to the entry of the navigation whose blueprint has that name.
     """
     message = None if browser.refreshes_itself() else _sent_twice() or _kept_message()
-    section = template.partition("/")[0]
-    text = render_template(
-        f"console/{template}.html", **_frame(), section=section, message=message, **shown
-    )
+    frame = _frame(template.partition("/")[0])
+    text = render_template(f"console/{template}.html", **frame, message=message, **shown)
     etag = sha256(text.replace(_KEY_PLACE, "").encode()).hexdigest()
     if status == 200 and request.method in ("GET", "HEAD") and answers.is_current(etag):
         return answers.not_modified(etag)
@@ -150,15 +148,17 @@ def add_filters(state: BlueprintSetupState) -> None:
     )
 
 
-def _frame() -> dict[str, Any]:
+def _frame(section: str) -> dict[str, Any]:
     """Return the variables of the base template."""
     caller: Caller | None = g.get("caller")
+    groups = navigation.groups_for(caller) if caller else {}
     return {
         "caller": caller,
         "key_name": g.get("key_name"),
         "form_token": g.get("form_token", ""),
         "form_key": _KEY_PLACE,
-        "entries": navigation.entries_for(caller) if caller else [],
+        "groups": groups,
+        "current": navigation.current(groups, section),
         "notices": g.get("notices", []),
         "version": assets.version,
         "base_url": services().settings.base_url,
