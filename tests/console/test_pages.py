@@ -68,6 +68,19 @@ def test_every_page_is_reached_by_the_keyboard_and_says_where_the_reader_is(page
     assert page.locator("nav [aria-current=page]").inner_text() == "Deliveries"
 
 
+def test_the_navigation_is_one_row_that_stays_in_its_place(
+    page: Page, every_page: list[str]
+) -> None:
+    found = set()
+    for path in every_page:
+        page.goto(path)
+        links = page.locator("nav[aria-label=Pages] ul").first.locator("a").all()
+        boxes = [link.bounding_box() for link in links]
+        found.add(tuple((box["x"], box["y"], box["width"]) for box in boxes if box is not None))
+    assert len(found) == 1
+    assert len({y for _, y, _ in found.pop()}) == 1
+
+
 def test_a_row_s_moment_is_exact_on_hover_and_focus_and_a_script_offers_the_browser_s_zone(
     open_browser: Open, tenant: FreshTenant, every_page: list[str]
 ) -> None:

@@ -48,10 +48,8 @@ def page(
     A template in a folder belongs to the entry of the navigation whose blueprint has that name.
     """
     message = None if browser.refreshes_itself() else _sent_twice() or _kept_message()
-    section = template.partition("/")[0]
-    text = render_template(
-        f"console/{template}.html", **_frame(), section=section, message=message, **shown
-    )
+    frame = _frame(template.partition("/")[0])
+    text = render_template(f"console/{template}.html", **frame, message=message, **shown)
     lasting = text.replace(_KEY_PLACE, "")
     if browser.refreshes_itself():
         # The script that asks keeps them as they are now.
@@ -151,15 +149,17 @@ def add_filters(state: BlueprintSetupState) -> None:
     state.app.jinja_env.globals.update(zone=zone.chosen)
 
 
-def _frame() -> dict[str, Any]:
+def _frame(section: str) -> dict[str, Any]:
     """Return the variables of the base template."""
     caller: Caller | None = g.get("caller")
+    groups = navigation.groups_for(caller) if caller else {}
     return {
         "caller": caller,
         "key_name": g.get("key_name"),
         "form_token": g.get("form_token", ""),
         "form_key": _KEY_PLACE,
-        "entries": navigation.entries_for(caller) if caller else [],
+        "groups": groups,
+        "current": navigation.current(groups, section),
         "notices": g.get("notices", []),
         "version": assets.version,
         "unchosen_zone": zone.unchosen_cookie(),
