@@ -641,7 +641,7 @@ INSERT INTO history_policy (days) VALUES (90);
 REVOKE EXECUTE ON FUNCTION make_history_partition(text, uuid, uuid) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION drop_history_partition(text, uuid) FROM PUBLIC;
 
-CREATE TABLE events (
+CREATE TABLE stored_events (
     tenant_id    uuid NOT NULL,
     id           uuid NOT NULL,
     -- The finding or session that it is about; its id has the millisecond of that one's change.
@@ -652,23 +652,24 @@ CREATE TABLE events (
     any_disabled boolean NOT NULL DEFAULT false,
     type         text NOT NULL,
     decisions    bytea NOT NULL,
-    -- Null of a new finding: it is made of the finding's row, which nobody changes (`event_bodies`).
+    -- Null of a new finding: it is made of the finding's row, which nobody changes (`events`).
     payload      bytea,
     PRIMARY KEY (tenant_id, id),
     CHECK (payload IS NOT NULL OR (type = 'finding.created' AND subject_id IS NOT NULL))
 ) PARTITION BY RANGE (id);
-SELECT isolate('events');
-CREATE INDEX events_disabled ON events (tenant_id, id) WHERE any_disabled;
+SELECT isolate('stored_events');
+CREATE INDEX events_disabled ON stored_events (tenant_id, id) WHERE any_disabled;
 
 -- Events with the bytes that every receiver gets.
-CREATE VIEW event_bodies WITH (security_invoker = true) AS
-SELECT e.tenant_id, e.id, e.type, e.subject_id, e.created_at, e.written_by,
+CREATE VIEW events WITH (security_invoker = true) AS
+SELECT e.tenant_id, e.id, e.type, e.subject_id, e.created_at, e.written_by, e.any_disabled,
+       e.decisions,
        coalesce(e.payload, finding_payload(
            finding_body(f.agent_id, written_time(f.created_at), f.data_json, f.detail, f.id,
                         f.principal, f.record_id, f.rule, f.session_id, f.severity, f.source,
                         f.title),
            e.id, written_time(e.created_at))) AS payload
-  FROM events AS e
+  FROM stored_events AS e
   LEFT JOIN findings AS f
     ON e.payload IS NULL AND f.tenant_id = e.tenant_id AND f.id = e.subject_id;
 
@@ -786,7 +787,7 @@ SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence
   FROM ended_deliveries;
 
 -- Attempts after which their delivery was tried again.
-CREATE TABLE delivery_attempts (
+CREATE TABLE earlier_attempts (
     tenant_id        uuid NOT NULL,
     id               uuid NOT NULL,
     delivery_id      uuid NOT NULL,
@@ -804,13 +805,13 @@ CREATE TABLE delivery_attempts (
     error            text,
     PRIMARY KEY (tenant_id, delivery_id, id)
 ) PARTITION BY RANGE (id);
-SELECT isolate('delivery_attempts');
+SELECT isolate('earlier_attempts');
 
 -- All attempts, for whoever reads. `id` is not below its delivery's but for hosts' clocks.
-CREATE VIEW attempts WITH (security_invoker = true) AS
+CREATE VIEW delivery_attempts WITH (security_invoker = true) AS
 SELECT tenant_id, delivery_id, id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
        first_byte_ms, total_ms, status_code, response_headers, response_body, error
-  FROM delivery_attempts
+  FROM earlier_attempts
  UNION ALL
 SELECT tenant_id, id, id, attempts, coalesce(outcome, 'succeeded'), attempted_at, dns_ms,
        connect_ms, tls_ms, first_byte_ms, total_ms, status_code, response_headers, response_body,
