@@ -14,7 +14,8 @@ from app.lib.object_store import AT_ONCE, Away, ObjectStore, opened
 
 # A caller of POST /v1/records waits no longer before its bytes go into the database.
 _SECONDS = 5.0
-_TRY_AGAIN_SECONDS = 5.0
+TRY_AGAIN_SECONDS = 5.0
+"""While it fails, one call in so many is let through."""
 _THREADS = 16
 
 _Item = TypeVar("_Item")
@@ -26,10 +27,9 @@ _log = structlog.get_logger(__name__)
 class BlobStore:
     """The store that `BLOB_URL` names, for all threads of a process."""
 
-    def __init__(self, store: ObjectStore, seconds: float = _TRY_AGAIN_SECONDS) -> None:
-        """While it fails, one call each `seconds` is let through."""
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._breaker = Breaker(seconds)
+        self._breaker = Breaker(TRY_AGAIN_SECONDS)
         self.pool = ThreadPoolExecutor(_THREADS, "blobs")
 
     def put(self, blobs: Sequence[tuple[Blob, bytes]]) -> bool:
