@@ -35,7 +35,15 @@ from app.models.proofs.anchors import (
 )
 from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import Bundle, BundleWords, Hold, Record, RecordWords, StoredRecords
+from app.models.records import (
+    Bundle,
+    BundleWords,
+    DeadBlob,
+    Hold,
+    Record,
+    RecordWords,
+    StoredRecords,
+)
 from app.models.rules import (
     Rule,
     RuleDedupe,
@@ -68,6 +76,7 @@ __all__ = [
     "CheckpointTimestamp",
     "ConsoleSession",
     "CounterValue",
+    "DeadBlob",
     "DeliveryAttempt",
     "DeliveryHour",
     "Digest",

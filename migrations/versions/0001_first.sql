@@ -234,18 +234,35 @@ CREATE INDEX records_created_at ON records (tenant_id, created_at, id);
 -- A public record is asked for by its id alone.
 CREATE INDEX records_id ON records (id);
 
--- A row gone is a bundle expired.
+-- What rows no longer name in the object store, and what is to be erased there, in the transaction
+-- that removed the row. Bytes that were only moved or sealed anew stay for a day, for backups.
+CREATE TABLE dead_blobs (
+    tenant_id uuid NOT NULL,
+    blob      uuid NOT NULL,
+    kind      text NOT NULL,
+    owner_id  uuid NOT NULL,
+    number    bigint NOT NULL,
+    due_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, blob)
+);
+SELECT isolate('dead_blobs');
+CREATE INDEX dead_blobs_due ON dead_blobs (due_at);
+
+-- A row gone is a bundle expired. Sealed bytes lie here or, where `blob` names an object, in the
+-- object store; with both they lie here, and wait to be carried over.
 CREATE TABLE bundles (
     tenant_id uuid NOT NULL,
     record_id uuid NOT NULL,
-    sha256    bytea NOT NULL CHECK (length(sha256) = 32),
     size      bigint NOT NULL,
-    location  text NOT NULL DEFAULT 'database' CHECK (location IN ('database')),
     bytes     bytea,
+    blob      uuid,
     PRIMARY KEY (tenant_id, record_id),
-    FOREIGN KEY (tenant_id, record_id) REFERENCES records
+    FOREIGN KEY (tenant_id, record_id) REFERENCES records,
+    CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('bundles');
+CREATE INDEX bundles_waiting ON bundles (tenant_id, record_id)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
 -- Sealed bytes do not shrink.
 ALTER TABLE bundles ALTER COLUMN bytes SET STORAGE EXTERNAL;
 CREATE TRIGGER bundles_stored AFTER INSERT ON bundles
@@ -254,6 +271,9 @@ CREATE TRIGGER bundles_stored AFTER INSERT ON bundles
 CREATE TRIGGER bundles_gone AFTER DELETE ON bundles
     REFERENCING OLD TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER bundles_erased AFTER DELETE ON bundles
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('record_id');
 
 -- Few rows, changed with every record: room in each page keeps the changes out of the index.
 -- Sixteen rows a tenant, so that few writers wait for each other. A backend keeps to one of them:
@@ -1165,20 +1185,27 @@ CREATE TABLE export_parts (
     number    bigint NOT NULL,
     begin     bigint NOT NULL,
     size      bigint NOT NULL CHECK (size > 0),
-    location  text NOT NULL CHECK (location IN ('database', 'object')),
     bytes     bytea,
+    blob      uuid,
     PRIMARY KEY (tenant_id, export_id, number),
     UNIQUE (tenant_id, export_id, begin),
     FOREIGN KEY (tenant_id, export_id) REFERENCES exports,
-    CHECK ((location = 'database') = (bytes IS NOT NULL))
+    CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('export_parts');
+CREATE INDEX export_parts_waiting ON export_parts (tenant_id, export_id, number)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+-- Sealed bytes do not shrink.
+ALTER TABLE export_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
 CREATE TRIGGER export_parts_stored AFTER INSERT ON export_parts
     REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
 CREATE TRIGGER export_parts_gone AFTER DELETE ON export_parts
     REFERENCING OLD TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER export_parts_erased AFTER DELETE ON export_parts
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('export_id', 'number');
 
 CREATE TABLE export_takers (
     tenant_id uuid NOT NULL,
@@ -1232,11 +1259,18 @@ CREATE TABLE evidence_pack_parts (
     tenant_id uuid NOT NULL,
     pack_id   uuid NOT NULL,
     number    bigint NOT NULL,
-    bytes     bytea NOT NULL,
+    bytes     bytea,
+    blob      uuid,
     PRIMARY KEY (tenant_id, pack_id, number),
-    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
+    CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('evidence_pack_parts');
+CREATE INDEX evidence_pack_parts_waiting ON evidence_pack_parts (tenant_id, pack_id, number)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+CREATE TRIGGER evidence_pack_parts_erased AFTER DELETE ON evidence_pack_parts
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('pack_id', 'number');
 -- Sealed bytes do not shrink.
 ALTER TABLE evidence_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
@@ -1247,12 +1281,20 @@ CREATE TABLE session_pack_parts (
     pack_id    uuid NOT NULL,
     starts     bigint NOT NULL,
     bytes      bytea,
+    blob       uuid,
     record_ids uuid[],
     PRIMARY KEY (tenant_id, pack_id, starts),
     FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
-    CHECK (num_nonnulls(bytes, record_ids) = 1)
+    CHECK ((num_nonnulls(bytes, blob) > 0) = (record_ids IS NULL))
 );
 SELECT isolate('session_pack_parts');
+CREATE INDEX session_pack_parts_waiting ON session_pack_parts (tenant_id, pack_id, starts)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+-- Sealed bytes do not shrink.
+ALTER TABLE session_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
+CREATE TRIGGER session_pack_parts_erased AFTER DELETE ON session_pack_parts
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('pack_id', 'starts');
 
 -- Who has had a pack: each key and each link once, and everybody without either together.
 CREATE TABLE evidence_exports (
