@@ -53,6 +53,7 @@ _PLACES = {
     "job": ("jobs.show", "job_id"),
     "dig": ("findings.index", "digest_id"),
     "key": ("keys.show", "key_id"),
+    "usr": ("people.show", "person_id"),
     "rul": ("rules.show", "rule_id"),
     "exp": ("exports.show", "export_id"),
     "hld": ("holds.show", "hold_id"),

@@ -146,6 +146,7 @@ def add_filters(state: BlueprintSetupState) -> None:
         thousands=thousands,
         duration=duration,
         pretty=pretty,
+        place=navigation.place_of,
         visible=visible,
     )
 
