@@ -78,16 +78,51 @@ SELECT isolate('api_keys');
 CREATE UNIQUE INDEX api_keys_digest ON api_keys (digest);
 CREATE INDEX api_keys_minted_by ON api_keys (tenant_id, created_by) WHERE created_by IS NOT NULL;
 
+-- Who signed in by OpenID Connect. The id is made of issuer and subject; the rest are labels, as the
+-- provider told them last.
+CREATE TABLE people (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    issuer     text NOT NULL,
+    subject    text NOT NULL,
+    email      text,
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, id)
+);
+SELECT isolate('people');
+CREATE INDEX people_email ON people (tenant_id, lower(email)) WHERE email IS NOT NULL;
+
+-- Which role the people of a provider's group have.
+CREATE TABLE tenant_groups (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    name      text NOT NULL,
+    role      text NOT NULL CHECK (role IN ('read', 'write', 'admin')),
+    PRIMARY KEY (tenant_id, name)
+);
+SELECT isolate('tenant_groups');
+-- Whoever signs in asks which tenants their groups are of.
+CREATE INDEX tenant_groups_name ON tenant_groups (name);
+
+-- Of a key, or of a person with those of their groups that the tenant knew.
 CREATE TABLE console_sessions (
     tenant_id    uuid NOT NULL,
     digest       bytea NOT NULL CHECK (length(digest) = 32),
-    api_key_id   uuid NOT NULL,
+    id           uuid NOT NULL,
+    api_key_id   uuid,
+    person_id    uuid,
+    groups       text[],
+    origin       text,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at   timestamptz NOT NULL,
     last_used_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, digest),
-    FOREIGN KEY (tenant_id, api_key_id) REFERENCES api_keys
+    FOREIGN KEY (tenant_id, api_key_id) REFERENCES api_keys,
+    FOREIGN KEY (tenant_id, person_id) REFERENCES people,
+    CHECK (num_nonnulls(api_key_id, person_id) = 1 AND (person_id IS NULL) = (groups IS NULL))
 );
 SELECT isolate('console_sessions');
+CREATE UNIQUE INDEX console_sessions_id ON console_sessions (tenant_id, id);
 
 CREATE TABLE idempotency_keys (
     tenant_id     uuid NOT NULL REFERENCES tenants,
@@ -1043,15 +1078,14 @@ CREATE INDEX audit_entries_target ON audit_entries (tenant_id, target, seq);
 CREATE INDEX audit_entries_outcome ON audit_entries (tenant_id, outcome, seq)
     WHERE outcome <> 'success';
 
--- The last `access.refused` of each key, and how often it was refused since: at most one entry of a
+-- The last `access.refused` of each key or person, and how often it was refused since: at most one entry of a
 -- key is written in an hour.
 CREATE TABLE refused_access (
     tenant_id  uuid NOT NULL,
     key_id     uuid NOT NULL,
     entered_at timestamptz NOT NULL DEFAULT '-infinity',
     counted    bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (tenant_id, key_id),
-    FOREIGN KEY (tenant_id, key_id) REFERENCES api_keys
+    PRIMARY KEY (tenant_id, key_id)
 );
 SELECT isolate('refused_access');
 

@@ -144,6 +144,7 @@ def add_filters(state: BlueprintSetupState) -> None:
         thousands=thousands,
         duration=duration,
         pretty=pretty,
+        place=navigation.place_of,
         visible=visible,
     )
     state.app.jinja_env.globals.update(zone=zone.chosen)
