@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from cryptography.x509 import Certificate
-from psycopg import pq
 
 from app.ledger.notes import check_name
 from app.ledger.policy import Policy
@@ -32,47 +31,10 @@ _MARKS = {
 }
 _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 MIB = 1024 * 1024
-# As SQLAlchemy reads them: a password ends at its first @, and what follows names the server.
-_CREDENTIALS = re.compile(r"[^:/]*(:[^@]*)?@")
 # Query parameters that the settings replace; a client's own certificate stays.
 _HOW_VERIFIED = ("ssl_cert_reqs", "ssl_ca_", "ssl_check_hostname")
 # A scheme and what follows it (RFC 9110, 11.4): one line of visible ASCII.
 _AUTHORIZATION = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+ +[!-~](?:[ -~]*[!-~])?")
-_REDIS_FORM = "use redis://:password@host:port/0, or rediss:// for TLS"
-
-
-def database_url(text: str) -> str:
-    """Read the address of a PostgreSQL, as SQLAlchemy takes it."""
-    scheme, separator, rest = text.partition("://")
-    credentials = _CREDENTIALS.match(rest)
-    place, _, query = rest[credentials.end() if credentials else 0 :].partition("?")
-    known = separator and scheme.split("+")[0] in ("postgres", "postgresql")
-    if not known or not re.fullmatch(r"(\[[^]]*\]|[^:/]*)(:[0-9]{1,5})?(/.*)?", place):
-        raise ValueError("use postgresql://user:password@host:port/database")
-    if "@" in place:
-        # The end of the password would be resolved as a host name, and shown in each error.
-        raise ValueError("write an @ in the password as %40")
-    known_options = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
-    for name, _ in parse_qsl(query, keep_blank_values=True):
-        if name not in known_options:
-            raise ValueError(
-                f"remove {name!r} behind the ?: PostgreSQL's client has no such option"
-            )
-    return f"postgresql+psycopg://{rest}"
-
-
-def redis_url(text: str) -> str:
-    """Read the address of a Redis, with or without TLS. Its errors quote nothing of it."""
-    try:
-        parts = urlsplit(text)
-        # Reading the port refuses one that is no number.
-        known = parts.scheme in ("redis", "rediss") and parts.hostname and (parts.port or 6379)
-    except ValueError:
-        # With a / ? or # in the password, the error's text quotes part of it as a port.
-        raise ValueError(_REDIS_FORM) from None
-    if not known or not re.fullmatch(r"/?|/[0-9]{1,5}", parts.path):
-        raise ValueError(_REDIS_FORM)
-    return text
 
 
 def redis_tls_verify(text: str) -> bool:
@@ -90,7 +52,7 @@ def redis_with_tls(url: str | None, authorities: str | None, *, verified: bool) 
     """
     if not verified and authorities is not None:
         raise ValueError("REDIS_TLS_VERIFY=none would ignore REDIS_CA_FILE: set one of them")
-    if url is None or not url.startswith("rediss://") or (verified and authorities is None):
+    if url is None or not url.startswith("rediss") or (verified and authorities is None):
         return url
     bare, _, query = url.partition("?")
     kept = [pair for pair in parse_qsl(query) if not pair[0].startswith(_HOW_VERIFIED)]

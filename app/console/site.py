@@ -23,6 +23,7 @@ from app.console.pages import (
     search,
     settings,
     sign_in,
+    time_zone,
 )
 from app.console.pages.deliveries import deliveries, events, receivers, replays, webhooks
 from app.console.pages.records import agents, records, sessions, traces
@@ -50,6 +51,7 @@ PAGES = (
     jobs,
     settings,
     search,
+    time_zone,
     assets,
 )
 

@@ -4,7 +4,7 @@
 --
 -- tenant                  whose events
 -- kind                    their type
--- identifiers, payloads   their ids and bodies, in the same order
+-- identifiers, payloads   their ids and bodies, in the same order; of findings no bodies (null)
 -- subjects                the finding or session that each is about, or null
 -- moment                  when they happened
 -- first_wait              how long each delivery waits before its first attempt

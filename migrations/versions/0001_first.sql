@@ -644,19 +644,33 @@ REVOKE EXECUTE ON FUNCTION drop_history_partition(text, uuid) FROM PUBLIC;
 CREATE TABLE events (
     tenant_id    uuid NOT NULL,
     id           uuid NOT NULL,
-    type         text NOT NULL,
-    payload      bytea NOT NULL,
     -- The finding or session that it is about; its id has the millisecond of that one's change.
     subject_id   uuid,
-    decisions    bytea NOT NULL,
-    any_disabled boolean NOT NULL DEFAULT false,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The transaction that wrote it, so that a reader misses none that commits late.
     written_by   bigint NOT NULL DEFAULT (pg_current_xact_id()::text)::bigint,
-    PRIMARY KEY (tenant_id, id)
+    any_disabled boolean NOT NULL DEFAULT false,
+    type         text NOT NULL,
+    decisions    bytea NOT NULL,
+    -- Null of a new finding: it is made of the finding's row, which nobody changes (`event_bodies`).
+    payload      bytea,
+    PRIMARY KEY (tenant_id, id),
+    CHECK (payload IS NOT NULL OR (type = 'finding.created' AND subject_id IS NOT NULL))
 ) PARTITION BY RANGE (id);
 SELECT isolate('events');
 CREATE INDEX events_disabled ON events (tenant_id, id) WHERE any_disabled;
+
+-- Events with the bytes that every receiver gets.
+CREATE VIEW event_bodies WITH (security_invoker = true) AS
+SELECT e.tenant_id, e.id, e.type, e.subject_id, e.created_at, e.written_by,
+       coalesce(e.payload, finding_payload(
+           finding_body(f.agent_id, written_time(f.created_at), f.data_json, f.detail, f.id,
+                        f.principal, f.record_id, f.rule, f.session_id, f.severity, f.source,
+                        f.title),
+           e.id, written_time(e.created_at))) AS payload
+  FROM events AS e
+  LEFT JOIN findings AS f
+    ON e.payload IS NULL AND f.tenant_id = e.tenant_id AND f.id = e.subject_id;
 
 -- What waits or is being sent. A row that is over is deleted here and inserted once into
 -- `ended_deliveries`. No index holds what a claim changes (`lease_until`, `status`, `sequence` and
@@ -707,28 +721,38 @@ CREATE INDEX open_deliveries_replays ON open_deliveries (tenant_id, webhook_id, 
 CREATE INDEX open_deliveries_of_job ON open_deliveries (tenant_id, job_id, id)
     WHERE job_id IS NOT NULL;
 
--- History: each row is written once, unless an attempt is answered after it was cancelled.
+-- History: each row is written once, unless an attempt is answered after it was cancelled. The last
+-- attempt lies in the row: most deliveries have one. Only of a delivery that was cancelled before an
+-- answer it does not.
 CREATE TABLE ended_deliveries (
-    tenant_id    uuid NOT NULL,
-    id           uuid NOT NULL,
-    webhook_id   uuid NOT NULL,
-    event_id     uuid NOT NULL,
-    created_at   timestamptz NOT NULL,
-    finished_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    attempted_at timestamptz,
-    sequence     bigint,
-    -- Of one that was cancelled: whose answer may still come.
-    claim_no     bigint,
-    priority     smallint NOT NULL,
-    attempts     smallint NOT NULL,
-    status_code  smallint,
-    kind         text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
-    status       text NOT NULL CHECK (status IN ('succeeded', 'failed', 'cancelled')),
-    event_type   text NOT NULL,
-    replay_of    uuid,
-    job_id       uuid,
-    failure      bigint,
-    outcome      text,
+    tenant_id        uuid NOT NULL,
+    id               uuid NOT NULL,
+    webhook_id       uuid NOT NULL,
+    event_id         uuid NOT NULL,
+    created_at       timestamptz NOT NULL,
+    finished_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    attempted_at     timestamptz,
+    sequence         bigint,
+    -- Of one that was cancelled, and whose answer may still come.
+    claim_no         bigint,
+    first_byte_ms    real,
+    total_ms         real,
+    dns_ms           real,
+    connect_ms       real,
+    tls_ms           real,
+    priority         smallint NOT NULL,
+    attempts         smallint NOT NULL,
+    status_code      smallint,
+    kind             text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
+    status           text NOT NULL CHECK (status IN ('succeeded', 'failed', 'cancelled')),
+    event_type       text NOT NULL,
+    replay_of        uuid,
+    job_id           uuid,
+    failure          bigint,
+    outcome          text,
+    response_headers text,
+    response_body    bytea,
+    error            text,
     PRIMARY KEY (tenant_id, id)
 ) PARTITION BY RANGE (id);
 SELECT isolate('ended_deliveries');
@@ -761,6 +785,7 @@ SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence
        status_code, failure, claim_no
   FROM ended_deliveries;
 
+-- Attempts after which their delivery was tried again.
 CREATE TABLE delivery_attempts (
     tenant_id        uuid NOT NULL,
     id               uuid NOT NULL,
@@ -780,6 +805,18 @@ CREATE TABLE delivery_attempts (
     PRIMARY KEY (tenant_id, delivery_id, id)
 ) PARTITION BY RANGE (id);
 SELECT isolate('delivery_attempts');
+
+-- All attempts, for whoever reads. `id` is not below its delivery's but for hosts' clocks.
+CREATE VIEW attempts WITH (security_invoker = true) AS
+SELECT tenant_id, delivery_id, id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
+       first_byte_ms, total_ms, status_code, response_headers, response_body, error
+  FROM delivery_attempts
+ UNION ALL
+SELECT tenant_id, id, id, attempts, coalesce(outcome, 'succeeded'), attempted_at, dns_ms,
+       connect_ms, tls_ms, first_byte_ms, total_ms, status_code, response_headers, response_body,
+       error
+  FROM ended_deliveries
+ WHERE attempts > 0 AND claim_no IS NULL;
 
 -- Sums over webhooks, of hours that are over.
 CREATE TABLE tenant_hours (

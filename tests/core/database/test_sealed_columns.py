@@ -26,6 +26,7 @@ PLAIN = {
     "checkpoints.unpublished_note": "to be published",
     "console_sessions.digest": "a hash",
     "delivery_attempts.response_body": "what a receiver answered",
+    "ended_deliveries.response_body": "what a receiver answered",
     "events.decisions": "numbers",
     "events.payload": "what receivers are sent",
     "evidence_packs.sha256": "a hash",

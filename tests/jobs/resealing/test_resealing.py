@@ -114,6 +114,7 @@ def test_where_the_key_is_missing_webhooks_show_their_host_alone(site: Site) -> 
 
 
 @pytest.mark.parametrize("damage", BROKEN_HEADS.values(), ids=BROKEN_HEADS.keys())
+@pytest.mark.toolbox
 def test_a_broken_audit_chain_keeps_nothing_from_being_sealed_anew(site: Site, damage: str) -> None:
     fill(site)
     with site.owner.begin() as connection:

@@ -1,7 +1,8 @@
 """Attempts of deliveries: their times, the duration of each phase, the responses.
 
-An attempt's id encodes the moment it was recorded, which is after its delivery was created. So the
-age of a delivery bounds the partitions that can hold its attempts.
+The last one lies in the row of a delivery that is over. The id of another encodes the moment it was
+recorded, which is after its delivery was created: the delivery's age bounds the partitions that can
+hold its attempts.
 """
 
 import base64
@@ -54,7 +55,7 @@ a.total_ms, a.status_code, a.error
 
 _ALL = f"""
 SELECT {_COLUMNS}, a.response_headers, a.response_body
-  FROM delivery_attempts AS a
+  FROM attempts AS a
  WHERE a.tenant_id = (SELECT %(tenant)s::uuid) AND a.delivery_id = %(delivery)s
    AND a.id >= %(oldest)s
  ORDER BY a.number
@@ -62,7 +63,7 @@ SELECT {_COLUMNS}, a.response_headers, a.response_body
 
 _LAST = f"""
 SELECT DISTINCT ON (a.delivery_id) {_COLUMNS}, NULL AS response_headers, NULL AS response_body
-  FROM delivery_attempts AS a
+  FROM attempts AS a
  WHERE a.tenant_id = (SELECT %(tenant)s::uuid) AND a.delivery_id = ANY (%(deliveries)s)
    AND a.id >= %(oldest)s
  ORDER BY a.delivery_id, a.number DESC
