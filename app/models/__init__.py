@@ -13,7 +13,7 @@ from app.models.agents import (
 )
 from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
-from app.models.delivery_hours import DeliveryHour, TenantHour
+from app.models.delivery_hours import BacklogHour, DeliveryHour, TenantHour
 from app.models.digests import Digest
 from app.models.evidence_packs import (
     EvidenceExport,
@@ -32,6 +32,7 @@ from app.models.keys import (
     IdempotencyKey,
     KnownPerson,
     MasterKey,
+    SavedView,
     SigningKey,
     TenantGroup,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "AuditBreak",
     "AuditEntry",
     "AuditHead",
+    "BacklogHour",
     "Base",
     "Bundle",
     "BundleWords",
@@ -123,6 +125,7 @@ __all__ = [
     "RuleTurn",
     "RuleVersion",
     "RuleWork",
+    "SavedView",
     "SessionDigests",
     "SessionPackPart",
     "SessionStatement",

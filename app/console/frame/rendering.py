@@ -187,6 +187,7 @@ def _frame(section: str) -> dict[str, Any]:
         "form_token": g.get("form_token", ""),
         "form_key": _KEY_PLACE,
         "groups": groups,
+        "pinned": caller is not None and caller.pin is not None,
         "current": navigation.current(groups, section),
         "notices": g.get("notices", []),
         "version": assets.version,

@@ -22,7 +22,7 @@ from app.api.resources.records.rules import (
     tried,
     tried_now,
 )
-from app.console.frame import forms, rendering
+from app.console.frame import forms, rendering, zone
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.core.callers import Role
@@ -263,7 +263,10 @@ def _page(
         "rules/one",
         status,
         rule=represent(found),
-        hours=hours,
+        hours=[
+            {**row, "at": row["hour"], "label": zone.label(row["hour"], "hour"), "links": {}}
+            for row in hours
+        ],
         versions=told,
         typed=typed,
         checked=checked,

@@ -10,14 +10,28 @@ from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
 from app.api.http.transactions import transaction
 from app.api.resources.agents import AgentArgs
-from app.console.frame import forms, rendering
+from app.console.frame import downloads, forms, rendering
 from app.console.frame.access import signed_in
+from app.console.frame.downloads import Listed
 from app.core import agents, feeds, sessions
+from app.core.agents import AgentSchema
 from app.core.callers import Role
 from app.core.records import activity, holds, records
 from app.models import Record
 
 blp = Blueprint("agents", __name__, url_prefix="/agents")
+
+downloads.offer(
+    blp,
+    Listed(
+        "agents",
+        "console.agents.index",
+        AgentArgs,
+        AgentSchema,
+        lambda session, args, *where: agents.rows(session, caller(), filters(args), *where),
+        lambda _, row: agents.represent(row),
+    ),
+)
 
 _NEWEST = 20
 
