@@ -337,9 +337,9 @@ def _offer(
 def _is_replayable(args: dict[str, Any]) -> bool:
     """Return whether a bulk replay can select exactly what these filters list."""
     named = filters_named(args)
-    if "group" in named:
-        return named == {"group"}
     statuses = frozenset(args.get("status", (Status.FAILED,)))
+    if "group" in named:
+        return named <= {"group", "status"} and statuses == {Status.FAILED}
     return named <= _REPLAYED_BY and statuses <= _REPLAYABLE
 
 
