@@ -6,14 +6,15 @@ Bundles are written, signed and sealed before; `add_records` (app/sql) does all 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 from app import ids
 from app.core import idempotency
 from app.core.callers import Caller
 from app.core.records import bundles, records, storage
 from app.core.records.signing import NO_SESSION, NewRecord, Signed, Signer
-from app.database import Database, Tx, carried, cursor, undone
+from app.database import Database, Tx, carried, cursor, rows_of, undone
 from app.errors import (
     BAD_KEY,
     Conflict,
@@ -82,10 +83,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Ready:
-    """The signed records of one request, and the errors of those that could not be signed."""
+    """The signed records of one request, and the errors of those that could not be signed.
+
+    `rows` are those of the signed.
+    """
 
     asked: Asked
     signed: Sequence[Signed | ServiceError]
+    rows: Sequence["_Row"]
 
     @property
     def to_store(self) -> bool:
@@ -110,6 +115,7 @@ class Intake:
         self._group = GroupCommit(
             self._run,
             most=_MOST_BYTES,
+            on_loop=self._run_on_loop,
             weigh=lambda ready: ready.weight,
             crowd=CROWD,
             apart=undone,
@@ -143,9 +149,18 @@ class Intake:
         """Sign records for `add_within`; within `tx` sessions are found that are not committed."""
         new = [each for each in asked.new if not isinstance(each, ServiceError)]
         signed = iter(self.signer.sign(asked.caller, new, tx) if new else ())
-        return Ready(
+        return self._ready(
             asked, [each if isinstance(each, ServiceError) else next(signed) for each in asked.new]
         )
+
+    def _ready(self, asked: Asked, signed: Sequence[Signed | ServiceError]) -> Ready:
+        keys = self._settings.master_keys
+        rows = [
+            _row(keys, asked, repeat, each)
+            for repeat, each in zip(asked.repeats, signed, strict=True)
+            if isinstance(each, Signed)
+        ]
+        return Ready(asked, signed, rows)
 
     def add_within(self, tx: Tx, ready: Ready) -> list[Result]:
         """Store signed records in a transaction; else as `add`."""
@@ -158,7 +173,7 @@ class Intake:
         if not signed:
             return
         asked = Asked(caller, (), [None] * len(signed), atomic=True)
-        for result in self.store(tx, [Ready(asked, signed)], waits=True)[0]:
+        for result in self.store(tx, [self._ready(asked, signed)], waits=True)[0]:
             if isinstance(result, ServiceError):
                 # What they were signed by may be no longer so.
                 self.signer.forget(signed)
@@ -201,24 +216,32 @@ class Intake:
         with self._database.statement() as tx:
             return self.store(tx, group, waits=False)
 
+    async def _run_on_loop(self, group: Sequence[Ready]) -> list[list[Result]]:
+        async with self._database.awaited_statement() as tx:
+            carried(tx, sum(each.weight for each in group))
+            return self._results(group, await rows_of(tx, _ADD, self._values(group, waits=False)))
+
     def store(self, tx: Tx, group: Sequence[Ready], *, waits: bool) -> list[list[Result]]:
         """Store what several requests have ready, in one call; return what became of each."""
-        master_keys = self._settings.master_keys
-        rows = [
-            _row(master_keys, number, ready.asked, repeat, signed)
-            for number, ready in enumerate(group)
-            for repeat, signed in zip(ready.asked.repeats, ready.signed, strict=True)
-            if isinstance(signed, Signed)
-        ]
         carried(tx, sum(each.weight for each in group))
-        values = (
+        values = self._values(group, waits=waits)
+        return self._results(group, cursor(tx).execute(_ADD, values).fetchall())
+
+    def _values(self, group: Sequence[Ready], *, waits: bool) -> tuple[object, ...]:
+        rows = ((n, *row.values) for n, ready in enumerate(group) for row in ready.rows)
+        return (
             self._settings.tenant_records or None,
             self._settings.tenant_stored_mib * storage.MIB or None,
             waits,
-            *map(list, zip(*(row.values for row in rows), strict=True)),
+            *map(list, zip(*rows, strict=True)),
         )
-        ((problems, replayed, moment, key_id),) = cursor(tx).execute(_ADD, values).fetchall()
+
+    def _results(
+        self, group: Sequence[Ready], found: Sequence[tuple[Any, ...]]
+    ) -> list[list[Result]]:
+        ((problems, replayed, moment, key_id),) = found
         self.signer.note(moment, key_id)
+        rows = chain.from_iterable(ready.rows for ready in group)
         outcomes = iter(map(self._result, rows, problems, replayed))
         return [
             [next(outcomes) if isinstance(each, Signed) else each for each in ready.signed]
@@ -284,7 +307,6 @@ def _unstored(ready: Ready) -> list[Result]:
 
 def _row(
     master_keys: MasterKeys,
-    number: int,
     asked: Asked,
     repeat: idempotency.Request | None,
     signed: Signed,
@@ -295,7 +317,6 @@ def _row(
     if repeat is not None:
         answer = repeat.seal(master_keys, b'{"body":%b,"headers":{}}' % body)
     values = (
-        number,
         signed.tenant_id,
         asked.caller.key_id,
         not asked.caller.confirmed,
