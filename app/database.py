@@ -56,6 +56,10 @@ SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '{_LOCK
 """
 
 
+# psycopg looks at a socket so often although nothing has come: it has no "never".
+_LOOK_AGAIN_SECONDS = 60.0
+
+
 class RawTransaction:
     """A transaction without the ORM's session, which costs more than the statements in it.
 
@@ -299,7 +303,8 @@ async def rows_of(tx: RawTransaction, query: bytes, values: Sequence[object]) ->
     """Return all rows of a statement, for which the event loop of this coroutine does not wait."""
     asked = tx.connection.cursor()
     # As psycopg's asynchronous cursors do, which would need a pool of their own.
-    await wait_async(asked._execute_gen(query, values), tx.connection.fileno())  # noqa: SLF001
+    sent = asked._execute_gen(query, values)  # noqa: SLF001
+    await wait_async(sent, tx.connection.fileno(), _LOOK_AGAIN_SECONDS)
     return asked.fetchall()
 
 
