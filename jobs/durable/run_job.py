@@ -23,6 +23,7 @@ from app.core.digests.sending import Sender
 from app.core.exports import building as exporting
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
+from app.core.log import history
 from app.core.packs import building, session_packs
 from app.core.packs.building import Builder
 from app.core.packs.session_packs import SessionBuilder
@@ -83,6 +84,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
     scanning.TEST: lambda here: Scanner(here.evaluators, here.settings.master_keys).test,
     scanning.BACKFILL: lambda here: Scanner(here.evaluators, here.settings.master_keys).backfill,
+    history.KIND: lambda _: history.tell,
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }
 
