@@ -19,10 +19,12 @@ from app.console.pages import (
     jobs,
     keys,
     overview,
+    people,
     rules,
     search,
     settings,
     sign_in,
+    time_zone,
 )
 from app.console.pages.deliveries import deliveries, events, receivers, replays, webhooks
 from app.console.pages.records import agents, records, sessions, traces
@@ -47,9 +49,11 @@ PAGES = (
     holds,
     audit,
     keys,
+    people,
     jobs,
     settings,
     search,
+    time_zone,
     assets,
 )
 

@@ -130,6 +130,7 @@ def test_heads_that_are_not_anchored_are_said_since_when_and_why(
     assert len(place.anchors(tenant)) == 1
 
 
+@pytest.mark.toolbox
 def test_of_many_chains_the_changed_are_found_by_one_look_at_each(
     place: Place,
 ) -> None:
