@@ -54,6 +54,7 @@ class Actor(TypedDict):
     type: str
     id: str
     role: NotRequired[Role]
+    person: NotRequired[Person]
 
 
 class Agent(TypedDict):
@@ -832,6 +833,13 @@ class Payload(TypedDict):
     type: EventTypeName
     timestamp: str
     data: dict[str, Any]
+
+
+class Person(TypedDict):
+    issuer: str
+    subject: str
+    name: str
+    email: str | None
 
 
 class Pin(TypedDict):
