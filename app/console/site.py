@@ -19,10 +19,12 @@ from app.console.pages import (
     jobs,
     keys,
     overview,
+    people,
     rules,
     search,
     settings,
     sign_in,
+    time_zone,
 )
 from app.console.pages.deliveries import deliveries, events, receivers, replays, webhooks
 from app.console.pages.records import agents, records, sessions, traces
@@ -47,9 +49,11 @@ PAGES = (
     holds,
     audit,
     keys,
+    people,
     jobs,
     settings,
     search,
+    time_zone,
     assets,
 )
 
@@ -86,7 +90,7 @@ for _page in PAGES:
 @signed_in(Role.READ)
 def home() -> AnyResponse:
     """Redirect to the first page that the key may see."""
-    return redirect(url_for(navigation.entries_for(caller())[0].endpoint), 303)
+    return redirect(url_for(next(iter(navigation.groups_for(caller()).values()))[0].endpoint), 303)
 
 
 @blp.get("/<path:rest>")

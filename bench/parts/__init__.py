@@ -18,6 +18,7 @@ from bench.parts.delivery import (
     replay,
     slow,
     snapshot,
+    wal,
 )
 from bench.parts.evidence import audit, canonical, ledger, log
 from bench.parts.volume import console, expiry, history, search
@@ -37,6 +38,7 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "preset": preset.run,
     "backlog": backlog.run,
     "snapshot": snapshot.run,
+    "wal": wal.run,
     "history": history.run,
     "replay": replay.run,
     "search": search.run,

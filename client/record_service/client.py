@@ -125,15 +125,17 @@ class Client(Verbs):
         return self.transport.stream(**call)
 
     def follow(
-        self, after: str | None = NOW, event_type: str | None = None
+        self, after: str | None = NOW, event_type: str | None = None, *, to_end: bool = False
     ) -> Iterator[tuple[list[Json], str]]:
         """Follow all events for ever: yield pages, oldest first, each with the place to go on from.
 
         `after` is such a place, `now`, or None for the oldest kept. A page may be empty, and in
-        rare cases an event comes twice.
+        rare cases an event comes twice. With `to_end` nothing is waited for: an empty page is the
+        last.
         """
-        while True:
-            page = self.get("/v1/events", **_place(after, event_type))
+        page = None
+        while page is None or page["data"] or not to_end:
+            page = self.get("/v1/events", **_place(after, event_type, to_end))
             after = page["next_after"]
             yield page["data"], page["next_after"]
 
@@ -222,11 +224,12 @@ class AsyncClient(AsyncVerbs):
         return self.transport.stream(**call)
 
     async def follow(
-        self, after: str | None = NOW, event_type: str | None = None
+        self, after: str | None = NOW, event_type: str | None = None, *, to_end: bool = False
     ) -> AsyncIterator[tuple[list[Json], str]]:
-        """Follow all events for ever, as `Client.follow` does."""
-        while True:
-            page = await self.get("/v1/events", **_place(after, event_type))
+        """Follow all events for ever, or to their end, as `Client.follow` does."""
+        page = None
+        while page is None or page["data"] or not to_end:
+            page = await self.get("/v1/events", **_place(after, event_type, to_end))
             after = page["next_after"]
             yield page["data"], page["next_after"]
 
@@ -308,8 +311,8 @@ def _page(given: dict[str, Any]) -> dict[str, Any]:
     return {"limit": given.pop("page_size", PAGE), **given}
 
 
-def _place(after: str | None, event_type: str | None) -> dict[str, Any]:
-    wait = None if after == NOW else _LONG_POLL
+def _place(after: str | None, event_type: str | None, to_end: bool) -> dict[str, Any]:
+    wait = None if to_end or after == NOW else _LONG_POLL
     return {"after": after, "type": event_type, "limit": PAGE, "wait": wait}
 
 

@@ -144,7 +144,8 @@ def test_an_export_to_a_file_is_the_bytes_of_the_service(
 def test_an_answer_that_was_cut_is_no_export(
     records: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    cut = http_answer(200, b"{ cut here")[: -len(b" here")]
+    whole = http_answer(200, b"{ cut here", {"Connection": "close"})
+    cut = whole.removesuffix(b" here")
     to = tmp_path / "bundle"
     with Receiver(cut) as service:
         monkeypatch.setenv("SERVICE_BASE_URL", service.url(""))

@@ -45,15 +45,19 @@ def _signed_in(page: Page) -> Iterator[tuple[str, str]]:
     page.goto("/console/sign-in")
     page.get_by_label("API key").fill(os.environ["SERVICE_API_KEY"])
     page.get_by_role("button", name="Sign in").click()
-    links = page.locator("nav[aria-label=Pages] a").all()
-    listed = [(link.inner_text().lower(), link.get_attribute("href") or "") for link in links]
+    listed = [each for _, group in _links(page, 0) if page.goto(group) for each in _links(page, 1)]
     yield from listed
-    yield "failures", "/console/deliveries/groups"
     yield "preview", "/console/replays/new?status=failed"
     yield "delivery", _first(page, "/console/deliveries?status=failed")
     for name, path in listed:
         if name != "deliveries" and (inner := _first(page, path)):
             yield name.removesuffix("s"), inner
+
+
+def _links(page: Page, row: int) -> list[tuple[str, str]]:
+    """Return the name and path of each link in a row of the navigation."""
+    links = page.locator("nav[aria-label=Pages] ul").nth(row).locator("a").all()
+    return [(link.inner_text().lower(), link.get_attribute("href") or "") for link in links]
 
 
 def _first(page: Page, path: str) -> str:

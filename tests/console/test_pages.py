@@ -12,6 +12,7 @@ from playwright.sync_api import Page
 from tests.console.conftest import Open
 from tests.support.callers.api import Api, FreshTenant
 from tests.support.callers.console import paths
+from tests.support.callers.making import make_agent, make_record, make_session
 from tests.support.callers.matrix import World
 from tests.support.callers.sending import Worker, make_findings, make_webhook
 
@@ -68,16 +69,70 @@ def test_every_page_is_reached_by_the_keyboard_and_says_where_the_reader_is(page
     assert page.locator("nav [aria-current=page]").inner_text() == "Deliveries"
 
 
-def test_times_are_the_reader_s_with_utc_beside_and_utc_without_a_script(
+def test_the_navigation_is_one_row_that_stays_in_its_place(
+    page: Page, every_page: list[str]
+) -> None:
+    found = set()
+    for path in every_page:
+        page.goto(path)
+        links = page.locator("nav[aria-label=Pages] ul").first.locator("a").all()
+        boxes = [link.bounding_box() for link in links]
+        found.add(tuple((box["x"], box["y"], box["width"]) for box in boxes if box is not None))
+    found.discard(())  # a page that is not there has none
+    assert len(found) == 1
+    assert len({y for _, y, _ in found.pop()}) == 1
+
+
+def test_a_long_text_bends_no_row_and_is_whole_on_hover_and_with_the_focus(
+    page: Page, api: Callable[..., Api]
+) -> None:
+    session = make_session(api(), make_agent(api())["id"], title="Desk")
+    whole = "Quarterly reconciliation of every supplier account " * 9
+    for title in ("short", whole.strip(), "x" * 500, "short"):
+        make_record(api(), session["id"], title=title)
+    page.goto("/console/records")
+    rows = page.locator("tbody tr")
+    heights = [row.bounding_box() for row in rows.all()]
+    short, long, _, other = (box["height"] for box in reversed(heights) if box is not None)
+    assert abs(short - other) < 1
+    assert long < 2 * short
+    cut = page.locator(f'[title="{whole.strip()}"]')
+    page.locator("tbody tr").nth(2).get_by_role("link").first.focus()
+    assert cut.evaluate("cell => cell.scrollHeight === cell.clientHeight")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_a_row_s_moment_is_exact_on_hover_and_focus_and_a_script_offers_the_browser_s_zone(
     open_browser: Open, tenant: FreshTenant, every_page: list[str]
 ) -> None:
     del every_page
-    far = open_browser(tenant.root_key, timezone_id="Europe/Paris")
-    far.goto("/console/deliveries")
-    shown = far.locator("tbody time").first
-    assert re.fullmatch(r"\d\d:\d\d:\d\d", shown.inner_text())
-    assert (shown.get_attribute("title") or "").endswith(" UTC")
-    assert "Europe/Paris" in far.locator("footer").inner_text()
     plain = open_browser(tenant.root_key, java_script_enabled=False)
-    plain.goto("/console/deliveries")
-    assert plain.locator("tbody time").first.inner_text().endswith(" UTC")
+    plain.goto("/console/findings")
+    row = plain.locator("tbody tr").first
+    shown, exact = row.locator("time.ago").first, row.locator(".tip").first
+    assert re.match(r"\d+ (s|min) ago", shown.inner_text())
+    assert exact.inner_text().endswith(" UTC")
+
+    def width() -> float:
+        box = exact.bounding_box()
+        assert box is not None
+        return box["width"]
+
+    assert width() < 2
+    shown.hover()
+    assert width() > 50
+    plain.locator("h1").hover()
+    assert width() < 2
+    row.locator("a").first.focus()
+    plain.keyboard.press("Shift+Tab")
+    plain.keyboard.press("Tab")
+    assert width() > 50
+    # A browser that tells its zone where one signs in is shown times in it from then on.
+    far = open_browser(tenant.root_key, timezone_id="Europe/Paris")
+    far.goto("/console/findings")
+    assert "Europe/Paris" in far.locator("footer").inner_text()
+    far.get_by_role("button", name="UTC", exact=True).click()
+    assert far.locator(".tip").first.inner_text().endswith(" UTC")
+    far.get_by_role("button", name="Europe/Paris").click()
+    assert re.search(r" CES?T$", far.locator(".tip").first.inner_text())

@@ -20,6 +20,7 @@ from app.api.http.responses.answers import encode
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.webhook_schemas import OwnHeaders
+from app.console.frame import zone
 from app.core import idempotency
 from app.database import Tx
 from app.errors import FieldError, Invalid
@@ -31,8 +32,6 @@ _MOST_FIELDS = 1_100
 _FORM_TOKEN, _FORM_KEY = "_token", "_key"
 _ITEM = re.compile(r"/[0-9]+$", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
-# The format of a browser's `datetime-local` control; the page says that it is UTC.
-_LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 
 
 class Input:
@@ -228,6 +227,4 @@ def _json(field: Any, texts: list[str]) -> Any:
         return int(text) if _WHOLE_NUMBER.fullmatch(text) else text
     if isinstance(field, fields.Boolean):
         return {"true": True, "false": False}.get(text, text)
-    if isinstance(field, fields.Time) and (match := _LOCAL_TIME.fullmatch(text)):
-        return f"{text}{'' if match[1] else ':00'}Z"
-    return text
+    return zone.exact(text) if isinstance(field, fields.Time) else text

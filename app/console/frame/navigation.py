@@ -3,43 +3,66 @@
 from dataclasses import dataclass
 from typing import Any
 
-from flask import url_for
+from flask import request, url_for
 from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
 from app.console.frame.browser import HOME
-from app.core.callers import Caller
+from app.core.callers import Caller, Role
 
 NOWHERE = "console.nowhere"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A page: its displayed name and its endpoint; a pinned key sees no `whole_tenant` page."""
+    """A page: its displayed name and its endpoint; a pinned key sees no `whole_tenant` page.
+
+    Who has not the `role` does not see it.
+
+    `also` names further folders of templates whose pages belong to it.
+    """
 
     name: str
     endpoint: str
     whole_tenant: bool = True
+    also: tuple[str, ...] = ()
+    role: Role = Role.READ
 
 
-ENTRIES = (
-    Entry("Overview", "console.overview.index"),
-    Entry("Deliveries", "console.deliveries.index"),
-    Entry("Replays", "console.replays.index"),
-    Entry("Webhooks", "console.webhooks.index"),
-    Entry("Records", "console.records.index", whole_tenant=False),
-    Entry("Findings", "console.findings.index", whole_tenant=False),
-    Entry("Rules", "console.rules.index"),
-    Entry("Sessions", "console.sessions.index", whole_tenant=False),
-    Entry("Agents", "console.agents.index", whole_tenant=False),
-    Entry("Traces", "console.traces.index", whole_tenant=False),
-    Entry("Exports", "console.exports.index"),
-    Entry("Holds", "console.holds.index"),
-    Entry("Audit", "console.audit.index"),
-    Entry("Keys", "console.keys.index", whole_tenant=False),
-    Entry("Jobs", "console.jobs.index"),
-    Entry("Settings", "console.settings.index"),
-)
+# The first row of the navigation, and under each name the second.
+GROUPS: dict[str, tuple[Entry, ...]] = {
+    "Overview": (
+        Entry("Overview", "console.overview.index"),
+        Entry("Jobs", "console.jobs.index"),
+    ),
+    "Records": (
+        Entry("Records", "console.records.index", whole_tenant=False),
+        Entry("Sessions", "console.sessions.index", whole_tenant=False),
+        Entry("Agents", "console.agents.index", whole_tenant=False),
+        Entry("Traces", "console.traces.index", whole_tenant=False),
+    ),
+    "Findings": (
+        Entry("Findings", "console.findings.index", whole_tenant=False),
+        Entry("Rules", "console.rules.index"),
+    ),
+    "Deliveries": (
+        Entry("Deliveries", "console.deliveries.index", also=("events",)),
+        Entry("Failures", "console.deliveries.groups"),
+        Entry("Replays", "console.replays.index"),
+        Entry("Webhooks", "console.webhooks.index"),
+    ),
+    "Audit": (
+        Entry("Audit chain", "console.audit.index"),
+        Entry("Anchors", "console.audit.anchor_list"),
+        Entry("Exports", "console.exports.index"),
+        Entry("Holds", "console.holds.index"),
+    ),
+    "Settings": (
+        Entry("Settings", "console.settings.index"),
+        Entry("Keys", "console.keys.index", whole_tenant=False),
+        Entry("Sign-ins", "console.people.index", role=Role.ADMIN),
+    ),
+}
 
 
 # The page of each kind of object, by the prefix of its id: endpoint, and argument for the id.
@@ -53,6 +76,7 @@ _PLACES = {
     "job": ("jobs.show", "job_id"),
     "dig": ("findings.index", "digest_id"),
     "key": ("keys.show", "key_id"),
+    "usr": ("people.show", "person_id"),
     "rul": ("rules.show", "rule_id"),
     "exp": ("exports.show", "export_id"),
     "hld": ("holds.show", "hold_id"),
@@ -77,9 +101,29 @@ def page_of_form(path: str) -> str | None:
     return HOME
 
 
-def entries_for(caller: Caller) -> list[Entry]:
-    """Return the pages that this caller may see, in their order."""
-    return [entry for entry in ENTRIES if caller.pin is None or not entry.whole_tenant]
+def groups_for(caller: Caller) -> dict[str, list[Entry]]:
+    """Return the pages that this caller may see by their group, in their order."""
+    seen = {
+        name: [
+            entry
+            for entry in entries
+            if (caller.pin is None or not entry.whole_tenant) and caller.role.allows(entry.role)
+        ]
+        for name, entries in GROUPS.items()
+    }
+    return {name: entries for name, entries in seen.items() if entries}
+
+
+def current(groups: dict[str, list[Entry]], section: str) -> tuple[str | None, Entry | None]:
+    """Return the group and the entry of the page that answers this request.
+
+    An entry's own endpoint goes before its section: the folder of the page's template.
+    """
+    here = {entry: name for name, entries in groups.items() for entry in entries}
+    exact = (entry for entry in here if entry.endpoint == request.endpoint)
+    near = (entry for entry in here if section in (entry.endpoint.split(".")[1], *entry.also))
+    found = next(exact, None) or next(near, None)
+    return (None, None) if found is None else (here[found], found)
 
 
 def _endpoint(path: str, method: str) -> str | None:

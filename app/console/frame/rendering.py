@@ -1,6 +1,7 @@
 """Rendering a page: its template in the common frame, its headers, and its ETag."""
 
 import base64
+import html
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,7 +17,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from app.api.http.access import auth
 from app.api.http.responses import answers
 from app.api.http.services import services
-from app.console.frame import assets, browser, forms, navigation
+from app.console.frame import assets, browser, forms, navigation, zone
 from app.core import lookup
 from app.core.callers import Caller, Role
 from app.evidence.page.view import CONTENT_CHARACTERS, indented
@@ -24,6 +25,11 @@ from app.lib.text_sanitizer import visible
 
 CONTENT_TYPE = "text/html; charset=utf-8"
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)", re.ASCII)
+_CELL = re.compile(r"<(t[dh])([^>]*)>(.*?)</\1>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+_KINDS = {"#": "number", "~": "long", "-": "free"}
+# So many characters are never cut.
+_FITS = {"": 32, "long": 16}
 # A redirect follows at once.
 _MESSAGE_SECONDS = 60
 _HEADERS = {
@@ -37,6 +43,7 @@ _HEADERS = {
 }
 # Placeholder for the form's idempotency key, which differs each time, while the ETag is computed.
 _KEY_PLACE = forms.new_key()
+_AGO = re.compile(r'(?<=<time class="ago" )[^<]*')
 
 
 def page(
@@ -47,11 +54,13 @@ def page(
     A template in a folder belongs to the entry of the navigation whose blueprint has that name.
     """
     message = None if browser.refreshes_itself() else _sent_twice() or _kept_message()
-    section = template.partition("/")[0]
-    text = render_template(
-        f"console/{template}.html", **_frame(), section=section, message=message, **shown
-    )
-    etag = sha256(text.replace(_KEY_PLACE, "").encode()).hexdigest()
+    frame = _frame(template.partition("/")[0])
+    text = render_template(f"console/{template}.html", **frame, message=message, **shown)
+    lasting = text.replace(_KEY_PLACE, "")
+    if browser.refreshes_itself():
+        # The script that asks keeps them as they are now.
+        lasting = _AGO.sub("", lasting)
+    etag = sha256(lasting.encode()).hexdigest()
     if status == 200 and request.method in ("GET", "HEAD") and answers.is_current(etag):
         return answers.not_modified(etag)
     text = text.replace(_KEY_PLACE, forms.new_key())
@@ -83,14 +92,6 @@ def address(query: Mapping[str, Sequence[str]], endpoint: str, **inside: Any) ->
     """Return the URL of a page with a query, whose names could clash with `url_for`'s arguments."""
     asked = urlencode(query, doseq=True)
     return f"{url_for(endpoint, **inside)}{'?' if asked else ''}{asked}"
-
-
-def words(moment: str | datetime | None) -> str:
-    """Write a moment for browsers without script: `31 Jan 2026, 12:00:00 UTC`."""
-    if moment is None:
-        return "never"
-    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    return f"{at:%-d %b %Y, %H:%M:%S} UTC"
 
 
 def moments(sentence: str) -> list[str]:
@@ -131,6 +132,26 @@ def duration(milliseconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
+def cells(row: str, columns: Sequence[str]) -> str:
+    """Name the cells of a row after their columns, and cut text that does not fit its cell.
+
+    The whole is its title, and shown while it has the focus. See the macro `table`.
+    """
+    left = iter(columns)
+
+    def named(cell: re.Match[str]) -> str:
+        column, (tag, attributes, inside) = next(left), cell.groups()
+        kind, label = _KINDS.get(column[:1], ""), html.escape(column.lstrip("#~-"))
+        text = " ".join(_TAG.sub(" ", inside).replace('"', "&quot;").split())
+        if len(text) > _FITS.get(kind, len(text)) and 'class="tip"' not in inside:
+            focus = "" if "<a " in inside else ' tabindex="0"'
+            inside = f'<div class="cut" title="{text}"{focus}>{inside}</div>'
+        attributes += (label and f' data-label="{label}"') + (kind and f' class="{kind}"')
+        return f"<{tag}{attributes}>{inside}</{tag}>"
+
+    return _CELL.sub(named, row)
+
+
 def pretty(value: object) -> str:
     """Write indented JSON, truncated for a page, with invisible characters as code points."""
     cut = indented(value, CONTENT_CHARACTERS)
@@ -141,26 +162,36 @@ def add_filters(state: BlueprintSetupState) -> None:
     """Register the console's template filters with the application."""
     state.app.jinja_env.filters.update(
         address=address,
-        words=words,
+        words=zone.words,
+        in_utc=zone.in_utc,
+        ago=zone.ago,
+        local=zone.local,
         moments=moments,
         thousands=thousands,
         duration=duration,
         pretty=pretty,
+        place=navigation.place_of,
+        cells=cells,
         visible=visible,
     )
+    state.app.jinja_env.globals.update(zone=zone.chosen)
 
 
-def _frame() -> dict[str, Any]:
+def _frame(section: str) -> dict[str, Any]:
     """Return the variables of the base template."""
     caller: Caller | None = g.get("caller")
+    groups = navigation.groups_for(caller) if caller else {}
     return {
         "caller": caller,
         "key_name": g.get("key_name"),
         "form_token": g.get("form_token", ""),
         "form_key": _KEY_PLACE,
-        "entries": navigation.entries_for(caller) if caller else [],
+        "groups": groups,
+        "current": navigation.current(groups, section),
         "notices": g.get("notices", []),
         "version": assets.version,
+        "unchosen_zone": zone.unchosen_cookie(),
+        "here": request.full_path.rstrip("?") if request.method == "GET" else request.path,
         "base_url": services().settings.base_url,
         "may": lambda role: caller is not None and caller.role.allows(Role(role)),
     }

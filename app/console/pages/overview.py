@@ -12,7 +12,7 @@ from app.api.http.access.auth import caller
 from app.api.http.transactions import transaction
 from app.api.resources import health
 from app.api.resources.deliveries.stats import StatsArgs
-from app.console.frame import forms, rendering
+from app.console.frame import forms, rendering, zone
 from app.console.frame.access import signed_in
 from app.console.pages.deliveries.deliveries import known_webhooks
 from app.core.callers import Role
@@ -60,7 +60,11 @@ def index() -> Response:
         webhooks = known_webhooks(session)
         needs = list(_needs(session, parts, books, webhooks))
         span = hourly_stats.span(
-            database_now(session), args.get("since"), args.get("until"), args["step"]
+            database_now(session),
+            args.get("since"),
+            args.get("until"),
+            args["step"],
+            zone.chosen(),
         )
         traffic = hourly_stats.rows(session, caller().tenant_id, span)
     return rendering.page(
@@ -165,9 +169,9 @@ def _trouble(webhook: dict[str, Any]) -> str | None:
         case State.PAUSED:
             return f"is paused after {lane['consecutive_failures']:,} failures in a row."
         case State.FAILING:
-            return f"has been failing since {rendering.words(lane['failing_since'])}."
+            return f"has been failing since {zone.words(lane['failing_since'])}."
         case State.REFUSING:
-            since = rendering.words(lane["refusing_since"])
+            since = zone.words(lane["refusing_since"])
             return f"has refused everything since {since} (HTTP {lane['refused_status']})."
         case State.OK | State.SLOW:
             return None

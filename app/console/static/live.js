@@ -1,11 +1,11 @@
-// Keeps a page as the service has it now, and writes its times in the reader's zone. Every page and
+// Keeps a page as the service has it now, and its moments as far away as they are. Every page and
 // every act works without this.
 
 const REFRESH_MS = { watch: 1000, list: 3000 };
 const IDLE_MS = 60_000;
 const USED_MS = 120_000;
 
-const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const UNITS = [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
 const main = document.getElementById("main");
 const line = document.getElementById("live");
 let etag = null;
@@ -14,18 +14,31 @@ let usedAt = Date.now();
 let newRows = 0;
 let refreshing = false;
 
-/** Write each time of a document for this reader; UTC stays in its title. */
-function localise(where) {
-  const today = new Date().toDateString();
-  for (const time of where.querySelectorAll("time[datetime]")) {
-    const at = new Date(time.dateTime);
-    const clock = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
-    const day = { day: "numeric", month: "short" };
-    if (at.getFullYear() !== new Date().getFullYear()) day.year = "numeric";
-    time.title = time.textContent;
-    time.textContent = at.toLocaleString(undefined, at.toDateString() === today ? clock : { ...day, ...clock });
+/** Write how far away each moment is that is less than a week from now, as `zone.ago` does. */
+function ago() {
+  for (const time of document.querySelectorAll("time.ago")) {
+    const passed = Math.trunc((Date.now() - new Date(time.dateTime)) / 1000);
+    const size = Math.abs(passed);
+    if (size >= 604_800) continue;
+    const [length, unit] = UNITS.find(([length]) => size >= length) ?? [1, "s"];
+    const near = `${Math.floor(size / length)} ${unit}`;
+    const text = passed < 0 ? `in ${near}` : `${near} ago`;
+    if (time.firstChild.data !== text) time.firstChild.data = text;
   }
-  for (const named of where.querySelectorAll("[data-zone]")) named.textContent = zone;
+}
+
+/** Offer the browser's time zone where another is chosen; before one was, choose it. */
+function offerZone() {
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const unchosen = document.querySelector("[data-zone-cookie]");
+  if (unchosen !== null) {
+    const secure = location.protocol === "https:" ? "; secure" : "";
+    document.cookie = `${unchosen.dataset.zoneCookie}=${own}; path=/; max-age=31536000; samesite=lax${secure}`;
+  }
+  for (const button of document.querySelectorAll("button[data-zone]")) {
+    button.value = button.textContent = own;
+    button.hidden = own === button.dataset.zone;
+  }
 }
 
 /** Return the parts of a document that may be replaced, by name. */
@@ -55,7 +68,6 @@ function inUse(element) {
 
 /** Take over what is new of a document. */
 function takeOver(next) {
-  localise(next);
   const fresh = cells(next);
   for (const [name, now] of cells(document)) {
     const then = fresh.get(name);
@@ -69,6 +81,7 @@ function takeOver(next) {
   }
   main.dataset.live = next.getElementById("main").dataset.live ?? "";
   countNew(next);
+  ago();
 }
 
 /** Say how many rows have come since: they wait, so that nothing moves under the reader's hand. */
@@ -154,7 +167,8 @@ function checkAsTyped(form) {
   });
 }
 
-localise(document);
+offerZone();
+setInterval(ago, 10_000);
 for (const form of document.querySelectorAll("form[data-check]")) checkAsTyped(form);
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;

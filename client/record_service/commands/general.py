@@ -39,13 +39,11 @@ def search(run: Run, text: tuple[str, ...], limit: int) -> None:
 @pass_run
 def tail(run: Run, event_type: str | None, oldest: bool, no_follow: bool) -> None:
     """Print the tenant's events as they come, until Ctrl-C; nothing is remembered."""
-    for events, _ in run.client.follow(None if oldest else NOW, event_type):
+    for events, _ in run.client.follow(None if oldest else NOW, event_type, to_end=no_follow):
         for event in events:
             about = event["data"].get("title") or event["data"].get("id") or ""
             cells = [event["timestamp"], event["type"], event["id"], plain(about)]
             run.out.line(event, "\t".join(cells))
-        if no_follow and not events:
-            return
 
 
 @click.command(cls=Command)

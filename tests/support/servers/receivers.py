@@ -138,7 +138,7 @@ class Receiver(Listener):
     """An HTTP server that keeps every request in `requests` and answers by `answer`.
 
     `answer` is the bytes to send each time, or a function from the `Request` to them; None closes
-    the connection without a word.
+    the connection without a word, `Connection: close` among them after the last.
     """
 
     def __init__(
@@ -161,3 +161,5 @@ class Receiver(Listener):
                 if answer is None:
                     return
                 connection.sendall(answer)
+                if b"\r\nConnection: close\r\n" in answer:
+                    return

@@ -7,7 +7,7 @@ import enum
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from itertools import accumulate
 from typing import Any
 from uuid import UUID
@@ -38,45 +38,70 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Span:
-    """Whole hours or days of UTC, from `since` (inclusive) to `until` (exclusive)."""
+    """Whole hours, or days of a time zone, from `since` (inclusive) to `until` (exclusive)."""
 
     since: datetime
     until: datetime
     step: Step
+    zone: tzinfo = UTC
 
     @property
     def starts(self) -> list[datetime]:
         """The beginning of each row."""
-        length = LENGTHS[self.step]
-        return [self.since + n * length for n in range((self.until - self.since) // length)]
+        found = []
+        start = self.since
+        while start < self.until:
+            found.append(start)
+            start = _next(start, self.step, self.zone)
+        return found
 
 
-def span(now: datetime, since: datetime | None, until: datetime | None, step: Step) -> Span:
-    """Return the hours or days that hold every moment from `since` to `until`.
+def span(
+    now: datetime,
+    since: datetime | None,
+    until: datetime | None,
+    step: Step,
+    zone: tzinfo = UTC,
+) -> Span:
+    """Return the hours, or the zone's days, that hold every moment from `since` to `until`.
 
-    None of them begins after `now`. Raises `Invalid` for an empty span, or one of more rows than
-    `MOST_ROWS`.
+    None of them begins after `now`. An hour that lies in two days counts with the earlier one.
+    Raises `Invalid` for an empty span, or one of more rows than `MOST_ROWS`.
     """
     length = LENGTHS[step]
     last = min(until or now, now)
-    ends = _begin(last, length)
-    if ends < last or until is None:
-        ends += length
-    if ends <= _EPOCH:
+    if last <= _EPOCH:
         raise Invalid(FieldError("/until", "It must be after 1970."))
+    ends = _begin(last, step, zone)
+    if ends < last or until is None:
+        ends = _next(ends, step, zone)
     if since is None:
-        since = ends - DEFAULT_ROWS[step] * length
-    begins = _begin(since, length)
+        # Half a length more reaches into the first day where another has 23 hours, or 25.
+        since = ends - DEFAULT_ROWS[step] * length + length / 2
     if since >= last:
         raise Invalid(FieldError("/since", "It must be before `until`, and before now."))
-    if ends - begins > MOST_ROWS[step] * length:
+    begins = _begin(max(since, _EPOCH), step, zone)
+    if ends - begins > (MOST_ROWS[step] + 0.5) * length:
         most = f"{MOST_ROWS[step] * length // timedelta(days=1)} days by the {step}"
         raise Invalid(FieldError("/since", f"At most {most} are answered."))
-    return Span(begins, ends, step)
+    return Span(begins, ends, step, zone)
 
 
-def _begin(moment: datetime, length: timedelta) -> datetime:
-    return _EPOCH + (moment - _EPOCH) // length * length
+def _begin(moment: datetime, step: Step, zone: tzinfo) -> datetime:
+    """Return when the hour, or the zone's day, of a moment begins."""
+    if step is Step.HOUR:
+        return _EPOCH + (moment - _EPOCH) // LENGTHS[step] * LENGTHS[step]
+    return _midnight(moment, zone, days=0)
+
+
+def _next(begin: datetime, step: Step, zone: tzinfo) -> datetime:
+    """Return when the hour or day after the one that begins then does."""
+    return begin + LENGTHS[step] if step is Step.HOUR else _midnight(begin, zone, days=1)
+
+
+def _midnight(moment: datetime, zone: tzinfo, days: int) -> datetime:
+    day = moment.astimezone(zone).date() + timedelta(days=days)
+    return datetime.combine(day, time(), zone).astimezone(UTC)
 
 
 # `(SELECT …)` hides the values from the planner (docs/performance.md), except the times: it must
@@ -98,7 +123,8 @@ SELECT tenant_id, at, {", ".join(COLUMNS)} FROM delivery_hours
  WHERE at >= %(unsummed)s AND at < %(until)s
 """
 _SUMMED = "SELECT max(at) FROM tenant_hours WHERE tenant_id = (SELECT %s::uuid)"
-_AT = {Step.HOUR: "at", Step.DAY: "date_trunc('day', at, 'UTC')"}
+_STARTS = "%(starts)b::timestamptz[]"
+_AT = {Step.HOUR: "at", Step.DAY: f"({_STARTS})[width_bucket(at, {_STARTS})]"}
 _SUMS = ", ".join(f"sum({name}) AS {name}" for name in COLUMNS)
 
 
@@ -112,6 +138,7 @@ def rows(
     those that are followed by another.
     """
     values = {"tenant": tenant_id, "webhook": webhook_id, "since": span.since, "until": span.until}
+    values |= {"starts": span.starts} if span.step is Step.DAY else {}
     if webhook_id is None:
         summed = cursor(session).execute(_SUMMED, (tenant_id,)).fetchone()
         values["unsummed"] = max(span.since, _after(summed[0] if summed else None))
