@@ -97,7 +97,7 @@ def head_url(text: str) -> str:
 
 
 def folder_url(text: str) -> str:
-    """Read the URL of a folder, or of a bucket with or without a prefix, for parts of exports."""
+    """Read the URL of a folder, or of a bucket with or without a prefix, for objects."""
     parts = urlsplit(text)
     if parts.query or parts.fragment:
         raise ValueError("it has no query and no fragment")

@@ -89,7 +89,7 @@ class Settings:
     base_url: str = _setting("BASE_URL", values.base_url)
     log_origin: str = _setting("LOG_ORIGIN", values.origin, None)
     log_head_url: str | None = _setting("LOG_HEAD_URL", values.head_url, None)
-    exports_url: str | None = _setting("EXPORTS_URL", values.folder_url, None)
+    blob_url: str | None = _setting("BLOB_URL", values.folder_url, None)
     root_admin_key: str | None = _setting("ROOT_ADMIN_KEY", values.api_key, None, secret=True)
     webhook_allowed_networks: tuple[Network, ...] = _setting(
         "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()

@@ -43,7 +43,15 @@ from app.models.proofs.anchors import (
 )
 from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import Bundle, BundleWords, Hold, Record, RecordWords, StoredRecords
+from app.models.records import (
+    Bundle,
+    BundleWords,
+    DeadBlob,
+    Hold,
+    Record,
+    RecordWords,
+    StoredRecords,
+)
 from app.models.rules import (
     Rule,
     RuleDedupe,
@@ -76,6 +84,7 @@ __all__ = [
     "CheckpointTimestamp",
     "ConsoleSession",
     "CounterValue",
+    "DeadBlob",
     "DeliveryAttempt",
     "DeliveryHour",
     "Digest",

@@ -1,6 +1,8 @@
 """Services shared by all routes: the connections and caches that this application opened."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flask import current_app
 
@@ -9,6 +11,7 @@ from app.api.http.large_work import LargeWork
 from app.api.http.responses.answers import Renderings
 from app.core import findings
 from app.core.audit.refusals import Refusals
+from app.core.blobs import reading, store
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -27,6 +30,7 @@ from app.queue import Bell
 from app.settings import Settings
 
 EXTENSION = "record-service"
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,10 @@ class Services:
     answers: Shares
     renderings: Renderings
     provider: Provider | None
+
+    def fetching(self, work: Callable[[], _Result]) -> _Result:
+        """Do some work with transactions of its own, once what it reads in them is fetched."""
+        return reading.fetching(store.of(self.settings.blob_url), work)
 
     def close(self) -> None:
         """Write the last counters and key uses, and close every connection."""

@@ -79,16 +79,16 @@ SELECT pg_current_snapshot()::text, clock_timestamp(),
        (SELECT min(xact_start) FROM pg_stat_activity
          WHERE datname = current_database() AND backend_xid IS NOT NULL)
 """
-_NEWEST = "SELECT id FROM events WHERE tenant_id = %s ORDER BY id DESC LIMIT 1"
+_NEWEST = "SELECT id FROM stored_events WHERE tenant_id = %s ORDER BY id DESC LIMIT 1"
 
 _LATE = """
-SELECT id, type, payload, written_by FROM event_bodies
+SELECT id, type, payload, written_by FROM events
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id > %(from)s AND id <= %(through)s
    AND NOT pg_visible_in_snapshot(written_by::text::xid8, %(snapshot)s::pg_snapshot)
  ORDER BY id LIMIT %(limit)s
 """
 _AFTER = """
-SELECT id, type, payload, written_by FROM event_bodies
+SELECT id, type, payload, written_by FROM events
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id > %(through)s ORDER BY id LIMIT %(limit)s
 """
 # PostgreSQL drops the rows beyond a page's bytes: a filtered page reads 1,000 events.
