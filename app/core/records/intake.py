@@ -3,14 +3,17 @@
 Bundles are written, signed and sealed before; `add_records` (app/sql) does all the rest.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 from app import ids
 from app.core import idempotency
+from app.core.blobs import store, writing
+from app.core.blobs.writing import Stowed
 from app.core.callers import Caller
 from app.core.records import bundles, records, storage
 from app.core.records.signing import NO_SESSION, NewRecord, Signed, Signer
@@ -42,7 +45,7 @@ _TRIES = 3
 # The types of the arrays of `add_records`, as `_row` fills them.
 _TYPES = (
     "integer uuid uuid boolean boolean timestamptz uuid uuid uuid text text text text timestamptz"
-    " bytea bigint text bytea timestamptz text bytea uuid bytea bytea bytea bytea bytea"
+    " bytea bigint text bytea timestamptz text bytea uuid uuid bytea bytea bytea bytea bytea"
 )
 _ADD = (
     "SELECT problems, replayed, moment, signing_key FROM add_records(%s, %s, %s, "
@@ -85,12 +88,12 @@ class Asked:
 class Ready:
     """The signed records of one request, and the errors of those that could not be signed.
 
-    `rows` are those of the signed.
+    `stowed` says, by record, where bundles lie that are in the object store.
     """
 
     asked: Asked
     signed: Sequence[Signed | ServiceError]
-    rows: Sequence["_Row"]
+    stowed: Mapping[UUID, Stowed] = field(default_factory=dict)
 
     @property
     def to_store(self) -> bool:
@@ -111,6 +114,7 @@ class Intake:
         """Prepare; nothing runs until the first record."""
         self._database = database
         self._settings = settings
+        self._blobs = store.of(settings.blob_url)
         self.signer = Signer(database, settings.master_keys)
         self._group = GroupCommit(
             self._run,
@@ -128,7 +132,7 @@ class Intake:
         each record. It is not known where there is nothing to store. Raises `Unavailable` where
         nothing is known of any record.
         """
-        ready = self.sign(asked)
+        ready = self.prepare(asked)
         if not ready.to_store:
             return _unstored(ready)
         return self._until_signed(ready, self._group.submit(ready), None)
@@ -140,27 +144,35 @@ class Intake:
         so the signer must know its session.
         """
         ready = self.sign(asked)
+        if self._blobs is not None:
+            loop = asyncio.get_running_loop()
+            ready = await loop.run_in_executor(self._blobs.pool, self._stow, ready)
         (result,) = await self._group.join(ready) if ready.to_store else _unstored(ready)
         if isinstance(result, Again):
             self.signer.forget([each for each in ready.signed if isinstance(each, Signed)])
         return answer(result)
 
-    def sign(self, asked: Asked, tx: Tx | None = None) -> Ready:
-        """Sign records for `add_within`; within `tx` sessions are found that are not committed."""
-        new = [each for each in asked.new if not isinstance(each, ServiceError)]
-        signed = iter(self.signer.sign(asked.caller, new, tx) if new else ())
-        return self._ready(
-            asked, [each if isinstance(each, ServiceError) else next(signed) for each in asked.new]
+    def prepare(self, asked: Asked) -> Ready:
+        """Sign records for `add_within`, and write their bundles into the object store, if any."""
+        return self._stow(self.sign(asked))
+
+    def _stow(self, ready: Ready) -> Ready:
+        if self._blobs is None or not ready.to_store:
+            return ready
+        keys = self._settings.master_keys
+        signed = [each for each in ready.signed if isinstance(each, Signed)]
+        stowed = writing.stow(self._blobs, [bundles.item(keys, each) for each in signed])
+        return replace(
+            ready, stowed={each.id: kept for each, kept in zip(signed, stowed, strict=True)}
         )
 
-    def _ready(self, asked: Asked, signed: Sequence[Signed | ServiceError]) -> Ready:
-        keys = self._settings.master_keys
-        rows = [
-            _row(keys, asked, repeat, each)
-            for repeat, each in zip(asked.repeats, signed, strict=True)
-            if isinstance(each, Signed)
-        ]
-        return Ready(asked, signed, rows)
+    def sign(self, asked: Asked, tx: Tx | None = None) -> Ready:
+        """Sign records; within `tx` sessions are found that are not committed."""
+        new = [each for each in asked.new if not isinstance(each, ServiceError)]
+        signed = iter(self.signer.sign(asked.caller, new, tx) if new else ())
+        return Ready(
+            asked, [each if isinstance(each, ServiceError) else next(signed) for each in asked.new]
+        )
 
     def add_within(self, tx: Tx, ready: Ready) -> list[Result]:
         """Store signed records in a transaction; else as `add`."""
@@ -173,7 +185,7 @@ class Intake:
         if not signed:
             return
         asked = Asked(caller, (), [None] * len(signed), atomic=True)
-        for result in self.store(tx, [self._ready(asked, signed)], waits=True)[0]:
+        for result in self.store(tx, [Ready(asked, signed)], waits=True)[0]:
             if isinstance(result, ServiceError):
                 # What they were signed by may be no longer so.
                 self.signer.forget(signed)
@@ -205,6 +217,7 @@ class Intake:
     def _retry(self, ready: Ready, tx: Tx | None) -> list[Result]:
         if tx is not None:
             return self.store(tx, [ready], waits=True)[0]
+        ready = self._stow(ready)
         try:
             with self._database.statement() as opened:
                 return self.store(opened, [ready], waits=True)[0]
@@ -217,36 +230,50 @@ class Intake:
             return self.store(tx, group, waits=False)
 
     async def _run_on_loop(self, group: Sequence[Ready]) -> list[list[Result]]:
+        rows, values = self._values(group, waits=False)
         async with self._database.awaited_statement() as tx:
             carried(tx, sum(each.weight for each in group))
-            return self._results(group, await rows_of(tx, _ADD, self._values(group, waits=False)))
+            return self._results(group, rows, await rows_of(tx, _ADD, values))
 
     def store(self, tx: Tx, group: Sequence[Ready], *, waits: bool) -> list[list[Result]]:
         """Store what several requests have ready, in one call; return what became of each."""
         carried(tx, sum(each.weight for each in group))
-        values = self._values(group, waits=waits)
-        return self._results(group, cursor(tx).execute(_ADD, values).fetchall())
+        rows, values = self._values(group, waits=waits)
+        return self._results(group, rows, cursor(tx).execute(_ADD, values).fetchall())
 
-    def _values(self, group: Sequence[Ready], *, waits: bool) -> tuple[object, ...]:
-        rows = ((n, *row.values) for n, ready in enumerate(group) for row in ready.rows)
-        return (
+    def _values(
+        self, group: Sequence[Ready], *, waits: bool
+    ) -> tuple[list["_Row"], tuple[object, ...]]:
+        master_keys = self._settings.master_keys
+        rows = [
+            _row(master_keys, number, ready.asked, repeat, signed, self._kept(ready, signed))
+            for number, ready in enumerate(group)
+            for repeat, signed in zip(ready.asked.repeats, ready.signed, strict=True)
+            if isinstance(signed, Signed)
+        ]
+        return rows, (
             self._settings.tenant_records or None,
             self._settings.tenant_stored_mib * storage.MIB or None,
             waits,
-            *map(list, zip(*rows, strict=True)),
+            *map(list, zip(*(row.values for row in rows), strict=True)),
         )
 
     def _results(
-        self, group: Sequence[Ready], found: Sequence[tuple[Any, ...]]
+        self, group: Sequence[Ready], rows: Sequence["_Row"], found: Sequence[tuple[Any, ...]]
     ) -> list[list[Result]]:
         ((problems, replayed, moment, key_id),) = found
         self.signer.note(moment, key_id)
-        rows = chain.from_iterable(ready.rows for ready in group)
         outcomes = iter(map(self._result, rows, problems, replayed))
         return [
             [next(outcomes) if isinstance(each, Signed) else each for each in ready.signed]
             for ready in group
         ]
+
+    def _kept(self, ready: Ready, signed: Signed) -> Stowed:
+        found = ready.stowed.get(signed.id)
+        if found is not None:
+            return found
+        return writing.waiting(self._blobs, bundles.item(self._settings.master_keys, signed))
 
     def _result(self, row: "_Row", problem: str | None, sealed: bytes | None) -> Result:
         if problem is None:
@@ -307,9 +334,11 @@ def _unstored(ready: Ready) -> list[Result]:
 
 def _row(
     master_keys: MasterKeys,
+    number: int,
     asked: Asked,
     repeat: idempotency.Request | None,
     signed: Signed,
+    kept: Stowed,
 ) -> _Row:
     leaf = leaves.Record(signed.bundle_sha256).data
     body = _encode(records.fresh(signed))
@@ -317,6 +346,7 @@ def _row(
     if repeat is not None:
         answer = repeat.seal(master_keys, b'{"body":%b,"headers":{}}' % body)
     values = (
+        number,
         signed.tenant_id,
         asked.caller.key_id,
         not asked.caller.confirmed,
@@ -336,7 +366,8 @@ def _row(
         signed.signature,
         signed.created_at,
         signed.trace_id,
-        bundles.sealed(master_keys, signed.tenant_id, signed.id, signed.raw),
+        kept.bytes,
+        kept.blob,
         ids.new(signed.created_at),
         merkle.leaf_hash(leaf),
         leaf,
