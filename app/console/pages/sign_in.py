@@ -204,7 +204,7 @@ def _nowhere(who: Identity) -> Response:
         "sign_in/nowhere",
         403,
         person=who.email or who.name,
-        groups=who.groups[:_SHOWN_GROUPS],
+        member_of=who.groups[:_SHOWN_GROUPS],
         claim=told.groups_claim,
         provider=told.issuer,
     )
