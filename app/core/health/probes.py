@@ -14,6 +14,7 @@ from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import incidents
 from app.core.anchoring.evidence import Chooser
 from app.core.digests import digest_rows
+from app.core.health import objects
 from app.core.health.parts import Part, State, failed, ok
 from app.core.log import generations, publication
 from app.core.log import status as log_status
@@ -38,6 +39,7 @@ NEEDED: Final = {
     "anchoring": "Anchoring fails",
     "audit": "Verification of the audit chains",
     "mail": "Digests are not sent",
+    "objects": "The object store",
 }
 # These are told and never missed.
 FACTS: Final = ("log_head", "anchored_by")
@@ -211,6 +213,7 @@ OF_DATABASE: Final[Mapping[str, Probe]] = {
     "audit": _audit,
     "master_keys": _master_keys,
     "mail": _mail,
+    "objects": objects.erased,
 }
 
 

@@ -70,7 +70,7 @@ def kill_in_the_middle(site: Site) -> None:
             env=site.environ(B, A),
         ) as process:
             try:
-                until(lambda: site.waits_for_a_row("UPDATE bundles%"), seconds=60)
+                until(lambda: site.waits_for_a_row("%UPDATE bundles%"), seconds=60)
             finally:
                 process.kill()
     until(lambda: not site.waits_for_a_row("%"))
