@@ -47,6 +47,7 @@ from app.api.resources.records import (
     share_links,
 )
 from app.console import site as console
+from app.console.pages import sign_in
 from app.core import findings as findings_core
 from app.core.audit.refusals import Refusals
 from app.core.blobs import reading, store
@@ -69,6 +70,7 @@ from app.lib.gateway.bodies import Pace
 from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
+from app.lib.openid_connect.provider import Client, Provider
 from app.queue import Bell
 from app.setting_values import MIB
 from app.settings import Settings, load
@@ -267,4 +269,22 @@ def _services(settings: Settings) -> Services:
         Evaluators(),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
+        _provider(settings),
+    )
+
+
+def _provider(settings: Settings) -> Provider | None:
+    told = settings.openid
+    if told.issuer is None:
+        return None
+    return Provider(
+        Client(
+            told.issuer,
+            told.client_id,
+            told.client_secret,
+            f"{settings.base_url}{sign_in.CALLBACK}",
+            told.scopes,
+            told.groups_claim,
+        ),
+        told.ca_file,
     )

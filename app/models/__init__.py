@@ -26,7 +26,15 @@ from app.models.evidence_packs import (
 )
 from app.models.findings import Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
-from app.models.keys import ApiKey, ConsoleSession, IdempotencyKey, MasterKey, SigningKey
+from app.models.keys import (
+    ApiKey,
+    ConsoleSession,
+    IdempotencyKey,
+    KnownPerson,
+    MasterKey,
+    SigningKey,
+    TenantGroup,
+)
 from app.models.proofs.anchors import (
     AnchoringTrouble,
     AuditAnchor,
@@ -94,6 +102,7 @@ __all__ = [
     "Hold",
     "IdempotencyKey",
     "Job",
+    "KnownPerson",
     "Lane",
     "LaneSlot",
     "LogCheckpoint",
@@ -123,6 +132,7 @@ __all__ = [
     "StagedSpan",
     "StoredRecords",
     "Tenant",
+    "TenantGroup",
     "TenantHour",
     "Trace",
     "Webhook",

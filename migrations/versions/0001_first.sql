@@ -78,16 +78,51 @@ SELECT isolate('api_keys');
 CREATE UNIQUE INDEX api_keys_digest ON api_keys (digest);
 CREATE INDEX api_keys_minted_by ON api_keys (tenant_id, created_by) WHERE created_by IS NOT NULL;
 
+-- Who signed in by OpenID Connect. The id is made of issuer and subject; the rest are labels, as the
+-- provider told them last.
+CREATE TABLE people (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    issuer     text NOT NULL,
+    subject    text NOT NULL,
+    email      text,
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, id)
+);
+SELECT isolate('people');
+CREATE INDEX people_email ON people (tenant_id, lower(email)) WHERE email IS NOT NULL;
+
+-- Which role the people of a provider's group have.
+CREATE TABLE tenant_groups (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    name      text NOT NULL,
+    role      text NOT NULL CHECK (role IN ('read', 'write', 'admin')),
+    PRIMARY KEY (tenant_id, name)
+);
+SELECT isolate('tenant_groups');
+-- Whoever signs in asks which tenants their groups are of.
+CREATE INDEX tenant_groups_name ON tenant_groups (name);
+
+-- Of a key, or of a person with those of their groups that the tenant knew.
 CREATE TABLE console_sessions (
     tenant_id    uuid NOT NULL,
     digest       bytea NOT NULL CHECK (length(digest) = 32),
-    api_key_id   uuid NOT NULL,
+    id           uuid NOT NULL,
+    api_key_id   uuid,
+    person_id    uuid,
+    groups       text[],
+    origin       text,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at   timestamptz NOT NULL,
     last_used_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, digest),
-    FOREIGN KEY (tenant_id, api_key_id) REFERENCES api_keys
+    FOREIGN KEY (tenant_id, api_key_id) REFERENCES api_keys,
+    FOREIGN KEY (tenant_id, person_id) REFERENCES people,
+    CHECK (num_nonnulls(api_key_id, person_id) = 1 AND (person_id IS NULL) = (groups IS NULL))
 );
 SELECT isolate('console_sessions');
+CREATE UNIQUE INDEX console_sessions_id ON console_sessions (tenant_id, id);
 
 CREATE TABLE idempotency_keys (
     tenant_id     uuid NOT NULL REFERENCES tenants,
@@ -661,7 +696,7 @@ INSERT INTO history_policy (days) VALUES (90);
 REVOKE EXECUTE ON FUNCTION make_history_partition(text, uuid, uuid) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION drop_history_partition(text, uuid) FROM PUBLIC;
 
-CREATE TABLE events (
+CREATE TABLE stored_events (
     tenant_id    uuid NOT NULL,
     id           uuid NOT NULL,
     -- The finding or session that it is about; its id has the millisecond of that one's change.
@@ -672,23 +707,24 @@ CREATE TABLE events (
     any_disabled boolean NOT NULL DEFAULT false,
     type         text NOT NULL,
     decisions    bytea NOT NULL,
-    -- Null of a new finding: it is made of the finding's row, which nobody changes (`event_bodies`).
+    -- Null of a new finding: it is made of the finding's row, which nobody changes (`events`).
     payload      bytea,
     PRIMARY KEY (tenant_id, id),
     CHECK (payload IS NOT NULL OR (type = 'finding.created' AND subject_id IS NOT NULL))
 ) PARTITION BY RANGE (id);
-SELECT isolate('events');
-CREATE INDEX events_disabled ON events (tenant_id, id) WHERE any_disabled;
+SELECT isolate('stored_events');
+CREATE INDEX events_disabled ON stored_events (tenant_id, id) WHERE any_disabled;
 
 -- Events with the bytes that every receiver gets.
-CREATE VIEW event_bodies WITH (security_invoker = true) AS
-SELECT e.tenant_id, e.id, e.type, e.subject_id, e.created_at, e.written_by,
+CREATE VIEW events WITH (security_invoker = true) AS
+SELECT e.tenant_id, e.id, e.type, e.subject_id, e.created_at, e.written_by, e.any_disabled,
+       e.decisions,
        coalesce(e.payload, finding_payload(
            finding_body(f.agent_id, written_time(f.created_at), f.data_json, f.detail, f.id,
                         f.principal, f.record_id, f.rule, f.session_id, f.severity, f.source,
                         f.title),
            e.id, written_time(e.created_at))) AS payload
-  FROM events AS e
+  FROM stored_events AS e
   LEFT JOIN findings AS f
     ON e.payload IS NULL AND f.tenant_id = e.tenant_id AND f.id = e.subject_id;
 
@@ -806,7 +842,7 @@ SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence
   FROM ended_deliveries;
 
 -- Attempts after which their delivery was tried again.
-CREATE TABLE delivery_attempts (
+CREATE TABLE earlier_attempts (
     tenant_id        uuid NOT NULL,
     id               uuid NOT NULL,
     delivery_id      uuid NOT NULL,
@@ -824,13 +860,13 @@ CREATE TABLE delivery_attempts (
     error            text,
     PRIMARY KEY (tenant_id, delivery_id, id)
 ) PARTITION BY RANGE (id);
-SELECT isolate('delivery_attempts');
+SELECT isolate('earlier_attempts');
 
 -- All attempts, for whoever reads. `id` is not below its delivery's but for hosts' clocks.
-CREATE VIEW attempts WITH (security_invoker = true) AS
+CREATE VIEW delivery_attempts WITH (security_invoker = true) AS
 SELECT tenant_id, delivery_id, id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
        first_byte_ms, total_ms, status_code, response_headers, response_body, error
-  FROM delivery_attempts
+  FROM earlier_attempts
  UNION ALL
 SELECT tenant_id, id, id, attempts, coalesce(outcome, 'succeeded'), attempted_at, dns_ms,
        connect_ms, tls_ms, first_byte_ms, total_ms, status_code, response_headers, response_body,
@@ -1009,6 +1045,30 @@ CREATE INDEX checkpoint_cosignatures_witness
     ON checkpoint_cosignatures (generation, name, key_hash, size);
 
 
+-- The history of this database, by its epochs: the newest is the present one. Another begins when the
+-- database lacks what the mark outside says it had committed. `common_until`: what was committed
+-- before is in the epoch before as well; `lost`: what is known of the loss, as JSON.
+CREATE TABLE epochs (
+    number       bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    id           uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
+    began_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    common_until timestamptz,
+    lost         jsonb,
+    accepted_at  timestamptz
+);
+INSERT INTO epochs (accepted_at) VALUES (clock_timestamp());
+
+-- Marks committed here, the newest of which is kept outside as well: of one day.
+CREATE TABLE history_marks (
+    n            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id           uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
+    at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Every event before was committed, and had its numbers.
+    common_until timestamptz NOT NULL
+);
+CREATE INDEX history_marks_at ON history_marks (at);
+
+
 -- Audit chains -----------------------------------------------------------------------------------
 
 CREATE TABLE audit_heads (
@@ -1042,15 +1102,14 @@ CREATE INDEX audit_entries_target ON audit_entries (tenant_id, target, seq);
 CREATE INDEX audit_entries_outcome ON audit_entries (tenant_id, outcome, seq)
     WHERE outcome <> 'success';
 
--- The last `access.refused` of each key, and how often it was refused since: at most one entry of a
+-- The last `access.refused` of each key or person, and how often it was refused since: at most one entry of a
 -- key is written in an hour.
 CREATE TABLE refused_access (
     tenant_id  uuid NOT NULL,
     key_id     uuid NOT NULL,
     entered_at timestamptz NOT NULL DEFAULT '-infinity',
     counted    bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (tenant_id, key_id),
-    FOREIGN KEY (tenant_id, key_id) REFERENCES api_keys
+    PRIMARY KEY (tenant_id, key_id)
 );
 SELECT isolate('refused_access');
 

@@ -24,6 +24,7 @@ from app.database import Database
 from app.lib.breaker import Breaker
 from app.lib.fair_shares import Shares
 from app.lib.metric_registry import Tally
+from app.lib.openid_connect.provider import Provider
 from app.lib.repeater import Repeater
 from app.queue import Bell
 from app.settings import Settings
@@ -36,7 +37,8 @@ _Result = TypeVar("_Result")
 class Services:
     """The services that `create_app` opened, shared by all requests of the process.
 
-    `damage` bounds how often requests record damage of the log.
+    `damage` bounds how often requests record damage of the log. By the `provider` people sign in to
+    the console, if one is set.
     """
 
     settings: Settings
@@ -58,6 +60,7 @@ class Services:
     evaluators: Evaluators
     answers: Shares
     renderings: Renderings
+    provider: Provider | None
 
     def fetching(self, work: Callable[[], _Result]) -> _Result:
         """Do some work with transactions of its own, once what it reads in them is fetched."""
@@ -65,6 +68,8 @@ class Services:
 
     def close(self) -> None:
         """Write the last counters and key uses, and close every connection."""
+        if self.provider is not None:
+            self.provider.close()
         self.evaluators.close()
         self.keyring.close()
         self.refusals.close()

@@ -74,7 +74,7 @@ class ExportSchema(AnswerSchema):
     )
     download_url = fields.Text(2000, allow_none=True)
     created_at = fields.Time()
-    created_by = fields.Id("key")
+    created_by = fields.CallerId()
     made_at = fields.Time(allow_none=True)
     expires_at = fields.Time(allow_none=True, description="When the file goes.")
     deleted_at = fields.Time(allow_none=True, description="When the file went.")
