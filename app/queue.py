@@ -41,6 +41,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "sweep": "tick",
     "expire_bundles": "tick",
     "tend_objects": "tick",
+    "expire_findings": "tick",
     "sweep_objects": "tick",
     "send_digests": "tick",
     "prune_history": "tick",

@@ -24,7 +24,7 @@ from app.models.evidence_packs import (
     ExportTaker,
     SessionPackPart,
 )
-from app.models.findings import Finding, FindingWords
+from app.models.findings import ExpiredFindings, Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
 from app.models.keys import (
     ApiKey,
@@ -93,6 +93,7 @@ __all__ = [
     "EvidenceExport",
     "EvidencePack",
     "EvidencePackPart",
+    "ExpiredFindings",
     "Export",
     "ExportPart",
     "ExportTaker",

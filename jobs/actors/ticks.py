@@ -7,7 +7,7 @@ from uuid import UUID
 
 import structlog
 
-from app.core import finding_search, idle_sessions
+from app.core import finding_expiry, finding_search, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
 from app.core.digests import schedule
@@ -152,6 +152,14 @@ def expire_bundles(here: Runtime) -> None:
             expiry.enqueue_due(session, tenant_id)
     until = time.monotonic() + EXPORTS_SECONDS
     exports.expire(here.database, here.settings, lambda: time.monotonic() < until)
+
+
+def expire_findings(here: Runtime) -> None:
+    """Daily: enqueue a job for each tenant with findings older than FINDINGS_DAYS."""
+    if here.settings.findings_days is None:
+        return
+    with here.database.across_tenants() as session:
+        finding_expiry.enqueue_due(session, here.settings.findings_days)
 
 
 def tend_objects(here: Runtime) -> None:

@@ -12,6 +12,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
+from app.core import finding_expiry
 from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Authority, Stamper
@@ -80,6 +81,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     send_now.KIND: lambda _: send_now.step,
     receiver_check.KIND: lambda here: Checker(partial(_send, here), here.settings.master_keys).step,
     expiry.KIND: lambda _: expiry.step,
+    finding_expiry.KIND: lambda _: finding_expiry.step,
     schedule.KIND: _digest,
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,

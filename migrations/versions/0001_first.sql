@@ -471,6 +471,18 @@ CREATE INDEX findings_source ON findings (tenant_id, source, id) WHERE source <>
 CREATE INDEX findings_record ON findings (tenant_id, record_id, id) WHERE record_id IS NOT NULL;
 CREATE INDEX findings_digest ON findings (tenant_id, digest_id, id) WHERE digest_id IS NOT NULL;
 
+-- What is left of findings that have expired, by the day (UTC) on which they were created.
+CREATE TABLE expired_findings (
+    tenant_id uuid NOT NULL,
+    day       date NOT NULL,
+    rule      text NOT NULL,
+    severity  text NOT NULL,
+    source    text NOT NULL,
+    findings  bigint NOT NULL,
+    PRIMARY KEY (tenant_id, day, rule, severity, source)
+);
+SELECT isolate('expired_findings');
+
 CREATE TABLE digests (
     tenant_id  uuid NOT NULL REFERENCES tenants,
     id         uuid NOT NULL,
