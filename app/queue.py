@@ -40,6 +40,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "seal_sessions": "jobs",
     "sweep": "tick",
     "expire_bundles": "tick",
+    "archive_audit": "tick",
     "tend_objects": "tick",
     "expire_findings": "tick",
     "sweep_objects": "tick",

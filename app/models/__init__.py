@@ -41,7 +41,14 @@ from app.models.proofs.anchors import (
     CheckpointCosignature,
     CheckpointTimestamp,
 )
-from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
+from app.models.proofs.audit import (
+    AuditBreak,
+    AuditEntry,
+    AuditHead,
+    AuditSegment,
+    RecordRead,
+    RefusedAccess,
+)
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import (
     Bundle,
@@ -77,6 +84,7 @@ __all__ = [
     "AuditBreak",
     "AuditEntry",
     "AuditHead",
+    "AuditSegment",
     "Base",
     "Bundle",
     "BundleWords",
