@@ -21,7 +21,7 @@ from bench.parts.delivery import (
     wal,
 )
 from bench.parts.evidence import audit, canonical, ledger, log
-from bench.parts.volume import console, expiry, history, search
+from bench.parts.volume import blobs, console, expiry, history, search
 from bench.scale import Scale
 
 PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
@@ -44,6 +44,7 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "search": search.run,
     "console": console.run,
     "expiry": expiry.run,
+    "blobs": blobs.run,
     "canonical": canonical.run,
     "ledger": ledger.run,
     "log": log.run,

@@ -189,6 +189,14 @@ class Bundle(TypedDict):
     expired: bool
 
 
+class BySeverity(TypedDict):
+    info: int
+    low: int
+    medium: int
+    high: int
+    critical: int
+
+
 class Case(TypedDict):
     matched: int
     record: dict[str, Any] | None
@@ -396,6 +404,12 @@ class Example(TypedDict):
     cases: list[Case]
 
 
+class ExpiredFindings(TypedDict):
+    day: str
+    findings: int
+    by_severity: BySeverity
+
+
 class Export(TypedDict):
     id: str
     since: str
@@ -466,6 +480,10 @@ class Finding(TypedDict):
 
 class Findings(TypedDict):
     data: list[Finding]
+
+
+class FindingsListExpiredQuery(TypedDict):
+    rule: NotRequired[str]
 
 
 class FindingsListQuery(TypedDict):
