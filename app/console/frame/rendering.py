@@ -16,7 +16,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from app.api.http.access import auth
 from app.api.http.responses import answers
 from app.api.http.services import services
-from app.console.frame import assets, browser, forms, navigation, zone
+from app.console.frame import assets, browser, forms, navigation, picking, zone
 from app.core import lookup
 from app.core.callers import Caller, Role
 from app.evidence.page.view import CONTENT_CHARACTERS, indented
@@ -37,6 +37,8 @@ _HEADERS = {
 }
 # Placeholder for the form's idempotency key, which differs each time, while the ETag is computed.
 _KEY_PLACE = forms.new_key()
+# The kinds of objects that have names.
+_NAMED = ("agt_", "ses_", "rec_", "fnd_", "whk_", "key_", "rul_", "exp_", "hld_")
 _AGO = re.compile(r'(?<=<time class="ago" )[^<]*')
 
 
@@ -77,9 +79,13 @@ def done(location: str, message: str) -> AnyResponse:
 
 
 def names_in(session: Session, *rows: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of the agents and sessions whose ids stand in rows (or filters), by id."""
-    texts = (row.get(name) for row in rows for name in ("agent_id", "session_id"))
-    return lookup.titles(session, auth.caller(), {text for text in texts if isinstance(text, str)})
+    """Return the names of the objects whose ids stand in rows (or filters), by id, but their own.
+
+    One statement, however many rows.
+    """
+    texts = (value for row in rows for name, value in row.items() if name != "id")
+    wanted = {text for text in texts if isinstance(text, str) and text.startswith(_NAMED)}
+    return lookup.titles(session, auth.caller(), wanted)
 
 
 def address(query: Mapping[str, Sequence[str]], endpoint: str, **inside: Any) -> str:
@@ -136,6 +142,7 @@ def add_filters(state: BlueprintSetupState) -> None:
     """Register the console's template filters with the application."""
     state.app.jinja_env.filters.update(
         address=address,
+        page_of=navigation.page_of,
         words=zone.words,
         in_utc=zone.in_utc,
         ago=zone.ago,
@@ -146,7 +153,7 @@ def add_filters(state: BlueprintSetupState) -> None:
         pretty=pretty,
         visible=visible,
     )
-    state.app.jinja_env.globals.update(zone=zone.chosen)
+    state.app.jinja_env.globals.update(zone=zone.chosen, meant_by=picking.choices)
 
 
 def _frame(section: str) -> dict[str, Any]:

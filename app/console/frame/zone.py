@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, available_timezones
 
 from flask import g, request
@@ -18,7 +17,6 @@ _COOKIE = "zone"
 _YEAR = 365 * 24 * 3600
 # The format of a browser's `datetime-local` control, which knows no zone.
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
-_BOUND = re.compile(r"(\w+_)?(since|until)", re.ASCII)
 # Older moments are dates. A script refreshes those in between (`ago` in live.js).
 _NEAR = timedelta(days=7)
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -101,16 +99,6 @@ def exact(text: str) -> str:
         return clock.rfc3339(at)
     except (ValueError, OverflowError):
         return text
-
-
-def exact_query() -> str | None:
-    """Return this request's URL with its times exact, so that it means the same to every reader.
-
-    None if they are.
-    """
-    pairs = list(request.args.items(multi=True))
-    made = [(name, exact(text) if _BOUND.fullmatch(name) else text) for name, text in pairs]
-    return None if made == pairs else f"{request.path}?{urlencode(made)}"
 
 
 def _moment(moment: str | datetime) -> datetime:

@@ -148,6 +148,31 @@ async function copy(button) {
   button.textContent = "Copied";
 }
 
+/** Offer what a part of a name may mean, under the field that takes its id. */
+function pickAsTyped(field) {
+  let due = 0;
+  field.addEventListener("input", () => {
+    clearTimeout(due);
+    const typed = field.value.trim();
+    if (typed.length < 2) return;
+    const mine = due = setTimeout(async () => {
+      const query = new URLSearchParams({ q: typed, kind: field.dataset.pick });
+      try {
+        const answer = await fetch(`/console/search?${query}`);
+        if (!answer.ok || mine !== due) return;
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const options = [...page.querySelectorAll("main [data-row]")].map((row) => {
+          const name = row.querySelector("a").textContent;
+          return Object.assign(document.createElement("option"), { value: row.dataset.row, label: name });
+        });
+        field.list.replaceChildren(...options);
+      } catch {
+        // What is typed is looked up once it is sent.
+      }
+    }, 200);
+  });
+}
+
 /** Have the service check what is typed into a form, soon after the reader pauses. */
 function checkAsTyped(form) {
   let due = 0;
@@ -170,6 +195,7 @@ function checkAsTyped(form) {
 offerZone();
 setInterval(ago, 10_000);
 for (const form of document.querySelectorAll("form[data-check]")) checkAsTyped(form);
+for (const field of document.querySelectorAll("input[data-pick]")) pickAsTyped(field);
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", () => copy(button));
