@@ -29,7 +29,7 @@ from app.settings import Process, Settings
 _Row = TypeVar("_Row")
 
 _HOOKS = "after_commit"
-# A standby after a failover, or a server whose disk is nearly full.
+# Behind a pooler, what became a standby; or a primary that is set read-only.
 _ONLY_READS = psycopg.errors.ReadOnlySqlTransaction
 _NO_WRITES = (_ONLY_READS, psycopg.errors.DiskFull)
 # Errors after which a retry may succeed, deadlocks, lock timeouts and terminated connections among
@@ -155,7 +155,7 @@ class Database:
         Statements are pipelined: they go out together when a result is fetched, or with the COMMIT.
         So a statement that fails may raise only there, and `rowcount` is not known before a fetch.
         """
-        with _translated(), self._connection() as connection:
+        with self._translated(), self._connection() as connection:
             try:
                 with synced_pipeline(connection) as pipeline:
                     opened = RawTransaction(connection, dict(self._info), pipeline)
@@ -176,7 +176,7 @@ class Database:
         It sees no tenant's rows, except through a database function that takes the tenant.
         Hooks run and errors are raised as in `transaction`.
         """
-        with _translated(), self._connection() as connection:
+        with self._translated(), self._connection() as connection:
             opened = RawTransaction(connection, dict(self._info))
             yield opened
         _run_hooks(opened)
@@ -186,8 +186,12 @@ class Database:
 
         It sees no tenant's rows, except through a database function made for it.
         """
-        with _translated(), self._connection() as connection:
+        with self._translated(), self._connection() as connection:
             return connection.execute(query, values).fetchone()
+
+    def renew(self) -> None:
+        """Have every open connection replaced before its next use: its server is no primary."""
+        self._pool.renew()
 
     def pool_use(self) -> PoolUse:
         """Return the most connections in use at once since the last call."""
@@ -204,6 +208,19 @@ class Database:
         return f"{self.idle_seconds * 1000:.0f}ms"
 
     @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (*_AWAY, DBAPIError) as error:
+            cause = getattr(error, "orig", error)
+            if isinstance(cause, _ONLY_READS):
+                # A connection that was lost: the next one finds the primary.
+                self._pool.renew()
+            elif not isinstance(error, _AWAY) and not error.connection_invalidated:
+                raise
+            raise _unavailable(error) from error
+
+    @contextmanager
     def _transaction(self, scope: str, *, snapshot: bool) -> Iterator[Session]:
         """Open a transaction that sees the rows of `scope`, in one round trip.
 
@@ -215,7 +232,7 @@ class Database:
             f" SET LOCAL idle_in_transaction_session_timeout = '{self._idle_timeout}';"
             f" SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'"
         )
-        with _translated(), self._sessions.begin() as session:
+        with self._translated(), self._sessions.begin() as session:
             cursor(session).execute(begin.encode(), prepare=False)
             yield session
         _run_hooks(session)
@@ -289,18 +306,6 @@ def undone(error: Exception) -> bool:
         return False
     # Classes of SQLSTATE: connection exceptions, and what the operator does.
     return cause.sqlstate is not None and cause.sqlstate[:2] not in ("08", "57")
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except _AWAY as error:
-        raise _unavailable(error) from error
-    except DBAPIError as error:
-        if error.connection_invalidated or isinstance(error.orig, _ONLY_READS):
-            raise _unavailable(error) from error
-        raise
 
 
 def _unavailable(error: Exception) -> Unavailable:

@@ -53,7 +53,11 @@ def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
 
 @contextmanager
 def _connected(admin_url: str) -> Iterator[Engine]:
-    engine = create_engine(admin_url, poolclass=PatientPool, connect_args={"connect_timeout": 10})
+    engine = create_engine(
+        admin_url,
+        poolclass=PatientPool,
+        connect_args={"connect_timeout": 10, "target_session_attrs": "primary"},
+    )
     assert isinstance(engine.pool, PatientPool)  # noqa: S101  # narrows the type
     engine.pool.patience = _WAIT_SECONDS
     try:

@@ -8,7 +8,7 @@ again from the rows, and a circuit breaker skips a failing Redis. Messages have 
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 import redis
@@ -17,11 +17,13 @@ from dramatiq import Message
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
 from app import heartbeats, metrics
 from app.lib.breaker import Breaker
 from app.lib.metric_registry import Tally
 from app.lib.redis_reasons import reason
+from app.lib.store_addresses import Sentinels
 
 _log = structlog.get_logger(__name__)
 
@@ -38,6 +40,8 @@ ACTORS: Final[Mapping[str, str]] = {
     "seal_sessions": "jobs",
     "sweep": "tick",
     "expire_bundles": "tick",
+    "tend_objects": "tick",
+    "sweep_objects": "tick",
     "send_digests": "tick",
     "prune_history": "tick",
     "anchor_audit": "tick",
@@ -85,15 +89,23 @@ def connect(redis_url: str, timeout_seconds: float) -> redis.Redis:
     """Return a client that times out after `timeout_seconds` and never retries.
 
     redis-py's own defaults block a caller for 4 s on a refused connection and for a minute on a
-    hung one.
+    hung one. Behind Sentinels each new connection asks them, one after the other, for the primary;
+    one that has become a replica is left when it refuses a write.
     """
-    return redis.Redis.from_url(
-        redis_url,
-        socket_timeout=timeout_seconds,
-        socket_connect_timeout=timeout_seconds,
-        socket_keepalive=True,
-        retry=Retry(NoBackoff(), 0),
-    )
+    how: dict[str, Any] = {
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
+        "socket_keepalive": True,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    sentinels = Sentinels.parse(redis_url)
+    if sentinels is None:
+        return redis.Redis.from_url(redis_url, **how)
+    asked: Any = Sentinel  # redis-py has no types for it
+    options = {**sentinels.sentinel_options, **how}
+    primary = asked(sentinels.hosts, sentinel_kwargs=options).master_for
+    client: redis.Redis = primary(sentinels.service, **sentinels.redis_options, **how)
+    return client
 
 
 def queue_key(queue_name: str) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from cryptography.x509 import Certificate
-from psycopg import pq
 
 from app.ledger.notes import check_name
 from app.ledger.policy import Policy
@@ -32,47 +31,10 @@ _MARKS = {
 }
 _CERTIFICATES = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 MIB = 1024 * 1024
-# As SQLAlchemy reads them: a password ends at its first @, and what follows names the server.
-_CREDENTIALS = re.compile(r"[^:/]*(:[^@]*)?@")
 # Query parameters that the settings replace; a client's own certificate stays.
 _HOW_VERIFIED = ("ssl_cert_reqs", "ssl_ca_", "ssl_check_hostname")
 # A scheme and what follows it (RFC 9110, 11.4): one line of visible ASCII.
 _AUTHORIZATION = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+ +[!-~](?:[ -~]*[!-~])?")
-_REDIS_FORM = "use redis://:password@host:port/0, or rediss:// for TLS"
-
-
-def database_url(text: str) -> str:
-    """Read the address of a PostgreSQL, as SQLAlchemy takes it."""
-    scheme, separator, rest = text.partition("://")
-    credentials = _CREDENTIALS.match(rest)
-    place, _, query = rest[credentials.end() if credentials else 0 :].partition("?")
-    known = separator and scheme.split("+")[0] in ("postgres", "postgresql")
-    if not known or not re.fullmatch(r"(\[[^]]*\]|[^:/]*)(:[0-9]{1,5})?(/.*)?", place):
-        raise ValueError("use postgresql://user:password@host:port/database")
-    if "@" in place:
-        # The end of the password would be resolved as a host name, and shown in each error.
-        raise ValueError("write an @ in the password as %40")
-    known_options = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
-    for name, _ in parse_qsl(query, keep_blank_values=True):
-        if name not in known_options:
-            raise ValueError(
-                f"remove {name!r} behind the ?: PostgreSQL's client has no such option"
-            )
-    return f"postgresql+psycopg://{rest}"
-
-
-def redis_url(text: str) -> str:
-    """Read the address of a Redis, with or without TLS. Its errors quote nothing of it."""
-    try:
-        parts = urlsplit(text)
-        # Reading the port refuses one that is no number.
-        known = parts.scheme in ("redis", "rediss") and parts.hostname and (parts.port or 6379)
-    except ValueError:
-        # With a / ? or # in the password, the error's text quotes part of it as a port.
-        raise ValueError(_REDIS_FORM) from None
-    if not known or not re.fullmatch(r"/?|/[0-9]{1,5}", parts.path):
-        raise ValueError(_REDIS_FORM)
-    return text
 
 
 def redis_tls_verify(text: str) -> bool:
@@ -90,7 +52,7 @@ def redis_with_tls(url: str | None, authorities: str | None, *, verified: bool) 
     """
     if not verified and authorities is not None:
         raise ValueError("REDIS_TLS_VERIFY=none would ignore REDIS_CA_FILE: set one of them")
-    if url is None or not url.startswith("rediss://") or (verified and authorities is None):
+    if url is None or not url.startswith("rediss") or (verified and authorities is None):
         return url
     bare, _, query = url.partition("?")
     kept = [pair for pair in parse_qsl(query) if not pair[0].startswith(_HOW_VERIFIED)]
@@ -135,7 +97,7 @@ def head_url(text: str) -> str:
 
 
 def folder_url(text: str) -> str:
-    """Read the URL of a folder, or of a bucket with or without a prefix, for parts of exports."""
+    """Read the URL of a folder, or of a bucket with or without a prefix, for objects."""
     parts = urlsplit(text)
     if parts.query or parts.fragment:
         raise ValueError("it has no query and no fragment")
@@ -160,6 +122,23 @@ def authority_url(text: str) -> str:
     if "@" in urlsplit(text).netloc:
         raise ValueError("it holds a login: set TSA_AUTHORIZATION, and leave the login out here")
     return operator_url(text)
+
+
+def issuer(text: str) -> str:
+    """Read the issuer of an OpenID provider: `https:`, but for one on this machine."""
+    parts = urlsplit(operator_url(text))
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("an issuer is a URL without login, query or fragment")
+    if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise ValueError("use https: (OpenID Connect Discovery 3)")
+    return text
+
+
+def scopes(text: str) -> str:
+    """Read scopes, separated by spaces."""
+    if "openid" not in text.split():
+        raise ValueError("`openid` is one of them, such as `openid email profile groups`")
+    return " ".join(text.split())
 
 
 def authorization(text: str) -> str:
@@ -283,6 +262,14 @@ def seconds(text: str) -> float:
     number = float(text)
     if not 0 <= number <= 86400:
         raise ValueError("use a number of seconds from 0 to 86400")
+    return number
+
+
+def session_seconds(text: str) -> float:
+    """Read how long a person's session lasts."""
+    number = seconds(text)
+    if number < 60:
+        raise ValueError("use a number of seconds from 60 to 86400")
     return number
 
 

@@ -4,6 +4,7 @@ import socket
 import ssl
 
 import redis
+from redis.sentinel import MasterNotFoundError
 
 _BY_KIND: tuple[tuple[type[BaseException], str], ...] = (
     (socket.gaierror, "its host name is not known"),
@@ -12,6 +13,7 @@ _BY_KIND: tuple[tuple[type[BaseException], str], ...] = (
     (redis.MaxConnectionsError, "it has no connection left"),
     (redis.BusyLoadingError, "it is loading its data"),
     (redis.ReadOnlyError, "it is a replica that only reads"),
+    (MasterNotFoundError, "no Sentinel knows a primary that is up"),
     (redis.OutOfMemoryError, "its memory is full"),
     (TimeoutError, "it did not answer in time"),
     (redis.TimeoutError, "it did not answer in time"),

@@ -12,24 +12,25 @@ from app.models.base import Base, Count, CreatedAt, Id, Json, SmallCount, Tenant
 class Event(Base):
     """Something that happened, with the exact bytes that every receiver gets.
 
+    `payload` is None of a new finding: the view `events` makes it of the finding.
     `decisions` packs one (webhook, code) of 17 bytes for each webhook that existed: 16 of the
     webhook's id and one code (`app/core/delivery/history/decisions.py`). `any_disabled` says that
     one is "disabled": such events are few, and bulk replay looks for them. `subject_id` is the
     finding or session that it is about, if any.
     """
 
-    __tablename__ = "events"
+    __tablename__ = "stored_events"
 
     tenant_id: Mapped[TenantId]
     id: Mapped[Id]
-    type: Mapped[str]
-    payload: Mapped[bytes]
     subject_id: Mapped[UUID | None]
-    decisions: Mapped[bytes]
-    any_disabled: Mapped[bool]
     created_at: Mapped[CreatedAt]
     # The transaction that wrote it.
     written_by: Mapped[int] = mapped_column(BigInteger, server_default=FetchedValue())
+    any_disabled: Mapped[bool]
+    type: Mapped[str]
+    decisions: Mapped[bytes]
+    payload: Mapped[bytes | None]
 
 
 class OpenDelivery(Base):
@@ -72,7 +73,11 @@ class OpenDelivery(Base):
 
 
 class EndedDelivery(Base):
-    """A delivery that is over; `claim_no` is of one that was cancelled, for a late outcome."""
+    """A delivery that is over, with its last attempt.
+
+    `claim_no` is of one that was cancelled, until the answer to its last attempt comes, which is
+    not here before.
+    """
 
     __tablename__ = "ended_deliveries"
 
@@ -85,6 +90,11 @@ class EndedDelivery(Base):
     attempted_at: Mapped[datetime | None]
     sequence: Mapped[int | None]
     claim_no: Mapped[int | None]
+    first_byte_ms: Mapped[float | None]
+    total_ms: Mapped[float | None]
+    dns_ms: Mapped[float | None]
+    connect_ms: Mapped[float | None]
+    tls_ms: Mapped[float | None]
     priority: Mapped[int] = mapped_column(SmallInteger)
     attempts: Mapped[int] = mapped_column(SmallInteger)
     status_code: Mapped[int | None] = mapped_column(SmallInteger)
@@ -95,12 +105,18 @@ class EndedDelivery(Base):
     job_id: Mapped[UUID | None]
     failure: Mapped[int | None]
     outcome: Mapped[str | None]
+    response_headers: Mapped[Json | None]
+    response_body: Mapped[bytes | None]
+    error: Mapped[str | None]
 
 
 class DeliveryAttempt(Base):
-    """One attempt: when, how long each phase took, what came back."""
+    """An attempt that another follows: when, how long each phase took, what came back.
 
-    __tablename__ = "delivery_attempts"
+    The last one lies with its delivery; the view `delivery_attempts` has all.
+    """
+
+    __tablename__ = "earlier_attempts"
 
     tenant_id: Mapped[TenantId]
     delivery_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)

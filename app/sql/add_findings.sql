@@ -20,9 +20,9 @@
 --
 -- Row-level security binds every row to the tenant of its request: `app.tenant_id` is set for each
 -- tenant before its rows are read or written, in an order that is the same for all callers.
--- `body`, and `data` of each event, are what `findings.represent` answers, as canonical JSON (RFC
--- 8785); tests/core/delivery/test_add_findings.py compares them. The tenant's digest series is read
--- after the statements that may wait for a lock, so an address set meanwhile counts.
+-- An event repeats nothing of its finding: its payload is made when it is read (`events`). The
+-- tenant's digest series is read after the statements that may wait for a lock, so an address set
+-- meanwhile counts.
 CREATE OR REPLACE FUNCTION add_findings(
     first_wait interval, largest integer, requests json, fresh json)
 RETURNS TABLE (asked integer, problem text, place integer, size integer, lanes uuid[], body text)
@@ -49,7 +49,7 @@ BEGIN
     LOOP
         PERFORM set_config('app.tenant_id', tenant::text, true);
         moment := clock_timestamp();
-        written := to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+        written := written_time(moment);
         micros := extract(epoch FROM moment) * 1000000;
         first_half := (micros / 1000 << 16) | (7 << 12);
         head := lpad(to_hex(first_half | (micros % 1000 << 12) / 1000), 16, '0');
@@ -61,27 +61,15 @@ BEGIN
                array_agg(source) AS sources, array_agg(title) AS titles,
                array_agg(detail) AS details, array_agg(data) AS datas, array_agg(body) AS bodies,
                array_agg(finding_id::uuid) AS ids, array_agg(event_id::uuid) AS events,
-               array_agg(CASE WHEN problem IS NULL THEN convert_to('{"data":' || body
-                   || ',"id":"evt_' || event_id || '","timestamp":"' || written
-                   || '","type":"finding.created"}', 'UTF8') END) AS payloads
+               array_agg(length(finding_payload(body, event_id::uuid, written))) AS sizes
           INTO found
           FROM (SELECT new.*, sessions_id, agent_id, principal, finding_id, event_id,
                        CASE WHEN NOT asking.is_valid THEN 'key' WHEN agent_id IS NOT NULL THEN NULL
                             WHEN record_id IS NULL THEN 'session' ELSE 'record' END AS problem,
                        source,
-                       '{"agent_id":"agt_' || encode(uuid_send(agent_id), 'hex')
-                       || '","created_at":"' || written
-                       || '","data":' || coalesce(data, 'null')
-                       || ',"detail":' || coalesce(to_json(detail)::text, 'null')
-                       || ',"id":"fnd_' || finding_id
-                       || '","principal":' || to_json(principal)::text
-                       || ',"record_id":'
-                       || coalesce('"rec_' || encode(uuid_send(record_id), 'hex') || '"', 'null')
-                       || ',"rule":' || to_json(rule)::text
-                       || ',"session_id":"ses_' || encode(uuid_send(sessions_id), 'hex')
-                       || '","severity":' || to_json(severity)::text
-                       || ',"source":' || to_json(source)::text
-                       || ',"title":' || to_json(new.title)::text || '}' AS body
+                       finding_body(agent_id, written, data, detail, finding_id::uuid, principal,
+                                    record_id, rule, sessions_id, severity, source, new.title)
+                           AS body
                   FROM ROWS FROM (json_to_recordset(fresh) AS (
                            asked integer, session_id uuid, record_id uuid, rule text, severity text,
                            title text, detail text, data text, finding_tail text, event_tail text))
@@ -120,8 +108,8 @@ BEGIN
                        ) AS named
                  ORDER BY n) AS new;
         SELECT coalesce(array_agg(DISTINCT asked), '{}') INTO refused
-          FROM unnest(found.asked, found.problems, found.payloads) AS new (asked, problem, payload)
-         WHERE problem IS NOT NULL OR length(payload) > largest;
+          FROM unnest(found.asked, found.problems, found.sizes) AS new (asked, problem, size)
+         WHERE problem IS NOT NULL OR new.size > largest;
 
         INSERT INTO findings (tenant_id, id, session_id, record_id, agent_id, principal, rule,
                               severity, source, title, detail, data_json, created_at, digest_id)
@@ -134,23 +122,22 @@ BEGIN
                        detail, data)
          WHERE asked <> ALL (refused);
         IF refused = '{}' THEN
-            woken := emit_events(tenant, 'finding.created', found.events, found.payloads, found.ids,
-                                 moment, first_wait, NULL);
+            woken := emit_events(tenant, 'finding.created', found.events, NULL, found.ids, moment,
+                                 first_wait, NULL);
         ELSE
-            SELECT emit_events(tenant, 'finding.created', array_agg(event), array_agg(payload),
-                               array_agg(id), moment, first_wait, NULL) INTO woken
-              FROM unnest(found.asked, found.events, found.payloads, found.ids)
-                   AS new (asked, event, payload, id)
+            SELECT emit_events(tenant, 'finding.created', array_agg(event), NULL, array_agg(id),
+                               moment, first_wait, NULL) INTO woken
+              FROM unnest(found.asked, found.events, found.ids) AS new (asked, event, id)
              WHERE asked <> ALL (refused) HAVING count(*) > 0;
         END IF;
 
         IF refused <> '{}' THEN
             RETURN QUERY
             SELECT DISTINCT ON (asked) asked, coalesce(problem, 'size'), n::integer,
-                   length(payload), NULL::uuid[], NULL
-              FROM unnest(found.asked, found.problems, found.places, found.payloads)
-                   AS new (asked, problem, n, payload)
-             WHERE problem IS NOT NULL OR length(payload) > largest
+                   new.size, NULL::uuid[], NULL
+              FROM unnest(found.asked, found.problems, found.places, found.sizes)
+                   AS new (asked, problem, n, size)
+             WHERE problem IS NOT NULL OR new.size > largest
              ORDER BY asked, problem IS NULL, n;
         END IF;
         RETURN QUERY

@@ -33,7 +33,7 @@ BEGIN
     number := number + 1;
     -- Not before the lock is held: so `at` rises with `seq`.
     moment := clock_timestamp();
-    written := to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+    written := written_time(moment);
     whole := until_time || convert_to(written, 'UTF8')
           || until_link || convert_to(encode(link, 'hex'), 'UTF8')
           || until_number || convert_to(number::text, 'UTF8') || rest;

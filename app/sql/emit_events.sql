@@ -4,7 +4,7 @@
 --
 -- tenant                  whose events
 -- kind                    their type
--- identifiers, payloads   their ids and bodies, in the same order
+-- identifiers, payloads   their ids and bodies, in the same order; of findings no bodies (null)
 -- subjects                the finding or session that each is about, or null
 -- moment                  when they happened
 -- first_wait              how long each delivery waits before its first attempt
@@ -36,7 +36,7 @@ BEGIN
               FROM webhooks
              WHERE tenant_id = tenant AND deleted_at IS NULL AND id IS DISTINCT FROM not_to
            ) AS decision;
-    INSERT INTO events
+    INSERT INTO stored_events
            (tenant_id, id, type, payload, subject_id, decisions, any_disabled, created_at)
     SELECT tenant, fresh.id, kind, fresh.payload, fresh.subject, decided, is_disabled, moment
       FROM unnest(identifiers, payloads, subjects) AS fresh (id, payload, subject);

@@ -9,7 +9,7 @@ DECLARE
     followed text := CASE TG_TABLE_NAME WHEN 'records' THEN 'record.created'
                                         ELSE 'session.opened' END;
     moment timestamptz := clock_timestamp();
-    written text := to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+    written text := written_time(moment);
     first_half bigint :=
         ((extract(epoch FROM moment) * 1000000)::bigint / 1000 << 16) | (7 << 12);
     of_tenant uuid;
@@ -32,14 +32,12 @@ BEGIN
                        || ',"sha256":"' || encode(c.bundle_sha256, 'hex')
                        || '","signature":"' || translate(encode(c.signature, 'base64'), E'\n', '')
                        || '","size":' || c.bundle_size
-                       || '},"created_at":"' || to_char(c.created_at AT TIME ZONE 'UTC',
-                                                        'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+                       || '},"created_at":"' || written_time(c.created_at)
                        || '","id":"rec_' || encode(uuid_send(c.id), 'hex')
                        || '","kind":' || to_json(c.kind)::text
                        || ',"labels":' || c.labels_json
                        || ',"log":{"index":' || 'null,"status":"pending"},"occurred_at":"'
-                       || to_char(c.occurred_at AT TIME ZONE 'UTC',
-                                  'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+                       || written_time(c.occurred_at)
                        || '","principal":' || to_json(c.principal)::text
                        || ',"session_id":"ses_' || encode(uuid_send(c.session_id), 'hex')
                        || '","title":' || to_json(c.title)::text || '}' ORDER BY c.id)
@@ -48,8 +46,7 @@ BEGIN
             SELECT array_agg(c.id ORDER BY c.id),
                    array_agg('{"agent_id":"agt_' || encode(uuid_send(c.agent_id), 'hex')
                        || '","completed_at":' || 'null,"created_at":"'
-                       || to_char(c.created_at AT TIME ZONE 'UTC',
-                                  'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+                       || written_time(c.created_at)
                        || '","external_id":' || coalesce(to_json(c.external_id)::text, 'null')
                        || ',"id":"ses_' || encode(uuid_send(c.id), 'hex')
                        || '","metadata":' || coalesce(c.metadata_json, 'null')

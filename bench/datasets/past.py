@@ -70,17 +70,17 @@ WITH fresh AS MATERIALIZED (
 ), stored AS (
     INSERT INTO {{ended_deliveries}}
            (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, status,
-            attempts, attempted_at, outcome, status_code, failure, created_at, finished_at)
+            attempts, attempted_at, outcome, status_code, failure, created_at, finished_at,
+            total_ms)
     SELECT %(tenant)s, id, webhook_id, id, 'finding.created', 'event', 1, n, status, 1, made,
            CASE WHEN failure IS NOT NULL THEN 'refused' END, coalesce(500 + failure, 204), failure,
-           made, made
+           made, made, n %% 200
       FROM cause WHERE status <> 'retrying'
 )
-INSERT INTO {{delivery_attempts}}
+INSERT INTO {{earlier_attempts}}
        (tenant_id, id, delivery_id, number, outcome, started_at, total_ms, status_code)
-SELECT %(tenant)s, id, id, 1, CASE WHEN failure IS NULL THEN 'succeeded' ELSE 'refused' END, made,
-       n %% 200, coalesce(500 + failure, 204)
-  FROM cause
+SELECT %(tenant)s, id, id, 1, 'refused', made, n %% 200, 500 + failure
+  FROM cause WHERE status = 'retrying'
 """
 # 17 bytes each: webhook id and code (app/core/delivery/history/decisions.py).
 _EVENTS = """

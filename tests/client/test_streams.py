@@ -73,6 +73,7 @@ def listening(
 
 
 @pytest.mark.parametrize("is_written", [False, True], ids=["disk full", "the last act"])
+@pytest.mark.toolbox
 def test_an_event_is_sent_once_though_its_line_could_not_be_written_or_was_the_last_act(
     records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path, is_written: bool
 ) -> None:

@@ -19,6 +19,7 @@ from tests.support.callers.making import (
     refused,
     uuid_of,
 )
+from tests.support.database.plans import UNSORTED, explained, indexes
 
 DAY = timedelta(days=1)
 _LONG_AGO = """
@@ -138,9 +139,5 @@ def test_abandoned_is_no_outcome_that_a_caller_gives_and_completing_may_be_repea
 
 def test_of_ten_million_open_sessions_only_those_due_are_read(admin_engine: Engine) -> None:
     with admin_engine.connect() as connection:
-        connection.execute(text("SET enable_seqscan = off"))
-        connection.execute(text("SET enable_sort = off"))
-        query = idle_sessions._QUIET.replace("%s", "interval '1 day'", 1).replace("%s", "500")
-        plan = "\n".join(connection.execute(text("EXPLAIN " + query)).scalars())
-    assert "sessions_active_at" in plan
-    assert "Index Cond: (active_at <" in plan
+        plan = explained(connection, idle_sessions._QUIET, (DAY, 500), UNSORTED)
+    assert indexes(plan)["sessions_active_at"].startswith("(active_at <")

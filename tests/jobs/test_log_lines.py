@@ -16,6 +16,7 @@ from tests.support.servers.ports import own_port
 @pytest.mark.parametrize(
     ("name", "server"), [("web", "_granian"), ("worker", "dramatiq.MainProcess"), ("scheduler", "")]
 )
+@pytest.mark.toolbox
 def test_every_line_from_start_to_stop_is_json(
     environ: dict[str, str], own_valkey: OwnValkey, tmp_path: Path, name: str, server: str
 ) -> None:

@@ -28,6 +28,7 @@ def driver_url(here: Installation) -> str:
     return here.settings.database_url.replace("+psycopg", "")
 
 
+@pytest.mark.toolbox
 def test_a_lock_table_without_room_for_the_partitions_there_are_is_told(
     own: Installation,
 ) -> None:

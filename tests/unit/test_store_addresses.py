@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +18,7 @@ import redis
 from sqlalchemy.engine import make_url
 
 from app.lib.redis_reasons import reason
+from app.lib.store_addresses import place
 from app.queue import connect
 from app.settings import SettingError, Settings
 from tests.support.faults import LONG_ENOUGH, OwnValkey
@@ -41,6 +43,11 @@ NEEDED = {
         ("DATABASE_URL", "postgresql://me:x@hunter2@db/records"),
         ("DATABASE_URL", "postgresql://me:x@hunter2/y@db:5432/records"),
         ("DATABASE_ADMIN_URL", "postgresql://me:x@hunter2:y@db/records"),
+        ("DATABASE_URL", "postgresql://me:x@hunter2:y@db,other/records"),
+        ("REDIS_URL", "redis+sentinel://:hunter2/x@one,two/service/0"),
+        ("REDIS_URL", "redis+sentinel://:hunter2@one,two:port/service/0"),
+        ("REDIS_URL", "redis+sentinel://:hunter2@one,two/0/service"),
+        ("REDIS_URL", "redis+sentinel://:hunter2@one,two"),
     ],
 )
 def test_a_password_that_is_not_encoded_is_refused_and_not_shown(name: str, value: str) -> None:
@@ -68,6 +75,76 @@ def test_an_address_of_a_database_is_read_as_sqlalchemy_reads_it(url: str) -> No
     read = Settings.from_environ({**NEEDED, "DATABASE_URL": url}).database_url
     assert read == url.replace("://", "+psycopg://", 1)
     assert make_url(read).host in ("db", "::1", None)
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "ports", "rest"),
+    [
+        ("postgresql://me:p%40ss@one:5433,two/records", "one,two", "5433,5432", {}),
+        ("postgresql://one,two:5433/", "one,two", "5432,5433", {}),
+        ("postgresql://one,two", "one,two", "5432,5432", {}),
+        (
+            "postgres://me@[::1]:5433,[2001:db8::2]/records?target_session_attrs=read-write&sslmode=require",
+            "::1,2001:db8::2",
+            "5433,5432",
+            {"target_session_attrs": "read-write", "sslmode": "require"},
+        ),
+    ],
+)
+def test_a_list_of_hosts_is_what_libpq_gets(
+    url: str, hosts: str, ports: str, rest: dict[str, str]
+) -> None:
+    read = make_url(Settings.from_environ({**NEEDED, "DATABASE_URL": url}).database_url)
+    (_, given) = read.get_dialect()().create_connect_args(read)
+    assert (given.pop("host"), given.pop("port")) == (hosts, ports)
+    assert given.pop("password", None) in ("p@ss", None)
+    assert given.pop("user", None) in ("me", None)
+    assert given.pop("dbname", "records") == "records"
+    assert given == rest
+    assert "***" in repr(read) or read.password is None
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("postgresql://db/records?target_session_attrs=standby", "primary or read-write"),
+        ("postgresql://one,two/records?target_session_attrs=any", "primary or read-write"),
+        ("postgresql://one,two/records?host=three", "not by both"),
+    ],
+)
+def test_a_list_that_would_lead_to_a_standby_is_refused(url: str, why: str) -> None:
+    with pytest.raises(SettingError, match=f"^DATABASE_URL is wrong: .*{why}"):
+        Settings.from_environ({**NEEDED, "DATABASE_URL": url})
+
+
+def test_sentinels_get_their_own_password_and_redis_its_own_and_both_one_authority(
+    tmp_path: Path,
+) -> None:
+    authority = ServerAuthority(tmp_path)
+    url = "rediss+sentinel://me:p%40ss@one:26380,[::1]/main/3?sentinel_password=theirs"
+    read = Settings.from_environ({**NEEDED, "REDIS_URL": url, "REDIS_CA_FILE": authority.pem})
+    pool: Any = connect(read.redis_url or "", LONG_ENOUGH).connection_pool
+    to_redis = pool.connection_kwargs
+    assert (to_redis["username"], to_redis["password"], to_redis["db"]) == ("me", "p@ss", 3)
+    assert pool.service_name == "main"
+    asked = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
+    assert [(each["host"], each["port"]) for each in asked] == [("one", 26380), ("::1", 26379)]
+    for each in (to_redis, *asked):
+        assert each["ssl_ca_data"] == authority.pem.strip()
+        assert each["socket_timeout"] == LONG_ENOUGH
+    assert {(each.get("username"), each["password"]) for each in asked} == {(None, "theirs")}
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis+sentinel://me:secret@one:26379,two/main/0", "redis+sentinel://one:26379,two"),
+        ("rediss://:secret@[::1]:6379/0?ssl_certfile=x", "rediss://[::1]:6379"),
+        ("redis://default:secret/x@redis:6379/0", "an address that cannot be read"),
+    ],
+)
+def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) -> None:
+    assert place(url) == shown
 
 
 def relay(one: socket.socket, other: socket.socket) -> None:

@@ -1,6 +1,7 @@
 """Rendering a page: its template in the common frame, its headers, and its ETag."""
 
 import base64
+import html
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -13,17 +14,24 @@ from flask.sansio.blueprints import BlueprintSetupState
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
 
+from app import ids
 from app.api.http.access import auth
 from app.api.http.responses import answers
 from app.api.http.services import services
 from app.console.frame import assets, browser, forms, navigation, picking, zone
 from app.core import lookup
 from app.core.callers import Caller, Role
+from app.core.keys import keys
 from app.evidence.page.view import CONTENT_CHARACTERS, indented
 from app.lib.text_sanitizer import visible
 
 CONTENT_TYPE = "text/html; charset=utf-8"
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)", re.ASCII)
+_CELL = re.compile(r"<(t[dh])([^>]*)>(.*?)</\1>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+_KINDS = {"#": "number", "~": "long", "-": "free"}
+# So many characters are never cut.
+_FITS = {"": 32, "long": 16}
 # A redirect follows at once.
 _MESSAGE_SECONDS = 60
 _HEADERS = {
@@ -38,7 +46,7 @@ _HEADERS = {
 # Placeholder for the form's idempotency key, which differs each time, while the ETag is computed.
 _KEY_PLACE = forms.new_key()
 # The kinds of objects that have names.
-_NAMED = ("agt_", "ses_", "rec_", "fnd_", "whk_", "key_", "rul_", "exp_", "hld_")
+_NAMED = ("agt_", "ses_", "rec_", "fnd_", "whk_", "key_", "rul_", "exp_", "hld_", "usr_")
 _AGO = re.compile(r'(?<=<time class="ago" )[^<]*')
 
 
@@ -85,7 +93,9 @@ def names_in(session: Session, *rows: Mapping[str, Any]) -> dict[str, str]:
     """
     texts = (value for row in rows for name, value in row.items() if name != "id")
     wanted = {text for text in texts if isinstance(text, str) and text.startswith(_NAMED)}
-    return lookup.titles(session, auth.caller(), wanted)
+    people = [ids.parse("usr", text) for text in wanted if text.startswith("usr_")]
+    named = keys.names(session, auth.caller().tenant_id, filter(None, people)) if people else {}
+    return lookup.titles(session, auth.caller(), wanted) | named
 
 
 def address(query: Mapping[str, Sequence[str]], endpoint: str, **inside: Any) -> str:
@@ -132,6 +142,26 @@ def duration(milliseconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
+def cells(row: str, columns: Sequence[str]) -> str:
+    """Name the cells of a row after their columns, and cut text that does not fit its cell.
+
+    The whole is its title, and shown while it has the focus. See the macro `table`.
+    """
+    left = iter(columns)
+
+    def named(cell: re.Match[str]) -> str:
+        column, (tag, attributes, inside) = next(left), cell.groups()
+        kind, label = _KINDS.get(column[:1], ""), html.escape(column.lstrip("#~-"))
+        text = " ".join(_TAG.sub(" ", inside).replace('"', "&quot;").split())
+        if len(text) > _FITS.get(kind, len(text)) and 'class="tip"' not in inside:
+            focus = "" if "<a " in inside else ' tabindex="0"'
+            inside = f'<div class="cut" title="{text}"{focus}>{inside}</div>'
+        attributes += (label and f' data-label="{label}"') + (kind and f' class="{kind}"')
+        return f"<{tag}{attributes}>{inside}</{tag}>"
+
+    return _CELL.sub(named, row)
+
+
 def pretty(value: object) -> str:
     """Write indented JSON, truncated for a page, with invisible characters as code points."""
     cut = indented(value, CONTENT_CHARACTERS)
@@ -151,6 +181,8 @@ def add_filters(state: BlueprintSetupState) -> None:
         thousands=thousands,
         duration=duration,
         pretty=pretty,
+        place=navigation.place_of,
+        cells=cells,
         visible=visible,
     )
     state.app.jinja_env.globals.update(zone=zone.chosen, meant_by=picking.choices)

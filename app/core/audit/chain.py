@@ -68,11 +68,10 @@ def append(
     until the commit. Raises `AuditChainBroken` where the chain's head is none that an append left;
     nothing was written then.
     """
-    role = {} if actor.role is None else {"role": actor.role}
     draft = hash_chain.draft(
         {
             "tenant_id": ids.text("ten", tenant_id),
-            "actor": {"type": actor.type, "id": actor.id, **role},
+            "actor": actor.members(),
             "action": action,
             "target": {"type": target[0], "id": target[1]},
             "details": dict(details or {}),

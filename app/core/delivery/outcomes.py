@@ -118,26 +118,26 @@ outcome AS (
           response_headers, response_body, error, asked_until, failure)
 )
 """
+# What came of an attempt: columns of `outcome`, `ended_deliveries` and `earlier_attempts`.
+_RESULT = (
+    *("dns_ms", "connect_ms", "tls_ms", "first_byte_ms", "total_ms", "status_code"),
+    *("response_headers", "response_body", "error"),
+)
+_ATTEMPT = ", ".join(_RESULT)
+_OF_OUTCOME = ", ".join(f"o.{name}" for name in _RESULT)
 _MINE = """
 d.tenant_id = o.tenant_id AND d.id = o.delivery_id AND d.claim_no = o.claim_no
 AND d.attempts = o.number - 1
 """
-_HISTORY = """
-    INSERT INTO delivery_attempts
-           (tenant_id, id, delivery_id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
-            first_byte_ms, total_ms, status_code, response_headers, response_body, error)
-    SELECT o.tenant_id, o.attempt_id, o.delivery_id, o.number, o.outcome, o.started_at, o.dns_ms,
-           o.connect_ms, o.tls_ms, o.first_byte_ms, o.total_ms, o.status_code, o.response_headers,
-           o.response_body, o.error
-      FROM outcome AS o JOIN done ON done.id = o.delivery_id AND done.claim_no = o.claim_no
-"""
-# A delivery is deleted where it was open and inserted once where history is.
+# A delivery is deleted where it was open and inserted once where history is, with this attempt. One
+# that is tried again leaves the attempt behind.
 _WRITE = f"""
 WITH {_OUTCOME}, gone AS (
     DELETE FROM open_deliveries AS d USING outcome AS o
      WHERE {_MINE} AND d.lease_until IS NOT NULL AND o.wait IS NULL
-    RETURNING d.*, o.number, o.status AS ended_as, o.started_at, o.status_code AS answer,
-              o.failure AS failed_as, o.outcome AS came, o.total_ms
+    RETURNING d.tenant_id, d.id, d.webhook_id, d.event_id, d.created_at, d.sequence, d.priority,
+              d.claim_no, d.kind, d.event_type, d.replay_of, d.job_id, o.number, o.status,
+              o.started_at, o.failure, o.outcome, {_OF_OUTCOME}
 ), again AS (
     UPDATE open_deliveries AS d
        SET attempts = o.number, claims_lost = 0, attempted_at = o.started_at,
@@ -154,19 +154,23 @@ WITH {_OUTCOME}, gone AS (
 ), ended AS (
     INSERT INTO ended_deliveries
            (tenant_id, id, webhook_id, event_id, created_at, finished_at, attempted_at, sequence,
-            priority, attempts, status_code, kind, status, event_type, replay_of, job_id, failure,
-            outcome)
+            priority, attempts, kind, status, event_type, replay_of, job_id, failure, outcome,
+            {_ATTEMPT})
     SELECT tenant_id, id, webhook_id, event_id, created_at, clock_timestamp(), started_at, sequence,
-           greatest(priority, {PRIORITY_LIVE}), number, answer, kind, ended_as, event_type,
-           replay_of, job_id, failed_as, CASE WHEN failed_as IS NOT NULL THEN came END
+           greatest(priority, {PRIORITY_LIVE}), number, kind, status, event_type, replay_of, job_id,
+           failure, CASE WHEN failure IS NOT NULL THEN outcome END, {_ATTEMPT}
       FROM gone
 ), done AS (
-    SELECT tenant_id, webhook_id, id, claim_no, ended_as AS status,
-           NULL::timestamptz AS next_attempt_at, total_ms FROM gone
+    SELECT tenant_id, webhook_id, id, claim_no, status, NULL::timestamptz AS next_attempt_at,
+           total_ms FROM gone
      UNION ALL
     SELECT * FROM again
 ), {lane_hours.add("done")}, history AS (
-    {_HISTORY}
+    INSERT INTO earlier_attempts
+           (tenant_id, id, delivery_id, number, outcome, started_at, {_ATTEMPT})
+    SELECT o.tenant_id, o.attempt_id, o.delivery_id, o.number, o.outcome, o.started_at,
+           {_OF_OUTCOME}
+      FROM outcome AS o JOIN again ON again.id = o.delivery_id AND again.claim_no = o.claim_no
 )
 SELECT id, claim_no, status, next_attempt_at FROM done
 """
@@ -174,22 +178,20 @@ SELECT id, claim_no, status, next_attempt_at FROM done
 _WRITE_LATE = f"""
 WITH {_OUTCOME}, done AS (
     UPDATE ended_deliveries AS d
-       SET attempts = o.number, attempted_at = o.started_at, status_code = o.status_code,
-           failure = o.failure, outcome = CASE WHEN o.failure IS NOT NULL THEN o.outcome END
+       SET claim_no = NULL, attempts = o.number, attempted_at = o.started_at, failure = o.failure,
+           outcome = CASE WHEN o.failure IS NOT NULL THEN o.outcome END,
+           ({_ATTEMPT}) = ROW ({_OF_OUTCOME})
       FROM outcome AS o
      WHERE {_MINE} AND d.status = 'cancelled' AND d.id = ANY (%(delivery_id)b::uuid[])
-    RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status,
+    RETURNING d.tenant_id, d.webhook_id, d.id, o.claim_no, d.status,
               NULL::timestamptz AS next_attempt_at, o.total_ms
-), {lane_hours.add("done")}, history AS (
-    {_HISTORY}
-)
+), {lane_hours.add("done")}
 SELECT id, claim_no, status, next_attempt_at, true AS late FROM done
 """
 
 _COLUMNS = (
     *("tenant_id", "delivery_id", "claim_no", "number", "outcome", "started_at", "ended_at"),
-    *("dns_ms", "connect_ms", "tls_ms", "first_byte_ms", "total_ms", "status_code"),
-    *("response_headers", "response_body", "error"),
+    *_RESULT,
 )
 
 

@@ -1,7 +1,7 @@
 """The database: whether it has this release's schema, and takes writes.
 
-A database may answer every read and refuse every write: its disk is full, it is a standby, or it is
-set read-only.
+A database may answer every read and refuse every write: its disk is full, or it is set read-only. A
+standby that answers is not the database.
 """
 
 import re
@@ -31,15 +31,16 @@ SET LOCAL work_mem = '64kB';
 SET LOCAL temp_tablespaces = '';
 SELECT count(*) FROM generate_series(1, 5000)
 """
-_READ_ONLY = psycopg.errors.ReadOnlySqlTransaction.sqlstate
+STANDBY: Final = "a standby answers, and no primary"
+_PROMOTE = "set DATABASE_URL to the primary, or promote this one"
+_NO_WRITES = "#the-database-takes-no-writes"
 # Why a write is refused, and what mends it.
-_STANDBY = ("it is a standby", "set DATABASE_URL to the primary, or promote this one")
 _REFUSALS: Final = {
     psycopg.errors.DiskFull.sqlstate: (
         "its disk is full",
         "free or add disk space on PostgreSQL's host",
     ),
-    _READ_ONLY: (
+    psycopg.errors.ReadOnlySqlTransaction.sqlstate: (
         "default_transaction_read_only is on",
         "reset default_transaction_read_only on server, role and URL",
     ),
@@ -49,12 +50,16 @@ _REFUSALS: Final = {
 def is_current(database: Database) -> bool:
     """Say whether the database has every migration of this release (it may have more).
 
-    One statement. Raises `Unavailable`.
+    One statement. Raises `Unavailable`, also for a standby.
     """
     try:
-        row = database.ask("SELECT version_num FROM alembic_version", ())
+        row = database.ask("SELECT version_num, pg_is_in_recovery() FROM alembic_version", ())
     except psycopg.errors.UndefinedTable:
         return False
+    if row is not None and row[1]:
+        # A connection is made to a primary alone; what a pooler leads to may change behind it.
+        database.renew()
+        raise Unavailable(STANDBY)
     return row is not None and row[0] not in superseded()
 
 
@@ -70,10 +75,22 @@ def presence(database: Database) -> Part:
     try:
         if is_current(database):
             return ok("it answers", name="database")
-    except Unavailable:
+    except Unavailable as error:
+        if is_standby(error):
+            return Part(State.FAILED, STANDBY, _PROMOTE, _NO_WRITES, name="database")
         return Part(State.FAILED, "away", "bring PostgreSQL back", name="database")
     behind = f"behind this release: run `{_MIGRATE}`"
     return Part(State.FAILED, behind, _MIGRATE, "#upgrading", name="database")
+
+
+def is_standby(error: BaseException | None) -> bool:
+    """Say whether a connection failed because its server is a standby."""
+    while error is not None:
+        # libpq's words for what is not the primary that was asked for.
+        if STANDBY in str(error) or "server is in hot standby mode" in str(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 def writes(database: Database, master_keys: MasterKeys) -> Part:
@@ -91,10 +108,7 @@ def writes(database: Database, master_keys: MasterKeys) -> Part:
         if state is None:
             raise
         reason, mend = _REFUSALS.get(state, ("see the database's log", "see PostgreSQL's log"))
-        if state == _READ_ONLY and (database.ask("SELECT pg_is_in_recovery()", ()) or [False])[0]:
-            reason, mend = _STANDBY
-        see = "#the-database-takes-no-writes"
-        return failed(f"refused: {reason} ({state})", mend, see=see)
+        return failed(f"refused: {reason} ({state})", mend, see=_NO_WRITES)
     return ok("it takes writes")
 
 

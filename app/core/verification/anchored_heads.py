@@ -34,11 +34,12 @@ _MOST_UNKNOWN = 1000
 _KIND = b'"type":"audit-head"'
 
 # Each row is found by its whole key, however old the statistics are. With those of a table of one
-# row, PostgreSQL would read all rows of a tenant for each of them. So one is asked for in an order
-# that the primary key alone has without a sort.
+# row, PostgreSQL would read all rows of a tenant, or of the log, for each of them. So one is asked
+# for in an order that the primary key alone has without a sort, and none is kept to be read anew.
 PLAN = (
     "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off;"
     "SET LOCAL enable_mergejoin = off; SET LOCAL enable_sort = off; SET LOCAL jit = off;"
+    "SET LOCAL enable_material = off; SET LOCAL enable_bitmapscan = off;"
     "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 )
 _HELD = """

@@ -19,12 +19,13 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.callers import Caller
+from app.core.delivery.history import delivery_history
 from app.core.webhooks import webhook_secrets, webhooks
 from app.database import database_now
 from app.lib.crypto import webhook_signing as forms
 from app.lib.crypto.sealing import CannotOpen
 from app.lib.crypto.webhook_signing import ID, OURS, STANDARD, TIMESTAMP, Form
-from app.models import Event, Webhook
+from app.models import Webhook
 from app.settings import Settings
 
 TOLERANCE_SECONDS = 300
@@ -90,10 +91,8 @@ def check(
 
 def _sent(session: Session, caller: Caller, event: str) -> bytes | None:
     """Return the body that was sent for an event; None if the event is not kept."""
-    wanted = select(Event.payload).where(
-        Event.tenant_id == caller.tenant_id, Event.id == ids.parse("evt", event)
-    )
-    return session.scalar(wanted)
+    event_id = ids.parse("evt", event)
+    return event_id and delivery_history.payload_of(session, caller.tenant_id, event_id)
 
 
 def _known(

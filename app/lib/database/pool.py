@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import psycopg
 import structlog
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
@@ -42,6 +42,8 @@ _NONE_LEFT_TEXTS = (
     "no more connections allowed",
 )
 _NEW = "record_service.new"
+# An operator who sets a primary read-only for a while has it reconnected to no more often.
+_RENEW_AGAIN_SECONDS = 1.0
 _LARGE = 256 * 1024
 _closed_after_use: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
@@ -80,6 +82,8 @@ class PatientPool(QueuePool):
     on_wait: Callable[[float], None] | None = None
     _most = 0
     _is_refused = False
+    _is_outdated = False
+    _renewed_at = float("-inf")
 
     def connect(self) -> PoolProxiedConnection:
         """Return a connection; the patience is that of all attempts together.
@@ -114,6 +118,19 @@ class PatientPool(QueuePool):
             if waits and self.on_wait is not None:
                 self.on_wait(time.monotonic() - began)
 
+    def renew(self) -> None:
+        """Have every open connection replaced: they lead to a server that is no primary now."""
+        now = time.monotonic()
+        if now - self._renewed_at > _RENEW_AGAIN_SECONDS:
+            self._renewed_at, self._is_outdated = now, True
+
+    def takes_outdated(self) -> bool:
+        """Say, once after `renew`, that the open connections are to be replaced."""
+        if not self._is_outdated:
+            return False
+        self._is_outdated = False
+        return True
+
     def recreate(self) -> "PatientPool":
         """Return an empty pool made like this one."""
         again = super().recreate()
@@ -131,9 +148,13 @@ class PatientPool(QueuePool):
 def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
     """Return an engine with a `PatientPool`; nothing is connected yet. `options` are libpq's.
 
-    An idle connection that is readable when it is taken out was closed by the server, so all are
+    A server that is a standby is no connection, unless `target_session_attrs` says otherwise. An
+    idle connection that is readable when it is taken out was closed by the server, so all are
     replaced: this costs microseconds, SQLAlchemy's pre-ping a round trip.
     """
+    # What a server of version 14 or newer tells of itself as it connects: no round trip.
+    wanted = make_url(url).query.get("target_session_attrs", "primary")
+    libpq = {"connect_timeout": 5, "target_session_attrs": wanted, **_NOTICE_A_DEAD_SERVER}
     engine = create_engine(
         url,
         hide_parameters=True,
@@ -144,10 +165,16 @@ def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
         pool_timeout=_LOOK_AGAIN_SECONDS,
         pool_use_lifo=True,
         pool_recycle=1800,
-        connect_args={"connect_timeout": 5, **_NOTICE_A_DEAD_SERVER, **options},
+        connect_args={**libpq, **options},
     )
+
+    def refuse_outdated(*_: object) -> None:
+        if isinstance(engine.pool, PatientPool) and engine.pool.takes_outdated():
+            raise InvalidatePoolError
+
     event.listen(engine, "connect", _note_new)
     event.listen(engine, "checkout", _refuse_closed)
+    event.listen(engine, "checkout", refuse_outdated)
     event.listen(engine, "checkin", _close_after_use)
     return engine
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -81,9 +82,23 @@ class Context:
     @property
     def is_on_this_machine(self) -> bool:
         """Whether address and database are this machine's own, as `make up` has them."""
-        return is_local(urlsplit(self.settings.base_url).hostname) and is_local(
-            make_url(self.settings.database_url).host
-        )
+        hosts = [host for host, _ in self._database_hosts]
+        return all(is_local(each) for each in (urlsplit(self.settings.base_url).hostname, *hosts))
+
+    @property
+    def database_place(self) -> str:
+        """Hosts, ports and name of the database."""
+        name = make_url(self.settings.database_url).database or ""
+        hosts = (f"{host or 'its socket'}:{port or 5432}" for host, port in self._database_hosts)
+        return f"{','.join(hosts)}/{name}"
+
+    @property
+    def _database_hosts(self) -> list[tuple[str | None, str | None]]:
+        """The database's hosts with their ports: one, or those of a list."""
+        url = make_url(self.settings.database_url)
+        hosts = (url.host or str(url.query.get("host", ""))).split(",")
+        ports = str(url.port or url.query.get("port", "")).split(",")
+        return [*zip_longest(hosts, ports[: len(hosts)])]
 
     def patient(self, seconds: float) -> float:
         """Return for how long a check waits that has so many seconds."""
@@ -178,14 +193,3 @@ def reason(error: BaseException) -> str:
         error = cause
     text = " ".join(str(error).split())
     return text[:_LONGEST_REASON] or type(error).__name__
-
-
-def place(url: str) -> str:
-    """Return scheme, host and port of a URL: user, password, path and query may be secret."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "an address that cannot be read"
-    host = parts.hostname or ""
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"

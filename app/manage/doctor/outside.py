@@ -19,7 +19,8 @@ from app.lib.mail.mailer import NotAccepted, Refusal
 from app.lib.mail.smtp import Smtp
 from app.lib.outbound.addresses import EVERYWHERE
 from app.lib.outbound.client import Answer, Outbound
-from app.manage.doctor.context import Context, place
+from app.lib.store_addresses import place
+from app.manage.doctor.context import Context
 
 _NOT_ANCHORED = "#something-is-not-anchored"
 _NO_DIGEST = "#a-digest-does-not-arrive"

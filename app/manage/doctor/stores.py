@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from app import heartbeats, queue
@@ -11,7 +10,8 @@ from app.core import partitions
 from app.core.health import database_state, gauges, probes
 from app.core.health.parts import NotChecked, Part, failed, not_checked, ok, warning
 from app.database import cursor
-from app.manage.doctor.context import Context, place
+from app.lib.store_addresses import place
+from app.manage.doctor.context import Context
 
 if TYPE_CHECKING:
     pass
@@ -27,6 +27,7 @@ _VERSION = "SELECT current_setting('server_version'), current_setting('server_ve
 _DATABASE_MENDS = (
     ("authentication failed", "set DATABASE_URL as the database's provider shows it"),
     ("no pg_hba.conf entry", "allow this host in pg_hba.conf, or add ?sslmode=require"),
+    ("hot standby mode", "set DATABASE_URL to the primary, or promote this one"),
     ("does not exist", "set DATABASE_URL to a role and a database that exist"),
     ("invalid connection option", "correct what stands behind the ? in DATABASE_URL"),
     ("too many", "lower DATABASE_CONNECTIONS, or raise the role's CONNECTION LIMIT"),
@@ -41,6 +42,7 @@ _REDIS_MENDS = (
     ("certificate verify failed", "set REDIS_CA_FILE to the server's authority"),
     ("ssl", "write redis:// where the server speaks no TLS"),
     ("closed by server", "write rediss:// where the server asks for TLS"),
+    ("no sentinel knows", "compare the service in REDIS_URL with `sentinel monitor`"),
     ("name or service not known", "correct the host in REDIS_URL"),
     ("name resolution", "correct the host in REDIS_URL"),
 )
@@ -48,8 +50,7 @@ _REDIS_MENDS = (
 
 def database(context: Context) -> Iterator[Part]:
     """Yield whether PostgreSQL answers, its version, and its schema."""
-    url = make_url(context.settings.database_url)
-    where = f"{url.host or 'its socket'}:{url.port or 5432}/{url.database or ''}"
+    where = context.database_place
     problem = context.database_problem()
     if problem is not None:
         mended = (mend for text, mend in _DATABASE_MENDS if text in problem)

@@ -40,12 +40,8 @@ WITH fresh AS MATERIALIZED (
         SELECT 1 + n / cardinality(%(webhooks)s::uuid[]) %% cardinality(%(prints)s::bigint[])
             AS cause) AS chosen
 ), event AS (
-    INSERT INTO events (tenant_id, id, type, payload, decisions)
+    INSERT INTO stored_events (tenant_id, id, type, payload, decisions)
     SELECT %(tenant)s, id, 'finding.created', %(payload)s, '' FROM fresh
-), attempt AS (
-    INSERT INTO delivery_attempts
-           (tenant_id, id, delivery_id, number, outcome, started_at, status_code, error)
-    SELECT %(tenant)s, id, id, 10, outcome, failed_at, status_code, error FROM fresh
 ), lane AS (
     UPDATE lanes SET next_sequence = next_sequence + failed.count,
                      events_failed = events_failed + failed.count
@@ -54,10 +50,10 @@ WITH fresh AS MATERIALIZED (
 )
 INSERT INTO ended_deliveries
        (tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence, status, attempts,
-        attempted_at, outcome, status_code, failure, created_at, finished_at)
+        attempted_at, outcome, status_code, failure, created_at, finished_at, error)
 SELECT %(tenant)s, id, fresh.webhook_id, id, 'finding.created', 'event', 1,
        next_sequence - 1 + row_number() OVER (PARTITION BY fresh.webhook_id), 'failed', 10,
-       failed_at, outcome, status_code, failure, failed_at, failed_at
+       failed_at, outcome, status_code, failure, failed_at, failed_at, error
   FROM fresh JOIN lanes ON lanes.tenant_id = %(tenant)s AND lanes.webhook_id = fresh.webhook_id
 """
 
@@ -92,7 +88,7 @@ def _fail(lab: Lab, tenant: Tenant, webhooks: list[str], count: int, causes: Any
     }
     with psycopg.connect(lab.postgres.admin_url, autocommit=True) as connection:
         connection.execute(_FAILED.encode(), values)
-        connection.execute("ANALYZE ended_deliveries, delivery_attempts, events")
+        connection.execute("ANALYZE ended_deliveries, events")
 
 
 def _id(prefix: str, text: str) -> UUID:

@@ -11,6 +11,7 @@ import psycopg
 
 from bench.figures import Figure
 from bench.lab import Lab
+from bench.processes import until
 from bench.scale import Scale
 
 _CONNECTIONS = 16
@@ -50,6 +51,12 @@ SELECT 'commits', false, count(*), sum(record_length), 0
   FROM pg_get_wal_records_info(%(from)s, %(to)s) WHERE block_ref IS NULL
 """
 
+_WORDS = """
+SELECT count(*) FROM findings AS f
+ WHERE NOT EXISTS (SELECT FROM finding_words AS w
+                    WHERE w.tenant_id = f.tenant_id AND w.finding_id = f.id)
+"""
+
 
 @dataclass
 class _Written:
@@ -73,11 +80,13 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         owner.execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect")
         tenant.post(tenant.findings(connections=_CONNECTIONS, count=_WARM_UP))
         tenant.wait_until_closed(webhook, _DONE_SECONDS)
+        until(lambda: owner.execute(_WORDS).fetchone() == (0,), _DONE_SECONDS, "words are indexed")
         owner.execute("CHECKPOINT")
         tables, begin = _sizes(owner), _position(owner)
         accepted = tenant.books(webhook).accepted
         tenant.post(tenant.findings(connections=_CONNECTIONS, count=count))
         tenant.wait_until_closed(webhook, _DONE_SECONDS)
+        until(lambda: owner.execute(_WORDS).fetchone() == (0,), _DONE_SECONDS, "words are indexed")
         count = tenant.books(webhook).accepted - accepted
         found = _written(owner, begin, tables)
     tenant.ask("DELETE", webhook)

@@ -39,6 +39,7 @@ def big() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("when", COSTLY)
+@pytest.mark.toolbox
 def test_a_costly_rule_is_ended_and_switched_off_and_others_are_judged(
     ruled: Ruled, big: dict[str, Any], when: str
 ) -> None:

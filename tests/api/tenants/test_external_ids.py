@@ -6,12 +6,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from app.core import agents, sessions
 from app.core.agents import NewAgent
 from app.core.sessions import NewSession
 from app.database import Database
+from app.models import NO_TENANT
 from tests.support.callers.api import Answer, Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
     NOBODY,
@@ -21,6 +22,7 @@ from tests.support.callers.making import (
     pointers,
     refused,
 )
+from tests.support.database.plans import explained, indexes
 
 ODD = [
     ".",
@@ -240,16 +242,14 @@ def test_agents_are_found_by_words_of_their_names_and_both_by_external_ids(
 
 def test_a_filter_reads_its_own_rows_alone(admin_engine: Engine) -> None:
     with admin_engine.connect() as connection:
-        connection.execute(text("SET enable_seqscan = off"))
         for table, column in (
             ("agents", "external_id"),
             ("agents", "name"),
             ("sessions", "external_id"),
         ):
-            plan = connection.execute(
-                text(
-                    f"EXPLAIN SELECT * FROM {table} WHERE tenant_id = gen_random_uuid()"
-                    f" AND {column} = 'x' ORDER BY id DESC LIMIT 51"
-                )
+            plan = explained(
+                connection,
+                f"SELECT * FROM {table} WHERE tenant_id = '{NO_TENANT}' AND {column} = 'x'"
+                " ORDER BY id DESC LIMIT 51",
             )
-            assert f"{table}_{column}" in "\n".join(plan.scalars())
+            assert [f"{table}_{column}"] == [*indexes(plan)]

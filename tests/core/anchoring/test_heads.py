@@ -1,9 +1,10 @@
 """Heads are anchored once each; what is not anchored is told since when."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import pytest
 import structlog
@@ -14,6 +15,7 @@ from app.core.jobs.steps import Step
 from app.models import NO_TENANT
 from dev.tsa import TimestampAuthority
 from jobs.actors import ticks
+from tests.support.database.plans import explained, rows_met
 from tests.support.evidence.anchoring import Place
 from tests.support.evidence.logs import Killed
 from tests.support.secrets import MASTER_KEYS
@@ -128,6 +130,7 @@ def test_heads_that_are_not_anchored_are_said_since_when_and_why(
     assert len(place.anchors(tenant)) == 1
 
 
+@pytest.mark.toolbox
 def test_of_many_chains_the_changed_are_found_by_one_look_at_each(
     place: Place,
 ) -> None:
@@ -144,28 +147,11 @@ def test_of_many_chains_the_changed_are_found_by_one_look_at_each(
     place.anchor()
     assert len(place.anchors(tenant)) == 1
     with place.owner.connect() as connection:
-        plan = connection.exec_driver_sql(
-            "EXPLAIN (ANALYZE, FORMAT JSON) "
-            + heads._DUE.replace("%(after)s", "'00000000-0000-0000-0000-000000000000'").replace(
-                "%(most)s", "500"
-            )
-        ).scalar_one()
-    read = [
-        (node["Node Type"], node["Actual Rows"] * node["Actual Loops"])
-        for node in nodes(plan[0]["Plan"])
-        if node.get("Relation Name", "").startswith("audit_anchors")
-    ]
+        plan = explained(connection, heads._DUE, {"after": UUID(int=0), "most": 500})
     # The newest anchor of each, by the index, of thousands.
+    read = [each for each in plan if each.get("Relation Name", "").startswith("audit_anchors")]
     assert read
-    assert all("Index" in kind for kind, _ in read), plan
-    assert sum(rows for _, rows in read) < 600
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a plan's nodes."""
-    yield plan
-    for below in plan.get("Plans", []):
-        yield from nodes(below)
+    assert rows_met(read) < 600, plan
 
 
 # What somebody with the database can do to every job in one statement.

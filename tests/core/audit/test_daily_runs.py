@@ -17,6 +17,7 @@ from app.lib.crypto.sealing import MasterKeys
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.support.database.databases import empty
+from tests.support.database.plans import explained, rows_met
 from tests.support.evidence.chains import FLIP_BUNDLES, Place, daily_run, done, standing
 from tests.support.secrets import MASTER_KEYS
 
@@ -240,22 +241,13 @@ def grown(fresh_database: Database, admin_engine: Engine) -> Database:
     return fresh_database
 
 
-def rows_met(node: dict[str, Any]) -> float:
-    """Return how many rows the nodes of a plan met, over all their loops."""
-    removed = (node.get(f"Rows Removed by {by}", 0) for by in ("Filter", "Join Filter"))
-    met = (node["Actual Rows"] + sum(removed)) * node["Actual Loops"]
-    return float(met + sum(map(rows_met, node.get("Plans", ()))))
-
-
 def test_heads_and_anchors_are_looked_up_by_their_keys(grown: Database) -> None:
     with grown.across_tenants() as session:
         leaves: Any = cursor(session).execute(LEAVES.encode()).fetchone()
-        cursor(session).execute(anchored_heads.PLAN, prepare=False)
         for query, values, found in (
             (anchored_heads._HELD, leaves, 500),
             (anchored_heads._ANCHORS, (TENANT.strip("'"), 1), 500),
         ):
-            explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {query}".encode()
-            (plan,) = cursor(session).execute(explain, values).fetchone() or ([],)
+            plan = explained(session.connection(), query, values, anchored_heads.PLAN)
             # Each node of the plan passes on what those below it have found.
-            assert rows_met(plan[0]["Plan"]) < 20 * found, json.dumps(plan)[:2000]
+            assert rows_met(plan) < 20 * found, json.dumps(plan)[:2000]

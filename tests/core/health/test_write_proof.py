@@ -14,13 +14,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from app.core import tenants
 from app.core.health import database_state
 from app.core.health.parts import State
 from app.core.master_keys import key_registry
 from app.database import Database
+from app.errors import Unavailable
 from app.manage.doctor import command
 from app.manage.doctor.context import Context
 from app.settings import Settings
@@ -44,6 +45,16 @@ class Alone:
         self.settings = replace(
             settings, database_url=url, database_admin_url=admin, metrics_token=TOKEN
         )
+
+    @property
+    def listed(self) -> Database:
+        """A pool whose address names a host that is away first."""
+        url = make_url(self.settings.database_url).set(
+            host="",
+            port=None,
+            query={"host": "127.0.0.1,127.0.0.1", "port": f"1,{self.server.port}"},
+        )
+        return Database(url.render_as_string(hide_password=False), application="tests")
 
     def refusal(self) -> str | None:
         database = Database(self.settings.database_url, application="tests")
@@ -187,11 +198,35 @@ def test_a_standby_and_a_database_set_read_only_are_told_apart(
             answer = api().readyz()
             assert answer.status_code == 200
             assert "database_writes" in answer.json["degraded"]
+        listed = alone.listed
+        assert listed.ask("SELECT 1", ()) == (1,)
 
         Store.stop(alone.server)
         (alone.server.data / "postgresql.auto.conf").write_text("")
         (alone.server.data / "standby.signal").touch()
         Store.start(alone.server)
-        assert alone.refusal() == "refused: it is a standby (25006)"
+        with pytest.raises(Unavailable):
+            listed.ask("SELECT 1", ())
+        listed.close()
         (said,) = alone.doctor()
         assert "DATABASE_URL to the primary" in said
+        with serving(alone.settings) as api:
+            answer = api().get("/readyz")
+            assert answer.status_code == 503
+            assert answer.json["parts"]["database"] == "a standby answers, and no primary"
+
+
+def test_a_connection_whose_session_only_reads_is_replaced_after_one_refusal(
+    database: Database,
+) -> None:
+    """As behind a pooler that now leads to a standby."""
+    with database.statement() as tx:
+        old = tx.connection
+        old.execute("SET default_transaction_read_only = on")
+    with (
+        pytest.raises(Unavailable, match="takes no writes"),
+        database.across_tenants() as session,
+    ):
+        key_registry.touch(session, MASTER_KEYS)
+    assert database_state.writes(database, MASTER_KEYS).is_ok
+    assert old.closed

@@ -13,13 +13,13 @@ from app.core import partitions, tenants
 from app.core.jobs import control as job_control
 from app.core.jobs import leases
 from app.core.jobs import retention as job_retention
-from app.database import Database, cursor
+from app.database import Database
 from app.models import NO_TENANT, Job
 from app.settings import Settings
 from jobs.actors import prune_history
 from jobs.process import runtime
 from tests.support.database.databases import made_database
-from tests.support.database.plans import rows_of, rows_read
+from tests.support.database.plans import explained, rows_met, rows_read
 from tests.support.secrets import MASTER_KEYS
 
 MANY = 30_000
@@ -64,7 +64,7 @@ class Crowd:
         with owner.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("ANALYZE jobs"))
 
-    def rows_read(self, before: UUID | None = None, **wanted: str | None) -> int:
+    def rows_read(self, before: UUID | None = None, **wanted: str | None) -> float:
         filters: dict[str, Any] = {"kind": None, "status": None, **wanted}
         with self.database.transaction(self.tenant_id) as session:
             query = job_control._wanted(self.tenant_id, before, **filters).limit(PAGE)
@@ -105,12 +105,9 @@ def test_a_batch_of_old_jobs_is_found_without_reading_the_others(
 ) -> None:
     picked = job_retention._FORGET.split("IN (")[1].strip().removesuffix(")")
     with crowd.database.across_tenants() as session:
-        done = cursor(session).execute(
-            f"EXPLAIN (ANALYZE, FORMAT JSON) {picked}".encode(), (before, NO_TENANT, 100)
-        )
-        (plan,) = done.fetchone() or ([],)
-    assert plan[0]["Plan"]["Actual Rows"] == found
-    assert rows_of(plan[0]["Plan"]) <= 4 * found + 2
+        plan = explained(session.connection(), picked, (before, NO_TENANT, 100))
+    assert plan[0]["Actual Rows"] == found
+    assert rows_met(plan) <= 4 * found + 2
 
 
 def test_a_look_for_stuck_jobs_reads_no_job_that_has_ended(crowd: Crowd) -> None:

@@ -58,6 +58,7 @@ def test_sizes_around_a_tile_s_width_come_out_right(new_log: World, sizes: tuple
     assert new_log.published().checkpoint.size == sum(sizes)
 
 
+@pytest.mark.toolbox
 def test_sizes_around_two_levels_of_tiles_come_out_right(new_log: World) -> None:
     for size in (65_535, 1, 1, 255):
         add_leaves(new_log.database, size)

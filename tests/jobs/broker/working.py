@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Protocol
 from uuid import uuid4
 
 import dramatiq
@@ -12,9 +13,14 @@ from dramatiq import Actor, Worker
 
 from app.queue import ACTORS
 from jobs.process.broker import BellBroker
-from tests.support.faults import OwnValkey
 
 TENANT = str(uuid4())
+
+
+class HasUrl(Protocol):
+    """What has a Redis's address."""
+
+    url: str
 
 
 @dataclass
@@ -40,7 +46,7 @@ def declare(
 
 @contextmanager
 def working(
-    valkey: OwnValkey,
+    valkey: HasUrl,
     *,
     threads: int = 4,
     deliver: Callable[..., None] | None = None,

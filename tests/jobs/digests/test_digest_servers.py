@@ -61,7 +61,14 @@ def test_without_a_mail_server_digests_wait_and_readyz_says_so(desk: Desk, tenan
     readiness.close()
 
 
-@pytest.mark.parametrize("mood", [Mood.GONE_BEFORE_DOT, Mood.GONE_AFTER_DOT, Mood.SLOW])
+@pytest.mark.parametrize(
+    "mood",
+    [
+        Mood.GONE_BEFORE_DOT,
+        Mood.GONE_AFTER_DOT,
+        pytest.param(Mood.SLOW, marks=pytest.mark.toolbox),
+    ],
+)
 def test_what_may_have_arrived_is_listed_again_a_day_later_with_a_note(
     desk: Desk, tenant: Tenant, mood: Mood
 ) -> None:

@@ -23,11 +23,12 @@ def show(event_id: str) -> Response:
         found = event_history.find(session, caller(), ids.parse("evt", event_id))
         event = event_history.describe(session, found)
         about = subjects(session, [event["id"]])
+        size = len(event_history.payload_of(session, found))
         names = webhook_names(known_webhooks(session))
     return rendering.page(
         "events/one",
         event=event,
-        size=len(found.payload),
+        size=size,
         subjects=about,
         names=names,
         does=(f"search {event_id}", f"GET /v1/events/{event_id}"),

@@ -63,7 +63,8 @@ SELECT * FROM (
     SELECT {COLUMNS}, e.payload,
            sum(length(e.payload)) OVER (ORDER BY d.sequence) - length(e.payload) AS bytes_before
       FROM (SELECT * FROM ({_PARTS}) AS parts ORDER BY sequence LIMIT %(limit)s) AS d
-      JOIN events AS e ON e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id = d.event_id) AS page
+      JOIN events AS e
+        ON e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id = d.event_id) AS page
  WHERE bytes_before < {MOST_PAYLOAD}
  ORDER BY sequence
 """

@@ -1,7 +1,8 @@
 """Attempts of deliveries: their times, the duration of each phase, the responses.
 
-An attempt's id encodes the moment it was recorded, which is after its delivery was created. So the
-age of a delivery bounds the partitions that can hold its attempts.
+The last one lies in the row of a delivery that is over. The id of another encodes the moment it was
+recorded, which is after its delivery was created: the delivery's age bounds the partitions that can
+hold its attempts.
 """
 
 import base64

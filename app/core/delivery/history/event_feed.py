@@ -79,7 +79,7 @@ SELECT pg_current_snapshot()::text, clock_timestamp(),
        (SELECT min(xact_start) FROM pg_stat_activity
          WHERE datname = current_database() AND backend_xid IS NOT NULL)
 """
-_NEWEST = "SELECT id FROM events WHERE tenant_id = %s ORDER BY id DESC LIMIT 1"
+_NEWEST = "SELECT id FROM stored_events WHERE tenant_id = %s ORDER BY id DESC LIMIT 1"
 
 _LATE = """
 SELECT id, type, payload, written_by FROM events

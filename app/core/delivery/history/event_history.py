@@ -45,6 +45,14 @@ def find(session: Session, caller: Caller, event_id: UUID | None) -> Event:
     return event
 
 
+def payload_of(session: Session, event: Event) -> bytes:
+    """Return the bytes that every receiver of an event gets."""
+    found = delivery_history.payload_of(session, event.tenant_id, event.id)
+    if found is None:
+        raise LookupError(f"event {event.id} has no payload")
+    return found
+
+
 def subjects(session: Session, tenant_id: UUID, event_ids: Collection[UUID]) -> dict[str, str]:
     """Return the id of what each event is about (`fnd_…`), by the event's id (`evt_…`)."""
     found = session.execute(
@@ -70,7 +78,7 @@ def describe(session: Session, event: Event) -> dict[str, Any]:
         "id": ids.text("evt", event.id),
         "type": event.type,
         "created_at": rfc3339(event.created_at),
-        "payload": json.loads(event.payload),
+        "payload": json.loads(payload_of(session, event)),
         "webhooks": [
             _decided(webhook_id, name, deliveries) for webhook_id, name in decided.items()
         ],

@@ -181,7 +181,7 @@ def answering(words: bytes) -> Listener:
     return Listener(serve)
 
 
-@pytest.mark.parametrize("status", [200, 503])
+@pytest.mark.parametrize("status", [200, pytest.param(503, marks=pytest.mark.toolbox)])
 @pytest.mark.parametrize("words", ODD_HEADS.values(), ids=ODD_HEADS.keys())
 def test_what_is_odd_in_headers_changes_nothing(
     outbound: Outbound, words: bytes, status: int
