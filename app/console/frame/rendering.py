@@ -22,7 +22,9 @@ from app.console.frame import assets, browser, forms, navigation, picking, zone
 from app.core import lookup
 from app.core.callers import Caller, Role
 from app.core.keys import keys
+from app.evidence.page import view
 from app.evidence.page.view import CONTENT_CHARACTERS, indented
+from app.evidence.times import unix_nanoseconds
 from app.lib.text_sanitizer import visible
 
 CONTENT_TYPE = "text/html; charset=utf-8"
@@ -162,6 +164,12 @@ def cells(row: str, columns: Sequence[str]) -> str:
     return _CELL.sub(named, row)
 
 
+def took(session: Mapping[str, Any]) -> str:
+    """Write how long a session took, as its GET answers it."""
+    began, ended = (unix_nanoseconds(session[at]) for at in ("created_at", "completed_at"))
+    return view.duration((began, ended))
+
+
 def pretty(value: object) -> str:
     """Write indented JSON, truncated for a page, with invisible characters as code points."""
     cut = indented(value, CONTENT_CHARACTERS)
@@ -176,11 +184,13 @@ def add_filters(state: BlueprintSetupState) -> None:
         words=zone.words,
         in_utc=zone.in_utc,
         ago=zone.ago,
+        day=zone.day,
         local=zone.local,
         moments=moments,
         thousands=thousands,
         duration=duration,
         pretty=pretty,
+        took=took,
         place=navigation.place_of,
         cells=cells,
         visible=visible,

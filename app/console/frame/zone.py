@@ -59,6 +59,11 @@ def words(moment: str | datetime | None) -> str:
     return f"{at:%-d %b %Y, %H:%M:%S} {f'UTC{name}' if name[:1] in '+-' else name}"
 
 
+def day(moment: datetime) -> str:
+    """Write the reader's day that a moment lies in: `31 Jan`."""
+    return f"{moment.astimezone(chosen()):%-d %b}"
+
+
 def in_utc(moment: str | datetime) -> str:
     """Write a moment in UTC, to the millisecond: `2026-01-31 12:00:00.123 UTC`."""
     return f"{_moment(moment).astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"

@@ -150,6 +150,13 @@ def rows(
     return [Minted(*row) for row in session.execute(query)]
 
 
+def pinned_to(session: Session, caller: Caller, agent_id: UUID, limit: int) -> Sequence[Minted]:
+    """Return up to `limit` keys that are pinned to an agent and not revoked, newest first."""
+    query = _minted(caller).where(ApiKey.pin_agent_id == agent_id, ApiKey.revoked_at.is_(None))
+    found = session.execute(query.order_by(ApiKey.id.desc()).limit(limit))
+    return [Minted(*row) for row in found]
+
+
 def own(session: Session, caller: Caller) -> Minted:
     """Return the key that the caller used."""
     return Minted(*session.execute(_minted(caller).where(ApiKey.id == caller.key_id)).one())

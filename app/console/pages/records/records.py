@@ -140,7 +140,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
         held=held,
         blank=forms.blank(),
         links=links,
-        link=link,
+        made=link,
         lifetimes=_LIFETIMES,
         does=(f"records show {record_id}", f"GET /v1/records/{record_id}"),
     )
