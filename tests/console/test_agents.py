@@ -63,7 +63,8 @@ def test_agents_and_sessions_show_what_they_did(
         of_own["id"]
     ]
     assert "<h1><bdi>chat/4711</bdi></h1>" in admin.get(f"{SESSIONS}/{of_own['id']}").text
-    assert "1 record and 0 findings; the last record" in admin.get(f"{AGENTS}/{session['agent_id']}").text
+    page = admin.get(f"{AGENTS}/{session['agent_id']}").text
+    assert "1 record and 0 findings; the last record" in page
     for page in (f"{AGENTS}/{session['agent_id']}", f"{SESSIONS}/{session['id']}"):
         assert record["id"] in admin.get(page).text
     for query, there in (("status=open", True), ("status=completed", False)):

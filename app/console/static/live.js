@@ -139,9 +139,24 @@ function used() {
   if (away) wait();
 }
 
-/** Copy what a button names; where the clipboard is out of reach, select it for the keyboard. */
-async function copy(button) {
-  const source = document.getElementById(button.dataset.copy);
+/** Put a button beside each id, payload and command of a page, which copies it. */
+function offerCopies() {
+  for (const source of document.querySelectorAll("main pre:not(.secret), main .soft > code, main .facts code, .foot code")) {
+    if (source.previousElementSibling?.className === "copy" || source.nextElementSibling?.className === "copy") continue;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.textContent = "Copy";
+    button.setAttribute("aria-label", `Copy ${source.textContent.trim().slice(0, 40)}`);
+    button.addEventListener("click", () => write(button, source));
+    if (source.closest("a") !== null) source.closest("a").after(button);
+    else if (source.tagName === "PRE") source.before(button);
+    else source.after(button);
+  }
+}
+
+/** Copy an element's text; where the clipboard is out of reach, select it for the keyboard. */
+async function write(button, source) {
   getSelection().selectAllChildren(source);
   if (!navigator.clipboard) return;
   await navigator.clipboard.writeText(source.textContent);
@@ -193,12 +208,13 @@ function checkAsTyped(form) {
 }
 
 offerZone();
+offerCopies();
 setInterval(ago, 10_000);
 for (const form of document.querySelectorAll("form[data-check]")) checkAsTyped(form);
 for (const field of document.querySelectorAll("input[data-pick]")) pickAsTyped(field);
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;
-  button.addEventListener("click", () => copy(button));
+  button.addEventListener("click", () => write(button, document.getElementById(button.dataset.copy)));
 }
 for (const all of document.querySelectorAll("input[data-all]")) {
   all.closest("label").hidden = false;
