@@ -13,7 +13,7 @@ import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -155,7 +155,7 @@ class Attempt(ABC, Generic[Row]):
     job: Job
     mail: Row
     address: str
-    withdrawn: str | None = None
+    withdrawn: str | None = field(default=None, init=False)
 
     @abstractmethod
     def letter(self) -> Letter:
