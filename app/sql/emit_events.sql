@@ -10,7 +10,7 @@
 -- first_wait              how long each delivery waits before its first attempt
 -- not_to                  a webhook that gets none (an event about itself), or null
 --
--- A webhook without types wants all but those that few ask for.
+-- A webhook without types wants all but those that few ask for. That numbers begin anew concerns each.
 --
 -- A decision is 17 bytes: the webhook's id, and 1 for matched, 2 for filtered, 3 for disabled
 -- (app/core/delivery/history/decisions.py).
@@ -28,9 +28,10 @@ BEGIN
            coalesce(bool_or(code = '\x03'), false),
            array_agg(id) FILTER (WHERE code = '\x01')
       INTO decided, is_disabled, lanes
-      FROM (SELECT id, CASE WHEN kind <> ALL (event_types)
-                                 OR (event_types IS NULL
-                                     AND kind IN ('record.created', 'session.opened'))
+      FROM (SELECT id, CASE WHEN kind <> 'history.rolled_back'
+                                 AND (kind <> ALL (event_types)
+                                      OR (event_types IS NULL
+                                          AND kind IN ('record.created', 'session.opened')))
                             THEN '\x02'::bytea
                             WHEN status = 'disabled' THEN '\x03' ELSE '\x01' END AS code
               FROM webhooks

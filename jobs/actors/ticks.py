@@ -14,13 +14,14 @@ from app.core.digests import schedule
 from app.core.erasure import erasing, moving, sweeping
 from app.core.exports import exports
 from app.core.jobs import leases
+from app.core.log import history
 from app.core.master_keys import key_registry, resealing
 from app.core.records import expiry, record_words
 from app.core.statements import sealing
 from app.core.verification import daily
 from app.core.words import word_index
 from app.core.words.word_index import Source
-from app.errors import Conflict, LogHalted, Unavailable
+from app.errors import Conflict, LogHalted, LogRolledBack, Unavailable
 from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
@@ -40,15 +41,21 @@ DIGEST_SECONDS = 10.0
 def integrate(here: Runtime) -> None:
     """Each second while leaves wait: integrate them into the log, and publish it.
 
-    Logs an alarm when the log is halted.
+    Logs an alarm when the log is halted. Then look whether the database lost its end.
     """
+    more = False
     try:
         more = here.log.tick(time.monotonic() + INTEGRATE_SECONDS)
     except LogHalted as error:
         _log.critical("log_halted", problem=error.slug, detail=error.detail)
-        return
+        if isinstance(error, LogRolledBack):
+            history.look_again(here.history, here.log)
     if more:
         here.bell.ring("integrate", ())
+    try:
+        here.history.tick()
+    except LogHalted as error:
+        _log.critical("history_not_watched", problem=error.slug, detail=error.detail)
 
 
 def assemble(here: Runtime) -> None:

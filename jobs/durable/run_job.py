@@ -28,6 +28,7 @@ from app.core.erasure.sweeping import Sweeper
 from app.core.exports import building as exporting
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
+from app.core.log import history
 from app.core.packs import building, session_packs
 from app.core.packs.building import Builder
 from app.core.packs.session_packs import SessionBuilder
@@ -91,6 +92,7 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     moving.KIND: lambda here: Mover(store.of(here.settings.blob_url)).step,
     scanning.TEST: lambda here: Scanner(here.evaluators, here.settings.master_keys).test,
     scanning.BACKFILL: lambda here: Scanner(here.evaluators, here.settings.master_keys).backfill,
+    history.KIND: lambda _: history.tell,
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }
 
