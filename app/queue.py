@@ -43,6 +43,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "tend_objects": "tick",
     "sweep_objects": "tick",
     "send_digests": "tick",
+    "send_alerts": "tick",
     "prune_history": "tick",
     "anchor_audit": "tick",
     "stamp_checkpoint": "tick",

@@ -21,6 +21,7 @@ from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
 from app.api.resources import (
     agents,
+    alerts,
     digests,
     events,
     exports,
@@ -88,6 +89,7 @@ _DAMAGE_SECONDS = 10.0
 RESOURCES = (
     keys,
     tenant,
+    alerts,
     agents,
     sessions,
     session_evidence,

@@ -48,7 +48,7 @@ class AlertRecipient(Base):
     tenant_id: Mapped[TenantId]
     email: Mapped[str] = mapped_column(primary_key=True)
     nonce: Mapped[UUID] = mapped_column(server_default=func.gen_random_uuid())
-    told_through: Mapped[UUID]
+    told_through: Mapped[int]
 
 
 class Alert(Base):
@@ -57,7 +57,7 @@ class Alert(Base):
     __tablename__ = "alerts"
 
     tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
+    number: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str]
     subject: Mapped[str]
     since: Mapped[datetime]
@@ -69,7 +69,7 @@ class Alert(Base):
 class AlertMail(Base):
     """One mail of alerts to one recipient; its columns are as a digest's of these names.
 
-    It lists the alerts behind the id `after`, and `alerts` up to `through` once it has left.
+    It lists the alerts behind the number `after`, and `alerts` up to `through` once it has left.
     """
 
     __tablename__ = "alert_mails"
@@ -78,8 +78,8 @@ class AlertMail(Base):
     id: Mapped[Id]
     email: Mapped[str]
     nonce: Mapped[UUID]
-    after: Mapped[UUID]
-    through: Mapped[UUID | None]
+    after: Mapped[int]
+    through: Mapped[int | None]
     alerts: Mapped[int | None]
     status: Mapped[str] = mapped_column(server_default="pending")
     refusals: Mapped[Count]

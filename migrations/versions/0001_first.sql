@@ -513,7 +513,7 @@ CREATE TABLE alert_recipients (
     email        text NOT NULL,
     -- Which setting of the address it is: the links in its mails know it.
     nonce        uuid NOT NULL DEFAULT gen_random_uuid(),
-    told_through uuid NOT NULL,
+    told_through bigint NOT NULL,
     PRIMARY KEY (tenant_id, email)
 );
 SELECT isolate('alert_recipients');
@@ -521,14 +521,14 @@ SELECT isolate('alert_recipients');
 -- A trouble of a tenant whom somebody watches: one row for as long as it stands.
 CREATE TABLE alerts (
     tenant_id uuid NOT NULL REFERENCES tenants,
-    id        uuid NOT NULL,
+    number    bigint NOT NULL,
     kind      text NOT NULL,
     subject   text NOT NULL,
     since     timestamptz NOT NULL,
     name      text NOT NULL,
     detail    text NOT NULL,
     noted_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (tenant_id, id)
+    PRIMARY KEY (tenant_id, number)
 );
 SELECT isolate('alerts');
 CREATE UNIQUE INDEX alerts_once ON alerts (tenant_id, kind, subject, since);
@@ -540,8 +540,8 @@ CREATE TABLE alert_mails (
     id         uuid NOT NULL,
     email      text NOT NULL,
     nonce      uuid NOT NULL,
-    after      uuid NOT NULL,
-    through    uuid,
+    after      bigint NOT NULL,
+    through    bigint,
     alerts     bigint,
     status     text NOT NULL DEFAULT 'pending' CHECK (status IN
                ('pending', 'sending', 'sent', 'uncertain', 'content_refused', 'cancelled')),

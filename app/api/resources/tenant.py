@@ -22,7 +22,8 @@ blp = Blueprint(
 )
 
 
-def _mailbox(text: str) -> None:
+def check_mailbox(text: str) -> None:
+    """Raise `ValidationError` unless the text is one plain mail address."""
     try:
         mailbox.check(text)
     except mailbox.NotAMailbox as error:
@@ -46,7 +47,7 @@ class SettingsChangeSchema(Schema):
     notification_email = fields.Text(
         mailbox.MAX_LENGTH,
         allow_none=True,
-        validate=_mailbox,
+        validate=check_mailbox,
         description=EMAIL,
         example="security@example.com",
     )

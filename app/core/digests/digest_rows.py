@@ -26,6 +26,7 @@ UPDATE digests SET status = 'sending', data_at = clock_timestamp()
                     WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {schedule.KEEPS_BACK})
 """
 
+
 def lock_address(session: Session, digest: Digest) -> tuple[str | None, UUID | None, UUID | None]:
     """Return the tenant's address, series and nonce, locked until the transaction ends."""
     row = cursor(session).execute(_LOCK_TENANT, (digest.tenant_id,)).fetchone()
