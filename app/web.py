@@ -21,7 +21,6 @@ from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
 from app.api.resources import (
     agents,
-    alerts,
     digests,
     events,
     exports,
@@ -89,7 +88,6 @@ _DAMAGE_SECONDS = 10.0
 RESOURCES = (
     keys,
     tenant,
-    alerts,
     agents,
     sessions,
     session_evidence,
