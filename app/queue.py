@@ -45,6 +45,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "expire_findings": "tick",
     "sweep_objects": "tick",
     "send_digests": "tick",
+    "send_alerts": "tick",
     "prune_history": "tick",
     "anchor_audit": "tick",
     "stamp_checkpoint": "tick",
