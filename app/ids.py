@@ -101,6 +101,11 @@ def parse(prefix: str, value: str) -> UUID | None:
     return UUID(hex=match[2])
 
 
+def is_one(value: str) -> bool:
+    """Return whether a text is an id, of any prefix."""
+    return _TEXT.fullmatch(value) is not None
+
+
 def read(prefix: str, stored: str) -> UUID:
     """Read an id that `text` wrote; raises `ValueError` for anything else."""
     found = parse(prefix, stored)
