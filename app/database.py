@@ -5,14 +5,17 @@ tenant's rows (row-level security), `across_tenants()` all. For PgBouncer in tra
 settings are `SET LOCAL`; no session locks, no LISTEN, no prepared statements by default.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, LiteralString, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import RowFactory, TupleRow, tuple_row
+from psycopg.waiting import wait_async
 from sqlalchemy import PoolProxiedConnection, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -54,6 +57,10 @@ SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '{_LOCK
        set_config('idle_in_transaction_session_timeout', %s, true),
        set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
 """
+
+
+# psycopg looks at a socket so often although nothing has come: it has no "never".
+_LOOK_AGAIN_SECONDS = 60.0
 
 
 class RawTransaction:
@@ -210,6 +217,25 @@ class Database:
             yield opened
         _run_hooks(opened)
 
+    @asynccontextmanager
+    async def awaited_statement(self) -> AsyncIterator[RawTransaction]:
+        """Open a connection as `statement` does, on an event loop: for one `rows_of`."""
+        with self._translated():
+            pooled = self._pool.idle()
+            if pooled is None:
+                pooled = await asyncio.to_thread(self.engine.raw_connection)
+            connection = _driver(pooled)
+            opened = RawTransaction(connection, dict(self._info))
+            try:
+                yield opened
+            finally:
+                # One whose statement was given up is of no use to others.
+                if connection.info.transaction_status is TransactionStatus.IDLE:
+                    pooled.close()
+                else:
+                    pooled.invalidate()
+        _run_hooks(opened)
+
     def ask(self, query: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
         """Return the first row of one autocommitted statement: one round trip.
 
@@ -306,6 +332,15 @@ def cursor(tx: Tx, rows: RowFactory[Any] = tuple_row) -> psycopg.Cursor[Any]:
     if isinstance(tx, RawTransaction) and tx.pipeline is not None:
         return SyncedCursor(tx.connection, tx.pipeline, rows)
     return _connection_of(tx).cursor(row_factory=rows)
+
+
+async def rows_of(tx: RawTransaction, query: bytes, values: Sequence[object]) -> list[TupleRow]:
+    """Return all rows of a statement, for which the event loop of this coroutine does not wait."""
+    asked = tx.connection.cursor()
+    # As psycopg's asynchronous cursors do, which would need a pool of their own.
+    sent = asked._execute_gen(query, values)  # noqa: SLF001
+    await wait_async(sent, tx.connection.fileno(), _LOOK_AGAIN_SECONDS)
+    return asked.fetchall()
 
 
 def carried(tx: Tx, size: int) -> None:

@@ -175,7 +175,7 @@ ASSEMBLY_SECONDS: Final = Histogram(
 
 DIGESTS: Final = Counter(
     "record_service_digests",
-    "Attempts to send digests, and cancelled digests, by outcome.",
+    "Attempts to send digests and alerts, and cancelled ones, by outcome.",
     labels=("outcome",),
     known=(("sent",), ("refused",), ("uncertain",), ("cancelled",)),
 )

@@ -22,7 +22,7 @@ from bench.parts.delivery import (
     wal,
 )
 from bench.parts.evidence import audit, canonical, ledger, log
-from bench.parts.volume import console, expiry, history, search
+from bench.parts.volume import blobs, console, expiry, history, search
 from bench.scale import Scale
 
 PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
@@ -46,6 +46,7 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "search": search.run,
     "console": console.run,
     "expiry": expiry.run,
+    "blobs": blobs.run,
     "canonical": canonical.run,
     "ledger": ledger.run,
     "log": log.run,

@@ -17,7 +17,7 @@ from app.api.http.access.auth import Access
 from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.api.http.transactions import prefers_replica
-from app.console.frame import browser, forms, rendering, zone
+from app.console.frame import browser, forms, rendering
 from app.core.callers import Caller, Role
 from app.core.health import probes
 from app.core.keys.console_sessions import LONGEST, Token
@@ -67,7 +67,7 @@ def signed_in(
                 kept = _form_again_if_foreign()
                 if kept is not None:
                     return kept
-            elif (exact := zone.exact_query()) is not None:
+            elif (exact := forms.exact_query()) is not None:
                 return redirect(exact, 303)
             return shown(*args, **kwargs)
 
