@@ -54,6 +54,7 @@ class Sender:
                 self._moment(started),
                 attempt=claimed.attempt,
                 sequence=claimed.sequence,
+                lane=self.lane.number,
                 own=self.target.headers,
             )
             answer = self.burst.send(self.target.url, claimed.payload, headers)

@@ -129,14 +129,15 @@ SELECT id, severity, rule, left(title, 1000) AS title, left(principal, 1000) AS 
 """
 
 _WEBHOOKS = f"""
-SELECT w.id, w.url, w.status, w.disabled_reason, l.failing_since, l.refused_status,
+SELECT DISTINCT ON (w.status, w.id)
+       w.id, w.url, w.status, w.disabled_reason, l.failing_since, l.refused_status,
        CASE WHEN {REFUSES} THEN l.unsuccessful_since END AS refusing_since
-  FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id AND l.webhook_id = w.id
+  FROM webhooks AS w JOIN present_lanes AS l ON l.tenant_id = w.tenant_id AND l.of_webhook = w.id
  WHERE w.tenant_id = %s AND w.deleted_at IS NULL
    AND ((w.status = 'disabled' AND w.disabled_reason <> 'requested')
         OR (w.status = 'enabled' AND ({REFUSES} OR l.failing_since IS NOT NULL
             AND (l.consecutive_failures >= %s OR l.paused_until > clock_timestamp()))))
- ORDER BY w.status, w.id LIMIT %s
+ ORDER BY w.status, w.id, l.failing_since LIMIT %s
 """
 
 # Those that erred in the last day, and those that the service has switched off.
