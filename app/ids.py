@@ -9,6 +9,7 @@ import os
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from uuid import UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,6 +23,7 @@ _VARIANT = 0x2 << 62
 # What stands for the version in the key of a webhook's lane.
 _LANE = 76
 MOST_LANES = 16
+_OF_A_PERSON = 8
 _TEXT = re.compile(r"([a-z]{3})_([0-9a-f]{32})", re.ASCII)
 
 
@@ -94,8 +96,21 @@ def text(prefix: str, identifier: UUID) -> str:
     return f"{prefix}_{(webhook_of(identifier) if prefix == 'whk' else identifier).hex}"
 
 
+def of_person(issuer: str, subject: str) -> UUID:
+    """Return the id of a person at an OpenID provider: the same each time, of version 8."""
+    digest = int.from_bytes(sha256(f"{issuer}\0{subject}".encode()).digest()[:16])
+    kept = digest & ~(0xF << 76) & ~(0x3 << 62)
+    return UUID(int=kept | _OF_A_PERSON << 76 | _VARIANT)
+
+
+def of_caller(identifier: UUID) -> str:
+    """Write the id of a key, or of a person, which its version tells: `key_…`, `usr_…`."""
+    return text("usr" if identifier.version == _OF_A_PERSON else "key", identifier)
+
+
 def json_schema(prefix: str) -> dict[str, str]:
-    """Return the JSON Schema of an id with this prefix."""
+    """Return the JSON Schema of an id with this prefix, or one of several: `key|usr`."""
+    prefix = f"({prefix})" if "|" in prefix else prefix
     return {"type": "string", "pattern": f"^{prefix}_[0-9a-f]{{32}}$"}
 
 

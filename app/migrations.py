@@ -30,9 +30,7 @@ _RIGHTS = {
     "history_policy": "SELECT",
     "audit_entries": "SELECT, INSERT",
     # Views.
-    "attempts": "SELECT",
     "deliveries": "SELECT",
-    "event_bodies": "SELECT",
     "present_lanes": "SELECT",
 }
 

@@ -40,6 +40,8 @@ ACTORS: Final[Mapping[str, str]] = {
     "seal_sessions": "jobs",
     "sweep": "tick",
     "expire_bundles": "tick",
+    "tend_objects": "tick",
+    "sweep_objects": "tick",
     "send_digests": "tick",
     "prune_history": "tick",
     "anchor_audit": "tick",

@@ -97,7 +97,7 @@ def head_url(text: str) -> str:
 
 
 def folder_url(text: str) -> str:
-    """Read the URL of a folder, or of a bucket with or without a prefix, for parts of exports."""
+    """Read the URL of a folder, or of a bucket with or without a prefix, for objects."""
     parts = urlsplit(text)
     if parts.query or parts.fragment:
         raise ValueError("it has no query and no fragment")
@@ -122,6 +122,23 @@ def authority_url(text: str) -> str:
     if "@" in urlsplit(text).netloc:
         raise ValueError("it holds a login: set TSA_AUTHORIZATION, and leave the login out here")
     return operator_url(text)
+
+
+def issuer(text: str) -> str:
+    """Read the issuer of an OpenID provider: `https:`, but for one on this machine."""
+    parts = urlsplit(operator_url(text))
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("an issuer is a URL without login, query or fragment")
+    if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise ValueError("use https: (OpenID Connect Discovery 3)")
+    return text
+
+
+def scopes(text: str) -> str:
+    """Read scopes, separated by spaces."""
+    if "openid" not in text.split():
+        raise ValueError("`openid` is one of them, such as `openid email profile groups`")
+    return " ".join(text.split())
 
 
 def authorization(text: str) -> str:
@@ -245,6 +262,14 @@ def seconds(text: str) -> float:
     number = float(text)
     if not 0 <= number <= 86400:
         raise ValueError("use a number of seconds from 0 to 86400")
+    return number
+
+
+def session_seconds(text: str) -> float:
+    """Read how long a person's session lasts."""
+    number = seconds(text)
+    if number < 60:
+        raise ValueError("use a number of seconds from 60 to 86400")
     return number
 
 

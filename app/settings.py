@@ -62,6 +62,19 @@ class WebLimits:
 
 
 @dataclass(frozen=True)
+class OpenId:
+    """The OpenID provider by which people sign in to the console; without an `issuer` none do."""
+
+    issuer: str | None = _setting("OIDC_ISSUER", values.issuer, None)
+    client_id: str = _setting("OIDC_CLIENT_ID", str, "")
+    client_secret: str = _setting("OIDC_CLIENT_SECRET", str, "", secret=True)
+    scopes: str = _setting("OIDC_SCOPES", values.scopes, "openid email profile")
+    groups_claim: str = _setting("OIDC_GROUPS_CLAIM", str, "groups")
+    ca_file: str | None = _setting("OIDC_CA_FILE", values.authorities, None)
+    session_seconds: float = _setting("OIDC_SESSION_SECONDS", values.session_seconds, 3600.0)
+
+
+@dataclass(frozen=True)
 class Settings:
     """All settings, read from the environment; docs/operations.md describes each variable."""
 
@@ -76,7 +89,7 @@ class Settings:
     base_url: str = _setting("BASE_URL", values.base_url)
     log_origin: str = _setting("LOG_ORIGIN", values.origin, None)
     log_head_url: str | None = _setting("LOG_HEAD_URL", values.head_url, None)
-    exports_url: str | None = _setting("EXPORTS_URL", values.folder_url, None)
+    blob_url: str | None = _setting("BLOB_URL", values.folder_url, None)
     root_admin_key: str | None = _setting("ROOT_ADMIN_KEY", values.api_key, None, secret=True)
     webhook_allowed_networks: tuple[Network, ...] = _setting(
         "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
@@ -129,6 +142,7 @@ class Settings:
         "DATABASE_PREPARE_THRESHOLD", values.count, None
     )
     web: WebLimits = field(kw_only=True)
+    openid: OpenId = field(kw_only=True)
 
     def connections_of(self, process: Process) -> int:
         """Return how many database connections one process may have, at least one.
@@ -185,7 +199,12 @@ class Settings:
         found["redis_url"] = _redis_url(found)
         found["log_origin"] = found["log_origin"] or _origin_of(found["base_url"])
         found["mail_from"] = found["mail_from"] or _sender(found["smtp_url"])
-        settings = cls(**found, web=WebLimits(**_read_all(WebLimits, environ)))
+        settings = cls(
+            **found,
+            web=WebLimits(**_read_all(WebLimits, environ)),
+            openid=OpenId(**_read_all(OpenId, environ)),
+        )
+        _check_provider(settings.openid)
         _check_authority(settings)
         _check_quorum(settings)
         return settings
@@ -269,6 +288,15 @@ def _sender(server: MailServer | None) -> str:
     if server is not None:
         raise _not_set("MAIL_FROM")
     return "record-service@localhost.invalid"
+
+
+def _check_provider(openid: OpenId) -> None:
+    named = (("OIDC_CLIENT_ID", openid.client_id), ("OIDC_CLIENT_SECRET", openid.client_secret))
+    for name, value in named:
+        if openid.issuer and not value:
+            raise SettingError(f"{name} is not set, and OIDC_ISSUER is: set all three, or none.")
+        if value and not openid.issuer:
+            raise SettingError(f"OIDC_ISSUER is not set, and {name} is: set all three, or none.")
 
 
 def _check_authority(settings: Settings) -> None:

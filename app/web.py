@@ -47,8 +47,10 @@ from app.api.resources.records import (
     share_links,
 )
 from app.console import site as console
+from app.console.pages import sign_in
 from app.core import findings as findings_core
 from app.core.audit.refusals import Refusals
+from app.core.blobs import reading, store
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -68,6 +70,7 @@ from app.lib.gateway.bodies import Pace
 from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
+from app.lib.openid_connect.provider import Client, Provider
 from app.queue import Bell
 from app.setting_values import MIB
 from app.settings import Settings, load
@@ -198,6 +201,10 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.url_map.converters |= {"default": SegmentConverter, "rest": RestConverter}
     # No view is a coroutine, which Flask would look for seven times a request.
     app.ensure_sync = lambda func: func  # type: ignore[method-assign]  # as Flask says
+    blobs = store.of(settings.blob_url)
+    if blobs is not None:
+        # A view that reads what lies in the object store is called again once it is fetched.
+        app.dispatch_request = partial(reading.fetching, blobs, app.dispatch_request)  # type: ignore[method-assign]
     app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
     app.extensions[EXTENSION] = services = _services(settings)
     app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
@@ -262,4 +269,22 @@ def _services(settings: Settings) -> Services:
         Evaluators(),
         Shares(limits.answer_memory, limits.answer_memory // 4),
         Renderings(limits.rendering_memory),
+        _provider(settings),
+    )
+
+
+def _provider(settings: Settings) -> Provider | None:
+    told = settings.openid
+    if told.issuer is None:
+        return None
+    return Provider(
+        Client(
+            told.issuer,
+            told.client_id,
+            told.client_secret,
+            f"{settings.base_url}{sign_in.CALLBACK}",
+            told.scopes,
+            told.groups_claim,
+        ),
+        told.ca_file,
     )

@@ -56,6 +56,8 @@ TIMETABLE: Final = by_name(
         Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),
         Entry("reseal", actor="reseal", every=_HOUR, max_age=_HOUR),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),
+        Entry("tend_objects", actor="tend_objects", every=_MINUTE, offset=15, max_age=_MINUTE),
+        Entry("sweep_objects", actor="sweep_objects", every=_DAY, offset=2 * _HOUR + 7 * 60),
         Entry("anchor_audit", actor="anchor_audit", every=10 * _MINUTE, max_age=10 * _MINUTE),
         # A minute after anchor_audit, when the anchored heads are in a checkpoint.
         Entry(

@@ -1,7 +1,8 @@
-"""The caller that a request's key identifies, and the actor named in the audit chain."""
+"""The caller that a request's key or session identifies, and the actor in the audit chain."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 from uuid import UUID
 
 from app import ids
@@ -30,12 +31,37 @@ class Pin:
 
 
 @dataclass(frozen=True)
+class Person:
+    """A person whom an OpenID provider signed in: `issuer` and `subject` name them.
+
+    `name` and `email` are labels, as the provider told them.
+    """
+
+    issuer: str
+    subject: str
+    name: str
+    email: str | None
+
+    @property
+    def id(self) -> UUID:
+        """The person's id, the same in every tenant."""
+        return ids.of_person(self.issuer, self.subject)
+
+
+@dataclass(frozen=True)
 class Actor:
-    """The actor of a privileged action: a key, the system, an operator's command or a link."""
+    """The actor of a privileged action: a key, a person, the system, an operator or a link."""
 
     type: str
     id: str
     role: str | None = None
+    person: Person | None = None
+
+    def members(self) -> dict[str, Any]:
+        """Return the members of `actor` in an audit entry."""
+        role = {} if self.role is None else {"role": self.role}
+        person = {} if self.person is None else {"person": asdict(self.person)}
+        return {"type": self.type, "id": self.id, **person, **role}
 
 
 SYSTEM = Actor("system", "record-service")
@@ -46,8 +72,8 @@ OPERATOR = Actor("operator", "manage")
 class Caller:
     """An authenticated request: tenant, key, role, pin; its id and address are for the audit.
 
-    Not `confirmed`: the key was valid when last looked up. The view's own SQL statement
-    must check that it still is.
+    A `person` of the console has no key: `key_id` is the person's id. Not `confirmed`: the key was
+    valid when last looked up. The view's own SQL statement must check that it still is.
     """
 
     tenant_id: UUID
@@ -57,12 +83,15 @@ class Caller:
     request_id: str
     confirmed: bool = True
     origin: str | None = None
+    person: Person | None = None
 
     def require(self, needed: Role) -> None:
         """Raise `InsufficientRole` unless the key's role is `needed` or above."""
         if not self.role.allows(needed):
             raise InsufficientRole(
                 f"This needs a key with the role {needed}; the key used has the role {self.role}."
+                if self.person is None
+                else f"This needs the role {needed}; your groups give you the role {self.role}."
             )
 
     def require_no_pin(self) -> None:
@@ -80,5 +109,6 @@ class Caller:
         return self.pin.agent_id == agent_id and principal in (None, self.pin.principal)
 
     def actor(self) -> Actor:
-        """Return the key as the audit chain names it."""
-        return Actor("key", ids.text("key", self.key_id), str(self.role))
+        """Return the key or the person as the audit chain names them."""
+        kind = "key" if self.person is None else "person"
+        return Actor(kind, ids.of_caller(self.key_id), str(self.role), self.person)

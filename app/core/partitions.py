@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 
-PARENTS = ("events", "ended_deliveries", "delivery_attempts")
+PARENTS = ("stored_events", "ended_deliveries", "earlier_attempts")
 WEEK = timedelta(days=7)
 # A service without a running scheduler must still have partitions for new rows for weeks.
 WEEKS_AHEAD = 5

@@ -16,7 +16,7 @@ from app.core.verification import sealed_notes
 from app.errors import ServiceError
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
-from app.manage import keys, log, tenants
+from app.manage import blobs, keys, log, tenants
 from app.manage.doctor import command as doctor
 from app.manage.service import service
 from app.settings import SettingError
@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     acknowledge.add_argument("chain", metavar="CHAIN", type=_chain, help="its name, in hex")
     acknowledge.set_defaults(run=_acknowledge_chain)
+    blobs.add(commands.add_parser("blobs", help="manage what lies in the object store"))
     log.add(commands.add_parser("log", help="manage the transparency log"))
     return parser
 

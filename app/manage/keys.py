@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from app.core import signing_keys
+from app.core.blobs import store
 from app.core.master_keys import resealing
 from app.lib.crypto import signing_certificates
 from app.manage.service import require_yes, service, tell_untold
@@ -67,7 +68,8 @@ def _master_key_status(_: argparse.Namespace) -> int:
 
 def _reseal(arguments: argparse.Namespace) -> None:
     with service() as (settings, database):
-        done = resealing.reseal(database, settings.master_keys, force=arguments.force)
+        blobs = store.of(settings.blob_url)
+        done = resealing.reseal(database, settings.master_keys, blobs, force=arguments.force)
         print(
             f"{done.resealed} sealed anew under {settings.master_keys.ids[0]}, of"
             f" {len(done.tenants)} tenants; {done.unopened} did not open"

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import tenant_control, tenants
 from app.core.callers import Role
+from app.core.keys import groups
 from app.core.records import storage
 from app.core.records.storage import StorageUse
 from app.core.tenant_control import Act
@@ -46,8 +47,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     mint.add_argument("--role", type=Role, choices=list(Role), default=Role.ADMIN)
     mint.add_argument("--days", type=_days, help="after how many days it expires; default: never")
     mint.set_defaults(run=_mint)
-    for command in (suspend, resume, revoke, mint):
+    grouped = commands.add_parser(
+        "groups", help="show, or set, which groups of the OpenID provider have a role in it"
+    )
+    grouped.set_defaults(run=_groups)
+    for command in (suspend, resume, revoke, mint, grouped):
         command.add_argument("tenant", metavar="TENANT", type=_tenant, help="its id: ten_…")
+    grouped.add_argument(
+        "groups",
+        metavar="GROUP=ROLE",
+        nargs="*",
+        type=_group,
+        help="read, write, admin, none",
+    )
 
 
 def _create(arguments: argparse.Namespace) -> None:
@@ -102,6 +114,19 @@ def _mint(arguments: argparse.Namespace) -> None:
     _act(arguments.tenant, minted, "key: {}".format)
 
 
+def _groups(arguments: argparse.Namespace) -> None:
+    tenant_id, untold = arguments.tenant, None
+    with service() as (settings, database):
+        with database.transaction(tenant_id) as session:
+            if arguments.groups:
+                untold = groups.change(session, tenant_id, dict(arguments.groups))
+            found = groups.of_tenant(session, tenant_id)
+        for name, role in found.items():
+            print(f"{name}={role}")
+        if untold is not None:
+            tell_untold(settings, database, {tenant_id: untold})
+
+
 def _act(
     tenant_id: UUID, act: Callable[[Session, UUID], Act[_Result]], say: Callable[[_Result], str]
 ) -> None:
@@ -119,6 +144,14 @@ def _tenant(text: str) -> UUID:
     if found is None:
         raise argparse.ArgumentTypeError("a tenant's id is ten_ and 32 hex digits: `tenant list`")
     return found
+
+
+def _group(text: str) -> tuple[str, Role | None]:
+    # A group's name may be a distinguished name of LDAP, with signs of its own.
+    name, _, role = text.rpartition("=")
+    if not (name and name.isprintable() and role in (*Role, "none")):
+        raise argparse.ArgumentTypeError("write GROUP=read, =write, =admin, or GROUP=none")
+    return name, None if role == "none" else Role(role)
 
 
 def _text(longest: int) -> Callable[[str], str]:

@@ -26,7 +26,15 @@ from app.models.evidence_packs import (
 )
 from app.models.findings import Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
-from app.models.keys import ApiKey, ConsoleSession, IdempotencyKey, MasterKey, SigningKey
+from app.models.keys import (
+    ApiKey,
+    ConsoleSession,
+    IdempotencyKey,
+    KnownPerson,
+    MasterKey,
+    SigningKey,
+    TenantGroup,
+)
 from app.models.proofs.anchors import (
     AnchoringTrouble,
     AuditAnchor,
@@ -35,7 +43,15 @@ from app.models.proofs.anchors import (
 )
 from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import Bundle, BundleWords, Hold, Record, RecordWords, StoredRecords
+from app.models.records import (
+    Bundle,
+    BundleWords,
+    DeadBlob,
+    Hold,
+    Record,
+    RecordWords,
+    StoredRecords,
+)
 from app.models.rules import (
     Rule,
     RuleDedupe,
@@ -68,6 +84,7 @@ __all__ = [
     "CheckpointTimestamp",
     "ConsoleSession",
     "CounterValue",
+    "DeadBlob",
     "DeliveryAttempt",
     "DeliveryHour",
     "Digest",
@@ -85,6 +102,7 @@ __all__ = [
     "Hold",
     "IdempotencyKey",
     "Job",
+    "KnownPerson",
     "Lane",
     "LaneSlot",
     "LogCheckpoint",
@@ -114,6 +132,7 @@ __all__ = [
     "StagedSpan",
     "StoredRecords",
     "Tenant",
+    "TenantGroup",
     "TenantHour",
     "Trace",
     "Webhook",

@@ -12,14 +12,14 @@ from app.models.base import Base, Count, CreatedAt, Id, Json, SmallCount, Tenant
 class Event(Base):
     """Something that happened, with the exact bytes that every receiver gets.
 
-    `payload` is None of a new finding: the view `event_bodies` makes it of the finding.
+    `payload` is None of a new finding: the view `events` makes it of the finding.
     `decisions` packs one (webhook, code) of 17 bytes for each webhook that existed: 16 of the
     webhook's id and one code (`app/core/delivery/history/decisions.py`). `any_disabled` says that
     one is "disabled": such events are few, and bulk replay looks for them. `subject_id` is the
     finding or session that it is about, if any.
     """
 
-    __tablename__ = "events"
+    __tablename__ = "stored_events"
 
     tenant_id: Mapped[TenantId]
     id: Mapped[Id]
@@ -113,10 +113,10 @@ class EndedDelivery(Base):
 class DeliveryAttempt(Base):
     """An attempt that another follows: when, how long each phase took, what came back.
 
-    The last one lies with its delivery; the view `attempts` has all.
+    The last one lies with its delivery; the view `delivery_attempts` has all.
     """
 
-    __tablename__ = "delivery_attempts"
+    __tablename__ = "earlier_attempts"
 
     tenant_id: Mapped[TenantId]
     delivery_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)

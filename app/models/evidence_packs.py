@@ -44,7 +44,8 @@ class EvidencePackPart(Base):
     tenant_id: Mapped[TenantId]
     pack_id: Mapped[Id]
     number: Mapped[int] = mapped_column(primary_key=True)
-    bytes: Mapped[bytes]
+    bytes: Mapped[bytes | None]
+    blob: Mapped[UUID | None]
 
 
 class SessionPackPart(Base):
@@ -59,6 +60,7 @@ class SessionPackPart(Base):
     pack_id: Mapped[Id]
     starts: Mapped[int] = mapped_column(primary_key=True)
     bytes: Mapped[bytes | None]
+    blob: Mapped[UUID | None]
     record_ids: Mapped[list[UUID] | None] = mapped_column(ARRAY(Uuid))
 
 
@@ -101,7 +103,7 @@ class Export(Base):
 
 
 class ExportPart(Base):
-    """One part of an export's bytes, from `begin` on; `bytes` is None where an object has them."""
+    """One part of an export's bytes, from `begin` on, sealed for its place."""
 
     __tablename__ = "export_parts"
 
@@ -110,8 +112,8 @@ class ExportPart(Base):
     number: Mapped[int] = mapped_column(primary_key=True)
     begin: Mapped[int] = mapped_column(BigInteger)
     size: Mapped[int]
-    location: Mapped[str]
     bytes: Mapped[bytes | None]
+    blob: Mapped[UUID | None]
 
 
 class ExportTaker(Base):

@@ -1,9 +1,9 @@
-"""Keys of every kind, and what API keys open: console sessions, repeated requests."""
+"""Keys of every kind; people and their groups; console sessions, repeated requests."""
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import SmallInteger
+from sqlalchemy import ARRAY, SmallInteger, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, CreatedAt, Id, TenantId
@@ -34,18 +34,47 @@ class ApiKey(Base):
 
 
 class ConsoleSession(Base):
-    """A browser that signed in with a key, known only by the SHA-256 of its token.
+    """A browser that signed in, with a key or by a provider, known by the SHA-256 of its token.
 
-    `last_used_at` is right to the minute.
+    `origin` is the address that it signed in from; `last_used_at` is right to the minute.
     """
 
     __tablename__ = "console_sessions"
 
     tenant_id: Mapped[TenantId]
     digest: Mapped[bytes] = mapped_column(primary_key=True)
-    api_key_id: Mapped[UUID]
+    id: Mapped[UUID]
+    api_key_id: Mapped[UUID | None]
+    person_id: Mapped[UUID | None]
+    groups: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
+    origin: Mapped[str | None]
     created_at: Mapped[CreatedAt]
+    expires_at: Mapped[datetime]
     last_used_at: Mapped[datetime]
+
+
+class KnownPerson(Base):
+    """A person who signed in by OpenID Connect, with the labels that the provider told last."""
+
+    __tablename__ = "people"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    issuer: Mapped[str]
+    subject: Mapped[str]
+    email: Mapped[str | None]
+    name: Mapped[str]
+    created_at: Mapped[CreatedAt]
+
+
+class TenantGroup(Base):
+    """A group of the provider whose people have a role in a tenant."""
+
+    __tablename__ = "tenant_groups"
+
+    tenant_id: Mapped[TenantId]
+    name: Mapped[str] = mapped_column(primary_key=True)
+    role: Mapped[str]
 
 
 class IdempotencyKey(Base):

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, FetchedValue, SmallInteger
 from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Id, Json, TenantId
+from app.models.base import Base, CreatedAt, Id, Json, TenantId
 
 
 class Record(Base):
@@ -35,16 +35,34 @@ class Record(Base):
 
 
 class Bundle(Base):
-    """The signed bytes, sealed; a row gone is a bundle expired."""
+    """The signed bytes, sealed; a row gone is a bundle expired.
+
+    They lie in `bytes` or else in the object that `blob` names; with both they wait to go there.
+    """
 
     __tablename__ = "bundles"
 
     tenant_id: Mapped[TenantId]
     record_id: Mapped[Id]
-    sha256: Mapped[bytes]
     size: Mapped[int]
-    location: Mapped[str] = mapped_column(server_default="database")
     bytes: Mapped[bytes | None]
+    blob: Mapped[UUID | None]
+
+
+class DeadBlob(Base):
+    """An object that no row names any more: it is to be erased from the object store.
+
+    `owner_id` and `number` are the rest of the key that its row had in the table `kind`.
+    """
+
+    __tablename__ = "dead_blobs"
+
+    tenant_id: Mapped[TenantId]
+    blob: Mapped[Id]
+    kind: Mapped[str]
+    owner_id: Mapped[UUID]
+    number: Mapped[int] = mapped_column(BigInteger)
+    due_at: Mapped[CreatedAt]
 
 
 class Hold(Base):

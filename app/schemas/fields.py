@@ -224,6 +224,19 @@ class Id(Strict):
         return None if value is None else ids.text(self.prefix, value)
 
 
+class CallerId(Strict):
+    """The id of a key, or of a person who signed in to the console; answered only."""
+
+    json_schema: Mapping[str, Any] = MappingProxyType(ids.json_schema("key|usr"))
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("example", "key_0192f0c1a2b37c4d8e5f60718293a4b5")
+        super().__init__(**options)
+
+    def _serialize(self, value: UUID | None, *_: Any, **__: Any) -> str | None:
+        return None if value is None else ids.of_caller(value)
+
+
 class Time(Strict):
     """RFC 3339 with its offset, as an aware moment in UTC.
 

@@ -20,7 +20,7 @@
 --
 -- Row-level security binds every row to the tenant of its request: `app.tenant_id` is set for each
 -- tenant before its rows are read or written, in an order that is the same for all callers.
--- An event repeats nothing of its finding: its payload is made when it is read (`event_bodies`). The
+-- An event repeats nothing of its finding: its payload is made when it is read (`events`). The
 -- tenant's digest series is read after the statements that may wait for a lock, so an address set
 -- meanwhile counts.
 CREATE OR REPLACE FUNCTION add_findings(

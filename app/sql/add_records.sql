@@ -12,7 +12,8 @@
 --                           is stored
 -- agents_as_of              `updated_at` of the agent that is named in the bundle
 -- ids … traces              the row of the record; `digests` and `sizes` are those of its bundle
--- sealed, leaf_ids …        its bundle's bytes, sealed, and its leaf
+-- sealed, blobs             its bundle's bytes, sealed, or the object that has them; see `bundles`
+-- leaf_ids …                its leaf
 -- scopes, bodies, answers   its Idempotency-Key, as app/core/idempotency.py says, with the sealed
 --                           answer to keep; null without one
 --
@@ -33,7 +34,7 @@ CREATE OR REPLACE FUNCTION add_records(
     agents_as_of timestamptz[], ids uuid[], sessions uuid[], agents uuid[], principals text[],
     kinds text[], titles text[], labels text[], occurred timestamptz[], digests bytea[],
     sizes bigint[], key_ids text[], signatures bytea[], created timestamptz[],
-    traces text[], sealed bytea[], leaf_ids uuid[], leaf_hashes bytea[], leaves bytea[],
+    traces text[], sealed bytea[], blobs uuid[], leaf_ids uuid[], leaf_hashes bytea[], leaves bytea[],
     scopes bytea[], bodies bytea[], answers bytea[],
     OUT problems text[], OUT replayed bytea[], OUT moment timestamptz, OUT signing_key text)
 LANGUAGE plpgsql AS $$
@@ -178,10 +179,10 @@ BEGIN
                AS new (tenant, id, session, agent, person, kind, title, label, occurred_at, digest,
                        size, key_id, signature, at, trace, problem)
          WHERE tenant = of_tenant AND problem IS NULL;
-        INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes)
-        SELECT tenant, id, digest, size, content
-          FROM unnest(tenants, ids, digests, sizes, sealed, problems)
-               AS new (tenant, id, digest, size, content, problem)
+        INSERT INTO bundles (tenant_id, record_id, size, bytes, blob)
+        SELECT tenant, id, size, content, blob
+          FROM unnest(tenants, ids, sizes, sealed, blobs, problems)
+               AS new (tenant, id, size, content, blob, problem)
          WHERE tenant = of_tenant AND problem IS NULL;
     END LOOP;
     INSERT INTO log_leaves (id, leaf_hash, data)

@@ -117,7 +117,7 @@ BEGIN
                    d.claim_no, d.claims_lost, coalesce(d.id = ANY ($1), false), d.created_at,
                    e.payload
               FROM unnest($2) AS d
-              JOIN event_bodies AS e ON e.id = d.event_id
+              JOIN events AS e ON e.id = d.event_id
              WHERE e.tenant_id = $3 AND e.id = ANY ($4)
             $payloads$
             USING lost, claimed, tenant, ARRAY(SELECT d.event_id FROM unnest(claimed) AS d);

@@ -1,7 +1,7 @@
 -- Drops one part of history, with its owner's rights: the service's role may drop no table.
 -- Called by app/core/partitions.py.
 --
--- parent                  `events`, `ended_deliveries` or `delivery_attempts`
+-- parent                  `stored_events`, `ended_deliveries` or `earlier_attempts`
 -- lower_bound             the least id of the part
 --
 -- Refuses what is younger than `history_policy` allows, events that open deliveries are to send, and
@@ -31,10 +31,10 @@ BEGIN
     END IF;
     PERFORM set_config('app.every_tenant', 'on', true);
     LOOP
-        IF parent <> 'delivery_attempts' AND EXISTS (
+        IF parent <> 'earlier_attempts' AND EXISTS (
                SELECT FROM public.open_deliveries AS d
-                WHERE CASE parent WHEN 'events' THEN d.event_id ELSE d.id END >= lower_bound
-                  AND CASE parent WHEN 'events' THEN d.event_id ELSE d.id END < upper_bound) THEN
+                WHERE CASE parent WHEN 'stored_events' THEN d.event_id ELSE d.id END >= lower_bound
+                  AND CASE parent WHEN 'stored_events' THEN d.event_id ELSE d.id END < upper_bound) THEN
             RAISE EXCEPTION 'open deliveries need % of %', child, parent
                   USING ERRCODE = 'object_in_use';
         END IF;

@@ -12,7 +12,7 @@
 -- sessions                the session of each, or null: where a webhook has several lanes, all of a
 --                         session go by one; what has none goes by its subject or its own id
 --
--- A webhook without types wants all but those that few ask for.
+-- A webhook without types wants all but those that few ask for. That numbers begin anew concerns each.
 --
 -- A decision is 17 bytes: the webhook's id, and 1 for matched, 2 for filtered, 3 for disabled
 -- (app/core/delivery/history/decisions.py).
@@ -32,15 +32,16 @@ BEGIN
            array_agg(id) FILTER (WHERE code = '\x01'),
            array_agg(lanes) FILTER (WHERE code = '\x01')
       INTO decided, is_disabled, chosen, widths
-      FROM (SELECT id, lanes, CASE WHEN kind <> ALL (event_types)
-                                 OR (event_types IS NULL
-                                     AND kind IN ('record.created', 'session.opened'))
+      FROM (SELECT id, lanes, CASE WHEN kind <> 'history.rolled_back'
+                                        AND (kind <> ALL (event_types)
+                                             OR (event_types IS NULL
+                                                 AND kind IN ('record.created', 'session.opened')))
                             THEN '\x02'::bytea
                             WHEN status = 'disabled' THEN '\x03' ELSE '\x01' END AS code
               FROM webhooks
              WHERE tenant_id = tenant AND deleted_at IS NULL AND id IS DISTINCT FROM not_to
            ) AS decision;
-    INSERT INTO events
+    INSERT INTO stored_events
            (tenant_id, id, type, payload, subject_id, decisions, any_disabled, created_at)
     SELECT tenant, fresh.id, kind, fresh.payload, fresh.subject, decided, is_disabled, moment
       FROM unnest(identifiers, payloads, subjects) AS fresh (id, payload, subject);

@@ -1,6 +1,6 @@
 -- Returns a finding as its GET answers it, and its event's `data`: canonical JSON (RFC 8785), as
 -- `findings.represent`; tests/core/delivery/test_add_findings.py compares them.
--- Called by `add_findings`, and by the view `event_bodies`: so no event repeats its finding.
+-- Called by `add_findings`, and by the view `events`: so no event repeats its finding.
 --
 -- agent … title           the columns of `findings`; `data` is canonical JSON, `created_at` text
 CREATE OR REPLACE FUNCTION finding_body(

@@ -1,5 +1,5 @@
 -- Returns the payload of a finding's event: canonical JSON, as `events.payload` makes it.
--- Called by `add_findings`, for its size, and by the view `event_bodies`.
+-- Called by `add_findings`, for its size, and by the view `events`.
 --
 -- body                    what `finding_body` returns
 -- event                   the event's id

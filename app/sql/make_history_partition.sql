@@ -2,7 +2,7 @@
 -- Returns false where it exists.
 -- Called by app/core/partitions.py.
 --
--- parent                  `events`, `ended_deliveries` or `delivery_attempts`
+-- parent                  `stored_events`, `ended_deliveries` or `earlier_attempts`
 -- lower_bound             the least id of the part
 -- upper_bound             the least id of the part that follows
 --

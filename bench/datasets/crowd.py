@@ -52,7 +52,7 @@ WITH fresh AS MATERIALIZED (
       FROM unnest(%(tenants)s::uuid[]) AS t (tenant_id)
      CROSS JOIN generate_series(%(first)s::bigint, %(last)s::bigint) AS n
 ), stored AS (
-    INSERT INTO events (tenant_id, id, type, payload, decisions)
+    INSERT INTO stored_events (tenant_id, id, type, payload, decisions)
     SELECT tenant_id, event_id, 'finding.created', %(payload)s, '' FROM fresh
 )
 INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,

@@ -71,8 +71,8 @@ WITH fresh AS MATERIALIZED (
     INSERT INTO bundle_words (tenant_id, record_id, words)
     SELECT %(tenant)s, fresh.id, contained FROM fresh JOIN texts ON texts.n = fresh.n %% %(texts)s
 )
-INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes)
-SELECT %(tenant)s, fresh.id, sha256(uuid_send(fresh.id)), %(bytes)s,
+INSERT INTO bundles (tenant_id, record_id, size, bytes)
+SELECT %(tenant)s, fresh.id, %(bytes)s,
        decode(repeat('5a', %(bytes)s), 'hex')
   FROM fresh
 """

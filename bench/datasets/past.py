@@ -77,7 +77,7 @@ WITH fresh AS MATERIALIZED (
            made, made, n %% 200
       FROM cause WHERE status <> 'retrying'
 )
-INSERT INTO {{delivery_attempts}}
+INSERT INTO {{earlier_attempts}}
        (tenant_id, id, delivery_id, number, outcome, started_at, total_ms, status_code)
 SELECT %(tenant)s, id, id, 1, 'refused', made, n %% 200, 500 + failure
   FROM cause WHERE status = 'retrying'

@@ -22,7 +22,7 @@ AnchoredBy = Literal["log", "timestamps", "witnesses"]
 BundleVisibility = Literal["private", "public"]
 DeliveryStatus = Literal["cancelled", "failed", "pending", "retrying", "sending", "succeeded"]
 EntryOutcome = Literal["failed", "refused", "success"]
-EventTypeName = Literal["audit.chain_broken", "finding.created", "record.created", "session.completed", "session.opened", "webhook.disabled", "webhook.failing", "webhook.test"]
+EventTypeName = Literal["audit.chain_broken", "finding.created", "history.rolled_back", "record.created", "session.completed", "session.opened", "webhook.disabled", "webhook.failing", "webhook.test"]
 HoldStatus = Literal["released", "standing"]
 JobStatus = Literal["cancelled", "dead", "queued", "retrying", "running", "succeeded"]
 On = Literal["record", "session", "step"]
@@ -54,6 +54,7 @@ class Actor(TypedDict):
     type: str
     id: str
     role: NotRequired[Role]
+    person: NotRequired[Person]
 
 
 class Agent(TypedDict):
@@ -249,6 +250,7 @@ class DeliveriesListQuery(TypedDict):
     status: NotRequired[Sequence[DeliveryStatus]]
     after: NotRequired[int]
     lane: NotRequired[int]
+    epoch: NotRequired[str]
 
 
 class DeliveriesOfTenantQuery(TypedDict):
@@ -836,6 +838,13 @@ class Payload(TypedDict):
     type: EventTypeName
     timestamp: str
     data: dict[str, Any]
+
+
+class Person(TypedDict):
+    issuer: str
+    subject: str
+    name: str
+    email: str | None
 
 
 class Pin(TypedDict):

@@ -6,7 +6,7 @@ from uuid import UUID
 import structlog
 
 from app.core.rules import judging, matches
-from app.core.rules.judging import NotOurs, Turn
+from app.core.rules.judging import Batch, NotOurs, Turn
 from app.errors import Busy, EvaluatorLost
 from jobs.process.runtime import Runtime
 from jobs.process.shutdown import shutting_down
@@ -46,10 +46,14 @@ def run(here: Runtime, tenant_id: str) -> None:
         here.bell.ring("judge", (tenant,))
 
 
+def _read(here: Runtime, turn: Turn) -> Batch | None:
+    with here.database.transaction(turn.tenant_id) as session:
+        return judging.read(session, here.settings.master_keys, turn.tenant_id)
+
+
 def step(here: Runtime, turn: Turn) -> tuple[int, bool]:
     """Judge one batch; return how much was done, and whether a rule of it was slow."""
-    with here.database.transaction(turn.tenant_id) as session:
-        batch = judging.read(session, here.settings.master_keys, turn.tenant_id)
+    batch = here.fetching(lambda: _read(here, turn))
     if batch is None:
         return 0, False
 

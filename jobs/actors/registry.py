@@ -33,6 +33,8 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "seal_sessions": ticks.seal_sessions,
     "sweep": sweep.run,
     "expire_bundles": ticks.expire_bundles,
+    "tend_objects": ticks.tend_objects,
+    "sweep_objects": ticks.sweep_objects,
     "send_digests": ticks.send_digests,
     "prune_history": prune_history.run,
     "anchor_audit": ticks.anchor_audit,

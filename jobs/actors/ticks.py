@@ -9,16 +9,19 @@ import structlog
 
 from app.core import finding_search, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
+from app.core.blobs import store
 from app.core.digests import schedule
+from app.core.erasure import erasing, moving, sweeping
 from app.core.exports import exports
 from app.core.jobs import leases
+from app.core.log import history
 from app.core.master_keys import key_registry, resealing
 from app.core.records import expiry, record_words
 from app.core.statements import sealing
 from app.core.verification import daily
 from app.core.words import word_index
 from app.core.words.word_index import Source
-from app.errors import Conflict, LogHalted, Unavailable
+from app.errors import Conflict, LogHalted, LogRolledBack, Unavailable
 from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
@@ -38,15 +41,21 @@ DIGEST_SECONDS = 10.0
 def integrate(here: Runtime) -> None:
     """Each second while leaves wait: integrate them into the log, and publish it.
 
-    Logs an alarm when the log is halted.
+    Logs an alarm when the log is halted. Then look whether the database lost its end.
     """
+    more = False
     try:
         more = here.log.tick(time.monotonic() + INTEGRATE_SECONDS)
     except LogHalted as error:
         _log.critical("log_halted", problem=error.slug, detail=error.detail)
-        return
+        if isinstance(error, LogRolledBack):
+            history.look_again(here.history, here.log)
     if more:
         here.bell.ring("integrate", ())
+    try:
+        here.history.tick()
+    except LogHalted as error:
+        _log.critical("history_not_watched", problem=error.slug, detail=error.detail)
 
 
 def assemble(here: Runtime) -> None:
@@ -81,9 +90,12 @@ def index_words(here: Runtime) -> None:
 
 
 def _index_piece(here: Runtime, source: Source, tenant_id: UUID, below: UUID) -> None:
-    try:
+    def index() -> None:
         with here.database.transaction(tenant_id) as session:
             word_index.index_piece(session, source, tenant_id, below)
+
+    try:
+        here.fetching(index)
     except Exception as error:  # noqa: BLE001  # the fault of one tenant is no other's
         _log.error("words_not_indexed", tenant=str(tenant_id), source=source.table, exc_info=error)
         with here.database.transaction(tenant_id) as session:
@@ -107,7 +119,7 @@ def reseal(here: Runtime) -> None:
         if not key_registry.older(session, keys):
             return
     with suppress(Conflict):
-        resealing.reseal(here.database, keys)
+        resealing.reseal(here.database, keys, store.of(here.settings.blob_url))
         # It also notes which keys nothing is under any more.
         resealing.report(here.database, keys)
 
@@ -140,6 +152,23 @@ def expire_bundles(here: Runtime) -> None:
             expiry.enqueue_due(session, tenant_id)
     until = time.monotonic() + EXPORTS_SECONDS
     exports.expire(here.database, here.settings, lambda: time.monotonic() < until)
+
+
+def tend_objects(here: Runtime) -> None:
+    """Each minute: enqueue what is to be erased in the object store, and what is to go there."""
+    if here.settings.blob_url is None:
+        return
+    with here.database.across_tenants() as session:
+        erasing.enqueue_due(session)
+        moving.order_waiting(session)
+
+
+def sweep_objects(here: Runtime) -> None:
+    """Daily: enqueue the sweep of objects that no row has ever named."""
+    if here.settings.blob_url is None:
+        return
+    with here.database.across_tenants() as session:
+        sweeping.enqueue(session)
 
 
 def verify_audit(here: Runtime) -> None:

@@ -55,6 +55,7 @@ class Sender:
                 attempt=claimed.attempt,
                 sequence=claimed.sequence,
                 lane=self.lane.number,
+                epoch=self.lane.epoch,
                 own=self.target.headers,
             )
             answer = self.burst.send(self.target.url, claimed.payload, headers)

@@ -16,13 +16,19 @@ from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Authority, Stamper
 from app.core.audit import chain
+from app.core.blobs import store
 from app.core.callers import SYSTEM
 from app.core.delivery.lanes.lanes import Lane
 from app.core.digests import schedule
 from app.core.digests.sending import Sender
+from app.core.erasure import erasing, moving, sweeping
+from app.core.erasure.erasing import Eraser
+from app.core.erasure.moving import Mover
+from app.core.erasure.sweeping import Sweeper
 from app.core.exports import building as exporting
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
+from app.core.log import history
 from app.core.packs import building, session_packs
 from app.core.packs.building import Builder
 from app.core.packs.session_packs import SessionBuilder
@@ -81,8 +87,12 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     session_packs.KIND: lambda here: SessionBuilder(here.database, here.settings).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
+    erasing.KIND: lambda here: Eraser(store.of(here.settings.blob_url)).step,
+    sweeping.KIND: lambda here: Sweeper(here.database, store.of(here.settings.blob_url)).step,
+    moving.KIND: lambda here: Mover(store.of(here.settings.blob_url)).step,
     scanning.TEST: lambda here: Scanner(here.evaluators, here.settings.master_keys).test,
     scanning.BACKFILL: lambda here: Scanner(here.evaluators, here.settings.master_keys).backfill,
+    history.KIND: lambda _: history.tell,
     cosigning.KIND: lambda here: Cosigner(here.authorities, here.settings.witness_policy).step,
 }
 
@@ -138,13 +148,18 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
 
 
 def _step(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed:
+    step = here.fetching(partial(_begin, here, tenant_id, job))
+    if isinstance(step, Errand):
+        step = _run_errand(here, tenant_id, job, step)
+    return step
+
+
+def _begin(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed | Errand[Any]:
     with _opened(here, tenant_id) as session:
         step = KINDS[job.kind](here)(session, tenant_id, job)
         if not isinstance(step, Errand):
             _write(session, job, step)
-    if isinstance(step, Errand):
-        step = _run_errand(here, tenant_id, job, step)
-    return step
+        return step
 
 
 def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -> Step | Failed:

@@ -3,12 +3,16 @@
 Opened after the fork and before the first message (`Lifetime` in `middleware.py`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app import counters
 from app.core.anchoring import monitor
+from app.core.blobs import reading, store
 from app.core.health import readiness
 from app.core.log import head_store
+from app.core.log.history import History
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
 from app.core.rules.evaluators import Evaluators
@@ -28,6 +32,7 @@ from jobs.process.bulkhead import Bulkhead, FullLanes
 from jobs.process.flusher import Flusher
 
 _FLUSH_AT_STOP_SECONDS = 5.0
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ class Runtime:
     bulkhead: Bulkhead
     full_lanes: FullLanes
     log: Sequencer
+    history: History
     evaluators: Evaluators
     assembler: Assembler
     mailer: Mailer
@@ -86,6 +92,7 @@ class Runtime:
             Bulkhead(threads),
             FullLanes(),
             log,
+            History(database, head_store.beside(settings.log_head_url)),
             Evaluators(),
             Assembler(database, settings, tally),
             mailer_of(settings),
@@ -94,6 +101,10 @@ class Runtime:
             heartbeat,
             report,
         )
+
+    def fetching(self, work: Callable[[], _Result]) -> _Result:
+        """Do some work with transactions of its own, once what it reads in them is fetched."""
+        return reading.fetching(store.of(self.settings.blob_url), work)
 
     @property
     def verifier(self) -> Verifier:

@@ -78,16 +78,51 @@ SELECT isolate('api_keys');
 CREATE UNIQUE INDEX api_keys_digest ON api_keys (digest);
 CREATE INDEX api_keys_minted_by ON api_keys (tenant_id, created_by) WHERE created_by IS NOT NULL;
 
+-- Who signed in by OpenID Connect. The id is made of issuer and subject; the rest are labels, as the
+-- provider told them last.
+CREATE TABLE people (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    issuer     text NOT NULL,
+    subject    text NOT NULL,
+    email      text,
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, id)
+);
+SELECT isolate('people');
+CREATE INDEX people_email ON people (tenant_id, lower(email)) WHERE email IS NOT NULL;
+
+-- Which role the people of a provider's group have.
+CREATE TABLE tenant_groups (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    name      text NOT NULL,
+    role      text NOT NULL CHECK (role IN ('read', 'write', 'admin')),
+    PRIMARY KEY (tenant_id, name)
+);
+SELECT isolate('tenant_groups');
+-- Whoever signs in asks which tenants their groups are of.
+CREATE INDEX tenant_groups_name ON tenant_groups (name);
+
+-- Of a key, or of a person with those of their groups that the tenant knew.
 CREATE TABLE console_sessions (
     tenant_id    uuid NOT NULL,
     digest       bytea NOT NULL CHECK (length(digest) = 32),
-    api_key_id   uuid NOT NULL,
+    id           uuid NOT NULL,
+    api_key_id   uuid,
+    person_id    uuid,
+    groups       text[],
+    origin       text,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at   timestamptz NOT NULL,
     last_used_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, digest),
-    FOREIGN KEY (tenant_id, api_key_id) REFERENCES api_keys
+    FOREIGN KEY (tenant_id, api_key_id) REFERENCES api_keys,
+    FOREIGN KEY (tenant_id, person_id) REFERENCES people,
+    CHECK (num_nonnulls(api_key_id, person_id) = 1 AND (person_id IS NULL) = (groups IS NULL))
 );
 SELECT isolate('console_sessions');
+CREATE UNIQUE INDEX console_sessions_id ON console_sessions (tenant_id, id);
 
 CREATE TABLE idempotency_keys (
     tenant_id     uuid NOT NULL REFERENCES tenants,
@@ -234,18 +269,35 @@ CREATE INDEX records_created_at ON records (tenant_id, created_at, id);
 -- A public record is asked for by its id alone.
 CREATE INDEX records_id ON records (id);
 
--- A row gone is a bundle expired.
+-- What rows no longer name in the object store, and what is to be erased there, in the transaction
+-- that removed the row. Bytes that were only moved or sealed anew stay for a day, for backups.
+CREATE TABLE dead_blobs (
+    tenant_id uuid NOT NULL,
+    blob      uuid NOT NULL,
+    kind      text NOT NULL,
+    owner_id  uuid NOT NULL,
+    number    bigint NOT NULL,
+    due_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, blob)
+);
+SELECT isolate('dead_blobs');
+CREATE INDEX dead_blobs_due ON dead_blobs (due_at);
+
+-- A row gone is a bundle expired. Sealed bytes lie here or, where `blob` names an object, in the
+-- object store; with both they lie here, and wait to be carried over.
 CREATE TABLE bundles (
     tenant_id uuid NOT NULL,
     record_id uuid NOT NULL,
-    sha256    bytea NOT NULL CHECK (length(sha256) = 32),
     size      bigint NOT NULL,
-    location  text NOT NULL DEFAULT 'database' CHECK (location IN ('database')),
     bytes     bytea,
+    blob      uuid,
     PRIMARY KEY (tenant_id, record_id),
-    FOREIGN KEY (tenant_id, record_id) REFERENCES records
+    FOREIGN KEY (tenant_id, record_id) REFERENCES records,
+    CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('bundles');
+CREATE INDEX bundles_waiting ON bundles (tenant_id, record_id)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
 -- Sealed bytes do not shrink.
 ALTER TABLE bundles ALTER COLUMN bytes SET STORAGE EXTERNAL;
 CREATE TRIGGER bundles_stored AFTER INSERT ON bundles
@@ -254,6 +306,9 @@ CREATE TRIGGER bundles_stored AFTER INSERT ON bundles
 CREATE TRIGGER bundles_gone AFTER DELETE ON bundles
     REFERENCING OLD TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER bundles_erased AFTER DELETE ON bundles
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('record_id');
 
 -- Few rows, changed with every record: room in each page keeps the changes out of the index.
 -- Sixteen rows a tenant, so that few writers wait for each other. A backend keeps to one of them:
@@ -656,7 +711,7 @@ INSERT INTO history_policy (days) VALUES (90);
 REVOKE EXECUTE ON FUNCTION make_history_partition(text, uuid, uuid) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION drop_history_partition(text, uuid) FROM PUBLIC;
 
-CREATE TABLE events (
+CREATE TABLE stored_events (
     tenant_id    uuid NOT NULL,
     id           uuid NOT NULL,
     -- The finding or session that it is about; its id has the millisecond of that one's change.
@@ -667,23 +722,24 @@ CREATE TABLE events (
     any_disabled boolean NOT NULL DEFAULT false,
     type         text NOT NULL,
     decisions    bytea NOT NULL,
-    -- Null of a new finding: it is made of the finding's row, which nobody changes (`event_bodies`).
+    -- Null of a new finding: it is made of the finding's row, which nobody changes (`events`).
     payload      bytea,
     PRIMARY KEY (tenant_id, id),
     CHECK (payload IS NOT NULL OR (type = 'finding.created' AND subject_id IS NOT NULL))
 ) PARTITION BY RANGE (id);
-SELECT isolate('events');
-CREATE INDEX events_disabled ON events (tenant_id, id) WHERE any_disabled;
+SELECT isolate('stored_events');
+CREATE INDEX events_disabled ON stored_events (tenant_id, id) WHERE any_disabled;
 
 -- Events with the bytes that every receiver gets.
-CREATE VIEW event_bodies WITH (security_invoker = true) AS
-SELECT e.tenant_id, e.id, e.type, e.subject_id, e.created_at, e.written_by,
+CREATE VIEW events WITH (security_invoker = true) AS
+SELECT e.tenant_id, e.id, e.type, e.subject_id, e.created_at, e.written_by, e.any_disabled,
+       e.decisions,
        coalesce(e.payload, finding_payload(
            finding_body(f.agent_id, written_time(f.created_at), f.data_json, f.detail, f.id,
                         f.principal, f.record_id, f.rule, f.session_id, f.severity, f.source,
                         f.title),
            e.id, written_time(e.created_at))) AS payload
-  FROM events AS e
+  FROM stored_events AS e
   LEFT JOIN findings AS f
     ON e.payload IS NULL AND f.tenant_id = e.tenant_id AND f.id = e.subject_id;
 
@@ -801,7 +857,7 @@ SELECT tenant_id, id, webhook_id, event_id, event_type, kind, priority, sequence
   FROM ended_deliveries;
 
 -- Attempts after which their delivery was tried again.
-CREATE TABLE delivery_attempts (
+CREATE TABLE earlier_attempts (
     tenant_id        uuid NOT NULL,
     id               uuid NOT NULL,
     delivery_id      uuid NOT NULL,
@@ -819,13 +875,13 @@ CREATE TABLE delivery_attempts (
     error            text,
     PRIMARY KEY (tenant_id, delivery_id, id)
 ) PARTITION BY RANGE (id);
-SELECT isolate('delivery_attempts');
+SELECT isolate('earlier_attempts');
 
 -- All attempts, for whoever reads. `id` is not below its delivery's but for hosts' clocks.
-CREATE VIEW attempts WITH (security_invoker = true) AS
+CREATE VIEW delivery_attempts WITH (security_invoker = true) AS
 SELECT tenant_id, delivery_id, id, number, outcome, started_at, dns_ms, connect_ms, tls_ms,
        first_byte_ms, total_ms, status_code, response_headers, response_body, error
-  FROM delivery_attempts
+  FROM earlier_attempts
  UNION ALL
 SELECT tenant_id, id, id, attempts, coalesce(outcome, 'succeeded'), attempted_at, dns_ms,
        connect_ms, tls_ms, first_byte_ms, total_ms, status_code, response_headers, response_body,
@@ -1004,6 +1060,30 @@ CREATE INDEX checkpoint_cosignatures_witness
     ON checkpoint_cosignatures (generation, name, key_hash, size);
 
 
+-- The history of this database, by its epochs: the newest is the present one. Another begins when the
+-- database lacks what the mark outside says it had committed. `common_until`: what was committed
+-- before is in the epoch before as well; `lost`: what is known of the loss, as JSON.
+CREATE TABLE epochs (
+    number       bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    id           uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
+    began_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    common_until timestamptz,
+    lost         jsonb,
+    accepted_at  timestamptz
+);
+INSERT INTO epochs (accepted_at) VALUES (clock_timestamp());
+
+-- Marks committed here, the newest of which is kept outside as well: of one day.
+CREATE TABLE history_marks (
+    n            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id           uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
+    at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Every event before was committed, and had its numbers.
+    common_until timestamptz NOT NULL
+);
+CREATE INDEX history_marks_at ON history_marks (at);
+
+
 -- Audit chains -----------------------------------------------------------------------------------
 
 CREATE TABLE audit_heads (
@@ -1037,15 +1117,14 @@ CREATE INDEX audit_entries_target ON audit_entries (tenant_id, target, seq);
 CREATE INDEX audit_entries_outcome ON audit_entries (tenant_id, outcome, seq)
     WHERE outcome <> 'success';
 
--- The last `access.refused` of each key, and how often it was refused since: at most one entry of a
+-- The last `access.refused` of each key or person, and how often it was refused since: at most one entry of a
 -- key is written in an hour.
 CREATE TABLE refused_access (
     tenant_id  uuid NOT NULL,
     key_id     uuid NOT NULL,
     entered_at timestamptz NOT NULL DEFAULT '-infinity',
     counted    bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (tenant_id, key_id),
-    FOREIGN KEY (tenant_id, key_id) REFERENCES api_keys
+    PRIMARY KEY (tenant_id, key_id)
 );
 SELECT isolate('refused_access');
 
@@ -1179,20 +1258,27 @@ CREATE TABLE export_parts (
     number    bigint NOT NULL,
     begin     bigint NOT NULL,
     size      bigint NOT NULL CHECK (size > 0),
-    location  text NOT NULL CHECK (location IN ('database', 'object')),
     bytes     bytea,
+    blob      uuid,
     PRIMARY KEY (tenant_id, export_id, number),
     UNIQUE (tenant_id, export_id, begin),
     FOREIGN KEY (tenant_id, export_id) REFERENCES exports,
-    CHECK ((location = 'database') = (bytes IS NOT NULL))
+    CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('export_parts');
+CREATE INDEX export_parts_waiting ON export_parts (tenant_id, export_id, number)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+-- Sealed bytes do not shrink.
+ALTER TABLE export_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
 CREATE TRIGGER export_parts_stored AFTER INSERT ON export_parts
     REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
 CREATE TRIGGER export_parts_gone AFTER DELETE ON export_parts
     REFERENCING OLD TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
+CREATE TRIGGER export_parts_erased AFTER DELETE ON export_parts
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('export_id', 'number');
 
 CREATE TABLE export_takers (
     tenant_id uuid NOT NULL,
@@ -1246,11 +1332,18 @@ CREATE TABLE evidence_pack_parts (
     tenant_id uuid NOT NULL,
     pack_id   uuid NOT NULL,
     number    bigint NOT NULL,
-    bytes     bytea NOT NULL,
+    bytes     bytea,
+    blob      uuid,
     PRIMARY KEY (tenant_id, pack_id, number),
-    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
+    CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('evidence_pack_parts');
+CREATE INDEX evidence_pack_parts_waiting ON evidence_pack_parts (tenant_id, pack_id, number)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+CREATE TRIGGER evidence_pack_parts_erased AFTER DELETE ON evidence_pack_parts
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('pack_id', 'number');
 -- Sealed bytes do not shrink.
 ALTER TABLE evidence_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
@@ -1261,12 +1354,20 @@ CREATE TABLE session_pack_parts (
     pack_id    uuid NOT NULL,
     starts     bigint NOT NULL,
     bytes      bytea,
+    blob       uuid,
     record_ids uuid[],
     PRIMARY KEY (tenant_id, pack_id, starts),
     FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
-    CHECK (num_nonnulls(bytes, record_ids) = 1)
+    CHECK ((num_nonnulls(bytes, blob) > 0) = (record_ids IS NULL))
 );
 SELECT isolate('session_pack_parts');
+CREATE INDEX session_pack_parts_waiting ON session_pack_parts (tenant_id, pack_id, starts)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+-- Sealed bytes do not shrink.
+ALTER TABLE session_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
+CREATE TRIGGER session_pack_parts_erased AFTER DELETE ON session_pack_parts
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('pack_id', 'starts');
 
 -- Who has had a pack: each key and each link once, and everybody without either together.
 CREATE TABLE evidence_exports (

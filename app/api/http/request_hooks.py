@@ -130,7 +130,7 @@ def _answer() -> _Answer:
         route=request.url_rule.rule if request.url_rule else "(none)",
         problem=g.get("problem"),
         address=client_address(),
-        key_id=ids.text("key", caller.key_id) if caller else None,
+        key_id=ids.of_caller(caller.key_id) if caller else None,
     )
 
 

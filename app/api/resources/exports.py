@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import chain, islice
 from typing import Any
 
 import structlog
@@ -29,8 +30,9 @@ from app.core.callers import Role
 from app.core.exports import exports, parts
 from app.core.exports.exports import FILE, ExportSchema, Found
 from app.core.exports.parts import Vanished
-from app.errors import NotFound
+from app.errors import ExportGone, NotFound, Unavailable
 from app.evidence import bundle
+from app.lib.crypto.sealing import CannotOpen
 from app.models import Export
 from app.schemas import fields
 from app.schemas.schema import Schema
@@ -181,14 +183,21 @@ def sent(export_id: str) -> Response:
     with transaction() as session:
         export = exports.find_made(session, caller().tenant_id, ids.parse("exp", export_id))
 
-        def read(start: int, stop: int) -> Iterator[bytes]:
+    def read(start: int, stop: int) -> Iterator[bytes]:
+        place = (export.tenant_id, export.id)
+        pieces = parts.stream(here.database, here.settings, place, start, stop)
+        # Read while an error can still be answered.
+        try:
+            first = [*islice(pieces, 1)]
+        except (Vanished, CannotOpen) as error:
+            _told(export, error)
+            raise ExportGone("This export's file is damaged. Order another.") from error
+        with transaction() as session:
             exports.note_download(session, caller(), export)
-            store = parts.opened(here.settings.exports_url)
-            place = (export.tenant_id, export.id)
-            pieces = parts.stream(here.database, store, place, start, stop)
-            return truncated_stream(pieces, request_id(), lambda error: _told(export, error))
+        rest = chain(first, pieces)
+        return truncated_stream(rest, request_id(), lambda error: _told(export, error))
 
-        answered = conditional((export.sha256 or b"").hex(), export.size, read, MEDIA_TYPE)
+    answered = conditional((export.sha256 or b"").hex(), export.size, read, MEDIA_TYPE)
     name = f"{ids.text('exp', export.id)}.ndjson"
     answered.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return answered
@@ -196,9 +205,10 @@ def sent(export_id: str) -> Response:
 
 def _told(export: Export, error: Exception) -> bool:
     """Log the error that ends a download; return if it is known."""
-    if isinstance(error, Vanished):
-        _log.error("export_part_missing", export=ids.text("exp", export.id))
-    return isinstance(error, Vanished)
+    known = isinstance(error, (Vanished, CannotOpen, Unavailable))
+    if known:
+        _log.error("export_part_missing", export=ids.text("exp", export.id), reason=str(error))
+    return known
 
 
 def represent(found: Found) -> dict[str, Any]:

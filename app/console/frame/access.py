@@ -1,9 +1,12 @@
 """Access to the console's pages: a session, a role, and a CSRF check of forms."""
 
 import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from functools import partial, wraps
-from typing import Any, ParamSpec, cast
+from typing import ParamSpec, cast
+from urllib.parse import urlsplit
+from uuid import UUID
 
 from flask import Response, g, redirect, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
@@ -14,12 +17,12 @@ from app.api.http.access.auth import Access
 from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.console.frame import browser, forms, rendering, zone
-from app.core.callers import Role
+from app.core.callers import Caller, Role
 from app.core.health import probes
-from app.core.keys.console_sessions import Token
+from app.core.keys.console_sessions import LONGEST, Token
 from app.core.verification import alerts
 from app.database import Database
-from app.errors import Forbidden, Unauthenticated
+from app.errors import AuditChainBroken, Forbidden, Unauthenticated
 
 _P = ParamSpec("_P")
 
@@ -46,7 +49,7 @@ def signed_in(
     def decorate(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
         @wraps(view)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> AnyResponse:
-            if not _recognise():
+            if not recognise():
                 return _sign_in_first()
             caller = auth.caller()
             rate_limit.count_key(caller)
@@ -81,17 +84,25 @@ def sign_in(key_text: str) -> Token:
 
     Raises `Unauthenticated` and `TenantSuspended`.
     """
-    here = services()
     try:
-        found = here.keyring.authenticate(key_text, request_id(), client_address())
+        found = services().keyring.authenticate(key_text, request_id(), client_address())
     except Unauthenticated as error:
         if key_text:
             auth.log_refusal(error)
         raise
+    return begin(found, LONGEST)
+
+
+def begin(found: Caller, longest: timedelta, groups: Sequence[str] = ()) -> Token:
+    """Begin a session of at most `longest`, in place of the browser's present one.
+
+    Its token is new: one that somebody put into the browser before opens nothing.
+    """
     sign_out()
     token = Token.new(found.tenant_id)
-    with here.database.transaction(found.tenant_id) as session:
-        token.begin(session, found)
+    with services().database.transaction(found.tenant_id) as session:
+        untold = token.begin(session, found, longest, groups)
+    _report(found.tenant_id, untold)
     return token
 
 
@@ -100,10 +111,16 @@ def sign_out() -> None:
     token = browser.read_token()
     if token is not None:
         with services().database.transaction(token.tenant_id) as session:
-            token.end(session)
+            untold = token.end(session, request_id(), client_address())
+        _report(token.tenant_id, untold)
 
 
-def _recognise() -> bool:
+def _report(tenant_id: UUID, untold: AuditChainBroken | None) -> None:
+    if untold is not None:
+        alerts.report_break(services().database, tenant_id, untold)
+
+
+def recognise() -> bool:
     """Load the browser's session into `g`; return whether there is one."""
     token = browser.read_token()
     if token is None:
@@ -127,7 +144,7 @@ def _recognise() -> bool:
     admission.admitted_by(partial(_require_session, here.database, token, request_id()))
     g.notices = list(_notices(open_breaks))
     g.form_token = token.form_token
-    if used:
+    if used and g.caller.person is None:
         here.keyring.note_use(g.caller)
     return True
 
@@ -154,17 +171,40 @@ def _sign_in_first() -> AnyResponse:
     if browser.refreshes_itself():
         return Response(status=401)
     if request.method != "POST":
-        return redirect(url_for("console.sign_in.ask", next=request.full_path.rstrip("?")), 303)
+        again = services().provider is not None and browser.returns_to_provider()
+        place = "console.sign_in.begin" if again else "console.sign_in.ask"
+        return redirect(url_for(place, next=request.full_path.rstrip("?")), 303)
     if not browser.is_from_here():
         # Another site's form must not be shown to the user after sign-in, as if it were theirs.
         return redirect(url_for("console.sign_in.ask"), 303)
-    shown: dict[str, Any] = {
-        "next": request.path,
-        "kept": forms.sent().kept(),
-        "has_form": True,
-        "problem": None,
-    }
-    return rendering.page("sign_in", 401, **shown)
+    return sign_in_page(401, request.path, forms.sent().kept())
+
+
+def sign_in_page(
+    status: int,
+    place: str,
+    kept: str | None = None,
+    *,
+    problem: str | None = None,
+    away: str | None = None,
+    out: str | None = None,
+) -> Response:
+    """Return the page where one signs in, to go on at `place`, or with the form `kept`.
+
+    `problem` is of the key, `away` of the provider; `out` is where one signs out of that as well.
+    """
+    issuer = services().settings.openid.issuer
+    return rendering.page(
+        "sign_in/ask",
+        status,
+        next=place,
+        kept=kept or "",
+        has_form=kept is not None,
+        problem=problem,
+        away=away,
+        out=out,
+        provider=issuer and urlsplit(issuer).netloc,
+    )
 
 
 def _form_again_if_foreign() -> AnyResponse | None:

@@ -9,6 +9,7 @@ from app.api.http.services import services
 from app.core.keys.console_sessions import LONGEST, Token
 
 HOME = "/console"
+_LONGEST = int(LONGEST.total_seconds())
 
 
 def read_token() -> Token | None:
@@ -16,9 +17,22 @@ def read_token() -> Token | None:
     return Token.read(request.cookies.get(cookie_name("session"), ""))
 
 
-def keep_token(response: Response, token: Token) -> None:
-    """Set the cookie of a session's token."""
-    set_cookie(response, "session", token.text, int(LONGEST.total_seconds()))
+def keep_token(response: Response, token: Token, *, by_provider: bool = False) -> None:
+    """Set the cookies of a session: its token, and whether the provider signs in again."""
+    set_cookie(response, "session", token.text, _LONGEST)
+    if by_provider or returns_to_provider():
+        set_cookie(response, "by", "provider" if by_provider else "", _LONGEST * by_provider)
+
+
+def returns_to_provider() -> bool:
+    """Return whether this browser's last session was of a person whom the provider signed in."""
+    return request.cookies.get(cookie_name("by")) == "provider"
+
+
+def forget(response: Response) -> None:
+    """Delete the cookies of a session."""
+    for name in ("session", "by"):
+        set_cookie(response, name, "", 0)
 
 
 def set_cookie(response: Response, name: str, value: str, seconds: int) -> None:

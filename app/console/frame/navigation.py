@@ -8,7 +8,7 @@ from flask.globals import request_ctx
 from werkzeug.exceptions import HTTPException
 
 from app.console.frame.browser import HOME
-from app.core.callers import Caller
+from app.core.callers import Caller, Role
 
 NOWHERE = "console.nowhere"
 
@@ -17,6 +17,8 @@ NOWHERE = "console.nowhere"
 class Entry:
     """A page: its displayed name and its endpoint; a pinned key sees no `whole_tenant` page.
 
+    Who has not the `role` does not see it.
+
     `also` names further folders of templates whose pages belong to it.
     """
 
@@ -24,6 +26,7 @@ class Entry:
     endpoint: str
     whole_tenant: bool = True
     also: tuple[str, ...] = ()
+    role: Role = Role.READ
 
 
 # The first row of the navigation, and under each name the second.
@@ -57,6 +60,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
     "Settings": (
         Entry("Settings", "console.settings.index"),
         Entry("Keys", "console.keys.index", whole_tenant=False),
+        Entry("Sign-ins", "console.people.index", role=Role.ADMIN),
     ),
 }
 
@@ -72,6 +76,7 @@ _PLACES = {
     "job": ("jobs.show", "job_id"),
     "dig": ("findings.index", "digest_id"),
     "key": ("keys.show", "key_id"),
+    "usr": ("people.show", "person_id"),
     "rul": ("rules.show", "rule_id"),
     "exp": ("exports.show", "export_id"),
     "hld": ("holds.show", "hold_id"),
@@ -99,7 +104,11 @@ def page_of_form(path: str) -> str | None:
 def groups_for(caller: Caller) -> dict[str, list[Entry]]:
     """Return the pages that this caller may see by their group, in their order."""
     seen = {
-        name: [entry for entry in entries if caller.pin is None or not entry.whole_tenant]
+        name: [
+            entry
+            for entry in entries
+            if (caller.pin is None or not entry.whole_tenant) and caller.role.allows(entry.role)
+        ]
         for name, entries in GROUPS.items()
     }
     return {name: entries for name, entries in seen.items() if entries}

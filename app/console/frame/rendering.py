@@ -1,6 +1,7 @@
 """Rendering a page: its template in the common frame, its headers, and its ETag."""
 
 import base64
+import html
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -24,6 +25,11 @@ from app.lib.text_sanitizer import visible
 
 CONTENT_TYPE = "text/html; charset=utf-8"
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)", re.ASCII)
+_CELL = re.compile(r"<(t[dh])([^>]*)>(.*?)</\1>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+_KINDS = {"#": "number", "~": "long", "-": "free"}
+# So many characters are never cut.
+_FITS = {"": 32, "long": 16}
 # A redirect follows at once.
 _MESSAGE_SECONDS = 60
 _HEADERS = {
@@ -126,6 +132,26 @@ def duration(milliseconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
+def cells(row: str, columns: Sequence[str]) -> str:
+    """Name the cells of a row after their columns, and cut text that does not fit its cell.
+
+    The whole is its title, and shown while it has the focus. See the macro `table`.
+    """
+    left = iter(columns)
+
+    def named(cell: re.Match[str]) -> str:
+        column, (tag, attributes, inside) = next(left), cell.groups()
+        kind, label = _KINDS.get(column[:1], ""), html.escape(column.lstrip("#~-"))
+        text = " ".join(_TAG.sub(" ", inside).replace('"', "&quot;").split())
+        if len(text) > _FITS.get(kind, len(text)) and 'class="tip"' not in inside:
+            focus = "" if "<a " in inside else ' tabindex="0"'
+            inside = f'<div class="cut" title="{text}"{focus}>{inside}</div>'
+        attributes += (label and f' data-label="{label}"') + (kind and f' class="{kind}"')
+        return f"<{tag}{attributes}>{inside}</{tag}>"
+
+    return _CELL.sub(named, row)
+
+
 def pretty(value: object) -> str:
     """Write indented JSON, truncated for a page, with invisible characters as code points."""
     cut = indented(value, CONTENT_CHARACTERS)
@@ -144,6 +170,8 @@ def add_filters(state: BlueprintSetupState) -> None:
         thousands=thousands,
         duration=duration,
         pretty=pretty,
+        place=navigation.place_of,
+        cells=cells,
         visible=visible,
     )
     state.app.jinja_env.globals.update(zone=zone.chosen)

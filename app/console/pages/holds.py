@@ -97,8 +97,5 @@ def _page(typed: Input, status: int = 200) -> Response:
 
 def _keys_of(session: Any, listed: list[dict[str, Any]]) -> dict[str, str]:
     """Return the names of the keys that placed and released holds."""
-    named = [each[name] for each in listed for name in ("created_by", "released_by") if each[name]]
-    who = [
-        {"actor": {"type": "key", "id": id_}, "target": {"type": "key", "id": id_}} for id_ in named
-    ]
-    return key_names(session, who)
+    named = [{"id": each[name]} for each in listed for name in ("created_by", "released_by")]
+    return key_names(session, [{"actor": each, "target": each} for each in named if each["id"]])

@@ -1,62 +1,228 @@
-"""Signing in with an API key, and out."""
+"""Signing in with an API key or at the OpenID provider, and out."""
 
+import base64
+import json
+import time
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
-from flask import Blueprint, g, redirect, request, url_for
-from werkzeug.wrappers import Response
+from flask import Blueprint, Response, g, redirect, request, url_for
+from werkzeug.wrappers import Response as AnyResponse
 
+from app import ids
 from app.api.http.access import rate_limit
 from app.api.http.access.auth import public
+from app.api.http.requests.headers import client_address, request_id
+from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
-from app.errors import TenantSuspended, Unauthenticated
+from app.core.callers import Caller, Person
+from app.core.keys import groups
+from app.core.keys.groups import Membership
+from app.errors import NotFound, TenantSuspended, Unauthenticated
+from app.lib.crypto.sealing import CannotOpen
+from app.lib.openid_connect.provider import Asked, Identity, NotSignedIn, Provider, ProviderAway
 
 blp = Blueprint("sign_in", __name__)
+
+CALLBACK = "/console/sign-in/provider/answer"
+"""The redirect URI that the provider must know, behind BASE_URL."""
+_MINUTES = 10
+_LONGEST_PLACE = 1000
+_SHOWN_GROUPS = 50
+_EXPIRED = "This sign-in was begun too long ago, or in another browser. Begin again."
 
 
 @blp.get("/sign-in")
 @public
 def ask() -> Response:
     """Show the form."""
-    asked = request.args.get("next", "")
-    place = asked if browser.is_ours(asked) else browser.HOME
-    return rendering.page("sign_in", next=place, kept="", has_form=False, problem=None)
+    provider = services().provider
+    out = None
+    if provider is not None and "out" in request.args:
+        out = provider.end_session_url(f"{services().settings.base_url}{url_for('.ask')}")
+    return access.sign_in_page(200, _place(request.args.get("next", "")), out=out)
 
 
 @blp.post("/sign-in")
 @public
-def sign_in() -> Response:
+def sign_in() -> AnyResponse:
     """Begin a session, and go on to the page, or the form, that asked for it."""
     access.require_own_form()
     # Before the body is read: a request passes here again, uncounted, once a late one has come.
     rate_limit.count_sign_in()
     sent = forms.sent()
-    place, kept, has_form = sent.value("next"), sent.value("kept"), bool(sent.value("form"))
-    place = place if browser.is_ours(place) else browser.HOME
-    fields = forms.read(kept).kept_fields() if has_form else []
+    place = _place(sent.value("next"))
+    kept = sent.value("kept") if sent.value("form") else None
+    fields = [] if kept is None else forms.read(kept).kept_fields()
     try:
         token = access.sign_in(sent.value("key").strip())
     except (Unauthenticated, TenantSuspended) as refusal:
-        shown: dict[str, Any] = {
-            "next": place,
-            "kept": kept,
-            "has_form": has_form,
-            "problem": refusal.detail,
-        }
-        return rendering.page("sign_in", 401, **shown)
-    answered: Response = redirect(place, 303)
-    if has_form:
+        return access.sign_in_page(401, place, kept, problem=refusal.detail)
+    answered: AnyResponse = redirect(place, 303)
+    if kept is not None:
         g.form_token = token.form_token
         answered = rendering.page("kept", path=place, kept=fields)
     browser.keep_token(answered, token)
     return answered
 
 
+@blp.post("/sign-in/again")
+@public
+def again() -> Response:
+    """Show the form that was not sent, once the browser has a session again."""
+    access.require_own_form()
+    sent = forms.sent()
+    place, kept = _place(sent.value("next")), sent.value("kept")
+    fields = forms.read(kept).kept_fields()
+    if not access.recognise():
+        return access.sign_in_page(401, place, kept)
+    return rendering.page("kept", path=place, kept=fields)
+
+
+@blp.get("/sign-in/provider")
+@public
+def begin() -> AnyResponse:
+    """Send the browser to the provider; it comes back to `answer`.
+
+    With `choose` another tenant may be chosen than that of the browser's last session.
+    """
+    provider, asked = _provider(), Asked.new()
+    place = _place(request.args.get("next", ""))
+    try:
+        answered = redirect(provider.begin(asked), 303)
+    except ProviderAway as error:
+        return _away(error, place)
+    token = browser.read_token()
+    again_in = None if token is None or "choose" in request.args else token.tenant_id.hex
+    kept = {"asked": vars(asked), "next": place, "tenant": again_in}
+    browser.set_cookie(answered, "asked", _seal("asked", kept), _MINUTES * 60)
+    return answered
+
+
+@blp.get("/sign-in/provider/answer")
+@public
+def answer() -> AnyResponse:
+    """Begin the session of whom the provider signed in; let them choose among several tenants."""
+    provider = _provider()
+    rate_limit.count_sign_in()
+    kept = _open("asked", request.cookies.get(browser.cookie_name("asked"), ""))
+    if kept is None:
+        return access.sign_in_page(401, browser.HOME, away=_EXPIRED)
+    try:
+        who = provider.finish(Asked(**kept["asked"]), request.args)
+    except NotSignedIn as error:
+        return access.sign_in_page(401, kept["next"], away=f"You are not signed in. {error}")
+    except ProviderAway as error:
+        return _away(error, kept["next"])
+    found = _memberships(who)
+    same = [each for each in found if each.tenant_id.hex == kept["tenant"]]
+    if len(found) == 1 or same:
+        return _enter(who, (same or found)[0], kept["next"])
+    if not found:
+        return _nowhere(who)
+    known = {name for each in found for name in each.groups}
+    who = Identity(who.issuer, who.subject, who.email, who.name, sorted(known))
+    state = kept["asked"]["state"]
+    shown = [{"id": ids.text("ten", each.tenant_id), **vars(each)} for each in found]
+    sealed = _seal("who", {"who": vars(who), "next": kept["next"], "state": state})
+    return rendering.page("sign_in/tenants", who=sealed, found=shown, person=who.email or who.name)
+
+
+@blp.post("/sign-in/tenant")
+@public
+def enter() -> AnyResponse:
+    """Begin the session in the tenant that a person chose."""
+    access.require_own_form()
+    sent = forms.sent()
+    # What was sealed for one browser's sign-in is of no use in another.
+    asked = _open("asked", request.cookies.get(browser.cookie_name("asked"), ""))
+    kept = _open("who", sent.value("who"))
+    if asked is None or kept is None or kept["state"] != asked["asked"]["state"]:
+        return access.sign_in_page(401, browser.HOME, away=_EXPIRED)
+    who, tenant_id = Identity(**kept["who"]), ids.parse("ten", sent.value("tenant"))
+    found = [each for each in _memberships(who) if each.tenant_id == tenant_id]
+    return _enter(who, found[0], kept["next"]) if found else _nowhere(who)
+
+
 @blp.post("/sign-out")
 @public
-def sign_out() -> Response:
+def sign_out() -> AnyResponse:
     """End the browser's session; the form may be of an earlier session, or sent twice."""
     access.require_own_form()
     access.sign_out()
-    answered = redirect(url_for(".ask"), 303)
-    browser.set_cookie(answered, "session", "", 0)
+    out = {"out": "1"} if browser.returns_to_provider() else {}
+    answered = redirect(url_for(".ask", **out), 303)
+    browser.forget(answered)
     return answered
+
+
+def _provider() -> Provider:
+    found = services().provider
+    if found is None:
+        raise NotFound("People do not sign in by a provider here: OIDC_ISSUER is not set.")
+    return found
+
+
+def _place(asked: str) -> str:
+    """Return where to go on: inside the console, whatever a link or a form says."""
+    return asked if browser.is_ours(asked) and len(asked) <= _LONGEST_PLACE else browser.HOME
+
+
+def _away(error: ProviderAway, place: str) -> Response:
+    text = f"The sign-in provider does not answer as it should. {error} An API key works as before."
+    return access.sign_in_page(503, place, away=text)
+
+
+def _memberships(who: Identity) -> Sequence[Membership]:
+    with services().database.across_tenants() as session:
+        return groups.memberships(session, who.groups)
+
+
+def _enter(who: Identity, member: Membership, place: str) -> AnyResponse:
+    person = Person(who.issuer, who.subject, who.name, who.email)
+    caller = Caller(
+        member.tenant_id,
+        person.id,
+        member.role,
+        None,
+        request_id(),
+        origin=client_address(),
+        person=person,
+    )
+    longest = timedelta(seconds=services().settings.openid.session_seconds)
+    token = access.begin(caller, longest, member.groups)
+    answered = redirect(place, 303)
+    browser.keep_token(answered, token, by_provider=True)
+    browser.set_cookie(answered, "asked", "", 0)
+    return answered
+
+
+def _nowhere(who: Identity) -> Response:
+    told = services().settings.openid
+    return rendering.page(
+        "sign_in/nowhere",
+        403,
+        person=who.email or who.name,
+        member_of=who.groups[:_SHOWN_GROUPS],
+        claim=told.groups_claim,
+        provider=told.issuer,
+    )
+
+
+def _seal(what: str, kept: dict[str, Any]) -> str:
+    """Seal what a browser keeps until a sign-in is done; it ends after ten minutes."""
+    told = json.dumps({**kept, "until": time.time() + _MINUTES * 60}).encode()
+    sealed = services().settings.master_keys.seal(told, f"console/sign-in/{what}")
+    return base64.urlsafe_b64encode(sealed).decode()
+
+
+def _open(what: str, text: str) -> dict[str, Any] | None:
+    """Return what was sealed; None for any other text, and once its time is over."""
+    try:
+        sealed = base64.b64decode(text, altchars=b"-_", validate=True)
+        told = services().settings.master_keys.open(sealed, f"console/sign-in/{what}")
+    except (ValueError, CannotOpen):
+        return None
+    kept: dict[str, Any] = json.loads(told)
+    return kept if time.time() < kept["until"] else None

@@ -68,11 +68,10 @@ def append(
     until the commit. Raises `AuditChainBroken` where the chain's head is none that an append left;
     nothing was written then.
     """
-    role = {} if actor.role is None else {"role": actor.role}
     draft = hash_chain.draft(
         {
             "tenant_id": ids.text("ten", tenant_id),
-            "actor": {"type": actor.type, "id": actor.id, **role},
+            "actor": actor.members(),
             "action": action,
             "target": {"type": target[0], "id": target[1]},
             "details": dict(details or {}),
@@ -134,13 +133,14 @@ def append_if_whole(
     *,
     target: tuple[str, str],
     details: Mapping[str, Any],
+    actor: Actor = OPERATOR,
 ) -> AuditChainBroken | None:
     """Append an operator's act; return the error, and write nothing, where the chain is broken.
 
     An operator needs their commands most after the database was tampered with.
     """
     try:
-        append(session, tenant_id, OPERATOR, action, target=target, details=details)
+        append(session, tenant_id, actor, action, target=target, details=details)
     except AuditChainBroken as error:
         return error
     return None

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from psycopg.rows import scalar_row
-from sqlalchemy import ARRAY, ColumnElement, ScalarSelect, Text, cast, func, select, true
+from sqlalchemy import ARRAY, ColumnElement, ScalarSelect, Text, cast, func, literal, select, true
 from sqlalchemy.orm import Session
 
 from app.core.callers import Caller
@@ -19,7 +19,7 @@ from app.errors import AuditChainBroken
 from app.ledger import hash_chain
 from app.ledger.hash_chain import START, Head
 from app.lib import canonical_json
-from app.models import AuditEntry
+from app.models import AuditEntry, KnownPerson
 
 
 class Order(enum.StrEnum):
@@ -131,6 +131,12 @@ def _unreadable(entry: AuditEntry, found: str) -> AuditChainBroken:
 
 def _conditions(caller: Caller, filters: Mapping[str, Any]) -> Iterator[ColumnElement[bool]]:
     since, until = (filters.get(name) for name in ("since", "until"))
+    actor = filters.get("actor")
+    if actor is not None and "@" in actor:
+        filters = {**filters, "actor": None}
+        person = select(literal("usr_") + func.replace(cast(KnownPerson.id, Text), "-", ""))
+        same = func.lower(KnownPerson.email) == actor.lower()
+        yield AuditEntry.actor.in_(person.where(KnownPerson.tenant_id == caller.tenant_id, same))
     for name in ("actor", "target", "outcome"):
         if filters.get(name) is not None:
             yield getattr(AuditEntry, name) == filters[name]

@@ -118,7 +118,7 @@ outcome AS (
           response_headers, response_body, error, asked_until, failure)
 )
 """
-# What came of an attempt: columns of `outcome`, `ended_deliveries` and `delivery_attempts`.
+# What came of an attempt: columns of `outcome`, `ended_deliveries` and `earlier_attempts`.
 _RESULT = (
     *("dns_ms", "connect_ms", "tls_ms", "first_byte_ms", "total_ms", "status_code"),
     *("response_headers", "response_body", "error"),
@@ -166,7 +166,7 @@ WITH {_OUTCOME}, gone AS (
      UNION ALL
     SELECT * FROM again
 ), {lane_hours.add("done")}, history AS (
-    INSERT INTO delivery_attempts
+    INSERT INTO earlier_attempts
            (tenant_id, id, delivery_id, number, outcome, started_at, {_ATTEMPT})
     SELECT o.tenant_id, o.attempt_id, o.delivery_id, o.number, o.outcome, o.started_at,
            {_OF_OUTCOME}

@@ -6,7 +6,7 @@ next worker goes on behind the last part. docs/architecture.md has the phases.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -94,12 +94,6 @@ def order(session: Session, tenant_id: UUID, export_id: UUID) -> Job:
     return job_queue.enqueue(session, tenant_id, kind=KIND, args=args)
 
 
-def _clear(url: str | None, folder: str) -> None:
-    store = parts.opened(url)
-    if store is not None:
-        store.clear(folder)
-
-
 @dataclass(frozen=True)
 class Builder:
     """Makes period exports for one worker process."""
@@ -125,12 +119,8 @@ class Builder:
         """Do the next step of a job, outside the transaction that stores its outcome."""
         export_id = ids.parse("exp", job_rows.args_of(job)["export_id"])
         export = session.get(Export, (tenant_id, export_id))
-        if export is None:
+        if export is None or export.deleted_at is not None:
             return Step(None, _DELETED)
-        if export.deleted_at is not None:
-            # A step that ran as it was deleted may have put objects behind the expiry's back.
-            folder, store = parts.folder_of(tenant_id, export.id), self.settings.exports_url
-            return Errand(lambda: _clear(store, folder), lambda *_: Step(None, _DELETED))
         state = json.loads(job.cursor) if job.cursor else BEGIN
         turn = Turn(export, state)
         return Errand(
@@ -138,13 +128,9 @@ class Builder:
         )
 
     def _talk(self, turn: Turn) -> Written:
-        store = parts.opened(self.settings.exports_url)
         try:
             written = self._phases[turn.state["phase"]](turn)
-            if store is not None:
-                for part in written.parts:
-                    store.put(parts.name_of(*turn.place, part.number), part.content)
-            return written
+            return replace(written, stowed=parts.stow(self.settings, turn.place, written.parts))
         except LogDamaged as error:
             return Written(Failed(error.detail))
         except CannotOpen:
@@ -338,12 +324,11 @@ class Builder:
 
     def _hash(self, turn: Turn) -> Written:
         """Compute the SHA-256 of all parts, as they will be sent."""
-        store = parts.opened(self.settings.exports_url)
         digest, size = sha256(), turn.state["bytes"]
         try:
-            for part in parts.stream(self.database, store, turn.place, 0, size):
+            for part in parts.stream(self.database, self.settings, turn.place, 0, size):
                 digest.update(part)
-        except parts.Vanished:
+        except (parts.Vanished, CannotOpen):
             return Written(Failed("A part of this export is not there any more."))
         return Written(Step(None, turn.progress("made")), digest=digest.digest())
 
@@ -353,7 +338,7 @@ class Builder:
         cur = cursor(session)
         size = turn.state.get("bytes", 0)
         if cur.execute(_GROW, (size, *place)).rowcount != 1:
-            # Its objects are no rows' objects: the next step deletes them.
+            # Its objects are no rows' objects: they are swept.
             return Step(json.dumps(turn.state), _DELETED)
         if written.restart:
             cur.execute(_RESTART, place)
@@ -367,8 +352,7 @@ class Builder:
                     " that are no longer needed; the operator can raise TENANT_STORED_MIB.",
                     for_good=True,
                 )
-            location = parts.DATABASE if self.settings.exports_url is None else parts.OBJECT
-            parts.add(session, *place, written.parts, location)
+            parts.add(session, place, written.parts, written.stowed)
         if written.signed is not None:
             cur.execute(_SIGN, (*written.signed, *place))
         if written.digest is not None:

@@ -24,7 +24,7 @@ from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.exports import building, parts
 from app.database import Database, cursor, database_now
-from app.errors import ExportGone, FieldError, Invalid, NotFound, TooManyExports, Unavailable
+from app.errors import ExportGone, FieldError, Invalid, NotFound, TooManyExports
 from app.models import Export, Job
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -74,7 +74,7 @@ class ExportSchema(AnswerSchema):
     )
     download_url = fields.Text(2000, allow_none=True)
     created_at = fields.Time()
-    created_by = fields.Id("key")
+    created_by = fields.CallerId()
     made_at = fields.Time(allow_none=True)
     expires_at = fields.Time(allow_none=True, description="When the file goes.")
     deleted_at = fields.Time(allow_none=True, description="When the file went.")
@@ -267,8 +267,7 @@ UPDATE exports SET deleted_at = clock_timestamp()
 def expire(database: Database, settings: Settings, more: Callable[[], bool]) -> None:
     """Delete the parts of exports that are due, some in each transaction, while `more()` says so.
 
-    Their objects are deleted before the rows: killed in between, it is done again. An export whose
-    store is away is logged, and holds up no other.
+    Their objects are erased after their rows.
     """
     values = {
         "days": timedelta(days=settings.export_days),
@@ -280,25 +279,9 @@ def expire(database: Database, settings: Settings, more: Callable[[], bool]) -> 
     for place in due:
         if not more():
             return
-        try:
-            _expire_one(database, settings, place, more)
-        except Unavailable as error:
-            _log.error("export_not_deleted", export=ids.text("exp", place[1]), reason=error.detail)
-
-
-def _expire_one(
-    database: Database, settings: Settings, place: tuple[UUID, UUID], more: Callable[[], bool]
-) -> None:
-    tenant_id = place[0]
-    with database.transaction(tenant_id) as session:
-        cursor(session).execute(_EXPIRE, place)
-        has_objects = parts.has_objects(session, *place)
-    store = parts.opened(settings.exports_url)
-    if store is not None:
-        store.clear(parts.folder_of(*place))
-    elif has_objects:
-        raise Unavailable("Its parts lie in an object store, and EXPORTS_URL names none.")
-    done = False
-    while not done and more():
-        with database.transaction(tenant_id) as session:
-            done = parts.delete_some(session, *place, _AT_ONCE)
+        with database.transaction(place[0]) as session:
+            cursor(session).execute(_EXPIRE, place)
+        done = False
+        while not done and more():
+            with database.transaction(place[0]) as session:
+                done = parts.delete_some(session, place[0], place[1], _AT_ONCE)

@@ -1,33 +1,31 @@
-"""The storage port of exports: parts of a stream, in PostgreSQL or in an object store.
+"""The storage port of exports: parts of a stream, in PostgreSQL or in the object store.
 
-A part is written once and read alone, so neither side holds an export. `EXPORTS_URL` says where new
-parts go; each row says where its part lies. Nothing in them is secret beside the database, so they
-are not sealed.
+A part is written once and read alone, so neither side holds an export. Each is sealed for its
+place.
 """
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.database import Database, Tx, carried, cursor
+from app.core.blobs import reading, store, writing
+from app.core.blobs.writing import Item, Stowed
+from app.database import Database, carried, cursor
+from app.settings import Settings
 
+KIND = "export_parts"
 PART_BYTES = 1024 * 1024
-DATABASE, OBJECT = "database", "object"
 
-_ADD = """
-INSERT INTO export_parts (tenant_id, export_id, number, begin, size, location, bytes)
-VALUES (%s, %s, %s, %s, %s, %s, %b)
+_ADD = f"""
+INSERT INTO export_parts (tenant_id, export_id, number, begin, size, bytes, blob)
+SELECT %(tenant)s, %(export)s, %(number)s, %(begin)s, %(size)s, %(bytes)b, %(blob)s::uuid
+ WHERE %(bytes)b::bytea IS NOT NULL OR uuid_made_at(%(blob)s) > clock_timestamp() - {writing.FRESH}
 """
 _HOLDING = """
-SELECT number, begin, size, location, bytes FROM export_parts
+SELECT begin, size, export_id, number, bytes, blob FROM export_parts
  WHERE tenant_id = %s AND export_id = %s AND begin <= %s ORDER BY begin DESC LIMIT 1
-"""
-_OBJECTS = """
-SELECT FROM export_parts WHERE tenant_id = %s AND export_id = %s AND location = 'object' LIMIT 1
 """
 _DELETE = """
 DELETE FROM export_parts WHERE tenant_id = %s AND export_id = %s AND number = ANY (ARRAY(
@@ -47,40 +45,6 @@ class Vanished(Exception):
     """A part is not there any more: the export was deleted, or has expired."""
 
 
-class ObjectStore(Protocol):
-    """Keeps an object for each part; each verb raises `Unavailable` where it does not answer."""
-
-    def put(self, name: str, content: bytes) -> None:
-        """Store an object, in place of one of this name."""
-
-    def get(self, name: str) -> bytes | None:
-        """Return an object, or None without one."""
-
-    def clear(self, prefix: str) -> None:
-        """Delete every object below a prefix."""
-
-
-@lru_cache(maxsize=4)
-def opened(url: str | None) -> ObjectStore | None:
-    """Return the store that `EXPORTS_URL` names; None: parts lie in the database."""
-    if url is None:
-        return None
-    # Its library takes memory, and most services do without.
-    from app.core.exports.objects import Bucket  # noqa: PLC0415
-
-    return Bucket(url)
-
-
-def folder_of(tenant_id: UUID, export_id: UUID) -> str:
-    """Return the prefix of an export's objects."""
-    return f"{ids.text('ten', tenant_id)}/{ids.text('exp', export_id)}"
-
-
-def name_of(tenant_id: UUID, export_id: UUID, number: int) -> str:
-    """Return the name of a part's object."""
-    return f"{folder_of(tenant_id, export_id)}/{number:08d}"
-
-
 def cut(lines: Iterable[bytes], number: int, begin: int) -> Iterator[Part]:
     """Cut lines into parts, the first of which has this number and place; lines stay whole."""
     waiting: list[bytes] = []
@@ -95,63 +59,68 @@ def cut(lines: Iterable[bytes], number: int, begin: int) -> Iterator[Part]:
         yield Part(number, begin, b"".join(waiting))
 
 
+def identity(tenant_id: UUID, export_id: UUID, number: int) -> str:
+    """Name the place of a part, for which it is sealed."""
+    return f"{KIND}/{tenant_id}/{export_id}/{number}"
+
+
+def stow(settings: Settings, place: tuple[UUID, UUID], parts: Sequence[Part]) -> list[Stowed]:
+    """Seal parts, and store them where `BLOB_URL` says; outside a transaction."""
+    master_keys = settings.master_keys
+    items = [
+        Item(KIND, *place, number, master_keys.seal(content, identity(*place, number)))
+        for number, _, content in parts
+    ]
+    return writing.stow(store.of(settings.blob_url), items)
+
+
 def add(
-    session: Session, tenant_id: UUID, export_id: UUID, parts: Iterable[Part], location: str
+    session: Session, place: tuple[UUID, UUID], parts: Sequence[Part], stowed: Sequence[Stowed]
 ) -> None:
-    """Store parts, or note that their objects are stored."""
+    """Add the rows of stored parts. Raises `Vanished` for one that was stored long ago."""
     cur = cursor(session)
-    for part in parts:
-        kept = part.content if location == DATABASE else None
-        values = (tenant_id, export_id, part.number, part.begin, len(part.content), location, kept)
-        cur.execute(_ADD, values)
+    for part, kept in zip(parts, stowed, strict=True):
+        values = {
+            "tenant": place[0],
+            "export": place[1],
+            "number": part.number,
+            "begin": part.begin,
+            "size": len(part.content),
+            **kept._asdict(),
+        }
+        if cur.execute(_ADD, values).rowcount != 1:
+            raise Vanished
         carried(session, len(part.content))
 
 
 def stream(
-    database: Database,
-    store: ObjectStore | None,
-    place: tuple[UUID, UUID],
-    start: int,
-    stop: int,
+    database: Database, settings: Settings, place: tuple[UUID, UUID], start: int, stop: int
 ) -> Iterator[bytes]:
     """Yield the bytes from `start` up to `stop`, each part read in a transaction of its own.
 
-    `place` is tenant and export. Raises `Vanished`.
+    `place` is tenant and export. Raises `Vanished`, `CannotOpen` and `Unavailable`.
     """
-    tenant_id, export_id = place
-    while start < stop:
-        with database.transaction(tenant_id) as session:
-            found = _holding(session, tenant_id, export_id, start)
-        if found is None:
-            raise Vanished
-        number, begin, size, kept = found
-        if kept is None:
-            if store is None:
+    blobs = store.of(settings.blob_url)
+
+    def read() -> tuple[int, bytes]:
+        with database.transaction(place[0]) as session:
+            found = cursor(session).execute(_HOLDING, (*place, start), binary=True).fetchone()
+            if found is None:
                 raise Vanished
-            kept = store.get(name_of(tenant_id, export_id, number))
-        if kept is None or len(kept) != size or not begin <= start < begin + size:
-            raise Vanished
-        yield kept[start - begin : stop - begin]
-        start = begin + size
+            begin, size, *rest = found
+            if start >= begin + size:
+                raise Vanished
+            row = reading.Row(*rest)
+            named = identity(*place, row.number)
+            return begin, reading.opened(settings.master_keys, KIND, place[0], row, named)
 
-
-def _holding(
-    tx: Tx, tenant_id: UUID, export_id: UUID, place: int
-) -> tuple[int, int, int, bytes | None] | None:
-    wanted = (tenant_id, export_id, place)
-    row = cursor(tx).execute(_HOLDING, wanted, binary=True).fetchone()
-    if row is None:
-        return None
-    number, begin, size, location, kept = row
-    return number, begin, size, (None if location == OBJECT else bytes(kept))
-
-
-def has_objects(tx: Tx, tenant_id: UUID, export_id: UUID) -> bool:
-    """Say whether parts of an export lie in an object store."""
-    return bool(cursor(tx).execute(_OBJECTS, (tenant_id, export_id)).fetchall())
+    while start < stop:
+        begin, content = reading.fetching(blobs, read)
+        yield content[start - begin : stop - begin]
+        start = begin + len(content)
 
 
 def delete_some(session: Session, tenant_id: UUID, export_id: UUID, most: int) -> bool:
-    """Delete the rows of some parts, whose objects went before; say whether that was all."""
+    """Delete the rows of some parts; say whether that was all."""
     place = (tenant_id, export_id)
     return cursor(session).execute(_DELETE, (*place, *place, most)).rowcount < most

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from app import ids
+from app.core.blobs.writing import Stowed
 from app.core.exports import parts
 from app.core.exports.parts import Part
 from app.core.exports.reading import Period
@@ -26,6 +27,7 @@ class Written:
 
     step: Step | Failed
     parts: Sequence[Part] = ()
+    stowed: Sequence[Stowed] = ()
     restart: bool = False
     signed: tuple[int, bytes, str, bytes] | None = None
     digest: bytes | None = None

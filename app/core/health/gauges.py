@@ -70,6 +70,7 @@ _TOTALS: Final = {
     " witnesses.",
     "audit_chains_broken_now": "Tenants whose audit chain is broken.",
     "audit_chains_unknown": "Chains in the log that no tenant has.",
+    "history_rolled_back": "1 while a loss of what was accepted is not accepted.",
     "logs_unverified": "1 while the stored log does not match the published log.",
 }
 # Lanes and digests of suspended tenants wait on purpose and are not counted, as in `sweeping`.
@@ -108,6 +109,7 @@ SELECT lane.*, job.*, incident.*, broken.*, trace.*,
        (SELECT count(*) FROM webhooks
          WHERE status = 'disabled' AND deleted_at IS NULL) AS webhooks_disabled,
        (SELECT count(*) FROM jobs WHERE status = 'dead') AS jobs_dead,
+       (SELECT count(*) FROM epochs WHERE accepted_at IS NULL) AS history_rolled_back,
        (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(claimed_at)),
                                  0), 0)::float8
           FROM digests WHERE status IN ('pending', 'sending')

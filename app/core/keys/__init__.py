@@ -1,5 +1,5 @@
-"""API keys: authentication, roles and pins.
+"""API keys, and people: authentication, roles and pins.
 
 `keyring` authenticates requests and records when keys were used, `console_sessions` browsers that
-signed in with a key. `keys` mints, lists and revokes.
+signed in. `keys` mints, lists and revokes; `groups` gives people of an OpenID provider their roles.
 """

@@ -1,44 +1,91 @@
-"""Sessions of the console: a browser that presented an API key once.
+"""Sessions of the console: a browser that presented an API key, or whom a provider signed in.
 
-Each request joins the session with its key, so a key that is revoked, expires or is suspended ends
-its sessions at once.
+Each request joins the session with its key, or with the tenant's groups: a key that ends, or a
+group that loses its role, ends its sessions at once. Who leaves a group at the provider keeps the
+session until it expires.
 """
 
 import base64
 import hmac
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import Any
 from uuid import UUID
 
-from app.core.callers import Caller, Pin, Role
+from psycopg.rows import class_row
+from sqlalchemy.orm import Session
+
+from app import ids
+from app.core.audit import chain
+from app.core.callers import Caller, Person, Pin, Role
 from app.database import Tx, cursor
+from app.errors import AuditChainBroken, NotFound
 
 IDLE = timedelta(hours=12)
 LONGEST = timedelta(days=7)
+"""The longest session of a key; a person's is as long as OIDC_SESSION_SECONDS says."""
 _TENANT_BYTES = 16
 _SECRET_BYTES = 32
 # Limits the writes of `last_used_at`; an idle session may end this much early.
 _USE_IS_WRITTEN_EVERY = timedelta(minutes=1)
 
-_BEGIN = "INSERT INTO console_sessions (tenant_id, digest, api_key_id) VALUES (%s, %s, %s)"
-_FIND = """
-SELECT k.id, k.role, k.pin_agent_id, k.pin_principal, k.name,
-       s.last_used_at < clock_timestamp() - %(write_every)s AS was_used_before
-  FROM console_sessions AS s JOIN api_keys AS k ON k.tenant_id = s.tenant_id AND k.id = s.api_key_id
- WHERE s.tenant_id = %(tenant)s AND s.digest = %(digest)s
-   AND s.created_at > clock_timestamp() - %(longest)s
-   AND s.last_used_at > clock_timestamp() - %(idle)s
-   AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+_BEGIN = """
+INSERT INTO console_sessions (tenant_id, digest, id, api_key_id, person_id, groups, origin,
+                              expires_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, clock_timestamp() + %s)
 """
+_KNOW_PERSON = """
+INSERT INTO people AS p (tenant_id, id, issuer, subject, email, name)
+VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT (tenant_id, id) DO UPDATE SET email = excluded.email, name = excluded.name
+ WHERE (p.email, p.name) IS DISTINCT FROM (excluded.email, excluded.name)
+"""
+# The highest of the roles that a person's groups have in the tenant.
+_ROLE = """
+SELECT g.role FROM tenant_groups AS g JOIN tenants AS t ON t.id = g.tenant_id
+ WHERE g.tenant_id = s.tenant_id AND g.name = ANY(s.groups) AND t.suspended_at IS NULL
+ ORDER BY array_position(ARRAY['admin', 'write', 'read'], g.role) LIMIT 1
+"""
+_GOOD = f"""
+  FROM console_sessions AS s
+  LEFT JOIN api_keys AS k ON k.tenant_id = s.tenant_id AND k.id = s.api_key_id
+       AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+  LEFT JOIN people AS p ON p.tenant_id = s.tenant_id AND p.id = s.person_id
+  LEFT JOIN LATERAL ({_ROLE}) AS g ON p.id IS NOT NULL
+ WHERE s.tenant_id = %(tenant)s AND s.expires_at > clock_timestamp()
+   AND s.last_used_at > clock_timestamp() - %(idle)s AND coalesce(k.role, g.role) IS NOT NULL
+"""
+_FIND = f"""
+SELECT coalesce(k.id, p.id), coalesce(k.role, g.role), k.pin_agent_id, k.pin_principal,
+       coalesce(k.name, p.name), p.issuer, p.subject, p.email,
+       s.last_used_at < clock_timestamp() - %(write_every)s AS was_used_before
+  {_GOOD} AND s.digest = %(digest)s
+"""
+_ID = "SELECT id FROM console_sessions WHERE tenant_id = %s AND digest = %s"
 _USE = """
 UPDATE console_sessions SET last_used_at = clock_timestamp() WHERE tenant_id = %s AND digest = %s
 """
-_END = "DELETE FROM console_sessions WHERE tenant_id = %s AND digest = %s"
+_END = "DELETE FROM console_sessions WHERE tenant_id = %s AND digest = %s RETURNING id"
 _FORGET = """
 DELETE FROM console_sessions
- WHERE created_at < clock_timestamp() - %s OR last_used_at < clock_timestamp() - %s
+ WHERE expires_at < clock_timestamp() OR last_used_at < clock_timestamp() - %s
+"""
+_ROWS = f"""
+SELECT s.id, coalesce(k.id, p.id) AS caller_id, coalesce(k.name, p.name) AS name, p.email,
+       coalesce(k.role, g.role) AS role, s.origin, s.created_at, s.last_used_at, s.expires_at
+  {_GOOD} AND (%(before)s::uuid IS NULL OR s.id < %(before)s)
+   AND (%(of)s::uuid IS NULL OR coalesce(s.api_key_id, s.person_id) = %(of)s)
+ ORDER BY s.id DESC LIMIT %(limit)s
+"""
+_END_SOME = """
+DELETE FROM console_sessions
+ WHERE tenant_id = %(tenant)s AND digest <> %(but)s
+   AND (%(id)s::uuid IS NULL OR id = %(id)s)
+   AND (%(of)s::uuid IS NULL OR coalesce(api_key_id, person_id) = %(of)s)
+RETURNING id, coalesce(api_key_id, person_id)
 """
 
 
@@ -80,14 +127,27 @@ class Token:
         """The SHA-256 by which the session is stored and found."""
         return sha256(self.secret).digest()
 
-    def begin(self, tx: Tx, caller: Caller) -> None:
-        """Begin the session of a caller that has just presented the key."""
-        cursor(tx).execute(_BEGIN, (self.tenant_id, self.digest, caller.key_id))
+    def begin(
+        self, session: Session, caller: Caller, longest: timedelta, groups: Sequence[str] = ()
+    ) -> AuditChainBroken | None:
+        """Begin the session of a caller that has just signed in, for `longest` at most.
+
+        A person's `groups` are those that the tenant knows. Returns the error of a broken chain,
+        which has no entry of it: who investigates that must get in.
+        """
+        person, identifier = caller.person, ids.new()
+        if person is not None:
+            told = (person.issuer, person.subject, person.email, person.name)
+            cursor(session).execute(_KNOW_PERSON, (self.tenant_id, person.id, *told))
+        kept = (caller.key_id, None, None) if person is None else (None, person.id, list(groups))
+        values = (self.tenant_id, self.digest, identifier, *kept, caller.origin, longest)
+        cursor(session).execute(_BEGIN, values)
+        return _tell(session, caller, "console.sign_in", identifier)
 
     def find(
         self, tx: Tx, request_id: str, *, use: bool, origin: str | None = None
     ) -> tuple[Caller, str] | None:
-        """Return the session's caller and the key's name; None once the session or key has ended.
+        """Return the session's caller and their name; None once the session or key has ended.
 
         Without `use` the session stays idle: a page that refreshes itself does not keep it alive.
         """
@@ -95,23 +155,97 @@ class Token:
             "tenant": self.tenant_id,
             "digest": self.digest,
             "idle": IDLE,
-            "longest": LONGEST,
             "write_every": _USE_IS_WRITTEN_EVERY,
         }
-        row = cursor(tx).execute(_FIND, values).fetchone()
+        row = cursor(tx).execute(_FIND.encode(), values).fetchone()
         if row is None:
             return None
-        key_id, role, agent_id, principal, name, was_used_before = row
+        caller_id, role, agent_id, principal, name, issuer, subject, email, was_used_before = row
         if use and was_used_before:
             cursor(tx).execute(_USE, (self.tenant_id, self.digest))
         pin = None if agent_id is None else Pin(agent_id, principal)
-        return Caller(self.tenant_id, key_id, Role(role), pin, request_id, origin=origin), name
+        person = None if issuer is None else Person(issuer, subject, name, email)
+        found = Caller(
+            self.tenant_id, caller_id, Role(role), pin, request_id, origin=origin, person=person
+        )
+        return found, name
 
-    def end(self, tx: Tx) -> None:
-        """End the session; does nothing if it has ended."""
-        cursor(tx).execute(_END, (self.tenant_id, self.digest))
+    def end(self, session: Session, request_id: str, origin: str) -> AuditChainBroken | None:
+        """End the session, if it has not ended; returns as `begin` does."""
+        found = self.find(session, request_id, use=False, origin=origin)
+        row = cursor(session).execute(_END, (self.tenant_id, self.digest)).fetchone()
+        if row is None or found is None:
+            return None
+        return _tell(session, found[0], "console.sign_out", row[0])
+
+
+def _tell(
+    session: Session, caller: Caller, action: str, identifier: UUID
+) -> AuditChainBroken | None:
+    try:
+        chain.append_by(session, caller, action, target=_target(identifier))
+    except AuditChainBroken as error:
+        return error
+    return None
+
+
+def _target(identifier: UUID) -> tuple[str, str]:
+    return "console_session", ids.text("con", identifier)
 
 
 def forget_old(tx: Tx) -> int:
     """Delete expired and idle sessions of all tenants; return how many."""
-    return cursor(tx).execute(_FORGET, (LONGEST, IDLE)).rowcount
+    return cursor(tx).execute(_FORGET, (IDLE,)).rowcount
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """A session that is good now; of a person `email` as well, if the provider told one."""
+
+    id: UUID
+    caller_id: UUID
+    name: str
+    email: str | None
+    role: str
+    origin: str | None
+    created_at: datetime
+    last_used_at: datetime
+    expires_at: datetime
+
+
+def rows(
+    session: Session, tenant_id: UUID, before: UUID | None, limit: int, of: UUID | None = None
+) -> Sequence[SignedIn]:
+    """Return up to `limit` good sessions of a tenant, newest first, older than the id `before`.
+
+    `of` is a key or a person.
+    """
+    wanted: dict[str, Any] = {"tenant": tenant_id, "idle": IDLE}
+    wanted |= {"before": before, "limit": limit, "of": of}
+    return cursor(session, class_row(SignedIn)).execute(_ROWS.encode(), wanted).fetchall()
+
+
+def id_of(tx: Tx, token: Token) -> UUID:
+    """Return the id of the session that was found by a token."""
+    wanted = (token.tenant_id, token.digest)
+    found: UUID = cursor(tx).execute(_ID, wanted).fetchall()[0][0]
+    return found
+
+
+def end_some(
+    session: Session, caller: Caller, own: Token, *, one: UUID | None = None, of: UUID | None = None
+) -> int:
+    """End other sessions of the caller's tenant than `own`; return how many.
+
+    Only the session `one`, or only those `of` a key or person, if given. Raises `NotFound` where
+    there is no such session.
+    """
+    wanted = {"tenant": caller.tenant_id, "but": own.digest, "id": one, "of": of}
+    ended = cursor(session).execute(_END_SOME, wanted).fetchall()
+    if one is not None and not ended:
+        raise NotFound("There is no such session: it has ended.")
+    for identifier, whose in ended:
+        details = {"of": ids.of_caller(whose)}
+        target = _target(identifier)
+        chain.append_by(session, caller, "console.end_session", target=target, details=details)
+    return len(ended)

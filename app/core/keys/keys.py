@@ -7,14 +7,14 @@ from typing import Any
 from uuid import UUID
 
 from psycopg.rows import scalar_row
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, Select, func, select, union_all
 from sqlalchemy.orm import Session, aliased
 
 from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import Caller, Pin, Role
-from app.core.keys.console_sessions import IDLE, LONGEST
+from app.core.keys.console_sessions import IDLE
 from app.database import cursor, database_now
 from app.errors import (
     BAD_KEY,
@@ -28,7 +28,7 @@ from app.errors import (
     WiderThanPin,
 )
 from app.lib.crypto import api_keys
-from app.models import Agent, ApiKey
+from app.models import Agent, ApiKey, KnownPerson
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
@@ -43,9 +43,9 @@ class PinSchema(Schema):
 
 
 class MinterSchema(AnswerSchema):
-    """The key that minted a key."""
+    """The key, or the person in the console, that minted a key."""
 
-    id = fields.Id("key")
+    id = fields.CallerId()
     name = fields.Text(
         200, allow_none=True, description="Null: it lies outside the pin of the key in use."
     )
@@ -60,11 +60,11 @@ class KeySchema(AnswerSchema):
     pin = fields.Object(PinSchema, allow_none=True)
     expires_at = fields.Time(allow_none=True)
     created_at = fields.Time()
-    created_by = fields.Id("key", allow_none=True)
+    created_by = fields.CallerId(allow_none=True)
     minted_by = fields.Object(
         MinterSchema,
         allow_none=True,
-        description="The key of `created_by`, with its name. Null: the operator minted it.",
+        description="Who `created_by` names, with the name. Null: the operator minted it.",
     )
     last_used_at = fields.Time(
         allow_none=True,
@@ -125,7 +125,7 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     )
     session.add(row)
     session.flush()
-    made = represent(Minted(row, parent.name))
+    made = represent(Minted(row, parent.name if parent else _name_of(caller)))
     details = {name: made[name] for name in _AUDITED}
     chain.append_by(session, caller, "key.mint", target=("key", made["id"]), details=details)
     return {**made, "key": key_text}
@@ -153,11 +153,15 @@ def find(session: Session, caller: Caller, key_id: UUID | None) -> Minted:
 
 
 def names(session: Session, tenant_id: UUID, wanted: Iterable[UUID]) -> dict[str, str]:
-    """Return the names of a tenant's keys by their public ids (`key_…`)."""
-    query = select(ApiKey.id, ApiKey.name).where(
-        ApiKey.tenant_id == tenant_id, ApiKey.id.in_(wanted)
+    """Return the names of a tenant's keys and people by their public ids (`key_…`, `usr_…`)."""
+    wanted = list(wanted)
+    found = union_all(
+        *(
+            select(table.id, table.name).where(table.tenant_id == tenant_id, table.id.in_(wanted))
+            for table in (ApiKey, KnownPerson)
+        )
     )
-    return {ids.text("key", key_id): name for key_id, name in session.execute(query)}
+    return {ids.of_caller(caller_id): name for caller_id, name in session.execute(found)}
 
 
 _AUDITED = ("name", "role", "pin", "expires_at")
@@ -169,7 +173,7 @@ def represent(minted: Minted) -> dict[str, Any]:
     if row.pin_agent_id is not None:
         pin = {"agent_id": ids.text("agt", row.pin_agent_id), "principal": row.pin_principal}
     if row.created_by is not None:
-        minter = {"id": ids.text("key", row.created_by), "name": minted.minter}
+        minter = {"id": ids.of_caller(row.created_by), "name": minted.minter}
     return KeySchema.of(row, pin=pin, minted_by=minter)
 
 
@@ -183,11 +187,18 @@ def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
         raise WiderThanPin("A pinned key mints only keys with its own pin; send the same pin.")
 
 
-def _lock_parent(session: Session, caller: Caller) -> ApiKey:
+def _name_of(caller: Caller) -> str | None:
+    return caller.person and caller.person.name
+
+
+def _lock_parent(session: Session, caller: Caller) -> ApiKey | None:
     """Lock the minting key: a concurrent revocation waits, and then sees the new key.
 
-    Raises `Unauthenticated` when the key was revoked since its lookup.
+    None for a person, who has no key. Raises `Unauthenticated` when the key was revoked since its
+    lookup.
     """
+    if caller.person is not None:
+        return None
     query = select(ApiKey).where(ApiKey.tenant_id == caller.tenant_id, ApiKey.id == caller.key_id)
     row = session.scalar(query.with_for_update(read=True))
     if row is None or row.revoked_at is not None:
@@ -195,9 +206,9 @@ def _lock_parent(session: Session, caller: Caller) -> ApiKey:
     return row
 
 
-def _within(parent: ApiKey, wanted: NewKey, expires_at: datetime | None) -> datetime | None:
-    if parent.expires_at is None or expires_at is None:
-        return expires_at or parent.expires_at
+def _within(parent: ApiKey | None, wanted: NewKey, expires_at: datetime | None) -> datetime | None:
+    if parent is None or parent.expires_at is None or expires_at is None:
+        return expires_at or (parent and parent.expires_at)
     if expires_at > parent.expires_at:
         until = rfc3339(parent.expires_at)
         by_term = wanted.expires_in is not None
@@ -222,13 +233,19 @@ def _end(session: Session, wanted: NewKey) -> datetime | None:
 
 def _minted(caller: Caller) -> Select[ApiKey, str | None]:
     """Select the keys that the caller may see, with the names of visible minters."""
-    minter = aliased(ApiKey)
-    same = (minter.tenant_id == ApiKey.tenant_id) & (minter.id == ApiKey.created_by)
+    minter, person = aliased(ApiKey), aliased(KnownPerson)
+    same, by_person = (
+        (each.tenant_id == ApiKey.tenant_id) & (each.id == ApiKey.created_by)
+        for each in (minter, person)
+    )
     if caller.pin is not None:
         same &= (minter.pin_agent_id == caller.pin.agent_id) & (
             minter.pin_principal == caller.pin.principal
         )
-    return select(ApiKey, minter.name).outerjoin(minter, same).where(*_visible_to(caller))
+    # A person has no pin, so a pinned key does not see them.
+    name = minter.name if caller.pin else func.coalesce(minter.name, person.name)
+    joined = select(ApiKey, name).outerjoin(minter, same).outerjoin(person, by_person)
+    return joined.where(*_visible_to(caller))
 
 
 def _visible_to(caller: Caller) -> list[ColumnElement[bool]]:
@@ -281,7 +298,7 @@ SELECT EXISTS (SELECT FROM minters WHERE id = %(key)s)
 _SESSIONS = """
 SELECT count(*) FROM console_sessions
  WHERE tenant_id = %s AND api_key_id = %s
-   AND created_at > clock_timestamp() - %s AND last_used_at > clock_timestamp() - %s
+   AND expires_at > clock_timestamp() AND last_used_at > clock_timestamp() - %s
 """
 
 
@@ -331,7 +348,7 @@ def effects(session: Session, caller: Caller, key_id: UUID) -> Effects:
         "own": caller.key_id,
         "most": MOST,
     }
-    sessions = (caller.tenant_id, key_id, LONGEST, IDLE)
+    sessions = (caller.tenant_id, key_id, IDLE)
     cur = cursor(session, scalar_row)
     return Effects(
         descendants=cur.execute(_DESCENDANTS, wanted).fetchone() or 0,

@@ -1,8 +1,8 @@
 """Resealing: what older master keys sealed is sealed anew under the newest.
 
 It walks each sealed column, a bounded number of rows in a transaction, and replaces a seal only if
-it did not change meanwhile. So it may be killed, or run twice at once. Seals that cannot be opened
-are counted and logged.
+it did not change meanwhile. So it may be killed, or run twice at once. What lies in the object
+store becomes another object there. Seals that cannot be opened are counted and logged.
 """
 
 from collections import Counter
@@ -19,16 +19,20 @@ from sqlalchemy.orm import Session
 from app.clock import rfc3339
 from app.core import idempotency, signing_keys
 from app.core.audit import chain
+from app.core.blobs import rows as rows_of_blobs
+from app.core.blobs.places import PLACES, Blob, new_id
+from app.core.blobs.store import BlobStore
 from app.core.callers import OPERATOR
+from app.core.exports import parts
 from app.core.log import generations
 from app.core.master_keys import key_registry
-from app.core.packs import store
+from app.core.packs import session_store, store
 from app.core.records import bundles
 from app.core.verification import alerts, sealed_notes
 from app.core.webhooks import webhook_secrets, webhook_targets
 from app.core.words import search_keys
 from app.database import Database, cursor, database_now
-from app.errors import AuditChainBroken, Conflict
+from app.errors import AuditChainBroken, Conflict, Unavailable
 from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys, key_of
 
 
@@ -50,6 +54,25 @@ class SealedColumn:
     def __str__(self) -> str:
         return f"{self.table}.{self.column}"
 
+    @property
+    def in_objects(self) -> bool:
+        """Whether the bytes may lie in the object store."""
+        return self.table in PLACES
+
+    @cached_property
+    def begins(self) -> str:
+        """The beginning of the seal, which names its key, in SQL."""
+        of_bytes = f"substr(t.{self.column}, 1, {KEY_NAMED_IN})"
+        if not self.in_objects:
+            return of_bytes
+        return f"coalesce({of_bytes}, '\\x01' || substr(uuid_send(t.blob), 13))"
+
+    @cached_property
+    def size(self) -> str:
+        """The size of the seal, in SQL: about that of a part for an object."""
+        size = f"octet_length(t.{self.column})"
+        return f"coalesce({size}, {_OBJECT_BYTES.get(self.table, 0)})" if self.in_objects else size
+
     @cached_property
     def keys(self) -> str:
         """The primary key's columns, as a list in SQL."""
@@ -61,6 +84,12 @@ class SealedColumn:
         return ", ".join(self.sealed_for) or self.keys
 
 
+_OBJECT_BYTES = {
+    "bundles": "t.size",
+    "export_parts": "t.size",
+    "evidence_pack_parts": str(store.PART_BYTES),
+    "session_pack_parts": str(store.PART_BYTES),
+}
 _RECORD_OF_A_PART = """
 (SELECT p.record_id FROM evidence_packs AS p WHERE p.tenant_id = t.tenant_id AND p.id = t.pack_id)
 """
@@ -93,6 +122,10 @@ SEALED_COLUMNS = (
     ),
     SealedColumn("bundles", "bytes", ("tenant_id", "record_id"), bundles.identity),
     SealedColumn(
+        "session_pack_parts", "bytes", ("tenant_id", "pack_id", "starts"), session_store.identity
+    ),
+    SealedColumn("export_parts", "bytes", ("tenant_id", "export_id", "number"), parts.identity),
+    SealedColumn(
         "evidence_pack_parts",
         "bytes",
         ("tenant_id", "pack_id", "number"),
@@ -118,12 +151,18 @@ class Resealed:
     tenants: set[UUID] = field(default_factory=set)
 
 
-def reseal(database: Database, master_keys: MasterKeys, *, force: bool = False) -> Resealed:
+def reseal(
+    database: Database,
+    master_keys: MasterKeys,
+    blobs: BlobStore | None = None,
+    *,
+    force: bool = False,
+) -> Resealed:
     """Seal everything anew that another key than the newest of these sealed.
 
     A tenant's audit entry is written with the first of its seals. Raises `Conflict` while a process
     has another active key (unless `force`): it would go on to seal under that key, and may not even
-    have this one.
+    have this one; and `Unavailable` where the object store is away.
     """
     newest = master_keys.ids[0]
     with database.across_tenants() as session:
@@ -140,54 +179,61 @@ def reseal(database: Database, master_keys: MasterKeys, *, force: bool = False) 
     for place in SEALED_COLUMNS:
         after: tuple[Any, ...] | None = ()
         while after is not None:
-            with database.across_tenants() as session:
-                after = _batch(session, master_keys, place, after, done)
+            after = _batch(database, master_keys, blobs, place, after, done)
     _log.info("resealed", key=newest, count=done.resealed, unopened=done.unopened)
     return done
 
 
 def _batch(
-    session: Session,
+    database: Database,
     master_keys: MasterKeys,
+    blobs: BlobStore | None,
     place: SealedColumn,
     after: tuple[Any, ...],
     done: Resealed,
 ) -> tuple[Any, ...] | None:
     """Reseal the next rows of a column; return the key of the last, None at the end."""
-    rows = _read(session, master_keys.header, place, after)
-    changes = _sealed_anew(master_keys, place, rows)
-    done.unopened += len(rows) - len(changes)
-    if changes:
-        cur = cursor(session)
-        this_row = " AND ".join(f"t.{name} = %s" for name in place.key)
-        cur.executemany(
-            f"UPDATE {place.table} AS t SET {place.column} = %b"
-            f" WHERE {this_row} AND substr(t.{place.column}, 1, {ALIKE_IN_NONE}) = %s".encode(),
-            changes,
-        )
-        done.resealed += cur.rowcount
-        if place.has_tenant and cur.rowcount:
-            # Last, as it locks the chains' heads until the commit.
-            _audit(session, master_keys.ids[0], {change[1] for change in changes} - done.tenants)
-            done.tenants |= {change[1] for change in changes}
+    with database.across_tenants() as session:
+        rows = _read(session, master_keys.header, place, after)
+    objects = [row for row in rows if row[-1] is not None]
+    changes = _sealed_anew(master_keys, place, [row[:-1] for row in rows if row[-1] is None])
+    replaced = _objects_anew(master_keys, blobs, place, objects)
+    done.unopened += len(rows) - len(changes) - len(replaced)
+    if changes or replaced:
+        with database.across_tenants() as session:
+            cur = cursor(session)
+            this_row = " AND ".join(f"t.{name} = %s" for name in place.key)
+            cur.executemany(
+                f"UPDATE {place.table} AS t SET {place.column} = %b"
+                f" WHERE {this_row} AND substr(t.{place.column}, 1, {ALIKE_IN_NONE}) = %s".encode(),
+                changes,
+            )
+            count = cur.rowcount if changes else 0
+            count += rows_of_blobs.rename(session, replaced)
+            done.resealed += count
+            if place.has_tenant and count:
+                # Last, as it locks the chains' heads until the commit.
+                tenants = {each[1] for each in changes} | {old.tenant_id for old, _ in replaced}
+                _audit(session, master_keys.ids[0], tenants - done.tenants)
+                done.tenants |= tenants
     return rows[-1][: len(place.key)] if rows else None
 
 
 def _read(
     session: Session, header: bytes, place: SealedColumn, after: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    """Return the next rows that another key sealed: primary key, arguments of the identity, bytes.
+    """Return the next rows that another key sealed: key, arguments of the identity, bytes, object.
 
     A byte string is read from the disk only where it is returned: its length stands in the row.
     """
     behind = f"AND ({place.keys}) > ({', '.join(['%s'] * len(after))})" if after else ""
-    size = f"octet_length(t.{place.column})"
+    size, column = place.size, f"t.{place.column}"
+    blob = f"CASE WHEN {column} IS NULL THEN t.blob END" if place.in_objects else "NULL::uuid"
     query = f"""
-    SELECT {place.keys}, {place.named_by}, t.{place.column}
+    SELECT {place.keys}, {place.named_by}, {column}, {blob}
       FROM (SELECT t.*, sum({size}) OVER (ORDER BY {place.keys}) - {size} AS bytes_before
               FROM (SELECT t.* FROM {place.table} AS t
-                     WHERE t.{place.column} IS NOT NULL
-                       AND substr(t.{place.column}, 1, {KEY_NAMED_IN}) <> %s {behind}
+                     WHERE {place.begins} <> %s {behind}
                      ORDER BY {place.keys} LIMIT {MOST_ROWS}) AS t) AS t
      WHERE t.bytes_before < {MOST_BYTES} ORDER BY {place.keys}
     """
@@ -212,6 +258,33 @@ def _sealed_anew(
         # One line a batch: if an old key is missing there may be millions.
         _log.error("unsealing_failed", place=str(place), count=len(unopened), first=unopened[0])
     return changes
+
+
+def _objects_anew(
+    master_keys: MasterKeys,
+    blobs: BlobStore | None,
+    place: SealedColumn,
+    rows: Sequence[tuple[Any, ...]],
+) -> list[tuple[Blob, UUID]]:
+    """Store what objects hold anew, under the newest key; return the old ones and the new ids."""
+    if not rows:
+        return []
+    if blobs is None:
+        raise Unavailable("Bytes lie in an object store, and BLOB_URL names none here.")
+    width = len(place.key)
+    olds = [Blob(row[-1], place.table, *row[:width]) for row in rows]
+    found = blobs.get(olds)
+    read = [(*row[:-2], found[old] or b"") for row, old in zip(rows, olds, strict=True)]
+    of_key = {old.key: old for old in olds}
+    changes = _sealed_anew(master_keys, place, read)
+    pairs = [
+        (of_key[key]._replace(blob=new_id(fresh)), fresh, of_key[key])
+        for fresh, *rest in changes
+        if (key := tuple(rest[:width]))
+    ]
+    if not blobs.put([(new, fresh) for new, fresh, _ in pairs]):
+        raise Unavailable("The object store (BLOB_URL) does not answer; try again in a moment.")
+    return [(old, new.blob) for new, _, old in pairs]
 
 
 def _audit(session: Session, newest: str, tenants: Iterable[UUID]) -> None:
@@ -283,8 +356,8 @@ def report(database: Database, master_keys: MasterKeys) -> KeyReport:
     for place in SEALED_COLUMNS:
         # The distinct beginnings of a column's seals: these name the key (see `key_of`).
         query = (
-            f"SELECT substr({place.column}, 1, {KEY_NAMED_IN}) AS begins, count(*)"
-            f" FROM {place.table} WHERE {place.column} IS NOT NULL GROUP BY begins"
+            f"SELECT {place.begins} AS begins, count(*)"
+            f" FROM {place.table} AS t WHERE {place.begins} IS NOT NULL GROUP BY begins"
         )
         with database.across_tenants() as session:
             for begins, count in cursor(session).execute(query.encode()):

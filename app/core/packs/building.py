@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from threading import BoundedSemaphore
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import structlog
@@ -22,6 +22,8 @@ from app import ids
 from app.clock import rfc3339
 from app.core import agents, signing_keys
 from app.core.anchoring import evidence as anchoring
+from app.core.blobs import store as blob_store
+from app.core.blobs.writing import Stowed, stow
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
 from app.core.log import proofs, publication
@@ -40,6 +42,9 @@ from app.lib.crypto.sealing import KeyMissing
 from app.lib.crypto.signing_certificates import SigningChain
 from app.models import Job, Record
 from app.settings import VERSION, Settings
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
 
 KIND = "evidence_pack"
 NO_KEY = (
@@ -121,17 +126,21 @@ class Builder:
     def _build(self, job: Job, record_id: UUID, source: Source, evidence: Evidence) -> Step:
         """Write the pack and store it; return the step that ends the job, or comes back."""
         tenant_id = job.tenant_id
+        place = (tenant_id, record_id, ids.new())
         try:
             with _bulkhead_for(len(evidence.bundle) + sum(map(len, evidence.further.values()))):
                 archive = pack.write(evidence)
+                digest = sha256()
+                parts = self._parts(place, archive, digest)
+                if self.settings.blob_url is not None:
+                    # All are in the object store before the transaction begins.
+                    parts = iter(list(parts))
                 with self.database.transaction(tenant_id) as session:
                     if not bundles.hold(session, tenant_id, record_id):
                         raise _Gone
-                    place = store.begin(session, tenant_id, record_id, source, archive.size)
-                    digest = sha256()
-                    for number, part in enumerate(in_parts(archive, store.PART_BYTES)):
-                        digest.update(part)
-                        store.add_part(session, self.settings.master_keys, place, number, part)
+                    store.begin(session, place, source, archive.size)
+                    for number, part in enumerate(parts):
+                        store.add_part(session, place, number, part)
                     # Once more: it may be due by now, or another worker have taken over.
                     if not bundles.hold(session, tenant_id, record_id):
                         raise _Gone
@@ -143,6 +152,15 @@ class Builder:
         except _Gone:
             return _expired(record_id)
         return Step(None, progress(record_id, "built", archive.size, total=archive.size))
+
+    def _parts(
+        self, place: store.Place, archive: Iterable[bytes], digest: "Hash"
+    ) -> Iterator[Stowed]:
+        """Seal the parts of a pack, one at a time, and say where each lies."""
+        blobs = blob_store.of(self.settings.blob_url)
+        for number, part in enumerate(in_parts(archive, store.PART_BYTES)):
+            digest.update(part)
+            yield from stow(blobs, [store.item(self.settings.master_keys, place, number, part)])
 
 
 def in_parts(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:

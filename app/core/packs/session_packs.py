@@ -18,6 +18,8 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import findings, signing_keys
+from app.core.blobs import store as blob_store
+from app.core.blobs.reading import at_once
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
 from app.core.log import proofs
@@ -320,10 +322,14 @@ class SessionBuilder:
         """Write the pack and store it; return the step that ends the job, or comes back."""
         tenant_id, session_id = stored.tenant_id, stored.session_id
         try:
-            with self.database.transaction(tenant_id, snapshot=True) as reading:
+            # A snapshot stands for as long as a build takes: it waits for the object store in it.
+            with (
+                at_once(blob_store.of(self.settings.blob_url)),
+                self.database.transaction(tenant_id, snapshot=True) as reading,
+            ):
                 archive = pack.write_session(_evidence(reading, self.settings, stored, chosen))
                 with self.database.transaction(tenant_id) as session:
-                    session_store.replace(session, stored, chosen.source, archive)
+                    session_store.replace(session, self.settings, stored, chosen.source, archive)
                     if not leases.renew(session, job):
                         raise _TakenOver
         except LogPending:

@@ -11,12 +11,18 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core.blobs import store, writing
+from app.core.blobs.reading import Row, opened
+from app.core.blobs.writing import Item, Stowed
 from app.core.packs.store import PART_BYTES, SessionPack, Source, Vanished
 from app.core.records import bundles
 from app.database import cursor
 from app.evidence.pack import Archive
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import SessionStatement
+from app.settings import Settings
+
+KIND = "session_pack_parts"
 
 _FIND = """
 SELECT id, sha256, size, generation, checkpoint_size, evidence_rank, key_id, recipe, further
@@ -29,8 +35,8 @@ INSERT INTO evidence_packs (tenant_id, id, session_id, generation, checkpoint_si
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _PART = """
-INSERT INTO session_pack_parts (tenant_id, pack_id, starts, bytes, record_ids)
-VALUES (%s, %s, %s, %b, %b)
+INSERT INTO session_pack_parts (tenant_id, pack_id, starts, bytes, blob, record_ids)
+VALUES (%s, %s, %s, %b, %b, %b)
 """
 _SUPERSEDE = """
 UPDATE evidence_packs SET superseded_at = clock_timestamp()
@@ -41,7 +47,7 @@ UPDATE evidence_packs SET sha256 = %s, built_at = clock_timestamp()
  WHERE tenant_id = %s AND id = %s
 """
 _READ = """
-SELECT starts, bytes, record_ids FROM session_pack_parts
+SELECT starts, bytes, blob, record_ids FROM session_pack_parts
  WHERE tenant_id = %s AND pack_id = %s AND starts <= %s ORDER BY starts DESC LIMIT 1
 """
 
@@ -74,9 +80,11 @@ def read_part(
     row = cursor(session).execute(_READ, wanted, binary=True).fetchone()
     if row is None:
         raise Vanished
-    starts, content, record_ids = row
+    starts, content, blob, record_ids = row
     if record_ids is None:
-        return starts, content
+        part = Row(stored.id, starts, content, blob)
+        named = identity(stored.tenant_id, stored.id, starts)
+        return starts, opened(master_keys, KIND, stored.tenant_id, part, named)
     found = bundles.read_many(session, master_keys, stored.tenant_id, record_ids)
     if found.damaged:
         raise CannotOpen("a bundle in it was changed")
@@ -85,13 +93,25 @@ def read_part(
     return starts, lines(found.contents, record_ids)
 
 
+def identity(tenant_id: UUID, pack_id: UUID, starts: int) -> str:
+    """Name the place of a part, for which it is sealed."""
+    return f"{KIND}/{tenant_id}/{pack_id}/{starts}"
+
+
 def lines(found: Mapping[UUID, bytes], record_ids: list[UUID]) -> bytes:
     """Return the lines of these records' bundles, in this order."""
     return b"".join(found[each] + b"\n" for each in record_ids)
 
 
-def replace(session: Session, stored: SessionStatement, source: Source, archive: Archive) -> None:
-    """Store a pack in parts, in place of the one before."""
+def replace(
+    session: Session,
+    settings: Settings,
+    stored: SessionStatement,
+    source: Source,
+    archive: Archive,
+) -> None:
+    """Store a pack in parts, in place of the one before: a job carries them to the object store."""
+    blobs, master_keys = store.of(settings.blob_url), settings.master_keys
     cur = cursor(session)
     pack_id = ids.new()
     named = (stored.tenant_id, stored.session_id)
@@ -99,7 +119,11 @@ def replace(session: Session, stored: SessionStatement, source: Source, archive:
     digest, starts, waiting = sha256(), 0, bytearray()
 
     def put(content: bytes | None, record_ids: list[UUID] | None, size: int) -> int:
-        cur.execute(_PART, (stored.tenant_id, pack_id, starts, content, record_ids))
+        kept = Stowed(None)
+        if content is not None:
+            sealed = master_keys.seal(content, identity(stored.tenant_id, pack_id, starts))
+            kept = writing.waiting(blobs, Item(KIND, stored.tenant_id, pack_id, starts, sealed))
+        cur.execute(_PART, (stored.tenant_id, pack_id, starts, *kept, record_ids))
         return starts + size
 
     for chunk in archive:

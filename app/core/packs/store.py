@@ -10,10 +10,14 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core.blobs import writing
+from app.core.blobs.reading import Row, opened
+from app.core.blobs.writing import Item, Stowed
 from app.core.records import bundles
 from app.database import Tx, cursor
 from app.lib.crypto.sealing import MasterKeys
 
+KIND = "evidence_pack_parts"
 PART_BYTES = 256 * 1024
 # Replaced packs deleted in one run: deleting costs as much as storing, and must not block others.
 MOST_AT_ONCE = 20
@@ -79,9 +83,11 @@ INSERT INTO evidence_packs (tenant_id, id, record_id, generation, checkpoint_siz
                             key_id, recipe, further, size)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
-_PART = (
-    "INSERT INTO evidence_pack_parts (tenant_id, pack_id, number, bytes) VALUES (%s, %s, %s, %b)"
-)
+_PART = f"""
+INSERT INTO evidence_pack_parts (tenant_id, pack_id, number, bytes, blob)
+SELECT %(tenant)s, %(pack)s, %(number)s, %(bytes)b, %(blob)s::uuid
+ WHERE %(bytes)b::bytea IS NOT NULL OR uuid_made_at(%(blob)s) > clock_timestamp() - {writing.FRESH}
+"""
 _SUPERSEDE = """
 UPDATE evidence_packs SET superseded_at = clock_timestamp()
  WHERE tenant_id = %s AND record_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
@@ -91,7 +97,7 @@ UPDATE evidence_packs SET sha256 = %s, built_at = clock_timestamp()
  WHERE tenant_id = %s AND id = %s
 """
 _READ = f"""
-SELECT p.bytes FROM evidence_pack_parts AS p
+SELECT p.pack_id, p.number, p.bytes, p.blob FROM evidence_pack_parts AS p
  WHERE p.tenant_id = %s AND p.pack_id = %s AND p.number = %s AND EXISTS (SELECT {bundles.KEPT})
 """
 _DISCARD = "DELETE FROM evidence_packs WHERE tenant_id = %s AND id = %s"
@@ -119,21 +125,25 @@ def find(tx: Tx, tenant_id: UUID, record_id: UUID) -> StoredPack | None:
     return StoredPack(tenant_id, record_id, pack_id, bytes(sha256), size, Source(*source))
 
 
-def begin(session: Session, tenant_id: UUID, record_id: UUID, source: Source, size: int) -> Place:
-    """Begin a pack of `size` bytes; return its place. Call it with the bundle held."""
-    pack_id = ids.new()
-    values = (tenant_id, pack_id, record_id, *source, size)
-    cursor(session).execute(_BEGIN, values)
-    return tenant_id, record_id, pack_id
+def begin(session: Session, place: Place, source: Source, size: int) -> None:
+    """Begin a pack of `size` bytes. Call it with the bundle held."""
+    tenant_id, record_id, pack_id = place
+    cursor(session).execute(_BEGIN, (tenant_id, pack_id, record_id, *source, size))
 
 
-def add_part(
-    session: Session, master_keys: MasterKeys, place: Place, number: int, content: bytes
-) -> None:
-    """Store part `number` (from 0) of the pack; each but the last has PART_BYTES."""
+def item(master_keys: MasterKeys, place: Place, number: int, content: bytes) -> Item:
+    """Return part `number` (from 0) of a pack, sealed; each but the last has PART_BYTES."""
     tenant_id, _, pack_id = place
     sealed = master_keys.seal(content, identity(*place, number))
-    cursor(session).execute(_PART, (tenant_id, pack_id, number, sealed))
+    return Item(KIND, tenant_id, pack_id, number, sealed)
+
+
+def add_part(session: Session, place: Place, number: int, stowed: Stowed) -> None:
+    """Store a part. Raises `Vanished` for one whose object is too old to be named by a row."""
+    tenant_id, _, pack_id = place
+    values = {"tenant": tenant_id, "pack": pack_id, "number": number, **stowed._asdict()}
+    if cursor(session).execute(_PART, values).rowcount != 1:
+        raise Vanished
 
 
 def finish(session: Session, place: Place, sha256: bytes) -> None:
@@ -150,9 +160,8 @@ def read_part(tx: Tx, master_keys: MasterKeys, pack: StoredPack, number: int) ->
     row = cursor(tx).execute(_READ, wanted, binary=True).fetchone()
     if row is None:
         raise Vanished
-    return master_keys.open(
-        bytes(row[0]), identity(pack.tenant_id, pack.record_id, pack.id, number)
-    )
+    named = identity(pack.tenant_id, pack.record_id, pack.id, number)
+    return opened(master_keys, KIND, pack.tenant_id, Row(*row), named)
 
 
 def discard(session: Session, tenant_id: UUID, pack_id: UUID) -> None:

@@ -1,7 +1,7 @@
-"""The storage port of bundles, in PostgreSQL.
+"""The storage port of bundles, in PostgreSQL or in the object store.
 
-Bytes are sealed for their row, so dumps, dead rows, the write-ahead log and backups do not reveal
-content.
+Bytes are sealed for their row, so dumps, dead rows, the write-ahead log, backups and whoever keeps
+objects do not reveal content.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,15 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
+from app.core.blobs.reading import Row, opened
+from app.core.blobs.reading import sealed as stored
+from app.core.blobs.writing import Item
 from app.core.records import retention
+from app.core.records.signing import Signed
 from app.database import Tx, carried, cursor
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 
+KIND = "bundles"
 _KEPT = f"""
   FROM bundles AS b
   JOIN records AS r ON r.tenant_id = b.tenant_id AND r.id = b.record_id
@@ -22,8 +27,8 @@ _KEPT = f"""
 """
 KEPT = _KEPT + "= %s "
 _DELETE = "DELETE FROM bundles WHERE tenant_id = %s AND record_id = ANY (%b)"
-_READ = "SELECT b.bytes" + KEPT
-_READ_MANY = "SELECT b.record_id, b.bytes" + _KEPT + "= ANY (%b) "
+_READ = "SELECT b.record_id, 0, b.bytes, b.blob" + KEPT
+_READ_MANY = "SELECT b.record_id, 0, b.bytes, b.blob" + _KEPT + "= ANY (%b) "
 _WHICH_KEPT = "SELECT b.record_id" + _KEPT + "= ANY (%b) "
 _WHICH_OF_SESSION = f"""
 SELECT count(*), coalesce(bit_xor(uuid_hash_extended(b.record_id, 0)), 0)
@@ -36,6 +41,12 @@ _HELD = "FOR KEY SHARE OF b"
 def sealed(master_keys: MasterKeys, tenant_id: UUID, record_id: UUID, content: bytes) -> bytes:
     """Return a bundle's exact bytes as they are stored."""
     return master_keys.seal(content, identity(tenant_id, record_id))
+
+
+def item(master_keys: MasterKeys, signed: Signed) -> Item:
+    """Return a signed record's bundle, sealed, to be stored at the moment of its record."""
+    raw = sealed(master_keys, signed.tenant_id, signed.id, signed.raw)
+    return Item(KIND, signed.tenant_id, signed.id, 0, raw, signed.created_at)
 
 
 def is_kept(tx: Tx, tenant_id: UUID, record_id: UUID) -> bool:
@@ -72,11 +83,12 @@ def read(
     Raises `app.lib.crypto.sealing.CannotOpen` when the stored bytes were changed.
     """
     # As text, bytes come at twice their length.
-    row = cursor(session).execute(_READ, (tenant_id, record_id), binary=True).fetchone()
-    if row is None:
+    found = cursor(session).execute(_READ, (tenant_id, record_id), binary=True).fetchone()
+    if found is None:
         return None
-    carried(session, len(row[0]))
-    return master_keys.open(row[0], identity(tenant_id, record_id))
+    row = Row(*found)
+    carried(session, len(row.bytes or b""))
+    return opened(master_keys, KIND, tenant_id, row, identity(tenant_id, record_id))
 
 
 @dataclass(frozen=True)
@@ -101,11 +113,13 @@ def read_many(
     """
     query = _READ_MANY + (_HELD if hold else "")
     found = cursor(session).execute(query, (tenant_id, record_ids), binary=True).fetchall()
-    carried(session, max((len(raw) for _, raw in found), default=0))
+    rows = [Row(*each) for each in found]
+    carried(session, max((len(row.bytes or b"") for row in rows), default=0))
     contents, damaged = {}, []
-    for record_id, raw in found:
+    for (record_id, *_), raw in zip(rows, stored(KIND, tenant_id, rows), strict=True):
         try:
-            contents[record_id] = master_keys.open(raw, identity(tenant_id, record_id))
+            # An object that is lost opens as little as one that was changed.
+            contents[record_id] = master_keys.open(raw or b"", identity(tenant_id, record_id))
         except KeyMissing:
             raise
         except CannotOpen:

@@ -19,6 +19,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import SYSTEM
+from app.core.erasure import erasing
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Step
 from app.core.records import bundles, record_words, retention
@@ -208,6 +209,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
         return Step(f"{rfc3339(batch[-1].at)}/{batch[-1].id.hex}", progress)
     if "hold" not in args:
         cursor(session).execute(_DONE, (through, tenant_id))
+    erasing.order_any(session, tenant_id)
     chain.append(
         session,
         tenant_id,

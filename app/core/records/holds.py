@@ -49,9 +49,9 @@ class HoldSchema(AnswerSchema):
     until = fields.Time(allow_none=True)
     status = fields.Choice(HoldStatus)
     created_at = fields.Time()
-    created_by = fields.Id("key")
+    created_by = fields.CallerId()
     released_at = fields.Time(allow_none=True)
-    released_by = fields.Id("key", allow_none=True)
+    released_by = fields.CallerId(allow_none=True)
 
 
 def represent(hold: Hold) -> dict[str, Any]:

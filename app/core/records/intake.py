@@ -3,13 +3,17 @@
 Bundles are written, signed and sealed before; `add_records` (app/sql) does all the rest.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from app import ids
 from app.core import idempotency
+from app.core.blobs import store, writing
+from app.core.blobs.writing import Stowed
 from app.core.callers import Caller
 from app.core.records import bundles, records, storage
 from app.core.records.signing import NO_SESSION, NewRecord, Signed, Signer
@@ -41,7 +45,7 @@ _TRIES = 3
 # The types of the arrays of `add_records`, as `_row` fills them.
 _TYPES = (
     "integer uuid uuid boolean boolean timestamptz uuid uuid uuid text text text text timestamptz"
-    " bytea bigint text bytea timestamptz text bytea uuid bytea bytea bytea bytea bytea"
+    " bytea bigint text bytea timestamptz text bytea uuid uuid bytea bytea bytea bytea bytea"
 )
 _ADD = (
     "SELECT problems, replayed, moment, signing_key FROM add_records(%s, %s, %s, "
@@ -82,10 +86,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Ready:
-    """The signed records of one request, and the errors of those that could not be signed."""
+    """The signed records of one request, and the errors of those that could not be signed.
+
+    `stowed` says, by record, where bundles lie that are in the object store.
+    """
 
     asked: Asked
     signed: Sequence[Signed | ServiceError]
+    stowed: Mapping[UUID, Stowed] = field(default_factory=dict)
 
     @property
     def to_store(self) -> bool:
@@ -106,6 +114,7 @@ class Intake:
         """Prepare; nothing runs until the first record."""
         self._database = database
         self._settings = settings
+        self._blobs = store.of(settings.blob_url)
         self.signer = Signer(database, settings.master_keys)
         self._group = GroupCommit(
             self._run,
@@ -122,7 +131,7 @@ class Intake:
         each record. It is not known where there is nothing to store. Raises `Unavailable` where
         nothing is known of any record.
         """
-        ready = self.sign(asked)
+        ready = self.prepare(asked)
         if not ready.to_store:
             return _unstored(ready)
         return self._until_signed(ready, self._group.submit(ready), None)
@@ -134,13 +143,30 @@ class Intake:
         so the signer must know its session.
         """
         ready = self.sign(asked)
+        if self._blobs is not None:
+            loop = asyncio.get_running_loop()
+            ready = await loop.run_in_executor(self._blobs.pool, self._stow, ready)
         (result,) = await self._group.join(ready) if ready.to_store else _unstored(ready)
         if isinstance(result, Again):
             self.signer.forget([each for each in ready.signed if isinstance(each, Signed)])
         return answer(result)
 
+    def prepare(self, asked: Asked) -> Ready:
+        """Sign records for `add_within`, and write their bundles into the object store, if any."""
+        return self._stow(self.sign(asked))
+
+    def _stow(self, ready: Ready) -> Ready:
+        if self._blobs is None or not ready.to_store:
+            return ready
+        keys = self._settings.master_keys
+        signed = [each for each in ready.signed if isinstance(each, Signed)]
+        stowed = writing.stow(self._blobs, [bundles.item(keys, each) for each in signed])
+        return replace(
+            ready, stowed={each.id: kept for each, kept in zip(signed, stowed, strict=True)}
+        )
+
     def sign(self, asked: Asked, tx: Tx | None = None) -> Ready:
-        """Sign records for `add_within`; within `tx` sessions are found that are not committed."""
+        """Sign records; within `tx` sessions are found that are not committed."""
         new = [each for each in asked.new if not isinstance(each, ServiceError)]
         signed = iter(self.signer.sign(asked.caller, new, tx) if new else ())
         return Ready(
@@ -190,6 +216,7 @@ class Intake:
     def _retry(self, ready: Ready, tx: Tx | None) -> list[Result]:
         if tx is not None:
             return self.store(tx, [ready], waits=True)[0]
+        ready = self._stow(ready)
         try:
             with self._database.statement() as opened:
                 return self.store(opened, [ready], waits=True)[0]
@@ -205,7 +232,7 @@ class Intake:
         """Store what several requests have ready, in one call; return what became of each."""
         master_keys = self._settings.master_keys
         rows = [
-            _row(master_keys, number, ready.asked, repeat, signed)
+            _row(master_keys, number, ready.asked, repeat, signed, self._kept(ready, signed))
             for number, ready in enumerate(group)
             for repeat, signed in zip(ready.asked.repeats, ready.signed, strict=True)
             if isinstance(signed, Signed)
@@ -224,6 +251,12 @@ class Intake:
             [next(outcomes) if isinstance(each, Signed) else each for each in ready.signed]
             for ready in group
         ]
+
+    def _kept(self, ready: Ready, signed: Signed) -> Stowed:
+        found = ready.stowed.get(signed.id)
+        if found is not None:
+            return found
+        return writing.waiting(self._blobs, bundles.item(self._settings.master_keys, signed))
 
     def _result(self, row: "_Row", problem: str | None, sealed: bytes | None) -> Result:
         if problem is None:
@@ -288,6 +321,7 @@ def _row(
     asked: Asked,
     repeat: idempotency.Request | None,
     signed: Signed,
+    kept: Stowed,
 ) -> _Row:
     leaf = leaves.Record(signed.bundle_sha256).data
     body = _encode(records.fresh(signed))
@@ -315,7 +349,8 @@ def _row(
         signed.signature,
         signed.created_at,
         signed.trace_id,
-        bundles.sealed(master_keys, signed.tenant_id, signed.id, signed.raw),
+        kept.bytes,
+        kept.blob,
         ids.new(signed.created_at),
         merkle.leaf_hash(leaf),
         leaf,

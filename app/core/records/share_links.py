@@ -41,7 +41,7 @@ class ShareLinkSchema(AnswerSchema):
     expires_at = fields.Time()
     active = fields.Boolean(description="False once it is revoked or has expired.")
     created_at = fields.Time()
-    created_by = fields.Id("key")
+    created_by = fields.CallerId()
     revoked_at = fields.Time(allow_none=True)
     opened = fields.Count(
         description="Requests that the link opened: page and exports, by people or robots.",

@@ -29,7 +29,8 @@ WITH again AS (
                                  sequence, replay_of, next_attempt_at)
     SELECT d.tenant_id, %(id)s, d.webhook_id, d.event_id, d.event_type, 'replay', {PRIORITY_URGENT},
            d.sequence, d.id, clock_timestamp()
-      FROM deliveries AS d JOIN events AS e ON e.tenant_id = d.tenant_id AND e.id = d.event_id
+      FROM deliveries AS d
+      JOIN stored_events AS e ON e.tenant_id = d.tenant_id AND e.id = d.event_id
      WHERE d.tenant_id = %(tenant)s AND d.id = %(delivery)s
     RETURNING id
 )
@@ -94,7 +95,7 @@ MESSAGE = "This is a test delivery. Nothing has happened."
 
 _STORE = f"""
 WITH stored AS (
-    INSERT INTO events (tenant_id, id, type, payload, decisions, created_at)
+    INSERT INTO stored_events (tenant_id, id, type, payload, decisions, created_at)
     VALUES (%(tenant)s, %(event)s, %(type)s, %(payload)s, %(decisions)s, %(at)s)
 ), accepted AS (
     UPDATE lanes SET tests_accepted = tests_accepted + 1, tests_open = tests_open + 1

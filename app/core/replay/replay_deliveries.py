@@ -80,7 +80,7 @@ WITH made AS (
            new.replay_of, %(job)s, clock_timestamp()
       FROM unnest(%(ids)s::uuid[], %(events)s::uuid[], %(sequences)s::bigint[],
                   %(replays_of)s::uuid[]) AS new (id, event_id, sequence, replay_of)
-      JOIN events AS e ON e.tenant_id = %(tenant)s AND e.id = new.event_id
+      JOIN stored_events AS e ON e.tenant_id = %(tenant)s AND e.id = new.event_id
      CROSS JOIN (SELECT CASE WHEN held_since IS NULL THEN %(priority)s
                              ELSE {PRIORITY_BULK} END::smallint AS priority
                    FROM lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s) AS lane

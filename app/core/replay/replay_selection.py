@@ -99,7 +99,7 @@ SELECT d.webhook_id, d.id, d.event_id, d.sequence, d.id AS replay_of, d.created_
 _EVENTS = """
 SELECT w.id AS webhook_id, e.id, e.id AS event_id, NULL::bigint AS sequence,
        NULL::uuid AS replay_of, e.created_at, false AS is_replay, true AS fits
-  FROM webhooks AS w JOIN events AS e ON e.tenant_id = w.tenant_id
+  FROM webhooks AS w JOIN stored_events AS e ON e.tenant_id = w.tenant_id
  WHERE w.tenant_id = (SELECT %(tenant)s::uuid) AND e.tenant_id = (SELECT %(tenant)s::uuid)
    AND e.any_disabled AND position(uuid_send(w.id) || %(disabled)s IN e.decisions) %% 17 = 1
    AND e.created_at >= %(since)s AND e.created_at < %(until)s AND e.created_at <= %(as_of)s

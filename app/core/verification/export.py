@@ -102,6 +102,7 @@ def _flat(entry: dict[str, Any]) -> dict[str, Any]:
     The same detail is a number in one action and a text in another, which indexes of logs refuse.
     """
     actor, target = entry["actor"], entry["target"]
+    person = actor.get("person") or {}
     return {
         "at": entry["at"],
         "type": "entry",
@@ -111,6 +112,7 @@ def _flat(entry: dict[str, Any]) -> dict[str, Any]:
         "actor_type": actor["type"],
         "actor_id": actor["id"],
         "actor_role": actor.get("role"),
+        **{f"actor_{name}": person[name] for name in sorted(person)},
         "target_type": target["type"],
         "target_id": target["id"],
         "origin": entry.get("origin"),

@@ -140,11 +140,12 @@ class Burst:
         body: bytes,
         headers: Mapping[str, str],
         *,
+        method: str = "POST",
         deadline_seconds: float = DEADLINE_SECONDS,
         kept_bytes: int = KEPT_BODY_BYTES,
         body_seconds: float = BODY_SECONDS,
     ) -> Answer:
-        """POST `body` and return what came of it, at `deadline_seconds` at the latest (to 50 ms).
+        """POST `body` (or GET) and return what came of it, at `deadline_seconds` at the latest.
 
         Never raises for what the network or the receiver does. Of the answer's body at most
         `kept_bytes` are read, for `body_seconds` at most.
@@ -154,7 +155,7 @@ class Burst:
         attempt = Attempt(started, deadline_seconds)
         try:
             target = self._target(url)
-            request = _request(target, body, headers)
+            request = _request(target, body, headers, method)
         except BadURL as error:
             return Answer(None, Failure.BAD_URL, error.detail, attempt.ended())
         except ValueError:
@@ -278,14 +279,14 @@ def _came_to_nothing(asked: Head | tuple[Failure, str], attempt: Attempt) -> boo
     return asked[0] is Failure.RESET and attempt.timings.first_byte is None
 
 
-def _request(target: Target, body: bytes, headers: Mapping[str, str]) -> bytes:
+def _request(target: Target, body: bytes, headers: Mapping[str, str], method: str) -> bytes:
     """Return head and body in one piece: it is quicker, and some receivers read only once."""
     host = f"[{target.host}]" if ":" in target.host else target.host
     if target.port != DEFAULT_PORTS[target.scheme]:
         host = f"{host}:{target.port}"
-    lines = [f"POST {target.path} HTTP/1.1", f"Host: {host}", "Accept-Encoding: identity"]
+    lines = [f"{method} {target.path} HTTP/1.1", f"Host: {host}", "Accept-Encoding: identity"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    lines += [f"Content-Length: {len(body)}", "", ""]
+    lines += [f"Content-Length: {len(body)}"] * (method != "GET") + ["", ""]
     head = "\n".join(lines)
     if head.count("\n") != len(lines) - 1 or "\r" in head:
         raise ValueError("A header has no line breaks.")

@@ -40,7 +40,7 @@ WITH fresh AS MATERIALIZED (
         SELECT 1 + n / cardinality(%(webhooks)s::uuid[]) %% cardinality(%(prints)s::bigint[])
             AS cause) AS chosen
 ), event AS (
-    INSERT INTO events (tenant_id, id, type, payload, decisions)
+    INSERT INTO stored_events (tenant_id, id, type, payload, decisions)
     SELECT %(tenant)s, id, 'finding.created', %(payload)s, '' FROM fresh
 ), lane AS (
     UPDATE lanes SET next_sequence = next_sequence + failed.count,

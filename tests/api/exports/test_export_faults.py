@@ -1,6 +1,5 @@
 """Faults while an export is made: workers killed at any step, objects lost, a damaged log."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from sqlalchemy import Engine
 from app.core.exports import exports, parts
 from app.core.jobs import leases
 from app.core.jobs.steps import Errand
-from app.errors import Unavailable
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
@@ -28,24 +26,11 @@ from tests.support.evidence.exporting import (
     verified,
 )
 from tests.support.evidence.logs import Killed
+from tests.support.evidence.objects import names_in, sweep, work_off
 from tests.support.evidence.packing import execute
 from tests.support.evidence.witnesses import Witness
-from tests.support.servers import s3
 
 RECORDS = 11
-
-
-@pytest.fixture
-def objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[s3.Objects]:
-    """Serve an object store, and let this process use it."""
-    with s3.serving() as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-        parts.opened.cache_clear()
-        yield server
-    parts.opened.cache_clear()
 
 
 def killed_step(exporter: Exporter, export: dict[str, Any], *, talked: bool) -> None:
@@ -92,22 +77,12 @@ def test_an_export_whose_every_step_was_killed_first_is_whole(
     assert verified(tmp_path, file).code == 0
 
 
-@pytest.mark.parametrize("scheme", ["file", "s3"])
 def test_parts_go_to_the_object_store_and_expire_there(
-    exporter: Exporter,
-    settings: Settings,
-    tmp_path: Path,
-    objects: s3.Objects,
-    scheme: str,
-    monkeypatch: pytest.MonkeyPatch,
+    exporter: Exporter, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "PART_BYTES", 1500)
-    url = f"file://{tmp_path}/exports" if scheme == "file" else "s3://bucket/exports"
-
-    def kept() -> int:
-        return len(objects.objects) + len(list(tmp_path.glob("exports/*/*/*")))
-
-    with set_up_as(exporter, settings, exports_url=url) as other:
+    folder = tmp_path / "objects"
+    with set_up_as(exporter, settings, blob_url=f"file://{folder}") as other:
         since = other.now()
         other.records(RECORDS)
         ordered = other.order(since).json
@@ -117,68 +92,32 @@ def test_parts_go_to_the_object_store_and_expire_there(
         export = other.work(ordered)
         file = other.file(export)
         assert verified(tmp_path, file).code == 0
-        assert kept() > 2
+        kept = [name for name in names_in(folder) if ".export_parts." in name]
+        assert len(kept) > 2
+        assert not any(b"sha256" in (folder / name).read_bytes() for name in kept)
 
         other.api().delete(f"{PATH}/{export['id']}")
-        # By a worker that does not know the store, nothing is forgotten.
-        exports.expire(exporter.runtime.database, exporter.runtime.settings, lambda: True)
-        assert kept() > 2
         exports.expire(other.runtime.database, other.runtime.settings, lambda: True)
+        work_off(other.runtime, other.tenant.id)
 
-    assert kept() == 0
+        # What the killed step wrote, no row has named: that is the sweep's.
+        left = {name for name in names_in(folder) if ".export_parts." in name}
+        assert 0 < len(left) < len(kept)
+        assert sweep(other.runtime) == len(left)
+        assert not any(".export_parts." in name for name in names_in(folder))
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_what_a_step_puts_as_its_export_is_deleted_goes_too(
-    exporter: Exporter,
-    settings: Settings,
-    objects: s3.Objects,
-    killed: bool,
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_export_is_made_while_the_object_store_is_away(
+    exporter: Exporter, settings: Settings, tmp_path: Path
 ) -> None:
-    named = parts.name_of
-    with set_up_as(exporter, settings, exports_url="s3://bucket") as other:
+    nowhere = tmp_path / "file"
+    nowhere.write_bytes(b"")
+    with set_up_as(exporter, settings, blob_url=f"file://{nowhere}") as other:
         since = other.now()
         other.records(2)
-        export = other.order(since).json
-        while (other.read(export)["progress"] or {}).get("phase") != "listing":
-            other.step(export)
 
-        def deleted_first(*place: Any) -> str:
-            if other.read(export)["state"] == "making":
-                other.api().delete(f"{PATH}/{export['id']}")
-                exports.expire(other.runtime.database, other.runtime.settings, lambda: True)
-                assert not objects.objects
-            return named(*place)
+        export = other.made(since)
 
-        monkeypatch.setattr(parts, "name_of", deleted_first)
-        if killed:
-            killed_step(other, export, talked=True)
-        else:
-            other.step(export)
-        assert objects.objects
-        for _ in range(2):
-            other.step(export)
-
-    assert not objects.objects
-
-
-def test_a_store_that_is_away_delays_an_export(
-    exporter: Exporter, settings: Settings, tmp_path: Path, objects: s3.Objects
-) -> None:
-    with set_up_as(exporter, settings, exports_url="s3://bucket") as other:
-        since = other.now()
-        other.records(2)
-        export = other.order(since).json
-        objects.broken = True
-        with pytest.raises(Unavailable):
-            other.work(export)
-        objects.broken = False
-        execute(other.owner, "UPDATE jobs SET locked_until = NULL WHERE id = :i", i=job_of(export))
-
-        export = other.work(export)
-
-        assert export["state"] == "ready"
         assert verified(tmp_path, other.file(export)).code == 0
 
 

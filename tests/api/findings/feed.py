@@ -17,7 +17,7 @@ def listed(api: Api, query: str = "") -> list[str]:
 def events(admin_engine: Engine, tenant: FreshTenant) -> list[dict[str, Any]]:
     with admin_engine.connect() as connection:
         found = connection.execute(
-            text("SELECT payload FROM event_bodies WHERE tenant_id = :tenant AND type = :type"),
+            text("SELECT payload FROM events WHERE tenant_id = :tenant AND type = :type"),
             {"tenant": tenant.id, "type": "finding.created"},
         )
         return [json.loads(payload) for (payload,) in found]

@@ -167,7 +167,7 @@ def test_an_event_over_256_kib_is_refused_and_one_just_below_is_taken(
     make_finding(api(), session_id, data="")
     with admin_engine.connect() as connection:
         empty = connection.scalar(
-            text("SELECT length(payload) FROM event_bodies WHERE tenant_id = :tenant"),
+            text("SELECT length(payload) FROM events WHERE tenant_id = :tenant"),
             {"tenant": tenant.id},
         )
     room = 256 * 1024 - empty

@@ -30,7 +30,7 @@ REPLACE = (
     UPDATE records SET bundle_sha256 = :digest, bundle_size = :size, signature = :signature
      WHERE id = :id
     """,
-    "UPDATE bundles SET sha256 = :digest, size = :size, bytes = :sealed WHERE record_id = :id",
+    "UPDATE bundles SET size = :size, bytes = :sealed WHERE record_id = :id",
 )
 
 

@@ -189,7 +189,7 @@ def test_thousands_of_findings_of_a_trace_keep_their_order(
     taken(send(api(), request(*runs)))
     assemble()
     query = text(
-        "SELECT convert_from(payload, 'UTF8')::json #>> '{data,rule}' FROM event_bodies"
+        "SELECT convert_from(payload, 'UTF8')::json #>> '{data,rule}' FROM events"
         " WHERE tenant_id = :tenant AND type = 'finding.created' ORDER BY id"
     )
     with admin_engine.connect() as owner:

@@ -53,14 +53,14 @@ def test_a_partition_goes_once_all_in_it_is_older_than_the_history(
 
 def test_a_partition_with_an_open_delivery_stays_with_its_event(fresh_database: Database) -> None:
     tenant_id = _tenant_with_one_delivery(fresh_database, OLD)
-    assert _drop_all(fresh_database) == {"delivery_attempts"}
+    assert _drop_all(fresh_database) == {"earlier_attempts"}
     _finish(fresh_database, tenant_id)
-    assert _drop_all(fresh_database) == {"events", "ended_deliveries"}
+    assert _drop_all(fresh_database) == {"stored_events", "ended_deliveries"}
     with fresh_database.transaction(tenant_id) as session:
         assert session.scalar(text("SELECT count(*) FROM deliveries")) == 0
 
 
-@pytest.mark.parametrize("parent", ["events", "ended_deliveries"])
+@pytest.mark.parametrize("parent", ["stored_events", "ended_deliveries"])
 def test_the_database_itself_keeps_what_has_open_deliveries(
     fresh_database: Database, parent: str
 ) -> None:
@@ -95,7 +95,7 @@ def test_how_long_that_is_only_a_release_can_say(
     url = make_url(settings.database_admin_url).set(database=fresh_database.engine.url.database)
     admin_url = url.render_as_string(hide_password=False)
     migrations.migrate(admin_url, app_url=settings.database_url, history_days=30)
-    _drop(fresh_database, "events", young)
+    _drop(fresh_database, "stored_events", young)
 
 
 def test_a_worker_told_of_fewer_days_than_the_release_keeps_those_of_the_release(
@@ -115,11 +115,11 @@ def test_a_partition_that_holds_more_than_its_week_is_as_old_as_its_youngest_row
     upper = ids.earliest_at(clock.now() - timedelta(days=30))
     with fresh_database.across_tenants() as session:
         session.execute(
-            text("SELECT make_history_partition('events', :lower, :upper)"),
+            text("SELECT make_history_partition('stored_events', :lower, :upper)"),
             {"lower": lower, "upper": upper},
         )
     with refused("younger than HISTORY_DAYS"):
-        _drop(fresh_database, "events", OLD)
+        _drop(fresh_database, "stored_events", OLD)
 
 
 def test_rows_of_this_week_always_find_a_partition(fresh_database: Database) -> None:
@@ -135,7 +135,7 @@ def test_a_release_leaves_room_for_weeks_without_a_scheduler(
     with fresh_database.transaction(tenant_id) as session:
         session.execute(
             text(
-                "INSERT INTO events (tenant_id, id, type, payload, decisions)"
+                "INSERT INTO stored_events (tenant_id, id, type, payload, decisions)"
                 " VALUES (:t, :id, 'x', '', '')"
             ),
             {"t": tenant_id, "id": ids.new(moment)},
@@ -205,7 +205,7 @@ def _tenant_with_one_delivery(database: Database, at: datetime) -> UUID:
     with database.transaction(tenant_id) as session:
         session.execute(
             text(
-                "INSERT INTO events (tenant_id, id, type, payload, decisions)"
+                "INSERT INTO stored_events (tenant_id, id, type, payload, decisions)"
                 " VALUES (:t, :e, 'x', '', '')"
             ),
             {"t": tenant_id, "e": event_id},
@@ -238,7 +238,7 @@ def test_a_claim_opens_no_partition_but_that_of_its_events(
     for weeks in range(20, 40):
         _make_partition(fresh_database, clock.now() - timedelta(weeks=weeks))
     outbox.emit()
-    assert _partitions_locked_by_a_claim(outbox, webhook) == before == {"events": 1}
+    assert _partitions_locked_by_a_claim(outbox, webhook) == before == {"stored_events": 1}
 
 
 def _partitions_locked_by_a_claim(outbox: Outbox, webhook: UUID) -> dict[str, int]:

@@ -54,7 +54,7 @@ def _delivered(outbox: Outbox) -> tuple[UUID, UUID]:
             )
     webhook, old = outbox.webhook(), ids.new(OLD)
     outbox.emit()
-    outbox.run("UPDATE events SET id = :old", old=old)
+    outbox.run("UPDATE stored_events SET id = :old", old=old)
     outbox.run(
         "WITH gone AS (DELETE FROM open_deliveries RETURNING *)"
         " INSERT INTO ended_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind,"
@@ -73,7 +73,9 @@ def _week_of_the_event(database: Database) -> Partition:
         )
         outlived = partitions.outlived(session, clock.now(), 90)
     (found,) = (
-        each for each in outlived if each.parent == "events" and ids.made_at(each.lower) == week
+        each
+        for each in outlived
+        if each.parent == "stored_events" and ids.made_at(each.lower) == week
     )
     return found
 

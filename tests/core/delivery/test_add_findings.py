@@ -134,9 +134,7 @@ def hold_what_was_added(
     database: Database, tenant: FreshTenant, new: list[NewFinding]
 ) -> list[dict[str, Any]]:
     """Add findings; hold the answer, the rows and the events to say the same, byte for byte."""
-    newest = text(
-        "SELECT id, payload FROM event_bodies ORDER BY created_at DESC, id DESC LIMIT :count"
-    )
+    newest = text("SELECT id, payload FROM events ORDER BY created_at DESC, id DESC LIMIT :count")
     with database.transaction(tenant.id) as tx:
         added = findings.add(tx, caller_of(tenant), new)
         emitted = tx.execute(newest, {"count": len(new)}).all()
@@ -202,7 +200,7 @@ def test_the_deliveries_of_a_batch_sort_as_the_batch_does(
         payloads = tx.scalars(
             text(
                 "SELECT e.payload FROM deliveries AS d"
-                " JOIN event_bodies AS e ON e.id = d.event_id ORDER BY d.id"
+                " JOIN events AS e ON e.id = d.event_id ORDER BY d.id"
             )
         ).all()
     titles = [json.loads(bytes(payload))["data"]["title"] for payload in payloads]

@@ -37,7 +37,7 @@ _RECORD = """
 INSERT INTO records SELECT (jsonb_populate_record(r, %s::jsonb)).* FROM records AS r WHERE id = %s
 """
 _BUNDLE = """
-INSERT INTO bundles (tenant_id, record_id, sha256, size, bytes) VALUES (%s, %s, %s, %s, %b)
+INSERT INTO bundles (tenant_id, record_id, size, bytes) VALUES (%s, %s, %s, %b)
 """
 _STEP = {"name": "s", "kind": "k", "status": "ok", "attributes": {}}
 
@@ -64,7 +64,7 @@ class Agent:
                 changed = {"id": str(record), "created_at": now.isoformat()}
                 cur.execute(_RECORD, (json.dumps(changed), model))
                 sealed = keys.seal(bundle.encode(), f"bundles/{self.tenant.id}/{record}")
-                cur.execute(_BUNDLE, (self.tenant.id, record, bytes(32), len(bundle), sealed))
+                cur.execute(_BUNDLE, (self.tenant.id, record, len(bundle), sealed))
                 self.numbers[record] = number
             if chance.random() < 0.2:
                 time.sleep(chance.uniform(0, 0.4))

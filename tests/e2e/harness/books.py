@@ -48,7 +48,7 @@ SELECT {_COUNTS},
        count(DISTINCT sequence) FILTER (WHERE kind = 'event') AS numbers,
        coalesce(max(sequence) FILTER (WHERE kind = 'event'), 0) AS last_number,
        coalesce(sum(attempts), 0) AS attempts,
-       (SELECT count(*) FROM attempts
+       (SELECT count(*) FROM delivery_attempts
          WHERE delivery_id IN (SELECT id FROM deliveries WHERE webhook_id = %(webhook)s)) AS history
   FROM deliveries WHERE webhook_id = %(webhook)s
 """

@@ -4,6 +4,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -45,17 +46,14 @@ class Watched:
         (folder / "sentinel.conf").write_text(text)
         self.running.append(self._start("sentinel.conf", "--sentinel"))
         self.url = f"redis+sentinel://:{_PASSWORD}@127.0.0.1:1,127.0.0.1:{self._sentinel}/main/0"
-        asked = redis.Redis(port=self._sentinel)
-        until(lambda: asked.sentinel_master("main")["num-slaves"] == 1)
-        asked.close()
+        until(lambda: len(self._ask_sentinel("REPLICAS")) == 1)
 
     def kill_primary(self) -> None:
         processes.stop(self.running.pop(0), signal.SIGKILL)
 
     def fail_over(self) -> None:
         """Have the Sentinel make the replica the primary, and the primary a replica."""
-        with redis.Redis(port=self._sentinel) as asked:
-            asked.execute_command("SENTINEL FAILOVER main")  # type: ignore[no-untyped-call]
+        until(lambda: self._ask_sentinel("FAILOVER") == b"OK")
 
     def is_promoted(self) -> bool:
         return self._told(self.ports[1], "role") == "master"
@@ -72,6 +70,14 @@ class Watched:
         argv = (str(server_binary()), *argv)
         with (self._folder / "log").open("ab") as log:
             return processes.start(argv, env={"LC_ALL": "C"}, cwd=self._folder, output=log)
+
+    def _ask_sentinel(self, question: str) -> Any:
+        try:
+            with redis.Redis(port=self._sentinel) as asked:
+                return asked.execute_command("SENTINEL", question, "main")
+        except (redis.ConnectionError, redis.ResponseError):
+            # It is not up, or knows no replica that is fit.
+            return ()
 
     def _told(self, port: int, what: str) -> object:
         try:

@@ -5,10 +5,12 @@ environment.
 """
 
 from app import settings
+from app.core.blobs import store
 from app.core.master_keys import resealing
 from app.database import Database
 
 if __name__ == "__main__":
     resealing.MOST_ROWS = 2
     given = settings.load()
-    resealing.reseal(Database(given.database_url), given.master_keys, force=True)
+    blobs = store.of(given.blob_url)
+    resealing.reseal(Database(given.database_url), given.master_keys, blobs, force=True)

@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from app import ids
 from app.clock import rfc3339
 from app.core.log import generations, succession
 from app.core.log.sequencer import Sequencer
+from app.core.packs import session_packs
 from app.core.verification import alerts, daily, sealed_notes
 from app.database import database_now
 from jobs.delivery.lane_run import LaneRun
@@ -17,7 +18,8 @@ from tests.jobs.resealing.sites import A, Site
 from tests.support.callers.api import Api
 from tests.support.callers.making import make_finding, make_record, make_session
 from tests.support.database.storing import index_words
-from tests.support.evidence.packing import Packer
+from tests.support.evidence.exporting import Exporter
+from tests.support.evidence.packing import AT_ONCE, Packer
 
 CHAIN = bytes(range(32))
 ORIGIN = "resealed.test/log"
@@ -41,8 +43,8 @@ REPEATED = {"headers": {"Idempotency-Key": "once"}}
 MINTED = {"name": "minted once", "role": "read"}
 
 
-def fill(site: Site, records: int = 5) -> Known:
-    """Have something sealed under A in every place."""
+def fill(site: Site, records: int = 5, *, everywhere: bool = False) -> Known:
+    """Have something sealed under A in every place; in files of exports and sessions if asked."""
     with site.api(A) as api, site.worker(A) as worker:
         keys = worker.settings.master_keys
         made = api.post("/v1/webhooks", {"url": site.receiver.url()}).json
@@ -55,6 +57,8 @@ def fill(site: Site, records: int = 5) -> Known:
         # It makes the tenant's search key.
         assert index_words(worker.database, worker.settings, site.tenant.id) == (0, records)
         packs = {record["id"]: packer.built(record) for record in written[:2]}
+        if everywhere:
+            _pack_and_export(packer, Exporter(packer.api, site.tenant, worker, log, site.owner))
         bundles = {
             record["id"]: api.get(f"/v1/records/{record['id']}/bundle").data for record in written
         }
@@ -71,6 +75,17 @@ def fill(site: Site, records: int = 5) -> Known:
     bundle_key = written[0]["bundle"]["key_id"]
     secrets = [rotated["secret"], made["secret"]]
     return Known(secrets, webhook, session, bundles, packs, key, bundle_key, verified)
+
+
+def _pack_and_export(packer: Packer, exporter: Exporter) -> None:
+    """Have the pack of a session of its own, and the export of a time with nothing in it."""
+    session = make_session(packer.api())["id"]
+    exporter.records(1, session)
+    exporter.seal(session)
+    packer.api().get(f"/v1/sessions/{session}/evidence.zip", headers=AT_ONCE)
+    packer.work(session_packs.KIND)
+    now = exporter.now()
+    exporter.made(now - timedelta(days=2), now - timedelta(days=1))
 
 
 def check_all_works(site: Site, known: Known, *keys: str) -> None:
@@ -109,6 +124,7 @@ def deliver_one(site: Site, known: Known, api: Api, worker: Runtime) -> None:
     site.receiver.requests.clear()
     make_finding(api, known.session)
     LaneRun(worker, site.tenant.id, known.webhook).run()
-    (request,) = site.receiver.requests
-    for secret in known.secrets:
-        Webhook(secret).verify(request.body, dict(request.headers))
+    assert site.receiver.requests
+    for request in site.receiver.requests:
+        for secret in known.secrets:
+            Webhook(secret).verify(request.body, dict(request.headers))

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
+from app.core.blobs import store
 from app.core.master_keys import resealing
 from app.core.master_keys.resealing import KeyReport, Resealed
 from app.database import Database
@@ -63,7 +64,8 @@ class Site:
     def reseal(self, *keys: str) -> Resealed:
         """Seal everything anew under the first of these keys."""
         with self.database() as database:
-            return resealing.reseal(database, MasterKeys.parse(",".join(keys)), force=True)
+            blobs = store.of(self.settings.blob_url)
+            return resealing.reseal(database, MasterKeys.parse(",".join(keys)), blobs, force=True)
 
     def entries(self) -> int:
         """Return how many entries on it the tenant's audit chain has."""
@@ -110,5 +112,6 @@ class Site:
             "DATABASE_URL": self.settings.database_url,
             "MASTER_KEYS": ",".join(keys),
             "BASE_URL": self.settings.base_url,
+            "BLOB_URL": self.settings.blob_url or "",
             "LOG_LEVEL": "ERROR",
         }

@@ -1,9 +1,11 @@
 """All that one key sealed comes under the next, also after a kill; then the old key can go."""
 
+import dataclasses
 import itertools
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from sqlalchemy import event, text
 from structlog.testing import capture_logs
 
 from app import ids
+from app.core.erasure import moving
 from app.core.master_keys import resealing
 from app.core.master_keys.resealing import SEALED_COLUMNS
 from app.core.verification import alerts
@@ -24,13 +27,21 @@ from tests.jobs.resealing.sites import A_ID, B_ID, DROPPABLE, A, B, Site
 from tests.support.callers.api import Api
 from tests.support.callers.making import make_record
 from tests.support.evidence.chains import BROKEN_HEADS
+from tests.support.evidence.objects import move
 from tests.support.faults import LONG_ENOUGH, until
 
 
+@pytest.mark.parametrize("in_objects", [False, True])
 def test_everything_comes_under_the_new_key_though_killed_and_the_old_one_can_be_dropped(
-    site: Site,
+    site: Site, tmp_path: Path, in_objects: bool
 ) -> None:
-    known = fill(site)
+    if in_objects:
+        site.settings = dataclasses.replace(site.settings, blob_url=f"file://{tmp_path}/objects")
+    known = fill(site, everywhere=True)
+    if in_objects:
+        with site.worker(A) as worker:
+            move(worker, moving.OBJECTS)
+        assert site.scalar("SELECT count(*) FROM bundles WHERE bytes IS NOT NULL") == 0
     before = site.status(B, A).seals
     assert set(before) == {A_ID}
     assert set(before[A_ID]) == set(SEALED_COLUMNS), "the test has something in every column"

@@ -1,12 +1,18 @@
 """A browser without a screen: it keeps cookies and sends the forms that it is shown."""
 
 import re
+from datetime import timedelta
 from html import unescape
 from typing import Any, cast
 
 from flask import Flask
 
+from app import ids
 from app.api.http.access.auth import access_rule
+from app.api.http.services import EXTENSION
+from app.core.callers import Caller, Person, Role
+from app.core.keys import groups
+from app.core.keys.console_sessions import Token
 from tests.support.callers.api import Answer
 from tests.support.callers.matrix import World
 
@@ -57,6 +63,18 @@ def hidden(page: str, action: str) -> dict[str, str]:
     return {name: unescape(value) for name, value in _INPUT.findall(found[1])}
 
 
+def _signed_in_person(app: Flask, world: World) -> str:
+    """Have a person sign in to the world's tenant, with a name that misleads; return their id."""
+    entry = world.api.get("/v1/audit?limit=1").json["data"][0]
+    tenant_id = ids.read("ten", entry["tenant_id"])
+    person = Person("https://id.test", "mallory", "<b>Mallory\u202e", "mallory@example.com")
+    caller = Caller(tenant_id, person.id, Role.READ, None, "request", person=person)
+    with app.extensions[EXTENSION].database.transaction(tenant_id) as session:
+        groups.change(session, tenant_id, {"<i>all\u202e": Role.READ})
+        Token.new(tenant_id).begin(session, caller, timedelta(hours=1), ["<i>all\u202e"])
+    return ids.text("usr", person.id)
+
+
 def paths(app: Flask, world: World) -> list[str]:
     """Return every page that a session opens, with the world's ids, and where one signs in."""
     rules = [
@@ -66,6 +84,6 @@ def paths(app: Flask, world: World) -> list[str]:
         if "/files/" not in rule.rule
         if (access := access_rule(app.view_functions[rule.endpoint])) and access.role
     ]
-    ids = world.ids() | {"number": "1"}
-    filled = [re.sub(r"<(\w+)>", lambda match: ids[match[1]], rule) for rule in rules]
+    known = world.ids() | {"number": "1", "person_id": _signed_in_person(app, world)}
+    filled = [re.sub(r"<(\w+)>", lambda match: known[match[1]], rule) for rule in rules]
     return [*sorted(filled), "/console/sign-in", "/console/nothing"]

@@ -1,14 +1,17 @@
 """Looks at what a tenant has stored, as it is counted and as it lies in tables; indexes words."""
 
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy import text
 
 from app import ids
 from app.core import finding_search
+from app.core.blobs import reading, store
 from app.core.records import record_words, storage
 from app.core.records.storage import StorageUse
 from app.core.words import word_index
+from app.core.words.word_index import Source
 from app.database import Database
 from app.settings import Settings
 
@@ -30,8 +33,12 @@ def kept(database: Database, tenant_id: UUID) -> StorageUse:
 
 def index_words(database: Database, settings: Settings, tenant_id: UUID) -> tuple[int, int]:
     """Index the words of a tenant's findings and records; return how many rows there were."""
-    counts = []
-    for source in (finding_search.SOURCE, record_words.source(settings.master_keys)):
+
+    def index(source: Source) -> int:
         with database.transaction(tenant_id) as session:
-            counts.append(word_index.index_piece(session, source, tenant_id, ids.new()))
-    return counts[0], counts[1]
+            return word_index.index_piece(session, source, tenant_id, ids.new())
+
+    blobs = store.of(settings.blob_url)
+    sources = (finding_search.SOURCE, record_words.source(settings.master_keys))
+    findings, records = (reading.fetching(blobs, partial(index, each)) for each in sources)
+    return findings, records

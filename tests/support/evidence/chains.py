@@ -169,7 +169,7 @@ class Place:
             return list(
                 connection.scalars(
                     text(
-                        "SELECT convert_from(payload, 'UTF8') FROM event_bodies"
+                        "SELECT convert_from(payload, 'UTF8') FROM events"
                         " WHERE tenant_id = :tenant AND type = 'audit.chain_broken' ORDER BY id"
                     ),
                     {"tenant": self.tenant_id},
@@ -231,7 +231,7 @@ _TABLES = (
     "checkpoints",
     "checkpoint_timestamps",
     "checkpoint_cosignatures",
-    "events",
+    "stored_events",
     "open_deliveries",
     "ended_deliveries",
     "jobs",

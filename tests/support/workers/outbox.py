@@ -89,7 +89,7 @@ class Outbox:
         )
 
     def attempts(self) -> list[Any]:
-        return self.rows("SELECT * FROM attempts ORDER BY started_at, number")
+        return self.rows("SELECT * FROM delivery_attempts ORDER BY started_at, number")
 
     def lane(self, webhook: UUID) -> Any:
         return self.rows("SELECT * FROM lanes WHERE webhook_id = :w", w=webhook)[0]

@@ -56,7 +56,10 @@ class AuditArgs(PageArgs, RangeArgs):
     """Filters of the audit chain; all given must match."""
 
     order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
-    actor = fields.Text(200, description="The id of the key, or other actor.")
+    actor = fields.Text(
+        200,
+        description="The id of the key, the person or other actor; a person's e-mail address too.",
+    )
     target = fields.Text(200, description="The id of the object.")
     action = fields.Text(100, description="The action, or how it begins.", example="webhook.")
     outcome = fields.Choice(
@@ -64,14 +67,24 @@ class AuditArgs(PageArgs, RangeArgs):
     )
 
 
-class ActorSchema(AnswerSchema):
-    """The actor of an entry."""
+class PersonSchema(AnswerSchema):
+    """A person whom an OpenID provider signed in: `issuer` and `subject` name them."""
 
-    optional = ("role",)
+    issuer = fields.Text(2000, example="https://id.example.com")
+    subject = fields.Text(255, example="248289761001")
+    name = fields.Text(200, example="Ada Lovelace")
+    email = fields.Text(254, allow_none=True, example="ada@example.com")
+
+
+class ActorSchema(AnswerSchema):
+    """The actor of an entry; `person` where its `type` is `person`."""
+
+    optional = ("role", "person")
 
     type = fields.Text(50)
     id = fields.Text(200)
     role = fields.Choice(Role)
+    person = fields.Object(PersonSchema)
 
 
 class TargetSchema(AnswerSchema):
@@ -108,7 +121,7 @@ EntryPageSchema = page_schema(
     EntrySchema,
     key_names=fields.JsonObject(
         parsing.MAX_BODY,
-        description="The name of each key that is an actor or a target on this page, by its id. "
+        description="The name of each key or person on this page, actor or target, by its id. "
         "It stands outside the entries, because their hashes cover all their members.",
         example={"key_0192f0c1a2b37c4d8e5f60718293a4b5": "deploy"},
         metadata={"additionalProperties": {"type": "string"}},
@@ -190,9 +203,9 @@ def verify_now(args: Mapping[str, Any]) -> dict[str, Any] | Job:
 
 
 def key_names(session: Session, entries: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the names of the keys that entries name as actor or target, by their ids."""
+    """Return the names of the keys and people that entries name, by their ids."""
     named = [each[part] for each in entries for part in ("actor", "target")]
-    wanted = {ids.parse("key", each["id"]) for each in named if each["type"] == "key"}
+    wanted = {ids.parse(prefix, each["id"]) for each in named for prefix in ("key", "usr")}
     return keys.names(session, caller().tenant_id, filter(None, wanted))
 
 

@@ -28,7 +28,7 @@ from app.api.http.requests.headers import (
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import long_poll
 from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer, conditional
-from app.api.http.services import services
+from app.api.http.services import Services, services
 from app.api.resources.records import bundle_access
 from app.api.resources.records.bundle_access import (
     QUERY,
@@ -46,7 +46,7 @@ from app.core.packs.pack_requests import AnyPack, PackState
 from app.core.packs.store import SessionPack, StoredPack, Vanished
 from app.core.records import contents
 from app.database import Database
-from app.errors import Busy, PackFailed, PackUnreadable, RateLimited
+from app.errors import Busy, PackFailed, PackUnreadable, RateLimited, Unavailable
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import Job, Record
 from app.schemas import fields
@@ -291,9 +291,8 @@ def send(session: Session, record: Record, pack: StoredPack, holder: Caller | No
         first = _first_part(session, master_keys, record, pack, start)
         taker = _taker(holder)
         pack_requests.note_export(session, pack, taker, request_id(), client_address())
-        database = services().database
-        parts = _parts(database, master_keys, pack, (start, stop), first)
-        return truncated_stream(parts, request_id(), partial(_told, database, pack))
+        parts = _parts(services(), pack, (start, stop), first)
+        return truncated_stream(parts, request_id(), partial(_told, services().database, pack))
 
     answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
     name = f"{ids.text('rec', pack.record_id)}-evidence.zip"
@@ -309,7 +308,7 @@ def _told(database: Database, pack: StoredPack, error: Exception) -> bool:
         discard(database, pack)
     elif isinstance(error, Vanished):
         _log.info("pack_deleted", **_names(pack))
-    return isinstance(error, (CannotOpen, Vanished))
+    return isinstance(error, (CannotOpen, Vanished, Unavailable))
 
 
 def _taker(holder: Caller | None) -> Actor | None:
@@ -338,20 +337,20 @@ def _first_part(
 
 
 def _parts(
-    database: Database,
-    master_keys: MasterKeys,
-    pack: StoredPack,
-    wanted: tuple[int, int],
-    first: bytes,
+    here: Services, pack: StoredPack, wanted: tuple[int, int], first: bytes
 ) -> Iterator[bytes]:
     """Yield the bytes from `start` to `stop`, of which `first` is the part that begins them."""
     start, stop = wanted
     number = start // store.PART_BYTES
     begins = number * store.PART_BYTES
     yield first[start - begins : stop - begins]
+
+    def read(each: int) -> bytes:
+        with here.database.transaction(pack.tenant_id) as session:
+            return store.read_part(session, here.settings.master_keys, pack, each)
+
     for each in range(number + 1, math.ceil(stop / store.PART_BYTES)):
-        with database.transaction(pack.tenant_id) as session:
-            part = store.read_part(session, master_keys, pack, each)
+        part = here.fetching(partial(read, each))
         yield part[: stop - each * store.PART_BYTES]
 
 

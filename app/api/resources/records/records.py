@@ -100,7 +100,7 @@ def create_batch(body: dict[str, Any], args: dict[str, Any]) -> Response:
         written = b",".join(_entries(here.add(asked), atomic=atomic))
         return answer_written(b'{"data":[%b]}' % written, 201)
     confirmed_caller()
-    ready = here.sign(asked)
+    ready = here.prepare(asked)
     with raw_transaction() as tx:
 
         def store() -> dict[str, Any]:

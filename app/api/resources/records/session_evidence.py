@@ -18,7 +18,7 @@ from app.api.http.responses.answers import (
     conditional,
     conditional_bytes,
 )
-from app.api.http.services import services
+from app.api.http.services import Services, services
 from app.api.http.transactions import transaction
 from app.api.resources.records import bundles, evidence_packs
 from app.api.resources.records.bundle_access import note_content_read
@@ -36,7 +36,7 @@ from app.core.packs.pack_requests import PackState
 from app.core.packs.store import SessionPack, Vanished
 from app.core.statements import statements
 from app.database import Database
-from app.errors import Busy, PackUnreadable, RateLimited
+from app.errors import Busy, PackUnreadable, RateLimited, Unavailable
 from app.evidence import bundle
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import SessionStatement
@@ -122,13 +122,13 @@ def _answer(
 
 def send(session: Session, found: SessionPack) -> Response:
     """Answer a session's pack, or a range of it. Raises `PackUnreadable` and `Busy`."""
-    master_keys, database = services().settings.master_keys, services().database
+    here = services()
 
     def read(start: int, stop: int) -> Iterator[bytes]:
-        first = _first_part(session, master_keys, found, start)
+        first = _first_part(session, here.settings.master_keys, found, start)
         pack_requests.note_export(session, found, caller().actor(), request_id(), client_address())
-        parts = _parts(database, master_keys, found, (start, stop), first)
-        return truncated_stream(parts, request_id(), partial(_told, database, found))
+        parts = _parts(here, found, (start, stop), first)
+        return truncated_stream(parts, request_id(), partial(_told, here.database, found))
 
     answered = conditional(found.sha256.hex(), found.size, read, MEDIA_TYPE)
     name = f"{ids.text('ses', found.session_id)}-evidence.zip"
@@ -154,21 +154,21 @@ def _first_part(
 
 
 def _parts(
-    database: Database,
-    master_keys: MasterKeys,
-    pack: SessionPack,
-    wanted: tuple[int, int],
-    first: tuple[int, bytes],
+    here: Services, pack: SessionPack, wanted: tuple[int, int], first: tuple[int, bytes]
 ) -> Iterator[bytes]:
     """Yield the bytes from `start` to `stop`, of which `first` is the part that begins them."""
     (at, stop), (begins, part) = wanted, first
+
+    def read() -> tuple[int, bytes]:
+        with here.database.transaction(pack.tenant_id) as session:
+            return session_store.read_part(session, here.settings.master_keys, pack, at)
+
     while True:
         yield part[at - begins : stop - begins]
         at = begins + len(part)
         if at >= stop:
             return
-        with database.transaction(pack.tenant_id) as session:
-            begins, part = session_store.read_part(session, master_keys, pack, at)
+        begins, part = here.fetching(read)
 
 
 def _told(database: Database, pack: SessionPack, error: Exception) -> bool:
@@ -177,4 +177,4 @@ def _told(database: Database, pack: SessionPack, error: Exception) -> bool:
         evidence_packs.discard(database, pack)
     elif isinstance(error, Vanished):
         _log.info("pack_deleted", session=str(pack.session_id))
-    return isinstance(error, (CannotOpen, Vanished))
+    return isinstance(error, (CannotOpen, Vanished, Unavailable))

@@ -55,7 +55,7 @@ a.total_ms, a.status_code, a.error
 
 _ALL = f"""
 SELECT {_COLUMNS}, a.response_headers, a.response_body
-  FROM attempts AS a
+  FROM delivery_attempts AS a
  WHERE a.tenant_id = (SELECT %(tenant)s::uuid) AND a.delivery_id = %(delivery)s
    AND a.id >= %(oldest)s
  ORDER BY a.number
@@ -63,7 +63,7 @@ SELECT {_COLUMNS}, a.response_headers, a.response_body
 
 _LAST = f"""
 SELECT DISTINCT ON (a.delivery_id) {_COLUMNS}, NULL AS response_headers, NULL AS response_body
-  FROM attempts AS a
+  FROM delivery_attempts AS a
  WHERE a.tenant_id = (SELECT %(tenant)s::uuid) AND a.delivery_id = ANY (%(deliveries)s)
    AND a.id >= %(oldest)s
  ORDER BY a.delivery_id, a.number DESC

@@ -218,7 +218,7 @@ def _arrived(
 def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> bytes | None:
     """Return an event's payload, byte for byte as sent; None when it is no longer kept."""
     found = cursor(session, scalar_row).execute(
-        "SELECT payload FROM event_bodies WHERE tenant_id = %s AND id = %s", (tenant_id, event_id)
+        "SELECT payload FROM events WHERE tenant_id = %s AND id = %s", (tenant_id, event_id)
     )
     return found.fetchone()
 

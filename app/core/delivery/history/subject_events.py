@@ -29,7 +29,7 @@ SELECT found.id
   FROM unnest(%(subjects)s::uuid[], %(firsts)s::uuid[], %(lasts)s::uuid[])
        AS about (subject_id, first_id, last_id)
  CROSS JOIN LATERAL (
-    SELECT e.id FROM events AS e
+    SELECT e.id FROM stored_events AS e
      WHERE e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id BETWEEN about.first_id AND about.last_id
        AND e.subject_id = about.subject_id
      LIMIT 1) AS found

@@ -13,6 +13,7 @@ from uuid import UUID
 from psycopg.rows import class_row, scalar_row
 
 from app import ids
+from app.core import epochs
 from app.core.delivery.lanes import lane_hours, recovery
 from app.database import Tx, cursor
 
@@ -26,6 +27,7 @@ class Lane:
     tenant_id: UUID
     webhook_id: UUID
     now: datetime
+    epoch: UUID
     sealed_target: bytes
     sealed_secrets: bytes
     receiver_since: datetime | None
@@ -70,8 +72,9 @@ class Lane:
         return self.paused or self.pause_level > 0
 
 
-_LOAD = """
-SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, w.sealed_target,
+_LOAD = f"""
+SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, ({epochs.PRESENT}) AS epoch,
+       w.sealed_target,
        w.sealed_secrets, l.receiver_since,
        w.max_in_flight, w.lanes, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
        EXISTS (SELECT FROM tenants AS t

@@ -238,7 +238,7 @@ def test_an_event_that_was_pruned_before_its_turn_is_skipped(
 ) -> None:
     fail(api(), worker, webhook, 2)
     job = start(api(), of(webhook))
-    worker.run("DELETE FROM events WHERE id = (SELECT min(id::text)::uuid FROM events)")
+    worker.run("DELETE FROM stored_events WHERE id = (SELECT min(id::text)::uuid FROM events)")
 
     worker.finish(job)
 

@@ -144,7 +144,7 @@ def test_behind_a_long_backlog_there_is_nothing_to_repeat_yet(
 def test_a_replay_of_an_event_that_is_kept_no_longer_is_refused(
     api: ApiOf, webhook: dict[str, Any], failed: dict[str, Any], worker: Worker
 ) -> None:
-    worker.run("DELETE FROM events")
+    worker.run("DELETE FROM stored_events")
 
     problem = refused(replay(api(), failed), 409, "conflict")
 

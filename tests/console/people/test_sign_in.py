@@ -93,7 +93,7 @@ def test_signing_out_revoking_the_key_and_age_end_a_session(
     assert not is_signed_in(one)
     revoke(api, keys[1])
     assert not is_signed_in(other)
-    grow_old(admin_engine, tenant, "created_at", console_sessions.LONGEST)
+    grow_old(admin_engine, tenant, "expires_at", console_sessions.LONGEST)
     assert not is_signed_in(root)
 
 

@@ -1,0 +1,4 @@
+"""Bytes outside PostgreSQL: `places` names each object, `store` keeps them, `reading` fetches them.
+
+The invariant: an object exists before any row names it, and is erased after none does.
+"""

@@ -1,0 +1,98 @@
+"""The rows that name objects: which there are, and another name for one whose bytes moved."""
+
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.core.blobs.places import PLACES, Blob
+from app.core.blobs.writing import FRESH
+from app.database import Database, cursor
+
+# For backups: a copy of the objects is made after the dump whose rows name them.
+_KEPT_FOR = "interval '1 day'"
+
+
+def rename(session: Session, changed: Sequence[tuple[Blob, UUID]]) -> int:
+    """Let rows name other objects that hold the same; return how many still named the old one."""
+    count = 0
+    for old, new in changed:
+        place = PLACES[old.kind]
+        query = f"""
+        UPDATE {place.table} SET blob = %s
+         WHERE {this_row(old)} AND blob = %s AND bytes IS NULL
+           AND uuid_made_at(%s) > clock_timestamp() - {FRESH}
+        """
+        values = (new, *old.key, old.blob, new)
+        if cursor(session).execute(query.encode(), values).rowcount:
+            count += 1
+            retire(session, old)
+    return count
+
+
+def this_row(blob: Blob) -> str:
+    """Return the SQL condition for the row of a key; its values are `Blob.key`."""
+    names = ("tenant_id", *PLACES[blob.kind].key)
+    return " AND ".join(f"{name} = %s" for name in names)
+
+
+def retire(session: Session, blob: Blob) -> None:
+    """Have an object erased in a day: its bytes lie elsewhere."""
+    query = f"""
+    INSERT INTO dead_blobs (blob, kind, tenant_id, owner_id, number, due_at)
+    VALUES (%s, %s, %s, %s, %s, clock_timestamp() + {_KEPT_FOR}) ON CONFLICT DO NOTHING
+    """
+    cursor(session).execute(query.encode(), blob)
+
+
+def named(session: Session, blobs: Sequence[Blob]) -> set[Blob]:
+    """Return which of these objects a row names."""
+    found: set[Blob] = set()
+    for kind in {each.kind for each in blobs}:
+        of_kind = [each for each in blobs if each.kind == kind]
+        names = ("tenant_id", *PLACES[kind].key)
+        keys = zip(*(each.key for each in of_kind), strict=True)
+        types = ("uuid", "uuid", "bigint")
+        arrays = ", ".join(f"%s::{of}[]" for of in types[: len(names)])
+        same = " AND ".join(f"t.{name} = k.{name}" for name in names)
+        query = f"""
+        SELECT k.n FROM unnest({arrays}, %s::uuid[]) WITH ORDINALITY
+               AS k ({", ".join(names)}, blob, n)
+          JOIN {kind} AS t ON {same} AND t.blob = k.blob
+        """
+        values = (*map(list, keys), [each.blob for each in of_kind])
+        rows = cursor(session).execute(query.encode(), values).fetchall()
+        found |= {of_kind[n - 1] for (n,) in rows}
+    return found
+
+
+def count(session: Session, table: str) -> dict[str, int]:
+    """Return how many rows of a table have their bytes where."""
+    query = f"""
+    SELECT count(*) FILTER (WHERE bytes IS NULL AND blob IS NOT NULL),
+           count(*) FILTER (WHERE bytes IS NOT NULL AND blob IS NULL),
+           count(*) FILTER (WHERE bytes IS NOT NULL AND blob IS NOT NULL) FROM {table}
+    """
+    ((objects, here, waiting),) = cursor(session).execute(query.encode()).fetchall()
+    return {"in the object store": objects, "in the database": here, "waiting": waiting}
+
+
+def batches(database: Database, table: str) -> Iterator[list[Blob]]:
+    """Yield the objects that the rows of a table name, a thousand at a time."""
+    place = PLACES[table]
+    names = ("tenant_id", *place.key)
+    keys, number = ", ".join(names), (*place.key[1:], "0")[0]
+    types = ("uuid", "uuid", "bigint")[: len(names)]
+    after: tuple[UUID | int, ...] = ()
+    while True:
+        behind = f"AND ({keys}) > ({', '.join(f'%s::{of}' for of in types)})" if after else ""
+        query = f"""
+        SELECT blob, '{table}', tenant_id, {place.key[0]}, {number} FROM {table}
+         WHERE blob IS NOT NULL AND bytes IS NULL {behind} ORDER BY {keys} LIMIT 1000
+        """
+        with database.across_tenants() as session:
+            found = [Blob(*row) for row in cursor(session).execute(query.encode(), after)]
+        if not found:
+            return
+        yield found
+        after = found[-1].key

@@ -1,0 +1,1 @@
+"""Who signs in to the console: keys in `test_sign_in`, people in `test_people`; `test_provider`."""
