@@ -72,7 +72,7 @@ from app.models.rules import (
 from app.models.sharing import ShareLink, ShareLinkOpening
 from app.models.tenants import Tenant, WordPosition
 from app.models.traces import StagedSpan, Trace
-from app.models.webhooks import Lane, LaneSlot, Webhook
+from app.models.webhooks import Lane, LaneSlot, Webhook, WebhookLane
 
 __all__ = [
     "NO_TENANT",
@@ -148,5 +148,6 @@ __all__ = [
     "TenantHour",
     "Trace",
     "Webhook",
+    "WebhookLane",
     "WordPosition",
 ]

@@ -282,6 +282,7 @@ class DeliveriesListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[Sequence[DeliveryStatus]]
     after: NotRequired[int]
+    lane: NotRequired[int]
     epoch: NotRequired[str]
 
 
@@ -308,6 +309,7 @@ class Delivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -326,6 +328,7 @@ class DeliveryDetail(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -648,6 +651,7 @@ class ListedDelivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -843,6 +847,7 @@ class NewWebhook(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
 
 
 class NewestTimestamp(TypedDict):
@@ -1233,6 +1238,7 @@ class Webhook(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool
@@ -1248,6 +1254,7 @@ class WebhookChange(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
     status: NotRequired[WebhookStatus]
     held: NotRequired[bool]
 
@@ -1266,6 +1273,7 @@ class WebhookWithSecret(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool
