@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from functools import partial
 from ipaddress import IPv6Network
 from pathlib import Path
 from typing import Any, Literal
@@ -81,6 +82,9 @@ class Settings:
     database_url: str = _setting("DATABASE_URL", store_addresses.postgres, secret=True)
     database_admin_url: str = _setting(
         "DATABASE_ADMIN_URL", store_addresses.postgres, None, secret=True
+    )
+    database_replica_url: str | None = _setting(
+        "DATABASE_REPLICA_URL", partial(store_addresses.postgres, writes=False), None, secret=True
     )
     redis_url: str | None = _setting("REDIS_URL", store_addresses.redis, None, secret=True)
     redis_ca_file: str | None = _setting("REDIS_CA_FILE", values.authorities, None)

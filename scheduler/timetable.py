@@ -52,6 +52,7 @@ TIMETABLE: Final = by_name(
             every=_MINUTE,
             max_age=_MINUTE,
         ),
+        Entry("send_alerts", actor="send_alerts", every=_MINUTE, offset=15, max_age=_MINUTE),
         Entry("send_digests", actor="send_digests", every=_MINUTE, max_age=_MINUTE),
         Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),
         Entry("reseal", actor="reseal", every=_HOUR, max_age=_HOUR),

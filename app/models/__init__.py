@@ -14,7 +14,7 @@ from app.models.agents import (
 from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
-from app.models.digests import Digest
+from app.models.digests import Alert, AlertMail, AlertRecipient, Digest
 from app.models.evidence_packs import (
     EvidenceExport,
     EvidencePack,
@@ -78,6 +78,9 @@ __all__ = [
     "NO_TENANT",
     "Agent",
     "AgentSession",
+    "Alert",
+    "AlertMail",
+    "AlertRecipient",
     "AnchoringTrouble",
     "ApiKey",
     "AuditAnchor",

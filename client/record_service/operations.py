@@ -161,6 +161,9 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
     "tenant": {
         "settings": Operation("GET", "/v1/tenant/settings", "json", "Read the settings."),
         "change_settings": Operation("PATCH", "/v1/tenant/settings", "json", "Change settings.", body=True),
+        "alerts": Operation("GET", "/v1/tenant/alerts", "json", "Read who is told of troubles"),
+        "set_alerts": Operation("PUT", "/v1/tenant/alerts", "json", "Set who is told of troubles", body=True),
+        "alert_mails": Operation("GET", "/v1/tenant/alerts/mails", "rows", "List the mails of alerts, newest first, with what became of each"),
     },
     "traces": {
         "list": Operation("GET", "/v1/traces", "rows", "List traces that exporters sent, and what became of them; the newest first."),

@@ -38,6 +38,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "tend_objects": ticks.tend_objects,
     "sweep_objects": ticks.sweep_objects,
     "send_digests": ticks.send_digests,
+    "send_alerts": ticks.send_alerts,
     "prune_history": prune_history.run,
     "anchor_audit": ticks.anchor_audit,
     "stamp_checkpoint": ticks.stamp_checkpoint,

@@ -21,8 +21,8 @@ from app.core.blobs import store
 from app.core.blobs.reading import at_once
 from app.core.callers import SYSTEM
 from app.core.delivery.lanes.lanes import Lane
-from app.core.digests import schedule
-from app.core.digests.sending import Sender
+from app.core.digests import alert_mails, alerts, schedule, sending
+from app.core.digests.attempts import Sender
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.erasure.archiving import Archiver
 from app.core.erasure.erasing import Eraser
@@ -54,14 +54,14 @@ from jobs.process.shutdown import shutting_down
 Work: TypeAlias = Callable[[Session, UUID, Job], Step | Failed | Errand[Any]]
 
 
-def _digest(here: Runtime) -> Work:
+def _sender(here: Runtime) -> Sender:
     return Sender(
         here.database,
         here.settings,
         here.mailer,
         stopping=shutting_down,
         count=lambda outcome: here.tally.add(metrics.DIGESTS, outcome),
-    ).step
+    )
 
 
 def _send(
@@ -84,7 +84,8 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     receiver_check.KIND: lambda here: Checker(partial(_send, here), here.settings.master_keys).step,
     expiry.KIND: lambda _: expiry.step,
     finding_expiry.KIND: lambda _: finding_expiry.step,
-    schedule.KIND: _digest,
+    schedule.KIND: lambda here: partial(sending.step, _sender(here)),
+    alerts.KIND: lambda here: partial(alert_mails.step, _sender(here)),
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,
     exporting.KIND: lambda here: exporting.Builder(here.database, here.settings).step,

@@ -34,6 +34,8 @@ CREATE TABLE tenants (
     -- Which setting of the address it is: the links in its mails know it.
     address_nonce         uuid,
     expired_through       timestamptz,
+    -- Of which troubles its operators are told; null: nobody is.
+    alert_kinds           text[] CHECK (cardinality(alert_kinds) > 0),
     suspended_at          timestamptz,
     patrolled_at          timestamptz,
     patrolled_id          uuid,
@@ -49,6 +51,7 @@ SELECT isolate('tenants', tenant_column => 'id');
 CREATE INDEX tenants_chain ON tenants (sha256('audit-chain:'::bytea || chain_salt));
 -- The sweep asks each second who is suspended, and that is next to nobody.
 CREATE INDEX tenants_suspended ON tenants (id) WHERE suspended_at IS NOT NULL;
+CREATE INDEX tenants_watched ON tenants (id) WHERE alert_kinds IS NOT NULL;
 CREATE TRIGGER keep_digest_series BEFORE INSERT OR UPDATE OF notification_email ON tenants
     FOR EACH ROW EXECUTE FUNCTION keep_digest_series();
 
@@ -516,6 +519,62 @@ CREATE INDEX digests_lost ON digests (tenant_id, series)
 CREATE INDEX digests_last ON digests (tenant_id, data_at) WHERE data_at IS NOT NULL;
 CREATE INDEX digests_data_at ON digests (data_at) WHERE data_at IS NOT NULL;
 
+-- Who is told of troubles, and up to which alert they were.
+CREATE TABLE alert_recipients (
+    tenant_id    uuid NOT NULL REFERENCES tenants,
+    email        text NOT NULL,
+    -- Which setting of the address it is: the links in its mails know it.
+    nonce        uuid NOT NULL DEFAULT gen_random_uuid(),
+    told_through bigint NOT NULL,
+    PRIMARY KEY (tenant_id, email)
+);
+SELECT isolate('alert_recipients');
+
+-- A trouble of a tenant whom somebody watches: one row for as long as it stands.
+CREATE TABLE alerts (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    number    bigint NOT NULL,
+    kind      text NOT NULL,
+    subject   text NOT NULL,
+    since     timestamptz NOT NULL,
+    name      text NOT NULL,
+    detail    text NOT NULL,
+    noted_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, number)
+);
+SELECT isolate('alerts');
+CREATE UNIQUE INDEX alerts_once ON alerts (tenant_id, kind, subject, since);
+CREATE INDEX alerts_noted_at ON alerts (noted_at);
+
+-- One mail to one recipient: of the alerts after `after`, through `through` (set as it leaves).
+CREATE TABLE alert_mails (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    email      text NOT NULL,
+    nonce      uuid NOT NULL,
+    after      bigint NOT NULL,
+    through    bigint,
+    alerts     bigint,
+    status     text NOT NULL DEFAULT 'pending' CHECK (status IN
+               ('pending', 'sending', 'sent', 'uncertain', 'content_refused', 'cancelled')),
+    refusals   bigint NOT NULL DEFAULT 0,
+    error      text,
+    brief      boolean NOT NULL DEFAULT false,
+    refusal    text CHECK (refusal IN ('server', 'recipient', 'content')),
+    said       text,
+    claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    data_at    timestamptz,
+    sent_at    timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    CHECK ((data_at IS NOT NULL) = (status IN ('sending', 'sent', 'uncertain'))),
+    CHECK ((sent_at IS NOT NULL) = (status = 'sent'))
+);
+SELECT isolate('alert_mails');
+CREATE UNIQUE INDEX alert_mails_open ON alert_mails (tenant_id, email)
+    WHERE status IN ('pending', 'sending');
+CREATE INDEX alert_mails_last ON alert_mails (tenant_id, email, claimed_at);
+CREATE INDEX alert_mails_claimed_at ON alert_mails (claimed_at);
+
 
 -- Words of records, bundles and findings ---------------------------------------------------------
 
@@ -653,6 +712,8 @@ CREATE TABLE lanes (
 );
 SELECT isolate('lanes');
 CREATE INDEX lanes_look_at ON lanes (look_at) WHERE look_at IS NOT NULL;
+-- No sound lane is in it.
+CREATE INDEX lanes_troubled ON lanes (tenant_id) WHERE unsuccessful_since IS NOT NULL;
 CREATE TRIGGER renew_lane BEFORE INSERT OR UPDATE ON lanes
     FOR EACH ROW EXECUTE FUNCTION renew_lane();
 
@@ -1437,6 +1498,7 @@ CREATE TABLE rules (
 );
 SELECT isolate('rules');
 CREATE UNIQUE INDEX rules_name ON rules (tenant_id, name) WHERE deleted_at IS NULL;
+CREATE INDEX rules_erred ON rules (erred_at) WHERE erred_at IS NOT NULL;
 
 -- Never changed.
 CREATE TABLE rule_versions (

@@ -19,7 +19,7 @@ from app.api.http.requests.content_coding import takes_gzip
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, answer_written
 from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.transactions import prefers_replica, transaction
 from app.core import feeds, finding_expiry, finding_search, findings
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
@@ -141,6 +141,7 @@ def added(sent: Sequence[Mapping[str, Any]], *, is_batch: bool) -> Response:
 @requires(Role.READ)
 @blp.arguments(FindingArgs, location="query")
 @blp.response(200, FindingPageSchema)
+@prefers_replica
 def list_findings(args: dict[str, Any]) -> Response:
     """Search findings, or list them; newest first.
 

@@ -19,7 +19,7 @@ from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.verification_schemas import HASH, VerificationSchema, VerifyArgs
 from app.core.audit import archive, view
-from app.core.callers import Role
+from app.core.callers import OPERATOR, SYSTEM, UNSUBSCRIBER, Role
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.keys import keys
@@ -56,11 +56,21 @@ class AuditArgs(PageArgs, RangeArgs):
     """Filters of the audit chain; all given must match."""
 
     order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
-    actor = fields.Text(
-        200,
-        description="The id of the key, the person or other actor; a person's e-mail address too.",
+    actor = fields.Party(
+        (SYSTEM.id, OPERATOR.id, UNSUBSCRIBER.id),
+        # An e-mail address.
+        r"[^@ ]+@[^@ ]+$",
+        description="The id of the key, the person or the share link, or the name of another "
+        "actor; a person's e-mail address too.",
+        example="key_0192f0c1a2b37c4d8e5f60718293a4b5",
     )
-    target = fields.Text(200, description="The id of the object.")
+    # Routes have paths, and generations of the log origins.
+    target = fields.Party(
+        pattern=r".*[/.]",
+        description="The id of the object; of a refusal, the path of the route; of a succession of "
+        "the log, the new origin.",
+        example="whk_0192f0c1a2b37c4d8e5f60718293a4b5",
+    )
     action = fields.Text(100, description="The action, or how it begins.", example="webhook.")
     outcome = fields.Choice(
         Outcome, description="Entries from before they had an outcome match none."
