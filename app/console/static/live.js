@@ -37,7 +37,7 @@ function offerZone() {
   }
   for (const button of document.querySelectorAll("button[data-zone]")) {
     button.value = button.textContent = own;
-    button.hidden = own === button.dataset.zone;
+    button.hidden = own === button.dataset.zone || own === "UTC";
   }
 }
 

@@ -33,7 +33,7 @@ _CONTENT = (
 )
 _EVENTS_OF_CONTENT = ("tool.output", "gen_ai.choice")
 _LEFT_OUT = (None, "", "<REDACTED>", "__REDACTED__")
-_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 @dataclass(frozen=True)
