@@ -12,6 +12,7 @@ from app.api.http.access.auth import caller, public
 from app.console.frame import assets, browser, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
+    alerts,
     audit,
     exports,
     findings,
@@ -52,6 +53,7 @@ PAGES = (
     people,
     jobs,
     settings,
+    alerts,
     search,
     time_zone,
     assets,

@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import true
+from sqlalchemy import ARRAY, Text, true
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, CreatedAt, Id, TenantId
@@ -27,6 +27,7 @@ class Tenant(Base):
     notification_email: Mapped[str | None]
     digest_series: Mapped[UUID | None]
     address_nonce: Mapped[UUID | None]
+    alert_kinds: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     expired_through: Mapped[datetime | None]
     suspended_at: Mapped[datetime | None]
     patrolled_at: Mapped[datetime | None]

@@ -60,6 +60,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
     "Settings": (
         Entry("Settings", "console.settings.index"),
         Entry("Keys", "console.keys.index", whole_tenant=False),
+        Entry("Alerts", "console.alerts.index"),
         Entry("Sign-ins", "console.people.index", role=Role.ADMIN),
     ),
 }

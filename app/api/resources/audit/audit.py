@@ -1,6 +1,6 @@
 """The audit chain over HTTP: in pages, as a whole, and verified."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -18,7 +18,7 @@ from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.verification_schemas import HASH, VerificationSchema, VerifyArgs
-from app.core.audit import view
+from app.core.audit import archive, view
 from app.core.callers import OPERATOR, SYSTEM, UNSUBSCRIBER, Role
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
@@ -27,7 +27,7 @@ from app.core.verification import daily as verification_jobs
 from app.core.verification.export import Layout
 from app.errors import FieldError, Invalid
 from app.ledger.hash_chain import Outcome
-from app.models import Job
+from app.models import AuditEntry, Job
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
@@ -139,6 +139,14 @@ EntryPageSchema = page_schema(
 )
 
 
+def entries(
+    session: Session, args: Mapping[str, Any], after: int | None, limit: int
+) -> Sequence[AuditEntry]:
+    """Return the entries that `AuditArgs` selects, archived ones with their bodies."""
+    found = view.rows(session, caller(), filters(args), after, limit)
+    return archive.filled(session, services().settings.master_keys, caller().tenant_id, found)
+
+
 @blp.route("", methods=["GET"], endpoint="list")
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(AuditArgs, location="query")
@@ -162,7 +170,7 @@ def list_entries(args: dict[str, Any]) -> Response:
     with transaction() as session:
         return page(
             args,
-            lambda *where: view.rows(session, caller(), filters(args), *where),
+            lambda *where: entries(session, args, *where),
             view.represent,
             position=lambda entry: entry.seq,
             beside=lambda entries: {"key_names": key_names(session, entries)},
