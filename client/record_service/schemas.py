@@ -80,6 +80,7 @@ class AgentChange(TypedDict):
 class AgentsListQuery(TypedDict):
     external_id: NotRequired[str]
     name: NotRequired[str]
+    q: NotRequired[str]
 
 
 class AlertMail(TypedDict):
@@ -606,6 +607,10 @@ class Key(TypedDict):
     revoked_at: str | None
 
 
+class KeysListQuery(TypedDict):
+    q: NotRequired[str]
+
+
 class KeysRevokeQuery(TypedDict):
     descendants: NotRequired[bool]
 
@@ -1070,6 +1075,7 @@ class SessionsListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[SessionStatus]
     external_id: NotRequired[str]
+    q: NotRequired[str]
 
 
 class Settings(TypedDict):

@@ -19,7 +19,8 @@ def steps(count: int) -> list[dict[str, Any]]:
     step = {"kind": "tool", "started_at": at, "ended_at": at, "status": "ok", "attributes": {}}
     root = {**step, "name": "root", "span_id": "0" * 15 + "1"}
     children = [
-        {**step, "name": f"step {n}", "parent_span_id": root["span_id"]} for n in range(2, count + 1)
+        {**step, "name": f"step {n}", "parent_span_id": root["span_id"]}
+        for n in range(2, count + 1)
     ]
     children[448]["status"] = "error"
     return [root, *children]
