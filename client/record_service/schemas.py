@@ -80,6 +80,7 @@ class AgentChange(TypedDict):
 class AgentsListQuery(TypedDict):
     external_id: NotRequired[str]
     name: NotRequired[str]
+    q: NotRequired[str]
 
 
 class AlertMail(TypedDict):
@@ -609,6 +610,10 @@ class Key(TypedDict):
     revoked_at: str | None
 
 
+class KeysListQuery(TypedDict):
+    q: NotRequired[str]
+
+
 class KeysRevokeQuery(TypedDict):
     descendants: NotRequired[bool]
 
@@ -1075,6 +1080,7 @@ class SessionsListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[SessionStatus]
     external_id: NotRequired[str]
+    q: NotRequired[str]
 
 
 class Settings(TypedDict):
