@@ -58,6 +58,9 @@ TIMETABLE: Final = by_name(
         Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),
         Entry("reseal", actor="reseal", every=_HOUR, max_age=_HOUR),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),
+        # After prune_history, which drops the events.
+        Entry("expire_findings", actor="expire_findings", every=_DAY, offset=3 * _HOUR + 37 * 60),
+        Entry("archive_audit", actor="archive_audit", every=_DAY, offset=_HOUR + 27 * 60),
         Entry("tend_objects", actor="tend_objects", every=_MINUTE, offset=15, max_age=_MINUTE),
         Entry("sweep_objects", actor="sweep_objects", every=_DAY, offset=2 * _HOUR + 7 * 60),
         Entry("anchor_audit", actor="anchor_audit", every=10 * _MINUTE, max_age=10 * _MINUTE),

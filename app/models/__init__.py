@@ -24,7 +24,7 @@ from app.models.evidence_packs import (
     ExportTaker,
     SessionPackPart,
 )
-from app.models.findings import Finding, FindingWords
+from app.models.findings import ExpiredFindings, Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
 from app.models.keys import (
     ApiKey,
@@ -42,7 +42,14 @@ from app.models.proofs.anchors import (
     CheckpointCosignature,
     CheckpointTimestamp,
 )
-from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
+from app.models.proofs.audit import (
+    AuditBreak,
+    AuditEntry,
+    AuditHead,
+    AuditSegment,
+    RecordRead,
+    RefusedAccess,
+)
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import (
     Bundle,
@@ -81,6 +88,7 @@ __all__ = [
     "AuditBreak",
     "AuditEntry",
     "AuditHead",
+    "AuditSegment",
     "Base",
     "Bundle",
     "BundleWords",
@@ -97,6 +105,7 @@ __all__ = [
     "EvidenceExport",
     "EvidencePack",
     "EvidencePackPart",
+    "ExpiredFindings",
     "Export",
     "ExportPart",
     "ExportTaker",

@@ -29,7 +29,7 @@ RETURNS TABLE (asked integer, problem text, place integer, size integer, lanes u
 LANGUAGE plpgsql
 SET lock_timeout = '2s'
 -- A plan made while a table was small must not read all of it when it has grown.
-SET enable_seqscan = off
+SET enable_seqscan = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

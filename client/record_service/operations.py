@@ -79,6 +79,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "list": Operation("GET", "/v1/findings", "rows", "Search findings, or list them; newest first."),
         "create": Operation("POST", "/v1/findings", "json", "Add a finding.", body=True),
         "create_batch": Operation("POST", "/v1/findings/batch", "json", "Add up to 1000 findings, all or none.", body=True),
+        "list_expired": Operation("GET", "/v1/findings/expired", "rows", "Count the findings that have expired, by the day on which they were created"),
         "read": Operation("GET", "/v1/findings/{finding_id}", "json", "Read a finding."),
     },
     "holds": {

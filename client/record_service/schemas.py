@@ -214,6 +214,14 @@ class Bundle(TypedDict):
     expired: bool
 
 
+class BySeverity(TypedDict):
+    info: int
+    low: int
+    medium: int
+    high: int
+    critical: int
+
+
 class Case(TypedDict):
     matched: int
     record: dict[str, Any] | None
@@ -421,6 +429,12 @@ class Example(TypedDict):
     cases: list[Case]
 
 
+class ExpiredFindings(TypedDict):
+    day: str
+    findings: int
+    by_severity: BySeverity
+
+
 class Export(TypedDict):
     id: str
     since: str
@@ -491,6 +505,10 @@ class Finding(TypedDict):
 
 class Findings(TypedDict):
     data: list[Finding]
+
+
+class FindingsListExpiredQuery(TypedDict):
+    rule: NotRequired[str]
 
 
 class FindingsListQuery(TypedDict):

@@ -33,6 +33,8 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "seal_sessions": ticks.seal_sessions,
     "sweep": sweep.run,
     "expire_bundles": ticks.expire_bundles,
+    "expire_findings": ticks.expire_findings,
+    "archive_audit": ticks.archive_audit,
     "tend_objects": ticks.tend_objects,
     "sweep_objects": ticks.sweep_objects,
     "send_digests": ticks.send_digests,

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import structlog
 
-from app.core import finding_search, idle_sessions, tenant_figures
+from app.core import finding_expiry, finding_search, idle_sessions, tenant_figures
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
 from app.core.digests import alerts, schedule
-from app.core.erasure import erasing, moving, sweeping
+from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports
 from app.core.jobs import leases
 from app.core.log import history
@@ -154,6 +154,22 @@ def expire_bundles(here: Runtime) -> None:
             expiry.enqueue_due(session, tenant_id)
     until = time.monotonic() + EXPORTS_SECONDS
     exports.expire(here.database, here.settings, lambda: time.monotonic() < until)
+
+
+def expire_findings(here: Runtime) -> None:
+    """Daily: enqueue a job for each tenant with findings older than FINDINGS_DAYS."""
+    if here.settings.findings_days is None:
+        return
+    with here.database.across_tenants() as session:
+        finding_expiry.enqueue_due(session, here.settings.findings_days)
+
+
+def archive_audit(here: Runtime) -> None:
+    """Daily: enqueue a job for each tenant with entries older than AUDIT_ARCHIVE_DAYS."""
+    if here.settings.audit_archive_days is None:
+        return
+    with here.database.across_tenants() as session:
+        archiving.enqueue_due(session, here.settings.audit_archive_days)
 
 
 def tend_objects(here: Runtime) -> None:

@@ -503,6 +503,18 @@ CREATE INDEX findings_source ON findings (tenant_id, source, id) WHERE source <>
 CREATE INDEX findings_record ON findings (tenant_id, record_id, id) WHERE record_id IS NOT NULL;
 CREATE INDEX findings_digest ON findings (tenant_id, digest_id, id) WHERE digest_id IS NOT NULL;
 
+-- What is left of findings that have expired, by the day (UTC) on which they were created.
+CREATE TABLE expired_findings (
+    tenant_id uuid NOT NULL,
+    day       date NOT NULL,
+    rule      text NOT NULL,
+    severity  text NOT NULL,
+    source    text NOT NULL,
+    findings  bigint NOT NULL,
+    PRIMARY KEY (tenant_id, day, rule, severity, source)
+);
+SELECT isolate('expired_findings');
+
 CREATE TABLE digests (
     tenant_id  uuid NOT NULL REFERENCES tenants,
     id         uuid NOT NULL,
@@ -1173,7 +1185,8 @@ SELECT isolate('audit_heads');
 CREATE TABLE audit_entries (
     tenant_id uuid NOT NULL REFERENCES tenants,
     seq       bigint NOT NULL,
-    body      bytea NOT NULL,
+    -- Null where a segment has it.
+    body      bytea,
     hash      bytea NOT NULL,
     -- Copies of what the body says, to filter by; verification compares them. By bytes, so that an
     -- index finds the beginning of an action.
@@ -1193,6 +1206,29 @@ CREATE INDEX audit_entries_target ON audit_entries (tenant_id, target, seq);
 -- Most acts succeed: those are found beside the index.
 CREATE INDEX audit_entries_outcome ON audit_entries (tenant_id, outcome, seq)
     WHERE outcome <> 'success';
+
+-- The bodies of old entries, in the object store: from one number to another, with no gap from 1 on.
+CREATE TABLE audit_segments (
+    tenant_id uuid NOT NULL,
+    id        uuid NOT NULL,
+    first_seq bigint NOT NULL,
+    last_seq  bigint NOT NULL,
+    sha256    bytea NOT NULL CHECK (length(sha256) = 32),
+    size      bigint NOT NULL,
+    bytes     bytea,
+    blob      uuid,
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, first_seq),
+    CHECK (first_seq <= last_seq),
+    CHECK (num_nonnulls(bytes, blob) > 0)
+);
+SELECT isolate('audit_segments');
+CREATE INDEX audit_segments_last ON audit_segments (tenant_id, last_seq);
+CREATE INDEX audit_segments_waiting ON audit_segments (tenant_id, id)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+CREATE TRIGGER audit_segments_erased AFTER DELETE ON audit_segments
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('id');
 
 -- The last `access.refused` of each key or person, and how often it was refused since: at most one entry of a
 -- key is written in an hour.

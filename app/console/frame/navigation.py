@@ -84,6 +84,11 @@ _PLACES = {
 }
 
 
+def page_of(text: str) -> str | None:
+    """Return the URL of the page of the object with this id; None where its kind has no page."""
+    return place_of(text) if text.partition("_")[0] in _PLACES else None
+
+
 def place_of(text: str) -> str:
     """Return the URL of the page of the object with this id, such as `rec_…`."""
     endpoint, name = _PLACES[text.partition("_")[0]]

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import chain
-from app.core.callers import Actor
+from app.core.callers import UNSUBSCRIBER
 from app.core.jobs import job_queue
 from app.core.wakeups import ring_job
 from app.database import cursor
@@ -180,9 +180,6 @@ def read_token(master_keys: MasterKeys, token: str, of: str = "digests") -> Subs
     return Subscription(UUID(bytes=plain[:_ID_BYTES]), UUID(bytes=plain[_ID_BYTES:]))
 
 
-# The holder of a link from a mail.
-_HOLDER = Actor("link", "digest.unsubscribe")
-
 _CANCEL = """
 UPDATE digests SET status = 'cancelled', error = 'The address was cleared.'
  WHERE tenant_id = %s AND status = 'pending'
@@ -225,7 +222,7 @@ def clear(session: Session, subscription: Subscription, request_id: str) -> bool
     chain.append(
         session,
         tenant.id,
-        _HOLDER,
+        UNSUBSCRIBER,
         "digest.unsubscribe",
         target=("tenant", ids.text("ten", tenant.id)),
         details={"notification_email": {"change": "cleared"}},

@@ -60,6 +60,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "timestamps": outside.authority,
     "witnesses": outside.witnesses,
     "anchoring": _probed("anchoring"),
+    "objects": outside.objects,
     "mail": outside.mail,
     "webhooks": outside.receivers,
 }
