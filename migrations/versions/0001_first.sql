@@ -51,6 +51,7 @@ SELECT isolate('tenants', tenant_column => 'id');
 CREATE INDEX tenants_chain ON tenants (sha256('audit-chain:'::bytea || chain_salt));
 -- The sweep asks each second who is suspended, and that is next to nobody.
 CREATE INDEX tenants_suspended ON tenants (id) WHERE suspended_at IS NOT NULL;
+CREATE INDEX tenants_name ON tenants (lower(name) text_pattern_ops, id);
 CREATE INDEX tenants_watched ON tenants (id) WHERE alert_kinds IS NOT NULL;
 CREATE TRIGGER keep_digest_series BEFORE INSERT OR UPDATE OF notification_email ON tenants
     FOR EACH ROW EXECUTE FUNCTION keep_digest_series();
@@ -126,6 +127,34 @@ CREATE TABLE console_sessions (
 );
 SELECT isolate('console_sessions');
 CREATE UNIQUE INDEX console_sessions_id ON console_sessions (tenant_id, id);
+
+-- Of operators: no tenant's, and so no policy. `digest` is of the key until it is used, then of the
+-- session.
+CREATE TABLE operator_sessions (
+    digest     bytea PRIMARY KEY CHECK (length(digest) = 32),
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL,
+    entered_at timestamptz,
+    origin     text
+);
+
+-- What a tick counted of each tenant, for the operator's list.
+CREATE TABLE tenant_figures (
+    tenant_id uuid PRIMARY KEY REFERENCES tenants,
+    waiting   bigint NOT NULL,
+    failed    bigint NOT NULL,
+    failing   bigint NOT NULL,
+    slow      bigint NOT NULL,
+    bytes     bigint NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+SELECT isolate('tenant_figures');
+CREATE INDEX tenant_figures_waiting ON tenant_figures (waiting, tenant_id);
+CREATE INDEX tenant_figures_failed ON tenant_figures (failed, tenant_id);
+CREATE INDEX tenant_figures_failing ON tenant_figures (failing, tenant_id);
+CREATE INDEX tenant_figures_slow ON tenant_figures (slow, tenant_id);
+CREATE INDEX tenant_figures_bytes ON tenant_figures (bytes, tenant_id);
 
 CREATE TABLE idempotency_keys (
     tenant_id     uuid NOT NULL REFERENCES tenants,
@@ -753,7 +782,9 @@ CREATE TABLE sweeps (
     lanes_through    timestamptz NOT NULL DEFAULT 'epoch',
     numbered_through timestamptz NOT NULL DEFAULT 'epoch',
     -- What `settled_before` said when they were written last.
-    settled          timestamptz NOT NULL DEFAULT 'epoch'
+    settled          timestamptz NOT NULL DEFAULT 'epoch',
+    -- When the tenants' figures were computed last.
+    figured_at       timestamptz
 ) WITH (fillfactor = 10);
 INSERT INTO sweeps DEFAULT VALUES;
 
