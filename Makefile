@@ -1,7 +1,7 @@
 # The commands of this project. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-all test-toolbox test-deploy check soak lint format bench now screenshots
+.PHONY: help up demo test test-all test-toolbox test-deploy test-ha check soak lint format bench now screenshots
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -29,6 +29,9 @@ test-toolbox: $(INSTALLED)
 test-deploy: $(INSTALLED) ## deploy on Debian's PostgreSQL, Redis, PgBouncer (root and apt)
 	@$(BIN)/uv sync --quiet --locked --inexact --extra gunicorn --python $(BIN)/python --no-python-downloads
 	@exec $(BIN)/python -m tests.deploy
+
+test-ha: $(INSTALLED) ## kill each part of a deployment with two of each (root and apt)
+	@exec $(BIN)/python -m tests.deploy.ha
 
 check: lint ## lint, and run the unit tests: under a minute
 	@$(BIN)/pytest -n 3 --dist worksteal -q tests/unit tests/test_architecture.py tests/test_rooms.py

@@ -125,7 +125,7 @@ class WebhookDisabled(Conflict, slug="webhook-disabled"):
 class TooManyWebhooks(Conflict, slug="too-many-webhooks"):
     """Too many webhooks.
 
-    A tenant has at most 100. Delete one that is no longer used.
+    A tenant has at most `MAX_WEBHOOKS`, by default 100. Delete one that is no longer used.
     """
 
 
@@ -212,6 +212,10 @@ class LogHalted(Conflict):
     """The transparency log signs nothing until its fault is repaired."""
 
 
+class LogGoesOn(Conflict):
+    """The log needs no successor."""
+
+
 class LogRolledBack(LogHalted, slug="log-rolled-back"):
     """The database is older than its log.
 
@@ -219,6 +223,10 @@ class LogRolledBack(LogHalted, slug="log-rolled-back"):
     from a backup. Nothing is signed in this state. The operator restores the newest database or, if
     it is lost, begins a successor with `python -m app.manage log succeed`.
     """
+
+
+class HeadOfAnother(LogRolledBack):
+    """The head is that of another service's log, so it tells nothing of this database."""
 
 
 class LogHeadLost(LogHalted, slug="log-head-lost"):
@@ -266,6 +274,16 @@ class Gone(ServiceError, slug="history-pruned", status=410):
     def __init__(self, detail: str, first_available: int | None = None) -> None:
         known = {} if first_available is None else {"first_available": first_available}
         super().__init__(detail, known)
+
+
+class HistoryRolledBack(ServiceError, slug="history-rolled-back", status=410):
+    """What you read is no longer what is stored.
+
+    The database lost the end of its history, by a failover or a restored backup. Sequence numbers
+    that you have were given to other events since then. epoch names the history of now; next_after
+    is the place up to which yours is the same: go on from there with this epoch, and deduplicate by
+    webhook-id. What you received and the service lost is yours alone now.
+    """
 
 
 class BundleExpired(ServiceError, slug="bundle-expired", status=410):

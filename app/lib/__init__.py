@@ -1,9 +1,8 @@
 """Leaf modules, which import nothing of the service.
 
-`gateway/`, `forwarded`, `rates` and `fair_shares` serve requests; `strict_json`, `canonical_json`,
-`indented_json` and `text_sanitizer` read and write text; `crypto/` seals and signs; `outbound/` and
-`mail/` send with a `breaker`; `redis_reasons` names failures; `group_commit` runs items together;
-`database/` wraps the driver;
-`metric_registry` counts, `repeater` runs threads, `process` is what one does about itself;
-`group_commit` joins what threads ask at once; `json_lines` logs.
+`gateway/`, `forwarded`, `rates`, `fair_shares` serve requests; `strict_json`, `canonical_json`,
+`indented_json`, `text_sanitizer` read and write text; `crypto/` signs; `outbound/` and `mail/` send
+with a `breaker`; `openid_connect/` signs people in; `store_addresses`, `redis_reasons`, `database/`
+are of stores; `group_commit` joins what threads ask at once; `metric_registry` counts, `repeater`
+runs threads, `process` is its own; `json_lines` logs.
 """

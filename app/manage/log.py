@@ -1,13 +1,17 @@
 """The commands `python -m app.manage log …`."""
 
 import argparse
+from collections.abc import Mapping
+from uuid import UUID
 
 from app.core.anchoring import monitor
-from app.core.log import head_guard, head_store, rebuild, status, succession
+from app.core.log import head_guard, head_store, history, rebuild, status, succession
+from app.core.log.history import History
 from app.core.log.sequencer import Sequencer
 from app.core.verification import alerts
 from app.core.verification import daily as verification_jobs
 from app.database import Database
+from app.errors import AuditChainBroken, LogGoesOn
 from app.manage.service import require_yes, service, tell_untold
 from app.settings import Settings
 
@@ -72,15 +76,30 @@ def _adopt(arguments: argparse.Namespace) -> None:
 def _succeed(arguments: argparse.Namespace) -> None:
     with service() as (settings, database):
         sequencer = _sequencer(settings, database)
+        past = History(database, head_store.beside(settings.log_head_url))
+        history.look_again(past, sequencer)
+        lost = past.unaccepted()
+        if lost is not None:
+            print(f"lost: {history.said(lost)}")
         if not arguments.yes:
             succession.refuse_if_mendable(sequencer)
-        what = "the log is to end, and a new one with a new key to begin behind it"
+        what = "what is lost stays lost; a log that cannot go on ends, and another begins behind it"
         require_yes(arguments, what)
-        new = succession.succeed(sequencer, settings.master_keys, force=arguments.force)
-        now = status.read(database, sequencer.head)
-        for line in (f"the log is {new.generation.origin} now", *status.lines(now)):
+        untold: Mapping[UUID, AuditChainBroken] = {}
+        try:
+            new = succession.succeed(sequencer, settings.master_keys, force=arguments.force)
+        except LogGoesOn as error:
+            if lost is None:
+                raise
+            print(f"the log goes on: {error.detail}")
+        else:
+            untold = new.untold
+            print(f"the log is {new.generation.origin} now")
+        if past.accept() is not None:
+            print("the epoch is accepted: marks are kept at LOG_HEAD_URL again")
+        for line in status.lines(status.read(database, sequencer.head)):
             print(line)
-        tell_untold(settings, database, new.untold)
+        tell_untold(settings, database, untold)
 
 
 def _sequencer(settings: Settings, database: Database) -> Sequencer:

@@ -22,9 +22,10 @@ AnchoredBy = Literal["log", "timestamps", "witnesses"]
 BundleVisibility = Literal["private", "public"]
 DeliveryStatus = Literal["cancelled", "failed", "pending", "retrying", "sending", "succeeded"]
 EntryOutcome = Literal["failed", "refused", "success"]
-EventTypeName = Literal["audit.chain_broken", "finding.created", "record.created", "session.completed", "session.opened", "webhook.disabled", "webhook.failing", "webhook.test"]
+EventTypeName = Literal["audit.chain_broken", "finding.created", "history.rolled_back", "record.created", "session.completed", "session.opened", "webhook.disabled", "webhook.failing", "webhook.test"]
 HoldStatus = Literal["released", "standing"]
 JobStatus = Literal["cancelled", "dead", "queued", "retrying", "running", "succeeded"]
+Kinds = Literal["audit.chain_broken", "history.rolled_back", "rule.failing", "webhook.disabled", "webhook.failing", "webhook.refusing"]
 On = Literal["record", "session", "step"]
 Order = Literal["asc", "desc"]
 Role = Literal["admin", "read", "write"]
@@ -54,6 +55,7 @@ class Actor(TypedDict):
     type: str
     id: str
     role: NotRequired[Role]
+    person: NotRequired[Person]
 
 
 class Agent(TypedDict):
@@ -78,6 +80,31 @@ class AgentChange(TypedDict):
 class AgentsListQuery(TypedDict):
     external_id: NotRequired[str]
     name: NotRequired[str]
+    q: NotRequired[str]
+
+
+class AlertMail(TypedDict):
+    id: str
+    to: str
+    status: str
+    alerts: int | None
+    refusals: int
+    error: str | None
+    said: str | None
+    brief: bool
+    claimed_at: str
+    data_at: str | None
+    sent_at: str | None
+
+
+class Alerts(TypedDict):
+    emails: list[str]
+    kinds: list[Kinds]
+
+
+class AlertsChange(TypedDict):
+    emails: Sequence[str]
+    kinds: NotRequired[Sequence[Kinds]]
 
 
 class Anchor(TypedDict):
@@ -188,6 +215,14 @@ class Bundle(TypedDict):
     expired: bool
 
 
+class BySeverity(TypedDict):
+    info: int
+    low: int
+    medium: int
+    high: int
+    critical: int
+
+
 class Case(TypedDict):
     matched: int
     record: dict[str, Any] | None
@@ -248,6 +283,8 @@ class DeliveriesListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[Sequence[DeliveryStatus]]
     after: NotRequired[int]
+    lane: NotRequired[int]
+    epoch: NotRequired[str]
 
 
 class DeliveriesOfTenantQuery(TypedDict):
@@ -264,6 +301,8 @@ class DeliveriesOfTenantQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[Sequence[DeliveryStatus]]
     group: NotRequired[str]
+    finished_since: NotRequired[Time]
+    finished_until: NotRequired[Time]
 
 
 class Delivery(TypedDict):
@@ -273,6 +312,7 @@ class Delivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -291,6 +331,7 @@ class DeliveryDetail(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -394,6 +435,12 @@ class Example(TypedDict):
     cases: list[Case]
 
 
+class ExpiredFindings(TypedDict):
+    day: str
+    findings: int
+    by_severity: BySeverity
+
+
 class Export(TypedDict):
     id: str
     since: str
@@ -464,6 +511,10 @@ class Finding(TypedDict):
 
 class Findings(TypedDict):
     data: list[Finding]
+
+
+class FindingsListExpiredQuery(TypedDict):
+    rule: NotRequired[str]
 
 
 class FindingsListQuery(TypedDict):
@@ -542,6 +593,7 @@ class Job(TypedDict):
 class JobsListQuery(TypedDict):
     kind: NotRequired[str]
     status: NotRequired[JobStatus]
+    record_id: NotRequired[str]
 
 
 class Jwks(TypedDict):
@@ -559,6 +611,10 @@ class Key(TypedDict):
     minted_by: Minter | None
     last_used_at: str | None
     revoked_at: str | None
+
+
+class KeysListQuery(TypedDict):
+    q: NotRequired[str]
 
 
 class KeysRevokeQuery(TypedDict):
@@ -603,6 +659,7 @@ class ListedDelivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -798,6 +855,7 @@ class NewWebhook(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
 
 
 class NewestTimestamp(TypedDict):
@@ -831,6 +889,13 @@ class Payload(TypedDict):
     type: EventTypeName
     timestamp: str
     data: dict[str, Any]
+
+
+class Person(TypedDict):
+    issuer: str
+    subject: str
+    name: str
+    email: str | None
 
 
 class Pin(TypedDict):
@@ -1018,6 +1083,7 @@ class SessionsListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[SessionStatus]
     external_id: NotRequired[str]
+    q: NotRequired[str]
 
 
 class Settings(TypedDict):
@@ -1181,6 +1247,7 @@ class Webhook(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool
@@ -1196,6 +1263,7 @@ class WebhookChange(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
     status: NotRequired[WebhookStatus]
     held: NotRequired[bool]
 
@@ -1214,6 +1282,7 @@ class WebhookWithSecret(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool

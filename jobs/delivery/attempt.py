@@ -54,6 +54,8 @@ class Sender:
                 self._moment(started),
                 attempt=claimed.attempt,
                 sequence=claimed.sequence,
+                lane=self.lane.number,
+                epoch=self.lane.epoch,
                 own=self.target.headers,
             )
             answer = self.burst.send(self.target.url, claimed.payload, headers)

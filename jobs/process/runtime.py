@@ -12,6 +12,7 @@ from app.core.anchoring import monitor
 from app.core.blobs import reading, store
 from app.core.health import readiness
 from app.core.log import head_store
+from app.core.log.history import History
 from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
 from app.core.rules.evaluators import Evaluators
@@ -48,6 +49,7 @@ class Runtime:
     bulkhead: Bulkhead
     full_lanes: FullLanes
     log: Sequencer
+    history: History
     evaluators: Evaluators
     assembler: Assembler
     mailer: Mailer
@@ -90,6 +92,7 @@ class Runtime:
             Bulkhead(threads),
             FullLanes(),
             log,
+            History(database, head_store.beside(settings.log_head_url)),
             Evaluators(),
             Assembler(database, settings, tally),
             mailer_of(settings),

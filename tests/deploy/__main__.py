@@ -4,18 +4,12 @@ Root and apt are needed; what is missing is installed, and not started. All runs
 temporary folder, and ends with this program. Logs stay in the folder if a check fails.
 """
 
-import argparse
-import shutil
-import signal
-import sys
-import tempfile
-import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.deploy import debian, servers
-from tests.deploy.debian import HostRefused
+from tests.deploy import servers
+from tests.deploy.command import run
+from tests.deploy.debian import Host
 from tests.deploy.restoring import restored
 from tests.deploy.servers import Servers
 from tests.deploy.variants import deployed
@@ -29,49 +23,11 @@ PARTS: Mapping[str, Callable[[Servers], object]] = {
 }
 
 
-def main() -> int:
-    """Run the parts; return 0 if every check held, 1 after the first that did not."""
-    parser = argparse.ArgumentParser(prog="python -m tests.deploy", description=__doc__)
-    # argparse holds the default to the choices too.
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], metavar="PART")
-    chosen = parser.parse_args().parts or [*PARTS]
-    # What a shell starts in the background ignores Ctrl-C.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-    began = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="deployed-"))
-    try:
-        _run(chosen, folder)
-    except Exception as error:  # noqa: BLE001  # whatever it is, its trace is kept
-        return _told(folder, error)
-    except KeyboardInterrupt:
-        shutil.rmtree(folder)
-        return 130
-    shutil.rmtree(folder)
-    print(f"\nmake test-deploy: everything passed in {time.monotonic() - began:.0f} s")
-    return 0
-
-
-def _run(parts: Sequence[str], folder: Path) -> None:
-    host = debian.prepared()
-    print(", ".join(host.versions), flush=True)
+def _work(host: Host, chosen: list[str], folder: Path) -> None:
     with servers.serving(host, folder) as running:
-        for part in parts:
+        for part in chosen:
             PARTS[part](running)
 
 
-def _told(folder: Path, error: Exception) -> int:
-    """Say in one line what is wrong, and keep where it came from; return the exit code."""
-    if isinstance(error, HostRefused):
-        folder.rmdir()
-        print(f"make test-deploy: {error}", file=sys.stderr)
-        return 2
-    trace = folder / "traceback"
-    trace.write_text("".join(traceback.format_exception(error)))
-    said = " ".join(str(error).split()) or type(error).__name__
-    print(f"make test-deploy: {said} ({trace})", file=sys.stderr, flush=True)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run("test-deploy", __doc__, [*PARTS], {}, _work)

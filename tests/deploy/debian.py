@@ -8,7 +8,7 @@ import pwd
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,18 +41,22 @@ class Host:
     versions: tuple[str, ...]
 
 
-def prepared() -> Host:
-    """Install what is missing; return where it is. Raises `HostRefused`."""
+def prepared(more: Mapping[str, str]) -> Host:
+    """Install what is missing; return where it is. Raises `HostRefused`.
+
+    `more` are further packages, each with a file that it has below /usr.
+    """
+    packages = {**_PACKAGES, **more}
     if os.geteuid() != 0:
-        raise HostRefused("it needs root: sudo make test-deploy, on a host to throw away")
+        raise HostRefused("it needs root: run it with sudo, on a host to throw away")
     if shutil.which("apt-get") is None:
         raise HostRefused("it needs apt-get: run it on Debian or Ubuntu")
-    if missing := [name for name, file in _PACKAGES.items() if not _found(file)]:
+    if missing := [name for name, file in packages.items() if not _found(file)]:
         print(f"installing {', '.join(missing)}", flush=True)
         with _services_stay_down():
             _apt("update", "-qq")
             _apt("install", "-y", "-qq", "--no-install-recommends", *missing)
-    if still := [name for name, file in _PACKAGES.items() if not _found(file)]:
+    if still := [name for name, file in packages.items() if not _found(file)]:
         raise HostRefused(f"apt installed no {', '.join(still)}")
     # Several major versions may be there: the highest one.
     postgres = max(_found(_OF_POSTGRES), key=lambda found: int(found.parents[1].name)).parent

@@ -30,7 +30,7 @@ OWNER, SERVICE, ALONE = "records_owner", "record_service", "records"
 _SUPERUSER = "postgres"
 _START_SECONDS = 120.0
 # As docs/setup.md says it.
-_UNPRIVILEGED = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS"
+UNPRIVILEGED = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS"
 
 _PGBOUNCER = """
 [databases]
@@ -186,7 +186,7 @@ def _make_roles(servers: Servers) -> None:
     """Make the service's roles, each as docs/setup.md says it."""
     with closing(psycopg.connect(servers.admin_url("postgres"), autocommit=True)) as connection:
         for role in (OWNER, SERVICE, ALONE):
-            made = f"CREATE ROLE {role} {_UNPRIVILEGED} PASSWORD '{servers.passwords[role]}'"
+            made = f"CREATE ROLE {role} {UNPRIVILEGED} PASSWORD '{servers.passwords[role]}'"
             connection.execute(made.encode())
 
 

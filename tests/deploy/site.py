@@ -56,6 +56,8 @@ class Site:
     variant: Variant
     database: str
     settings: dict[str, str] = field(default_factory=dict)
+    # Of the processes with this number alone.
+    settings_of: dict[str, dict[str, str]] = field(default_factory=dict)
     folder: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -188,6 +190,7 @@ class Site:
     def _spawn(self, name: str) -> None:
         line, _, number = name.partition("-")
         own = {"PORT": str(self.ports[int(number)])} if line == "web" else {}
+        own |= self.settings_of.get(number, {})
         with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = processes.start(
                 ["/bin/sh", "-c", self._command(line)],

@@ -292,6 +292,7 @@ FAULTS = {
         Fault(sender_refused, frozenset({"DigestsRefused", "MailRefused"})),
         Fault(recipient_refused, frozenset({"DigestsRefused", "RecipientRefused"})),
         Fault(log_faults.log_halted, frozenset({"LogHalted"})),
+        Fault(log_faults.history_lost, frozenset({"HistoryRolledBack"})),
         Fault(log_faults.sequencer_stopped, frozenset({"LeavesWait"})),
         Fault(log_faults.quorum_away, frozenset({"CheckpointWaits"})),
         Fault(log_faults.anchoring_stopped, frozenset({"Unanchored"})),

@@ -2,9 +2,11 @@
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 from app.core.anchoring import incidents
 from app.core.anchoring.monitor import QuorumGate
+from app.core.log.history import Mark
 from app.core.log.sequencer import Sequencer
 from app.errors import LogHalted
 from app.ledger.policy import Policy
@@ -28,6 +30,13 @@ def log_halted(service: Monitored) -> None:
     add_leaves(service.database, 1)
     with suppress(LogHalted):
         service.runtime.log.run()
+
+
+def history_lost(service: Monitored) -> None:
+    """Another database's mark lies outside."""
+    outside = service.head.with_name(f"{service.head.name}.history")
+    outside.write_bytes(Mark(10**9, uuid4(), datetime.now(UTC)).text)
+    service.runtime.history.tick()
 
 
 def sequencer_stopped(service: Monitored) -> None:

@@ -22,7 +22,7 @@ from app.core.delivery.history import event_feed, event_history
 from app.core.delivery.history.delivery_history import DeliverySchema
 from app.core.delivery.history.event_feed import Page, Position
 from app.core.records import records
-from app.errors import FieldError, Invalid
+from app.errors import FieldError, HistoryRolledBack, Invalid
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
@@ -154,8 +154,12 @@ def feed(args: dict[str, Any]) -> Response:
 
 def _page(args: dict[str, Any]) -> Page:
     position = _position(args)
-    with transaction(snapshot=True) as session:
-        return event_feed.page(session, caller(), position, args.get("type"), args["limit"])
+    try:
+        with transaction(snapshot=True) as session:
+            return event_feed.page(session, caller(), position, args.get("type"), args["limit"])
+    except HistoryRolledBack as error:
+        begin = seal_position(error.members["next_after"], _identity())
+        raise HistoryRolledBack(error.detail, {**error.members, "next_after": begin}) from None
 
 
 def _arrival(position: Position) -> Callable[[], bool]:

@@ -62,6 +62,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
     "Settings": (
         Entry("Settings", "console.settings.index", letter="i"),
         Entry("Keys", "console.keys.index", whole_tenant=False, letter="k"),
+        Entry("Alerts", "console.alerts.index", letter="m"),
         Entry("Sign-ins", "console.people.index", role=Role.ADMIN, letter="l"),
     ),
 }
@@ -83,6 +84,11 @@ _PLACES = {
     "exp": ("exports.show", "export_id"),
     "hld": ("holds.show", "hold_id"),
 }
+
+
+def page_of(text: str) -> str | None:
+    """Return the URL of the page of the object with this id; None where its kind has no page."""
+    return place_of(text) if text.partition("_")[0] in _PLACES else None
 
 
 def place_of(text: str) -> str:

@@ -44,7 +44,8 @@ def index() -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     with transaction() as session:
-        roles = groups.of_tenant(session, caller().tenant_id)
+        found_groups = groups.of_tenant(session, caller().tenant_id).items()
+        roles = [{"name": name, "role": role} for name, role in found_groups]
         try:
             found = page_of(
                 typed.load(PageArgs),

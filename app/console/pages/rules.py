@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from flask import Blueprint, url_for
+from flask import Blueprint, redirect, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
@@ -112,8 +113,14 @@ def try_new() -> Response:
 @blp.get("/<rule_id>")
 @signed_in(Role.READ, whole_tenant=True)
 def show(rule_id: str) -> Response:
-    """Show one rule."""
-    return _page(rule_id, forms.blank())
+    """Show one rule; of a deleted one, redirect to its last version."""
+    try:
+        return _page(rule_id, forms.blank())
+    except NotFound:
+        with transaction() as session:
+            rule = ids.parse("rul", rule_id)
+            last = rules.versions(session, caller().tenant_id, rule, None, 1)[0].version
+        return redirect(url_for(".version", rule_id=rule_id, number=last), 303)
 
 
 @blp.post("/<rule_id>")
@@ -264,7 +271,7 @@ def _page(
         status,
         rule=represent(found),
         hours=[
-            {**row, "at": row["hour"], "label": zone.label(row["hour"], "hour"), "links": {}}
+            {**asdict(row), "at": row.hour, "label": zone.label(row.hour, "hour"), "links": {}}
             for row in hours
         ],
         versions=told,

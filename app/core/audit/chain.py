@@ -133,13 +133,14 @@ def append_if_whole(
     *,
     target: tuple[str, str],
     details: Mapping[str, Any],
+    actor: Actor = OPERATOR,
 ) -> AuditChainBroken | None:
     """Append an operator's act; return the error, and write nothing, where the chain is broken.
 
     An operator needs their commands most after the database was tampered with.
     """
     try:
-        append(session, tenant_id, OPERATOR, action, target=target, details=details)
+        append(session, tenant_id, actor, action, target=target, details=details)
     except AuditChainBroken as error:
         return error
     return None

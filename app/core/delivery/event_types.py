@@ -24,6 +24,7 @@ class EventType(enum.StrEnum):
     WEBHOOK_FAILING = "webhook.failing"
     WEBHOOK_DISABLED = "webhook.disabled"
     AUDIT_CHAIN_BROKEN = "audit.chain_broken"
+    HISTORY_ROLLED_BACK = "history.rolled_back"
 
 
 @dataclass(frozen=True)
@@ -144,10 +145,43 @@ _CHAIN_BROKEN = Entry(
     },
 )
 
+_ROLLED_BACK = Entry(
+    "The database lost the end of its history, by a failover or a restored backup: events that "
+    "were sent are gone, and their sequence numbers belong to others. Sent to every webhook, "
+    "regardless of its event_types. Ask the catch-up feed with the epoch that you know, or the "
+    "feed of all events with your position: the answer names where to begin.",
+    object_schema(
+        {
+            "epoch": {**ids.json_schema("epo"), "description": "The epoch that began."},
+            "began_at": _TIME,
+            "detail": _TEXT,
+            "lost_since": {
+                **_TIME,
+                "type": ["string", "null"],
+                "description": "What was accepted before is not lost; null: not known.",
+            },
+            "lost_until": {
+                **_TIME,
+                "type": ["string", "null"],
+                "description": "A moment that is lost; null: not known.",
+            },
+        }
+    ),
+    {
+        "epoch": "epo_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
+        "began_at": "2026-01-31T12:00:00.123456Z",
+        "detail": "The database lost the end of its history: ask each feed with the epoch or "
+        "position you have.",
+        "lost_since": "2026-01-31T11:59:05.123456Z",
+        "lost_until": "2026-01-31T11:59:50.123456Z",
+    },
+)
+
 OTHERS: Mapping[EventType, Entry] = {
     EventType.WEBHOOK_TEST: _TEST,
     EventType.WEBHOOK_FAILING: _FAILING,
     EventType.WEBHOOK_DISABLED: _DISABLED,
     EventType.AUDIT_CHAIN_BROKEN: _CHAIN_BROKEN,
+    EventType.HISTORY_ROLLED_BACK: _ROLLED_BACK,
 }
 """The types whose `data` is no resource; a resource's entry stands beside its schema."""

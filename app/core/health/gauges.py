@@ -63,6 +63,7 @@ _TOTALS: Final = {
     "oldest_digest_seconds": "Age of the oldest open digest.",
     "oldest_trace_due_seconds": "How long the longest due trace waits to be assembled.",
     "spans_staged_bytes": "Bytes of spans that wait to be assembled.",
+    "objects_unerased_seconds": "How long the longest due object has not been erased.",
     "unanchored": "Parts of anchoring that fail.",
     "witness_alarms": "Witnesses that saw another log of our name.",
     "unanchored_seconds": "How long the oldest of them has failed.",
@@ -70,6 +71,7 @@ _TOTALS: Final = {
     " witnesses.",
     "audit_chains_broken_now": "Tenants whose audit chain is broken.",
     "audit_chains_unknown": "Chains in the log that no tenant has.",
+    "history_rolled_back": "1 while a loss of what was accepted is not accepted.",
     "logs_unverified": "1 while the stored log does not match the published log.",
 }
 # Lanes and digests of suspended tenants wait on purpose and are not counted, as in `sweeping`.
@@ -108,6 +110,7 @@ SELECT lane.*, job.*, incident.*, broken.*, trace.*,
        (SELECT count(*) FROM webhooks
          WHERE status = 'disabled' AND deleted_at IS NULL) AS webhooks_disabled,
        (SELECT count(*) FROM jobs WHERE status = 'dead') AS jobs_dead,
+       (SELECT count(*) FROM epochs WHERE accepted_at IS NULL) AS history_rolled_back,
        (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(claimed_at)),
                                  0), 0)::float8
           FROM digests WHERE status IN ('pending', 'sending')
@@ -119,6 +122,8 @@ SELECT lane.*, job.*, incident.*, broken.*, trace.*,
                SELECT w.at FROM rule_work AS w
                 WHERE w.tenant_id = t.tenant_id ORDER BY w.at LIMIT 1) AS oldest
          WHERE t.tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_rule_work_seconds,
+       (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(due_at)), 0),
+                        0)::float8 FROM dead_blobs) AS objects_unerased_seconds,
        (SELECT count(*) FROM rules
          WHERE enabled AND erred_at > (SELECT now FROM present) - interval '1 day')
            AS rules_failing,
@@ -213,7 +218,7 @@ WITH present AS MATERIALIZED (
            l.events_open + l.replays_open + l.tests_open AS open,
            least(l.concurrency, w.max_in_flight) AS concurrency
       FROM present_lanes AS l
-      JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+      JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
       JOIN tenants AS t ON t.id = l.tenant_id
      CROSS JOIN present
      WHERE w.status = 'enabled' AND w.deleted_at IS NULL
@@ -226,13 +231,14 @@ SELECT state, count(*) AS lanes, sum(concurrency) AS lane_concurrency,
   FROM lane GROUP BY state
 """
 _READ_WORST = f"""
-SELECT l.tenant_id, l.webhook_id, counted.failures
-  FROM present_lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+SELECT l.tenant_id, l.of_webhook, max(counted.failures) AS failures
+  FROM present_lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
  CROSS JOIN LATERAL (
     SELECT CASE WHEN {REFUSES} THEN l.unsuccessful_attempts
                 ELSE l.consecutive_failures END AS failures) AS counted
  WHERE counted.failures > 0 AND w.status = 'enabled' AND w.deleted_at IS NULL
- ORDER BY counted.failures DESC, l.unsuccessful_since, l.webhook_id LIMIT %s
+ GROUP BY l.tenant_id, l.of_webhook
+ ORDER BY failures DESC, min(l.unsuccessful_since), l.of_webhook LIMIT %s
 """
 
 

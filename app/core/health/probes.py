@@ -10,12 +10,14 @@ from typing import Final
 from sqlalchemy.orm import Session
 
 from app import heartbeats
+from app.core import epochs
 from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import incidents
 from app.core.anchoring.evidence import Chooser
 from app.core.digests import digest_rows
+from app.core.health import objects
 from app.core.health.parts import Part, State, failed, ok
-from app.core.log import generations, publication
+from app.core.log import generations, history, publication
 from app.core.log import status as log_status
 from app.core.master_keys import key_registry
 from app.core.verification import alerts, daily
@@ -34,10 +36,12 @@ NEEDED: Final = {
     "worker": "No worker runs",
     "scheduler": "No scheduler runs",
     "master_keys": "MASTER_KEYS lacks a key that something is sealed under",
+    "history": "A part of what was accepted is lost",
     "log": "The transparency log signs nothing",
     "anchoring": "Anchoring fails",
     "audit": "Verification of the audit chains",
     "mail": "Digests are not sent",
+    "objects": "The object store",
 }
 # These are told and never missed.
 FACTS: Final = ("log_head", "anchored_by")
@@ -106,6 +110,23 @@ def _log(session: Session, _: Settings) -> Iterator[Part]:
         yield halted(LogDamaged.slug)
     else:
         yield ok("it signs")
+
+
+def _history(session: Session, _: Settings) -> Iterator[Part]:
+    """Yield what was lost of the history, until an operator accepts that."""
+    now = epochs.present(session)
+    if now.accepted:
+        yield ok("nothing of it is known to be lost")
+        return
+    yield Part(
+        State.FAILED,
+        f"rolled back: {now.name}",
+        "restore the newest database, or accept the loss: python -m app.manage log succeed --yes",
+        "#a-part-of-the-history-is-lost",
+        since=now.began_at,
+        detail=history.said(now),
+        banner=f"{NEEDED['history']}: receivers are told where to begin.",
+    )
 
 
 def head(settings: Settings) -> Part:
@@ -205,12 +226,14 @@ def _mail(session: Session, settings: Settings) -> Iterator[Part]:
 
 
 OF_DATABASE: Final[Mapping[str, Probe]] = {
+    "history": _history,
     "log": _log,
     "anchoring": _anchoring,
     "anchored_by": _anchored_by,
     "audit": _audit,
     "master_keys": _master_keys,
     "mail": _mail,
+    "objects": objects.erased,
 }
 
 

@@ -1,8 +1,8 @@
 """Sessions of the console: a browser that presented an API key, or whom a provider signed in.
 
-Each request joins the session with its key, or with the tenant's groups: a key that is revoked,
-expires or is suspended ends its sessions at once, and so does a group that loses its role. Who
-leaves a group at the provider keeps the session until it expires, and gets no other.
+Each request joins the session with its key, or with the tenant's groups: a key that ends, or a
+group that loses its role, ends its sessions at once. Who leaves a group at the provider keeps the
+session until it expires.
 """
 
 import base64

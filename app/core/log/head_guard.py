@@ -13,7 +13,7 @@ from app.core.log.generations import Generation
 from app.core.log.head_store import HeadStore
 from app.core.log.publication import Prepared, Published
 from app.database import Database
-from app.errors import Conflict, LogDamaged, LogHeadLost, LogRolledBack
+from app.errors import Conflict, HeadOfAnother, LogDamaged, LogHeadLost, LogRolledBack
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Malformed
 
@@ -78,7 +78,7 @@ def judge(session: Session, generation: Generation, head: bytes | None) -> Check
 def rolled_back(session: Session, generation: Generation, head: Checkpoint) -> LogRolledBack:
     """Return the error that says that this database is not the one the head was published from."""
     if not generations.is_one_series(head.origin, generation.origin):
-        return LogRolledBack(_of_another(generation, head))
+        return HeadOfAnother(_of_another(generation, head))
     ours = publication.stored(session, generation)
     return LogRolledBack(
         f"Size {head.size} of {head.origin} was published, and this database does not hold it "

@@ -31,6 +31,11 @@ class HeadStore(Protocol):
         """
 
 
+def beside(url: str | None) -> HeadStore | None:
+    """Return the store of the mark of the history, which lies beside the head."""
+    return opened(None if url is None else f"{url}.history")
+
+
 def opened(url: str | None) -> HeadStore | None:
     """Return the store that a `LOG_HEAD_URL` names; connects to nothing yet."""
     if url is None:

@@ -14,8 +14,8 @@ from app.errors import LogHalted
 from app.ledger.checkpoints import Checkpoint
 
 NO_HEAD = (
-    "unset: a rollback of the database is found only by witnesses, timestamps or heads that "
-    "someone kept"
+    "unset: a rollback of the database, or a lost end of its history, is found only by witnesses, "
+    "timestamps, and heads or sequence numbers that someone kept"
 )
 
 _WAITING = """

@@ -20,7 +20,15 @@ from app.core.log.generations import Generation
 from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
 from app.database import cursor, database_now
-from app.errors import AuditChainBroken, Conflict, LogDamaged, LogHalted, LogHeadLost, LogRolledBack
+from app.errors import (
+    AuditChainBroken,
+    Conflict,
+    LogDamaged,
+    LogGoesOn,
+    LogHalted,
+    LogHeadLost,
+    LogRolledBack,
+)
 from app.ledger import entry_bundles, leaves, merkle, tiles
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.tiles import ENTRIES, TileId
@@ -112,7 +120,7 @@ def _last(
     _refuse_if_mendable(session, generation, outside)
     if not _is_halted(session, generation, head):
         if not force:
-            raise Conflict(
+            raise LogGoesOn(
                 "The log can go on as it is: the database holds what was published. A successor is "
                 "for a database that was restored to an earlier moment (or say --force)."
             )

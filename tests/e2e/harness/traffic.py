@@ -152,6 +152,8 @@ class Traffic:
     ) -> None:
         """Post with `key`, from each of `posters` threads at most `per_second` requests."""
         self.accepted: list[str] = []
+        # When each good answer came.
+        self.accepted_at: list[float] = []
         # (when it began, how long it took) of each request, answered or not.
         self.asked: list[tuple[float, float]] = []
         # Why requests had to be repeated: the status, or that no answer came.
@@ -220,6 +222,7 @@ class Traffic:
         """Note what an answer says; return whether the request is done with."""
         if answer is not None and answer.ok:
             made = answer.json()
+            self.accepted_at.append(time.monotonic())
             self.accepted += [finding["id"] for finding in made.get("data") or [made]]
             return True
         if answer is None or answer.status_code in _WORTH_REPEATING:

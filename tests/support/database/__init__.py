@@ -2,5 +2,5 @@
 
 `databases` copies a migrated one; `leftovers` clears up after a test. `storing` looks at what a
 tenant has stored, `plans` at the plan of a statement; `doctoring` has a database for the doctor to
-find broken.
+find broken, `standby` one that follows another.
 """

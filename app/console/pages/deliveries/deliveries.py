@@ -258,7 +258,7 @@ def charted(
     """Return rows of `hourly_stats` for a chart: with a label, and links to what they count."""
     starts = [*span.starts, span.until]
     shown = []
-    for row, since, until in zip(rows, starts, starts[1:], strict=True):
+    for row, since, until in zip(rows, span.starts, starts[1:], strict=True):
         asked = {"finished_since": rfc3339(since), "finished_until": rfc3339(until)}
         asked |= {} if webhook_id is None else {"webhook_id": webhook_id}
         links = {

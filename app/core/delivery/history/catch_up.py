@@ -1,7 +1,8 @@
 """The catch-up feed: a webhook's events by sequence number, for a receiver that was down.
 
 Sequences have no gaps: a missing number was pruned, and the response says so. Rows are numbered
-first, under the lane's lock, so a reader of all events after N misses none.
+first, under the lane's lock, so a reader of all events after N misses none. A reader whose numbers
+are of an epoch that ended, or that has one not given yet, is told where to begin.
 """
 
 import json
@@ -12,11 +13,13 @@ from uuid import UUID
 from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
+from app.core import epochs
 from app.core.delivery.history import delivery_history
 from app.core.delivery.history.delivery_history import COLUMNS, Listed, Row
 from app.core.delivery.lanes import lanes
+from app.core.epochs import Epoch
 from app.database import cursor
-from app.errors import Gone
+from app.errors import Gone, HistoryRolledBack
 
 # 200 events of 256 KiB would be 50 MiB: a page ends at 4 MiB, but has at least one row.
 MOST_PAYLOAD = 4 * 1024 * 1024
@@ -70,6 +73,16 @@ SELECT * FROM (
 """
 
 
+# Numbers are given in the order of ids, but for what waited meanwhile: among so many is the least.
+_FIRST_APART = " UNION ALL ".join(
+    f"""(SELECT sequence FROM {table}
+          WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+            AND kind = 'event' AND sequence IS NOT NULL AND id >= %(first)s
+          ORDER BY id LIMIT 1000)"""
+    for table in ("ended_deliveries", "open_deliveries")
+)
+
+
 @dataclass(frozen=True)
 class Entry:
     """An event of the feed: its delivery and its request body."""
@@ -79,25 +92,33 @@ class Entry:
 
 
 def after(
-    session: Session, tenant_id: UUID, webhook_id: UUID, sequence: int, *, limit: int
-) -> list[Entry]:
-    """Return up to `limit` events that follow `sequence`, oldest first; none when it is the newest.
+    session: Session,
+    tenant_id: UUID,
+    webhook_id: UUID,
+    sequence: int,
+    *,
+    limit: int,
+    epoch: UUID | None = None,
+) -> tuple[list[Entry], Epoch]:
+    """Return up to `limit` events that follow `sequence`, oldest first, and the present epoch.
 
-    Raises `Gone` when the next event is older than the history kept. Do not call it in a snapshot
-    transaction: it may number rows first.
+    None when it is the newest. `epoch` is that in which the caller knows `sequence`, if it says so.
+    Raises `HistoryRolledBack` when that one has ended, or no event has this number, `Gone` when the
+    next event is older than the history kept. Do not call it in a snapshot transaction: it may
+    number rows first.
     """
+    now = epochs.present(session)
     newest = _number(session, tenant_id, webhook_id, enough=sequence + limit)
-    found = cursor(session, class_row(_Sent)).execute(
-        _AFTER, {"tenant": tenant_id, "webhook": webhook_id, "after": sequence, "limit": limit}
-    )
-    rows = found.fetchall()
+    if sequence > newest or epoch not in (None, now.id):
+        raise _rolled_back(session, tenant_id, webhook_id, newest, now, epoch)
+    values = {"tenant": tenant_id, "webhook": webhook_id, "after": sequence, "limit": limit}
+    rows = cursor(session, class_row(_Sent)).execute(_AFTER, values).fetchall()
     unbroken = [row for place, row in enumerate(rows, sequence + 1) if row.sequence == place]
     if not unbroken and sequence < newest:
         raise _gone(rows[0].sequence if rows else None, newest)
     deliveries = delivery_history.listed(session, tenant_id, unbroken)
-    return [
-        Entry(delivery, row.payload) for delivery, row in zip(deliveries, unbroken, strict=True)
-    ]
+    found = zip(deliveries, unbroken, strict=True)
+    return [Entry(delivery, row.payload) for delivery, row in found], now
 
 
 def represent(entry: Entry) -> dict[str, Any]:
@@ -118,6 +139,24 @@ def _number(session: Session, tenant_id: UUID, webhook_id: UUID, *, enough: int)
 
 def _newest(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
     return cursor(session, scalar_row).execute(_NEWEST, (tenant_id, webhook_id)).fetchone() or 0
+
+
+def _rolled_back(
+    session: Session, tenant_id: UUID, webhook_id: UUID, newest: int, now: Epoch, known: UUID | None
+) -> HistoryRolledBack:
+    """Return the error with the number up to which another epoch has the same events."""
+    first = epochs.first_apart(session, known)
+    begin = 0
+    if first.int:
+        values = {"tenant": tenant_id, "webhook": webhook_id, "first": first}
+        query = f"SELECT min(sequence) - 1 FROM ({_FIRST_APART}) AS apart"
+        row = cursor(session, scalar_row).execute(query.encode(), values).fetchone()
+        begin = newest if row is None else row
+    return HistoryRolledBack(
+        f"The newest event has the sequence {newest} in the epoch {now.name}, which is the history "
+        f"of now: go on with after={begin} and epoch={now.name}.",
+        {"epoch": now.name, "next_after": begin},
+    )
 
 
 def _gone(first_kept: int | None, newest: int) -> Gone:

@@ -7,7 +7,7 @@ after the id.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,10 +16,10 @@ from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import partitions
+from app.core import epochs, partitions
 from app.core.callers import Caller
 from app.database import Tx, cursor
-from app.errors import Gone
+from app.errors import Gone, HistoryRolledBack
 
 # Most bytes of payload in a page, which has at least one row.
 MOST_PAYLOAD = 4 * 1024 * 1024
@@ -36,7 +36,7 @@ class Position:
     """A reader's position: it has read all events up to `through` that `snapshot` sees.
 
     Uncommitted events have ids after `floor`. `late` is the last id of a page that ended among late
-    events; `seen` is then the snapshot of the first such page.
+    events; `seen` is then the snapshot of the first such page. All are of `epoch`; "" of any.
     """
 
     through: UUID
@@ -44,16 +44,18 @@ class Position:
     floor: UUID
     late: UUID = _FIRST
     seen: str = ""
+    epoch: str = ""
 
     def text(self) -> str:
         """Return the position as text, for `read`."""
-        return f"{self.through.hex} {self.floor.hex} {self.late.hex} {self.snapshot} {self.seen}"
+        places = (self.through.hex, self.floor.hex, self.late.hex)
+        return " ".join((*places, self.snapshot, self.seen, self.epoch))
 
     @classmethod
     def read(cls, text: str) -> "Position":
         """Parse the result of `text`; raises `ValueError`."""
-        through, floor, late, snapshot, seen = text.split(" ")
-        return cls(UUID(through), snapshot, UUID(floor), UUID(late), seen)
+        through, floor, late, snapshot, seen, epoch = text.split(" ")
+        return cls(UUID(through), snapshot, UUID(floor), UUID(late), seen, epoch)
 
 
 class Found(NamedTuple):
@@ -113,7 +115,7 @@ def present(session: Session, caller: Caller) -> Position:
     """Return the position after the newest event."""
     snapshot, floor = _snapshot(session)
     newest = cursor(session, scalar_row).execute(_NEWEST, (caller.tenant_id,)).fetchone()
-    return Position(newest or _FIRST, snapshot, floor)
+    return Position(newest or _FIRST, snapshot, floor, epoch=epochs.present(session).name)
 
 
 def page(
@@ -122,10 +124,12 @@ def page(
     """Return up to `limit` events that follow a position; call it in a snapshot transaction.
 
     A pinned caller gets those of its agent and principal. Raises `Gone` when the next event is
-    older than the history kept.
+    older than the history kept, and `HistoryRolledBack` for a position in an epoch that has ended,
+    with the text of the position to go on from.
     """
-    _require_kept(session, after)
     snapshot, floor = _snapshot(session)
+    after = _in_present_epoch(session, after, snapshot)
+    _require_kept(session, after)
     is_filtered = event_type is not None or caller.pin is not None
     most = MOST_READ if is_filtered else limit
     rows = cursor(session).execute(_PAGE, _values(caller.tenant_id, after, most)).fetchall()
@@ -133,12 +137,13 @@ def page(
     if after.seen:
         read = [row for row in read if row.is_late]
         if not read:
-            anew = Position(after.through, after.seen, after.floor)
+            anew = Position(after.through, after.seen, after.floor, epoch=after.epoch)
             return page(session, caller, anew, event_type, limit)
     wanted = [row for row in read if _is_wanted(row, caller, event_type)][:limit]
     if len(wanted) == limit and is_filtered:
         read = read[: read.index(wanted[-1]) + 1]
-    return Page(wanted, _following(after, snapshot, floor, read), len(read))
+    following = replace(_following(after, snapshot, floor, read), epoch=after.epoch)
+    return Page(wanted, following, len(read))
 
 
 def any_after(tx: Tx, tenant_id: UUID, position: Position) -> bool:
@@ -193,6 +198,19 @@ def _is_wanted(found: Found, caller: Caller, event_type: str | None) -> bool:
     return agent is not None and (agent, data.get("principal")) == (
         caller.pin.agent_id,
         caller.pin.principal,
+    )
+
+
+def _in_present_epoch(session: Session, after: Position, snapshot: str) -> Position:
+    now = epochs.present(session)
+    if after.epoch in ("", now.name):
+        return replace(after, epoch=now.name)
+    first = epochs.first_apart(session, ids.parse("epo", after.epoch))
+    begin = beginning() if first == _FIRST else Position(first, snapshot, first)
+    raise HistoryRolledBack(
+        f"This position is of another history than the epoch {now.name}, that of now: go on from "
+        "next_after, from where on they may differ.",
+        {"epoch": now.name, "next_after": replace(begin, epoch=now.name).text()},
     )
 
 

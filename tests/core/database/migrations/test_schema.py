@@ -31,6 +31,8 @@ WITHOUT_TENANT = (
     "sealed_notes",
     "history_policy",
     "sweeps",
+    "epochs",
+    "history_marks",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WORDS = ("record_words", "bundle_words", "finding_words")
