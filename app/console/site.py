@@ -15,7 +15,6 @@ from app.console.pages import (
     alerts,
     audit,
     exports,
-    findings,
     holds,
     jobs,
     keys,
@@ -30,7 +29,7 @@ from app.console.pages import (
     views,
 )
 from app.console.pages.deliveries import deliveries, events, receivers, replays, webhooks
-from app.console.pages.records import agents, records, sessions, traces
+from app.console.pages.records import agents, findings, records, sessions, traces
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
 
