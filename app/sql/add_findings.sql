@@ -125,11 +125,12 @@ BEGIN
          WHERE asked <> ALL (refused);
         IF refused = '{}' THEN
             woken := emit_events(tenant, 'finding.created', found.events, NULL, found.ids, moment,
-                                 first_wait, NULL);
+                                 first_wait, NULL, found.sessions);
         ELSE
             SELECT emit_events(tenant, 'finding.created', array_agg(event), NULL, array_agg(id),
-                               moment, first_wait, NULL) INTO woken
-              FROM unnest(found.asked, found.events, found.ids) AS new (asked, event, id)
+                               moment, first_wait, NULL, array_agg(session)) INTO woken
+              FROM unnest(found.asked, found.events, found.ids, found.sessions)
+                   AS new (asked, event, id, session)
              WHERE asked <> ALL (refused) HAVING count(*) > 0;
         END IF;
 

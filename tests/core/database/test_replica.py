@@ -11,9 +11,12 @@ import pytest
 from sqlalchemy import text
 
 from app.core import tenants
+from app.core.health.parts import Part, State
 from app.database import Database
 from app.errors import Unavailable
 from app.lib.database.replica import Replica, preferred
+from app.manage.doctor import stores
+from app.manage.doctor.context import Context
 from app.models import NO_TENANT
 from app.settings import Settings
 from dev.stores.postgres import EmbeddedPostgres
@@ -122,6 +125,21 @@ def test_a_standby_that_is_behind_or_away_is_passed_over(pair: Pair) -> None:
         finally:
             Store.start(pair.standby)
     assert pair.reads["away"] == 3
+
+
+def test_the_doctor_tells_a_replica_from_what_is_none(pair: Pair, settings: Settings) -> None:
+    def told(url: str) -> Part:
+        given = replace(settings, database_replica_url=sqlalchemy_url(url), redis_url=None)
+        database = Database(sqlalchemy_url(pair.primary.url), application="tests")
+        context = Context(given, database, {}, patience=20.0)
+        (part,) = stores.replica(context)
+        context.close()
+        database.close()
+        return part
+
+    assert told(pair.standby.url).state is State.OK
+    assert "replicates nothing" in told(pair.primary.url).text
+    assert "does not answer" in told("postgresql://nobody@127.0.0.1:1/none").text
 
 
 def test_a_view_that_writes_or_whose_standby_fails_runs_again_on_the_primary(
