@@ -5,12 +5,13 @@ tables are partitioned by id. They are made here, since older databases cannot; 
 alone joins its own moment and random halves of ours.
 """
 
-import os
 import re
 import time
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from uuid import UUID
+
+from app.lib.crypto.randomness import random_bytes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -38,7 +39,7 @@ def new(at: datetime | None = None) -> UUID:
     milliseconds, rest = divmod(nanoseconds, 1_000_000)
     fraction = (rest << 12) // 1_000_000
     moment = (milliseconds & (2**48 - 1)) << 80 | _VERSION | fraction << 64
-    return UUID(int=moment | _VARIANT | int.from_bytes(os.urandom(8), "big") & _RANDOM_BITS)
+    return UUID(int=moment | _VARIANT | int.from_bytes(random_bytes(8), "big") & _RANDOM_BITS)
 
 
 def tails(count: int) -> list[str]:
@@ -46,7 +47,7 @@ def tails(count: int) -> list[str]:
 
     For database functions, which know the moment and prepend the first half to each.
     """
-    random = os.urandom(8 * count)
+    random = random_bytes(8 * count)
     return sorted(
         f"{int.from_bytes(random[at : at + 8], 'big') & _RANDOM_BITS | _VARIANT:016x}"
         for at in range(0, 8 * count, 8)
@@ -120,6 +121,11 @@ def parse(prefix: str, value: str) -> UUID | None:
     if match is None or match[1] != prefix:
         return None
     return UUID(hex=match[2])
+
+
+def is_one(value: str) -> bool:
+    """Return whether a text is an id, of any prefix."""
+    return _TEXT.fullmatch(value) is not None
 
 
 def read(prefix: str, stored: str) -> UUID:

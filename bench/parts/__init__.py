@@ -13,6 +13,7 @@ from bench.parts.delivery import (
     backlog,
     deliveries,
     fan_out,
+    growth,
     lanes,
     latency,
     neighbours,
@@ -22,7 +23,7 @@ from bench.parts.delivery import (
     wal,
 )
 from bench.parts.evidence import audit, canonical, ledger, log
-from bench.parts.volume import console, expiry, history, search
+from bench.parts.volume import blobs, console, expiry, history, search
 from bench.scale import Scale
 
 PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
@@ -41,11 +42,13 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "backlog": backlog.run,
     "snapshot": snapshot.run,
     "wal": wal.run,
+    "growth": growth.run,
     "history": history.run,
     "replay": replay.run,
     "search": search.run,
     "console": console.run,
     "expiry": expiry.run,
+    "blobs": blobs.run,
     "canonical": canonical.run,
     "ledger": ledger.run,
     "log": log.run,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from record_service.errors import (
     Conflict,
     Denied,
+    HistoryRolledBack,
     Invalid,
     NotFound,
     Problem,
@@ -31,6 +32,7 @@ __all__ = [
     "Client",
     "Conflict",
     "Denied",
+    "HistoryRolledBack",
     "Invalid",
     "Json",
     "NotFound",

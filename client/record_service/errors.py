@@ -70,6 +70,21 @@ class NotFound(Problem):
     """It is not there, or no longer (404, 410)."""
 
 
+class HistoryRolledBack(NotFound):
+    """The service lost the end of its history: what the caller has is of an epoch that ended."""
+
+    @property
+    def epoch(self) -> str:
+        """The present epoch."""
+        return str(self.body["epoch"])
+
+    @property
+    def next_after(self) -> int | str:
+        """The place up to which both histories are the same: go on from it with `epoch`."""
+        place: int | str = self.body["next_after"]
+        return place
+
+
 class Conflict(Problem):
     """It is not in a state for this (409, 412)."""
 
@@ -85,7 +100,7 @@ def problem(status: int, body: Mapping[str, Any], retry_after: float | None = No
     if status in (401, 403):
         kind = Denied
     elif status in (404, 410):
-        kind = NotFound
+        kind = HistoryRolledBack if slug == "history-rolled-back" else NotFound
     elif status in (409, 412):
         kind = Conflict
     elif status == 429 or status >= 500:

@@ -13,7 +13,7 @@ from typing import Callable
 
 from record_service import state, webhooks
 from record_service.client import NOW, Client, Json
-from record_service.errors import NotFound
+from record_service.errors import HistoryRolledBack, NotFound
 
 TIMEOUT_SECONDS = 15.0
 _LONGEST_BACKOFF = 5.0
@@ -133,12 +133,12 @@ def begin(client: Client, position: Position) -> None:
 
 
 def events(
-    client: Client, position: Position, types: frozenset[str], pruned: Callable[[], None]
+    client: Client, position: Position, types: frozenset[str], told: Callable[[str], None]
 ) -> Iterator[Json | None]:
     """Yield each event of these types (none: all) that was not forwarded yet, for ever.
 
     None is yielded after each page, also an empty one. The caller notes an event by `position.add`.
-    `pruned` is called where events were missed for good.
+    `told` is called where events were missed for good, or the service lost some that came.
     """
     after = position.place
     only = next(iter(types)) if len(types) == 1 else None
@@ -150,8 +150,11 @@ def events(
                         yield event
                 position.move(place)
                 yield None
-        except NotFound as gone:  # noqa: PERF203  # it seldom happens
+        except HistoryRolledBack as lost:  # noqa: PERF203  # it seldom happens
+            told(str(lost))
+            after = str(lost.next_after)
+        except NotFound as gone:
             if gone.slug != _PRUNED:
                 raise
-            pruned()
+            told("Some events were missed for good: they are older than the history kept.")
             after = None

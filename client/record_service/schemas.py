@@ -25,6 +25,7 @@ EntryOutcome = Literal["failed", "refused", "success"]
 EventTypeName = Literal["audit.chain_broken", "finding.created", "history.rolled_back", "record.created", "session.completed", "session.opened", "webhook.disabled", "webhook.failing", "webhook.test"]
 HoldStatus = Literal["released", "standing"]
 JobStatus = Literal["cancelled", "dead", "queued", "retrying", "running", "succeeded"]
+Kinds = Literal["audit.chain_broken", "history.rolled_back", "rule.failing", "webhook.disabled", "webhook.failing", "webhook.refusing"]
 On = Literal["record", "session", "step"]
 Order = Literal["asc", "desc"]
 Role = Literal["admin", "read", "write"]
@@ -79,6 +80,31 @@ class AgentChange(TypedDict):
 class AgentsListQuery(TypedDict):
     external_id: NotRequired[str]
     name: NotRequired[str]
+    q: NotRequired[str]
+
+
+class AlertMail(TypedDict):
+    id: str
+    to: str
+    status: str
+    alerts: int | None
+    refusals: int
+    error: str | None
+    said: str | None
+    brief: bool
+    claimed_at: str
+    data_at: str | None
+    sent_at: str | None
+
+
+class Alerts(TypedDict):
+    emails: list[str]
+    kinds: list[Kinds]
+
+
+class AlertsChange(TypedDict):
+    emails: Sequence[str]
+    kinds: NotRequired[Sequence[Kinds]]
 
 
 class Anchor(TypedDict):
@@ -187,6 +213,14 @@ class Bundle(TypedDict):
     key_id: str
     signature: str
     expired: bool
+
+
+class BySeverity(TypedDict):
+    info: int
+    low: int
+    medium: int
+    high: int
+    critical: int
 
 
 class Case(TypedDict):
@@ -399,6 +433,12 @@ class Example(TypedDict):
     cases: list[Case]
 
 
+class ExpiredFindings(TypedDict):
+    day: str
+    findings: int
+    by_severity: BySeverity
+
+
 class Export(TypedDict):
     id: str
     since: str
@@ -469,6 +509,10 @@ class Finding(TypedDict):
 
 class Findings(TypedDict):
     data: list[Finding]
+
+
+class FindingsListExpiredQuery(TypedDict):
+    rule: NotRequired[str]
 
 
 class FindingsListQuery(TypedDict):
@@ -564,6 +608,10 @@ class Key(TypedDict):
     minted_by: Minter | None
     last_used_at: str | None
     revoked_at: str | None
+
+
+class KeysListQuery(TypedDict):
+    q: NotRequired[str]
 
 
 class KeysRevokeQuery(TypedDict):
@@ -1032,6 +1080,7 @@ class SessionsListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[SessionStatus]
     external_id: NotRequired[str]
+    q: NotRequired[str]
 
 
 class Settings(TypedDict):

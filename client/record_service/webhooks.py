@@ -25,6 +25,7 @@ PREFIX = "whsec_"
 TOLERANCE_SECONDS = 300
 ID, TIMESTAMP = "webhook-id", "webhook-timestamp"
 STANDARD, OURS = "webhook-signature", "x-service-signature-v2"
+SEQUENCE, EPOCH = "x-service-sequence", "x-service-epoch"
 _SECONDS = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 Headers = Union[Mapping[str, str], Iterable[tuple[str, str]]]
@@ -94,6 +95,17 @@ def verify(
         )
     event: Payload = json.loads(bytes(body))
     return event
+
+
+def place(headers: Headers) -> tuple[int, str] | None:
+    """Return a delivery's number and the epoch in which it holds; None of one without a number.
+
+    Keep both of the newest: `GET /v1/webhooks/:id/deliveries` takes them as `after` and `epoch`.
+    `errors.HistoryRolledBack` says where the service lost events.
+    """
+    found = _normalised(headers)
+    sequence, epoch = (found.get(name, [""])[0] for name in (SEQUENCE, EPOCH))
+    return (int(sequence), epoch) if sequence.isdecimal() and epoch else None
 
 
 def sign(secret: str, event_id: str, timestamp: int, body: bytes) -> dict[str, str]:

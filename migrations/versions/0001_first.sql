@@ -34,6 +34,8 @@ CREATE TABLE tenants (
     -- Which setting of the address it is: the links in its mails know it.
     address_nonce         uuid,
     expired_through       timestamptz,
+    -- Of which troubles its operators are told; null: nobody is.
+    alert_kinds           text[] CHECK (cardinality(alert_kinds) > 0),
     suspended_at          timestamptz,
     patrolled_at          timestamptz,
     patrolled_id          uuid,
@@ -49,6 +51,8 @@ SELECT isolate('tenants', tenant_column => 'id');
 CREATE INDEX tenants_chain ON tenants (sha256('audit-chain:'::bytea || chain_salt));
 -- The sweep asks each second who is suspended, and that is next to nobody.
 CREATE INDEX tenants_suspended ON tenants (id) WHERE suspended_at IS NOT NULL;
+CREATE INDEX tenants_name ON tenants (lower(name) text_pattern_ops, id);
+CREATE INDEX tenants_watched ON tenants (id) WHERE alert_kinds IS NOT NULL;
 CREATE TRIGGER keep_digest_series BEFORE INSERT OR UPDATE OF notification_email ON tenants
     FOR EACH ROW EXECUTE FUNCTION keep_digest_series();
 
@@ -123,6 +127,34 @@ CREATE TABLE console_sessions (
 );
 SELECT isolate('console_sessions');
 CREATE UNIQUE INDEX console_sessions_id ON console_sessions (tenant_id, id);
+
+-- Of operators: no tenant's, and so no policy. `digest` is of the key until it is used, then of the
+-- session.
+CREATE TABLE operator_sessions (
+    digest     bytea PRIMARY KEY CHECK (length(digest) = 32),
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL,
+    entered_at timestamptz,
+    origin     text
+);
+
+-- What a tick counted of each tenant, for the operator's list.
+CREATE TABLE tenant_figures (
+    tenant_id uuid PRIMARY KEY REFERENCES tenants,
+    waiting   bigint NOT NULL,
+    failed    bigint NOT NULL,
+    failing   bigint NOT NULL,
+    slow      bigint NOT NULL,
+    bytes     bigint NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+SELECT isolate('tenant_figures');
+CREATE INDEX tenant_figures_waiting ON tenant_figures (waiting, tenant_id);
+CREATE INDEX tenant_figures_failed ON tenant_figures (failed, tenant_id);
+CREATE INDEX tenant_figures_failing ON tenant_figures (failing, tenant_id);
+CREATE INDEX tenant_figures_slow ON tenant_figures (slow, tenant_id);
+CREATE INDEX tenant_figures_bytes ON tenant_figures (bytes, tenant_id);
 
 CREATE TABLE idempotency_keys (
     tenant_id     uuid NOT NULL REFERENCES tenants,
@@ -471,6 +503,18 @@ CREATE INDEX findings_source ON findings (tenant_id, source, id) WHERE source <>
 CREATE INDEX findings_record ON findings (tenant_id, record_id, id) WHERE record_id IS NOT NULL;
 CREATE INDEX findings_digest ON findings (tenant_id, digest_id, id) WHERE digest_id IS NOT NULL;
 
+-- What is left of findings that have expired, by the day (UTC) on which they were created.
+CREATE TABLE expired_findings (
+    tenant_id uuid NOT NULL,
+    day       date NOT NULL,
+    rule      text NOT NULL,
+    severity  text NOT NULL,
+    source    text NOT NULL,
+    findings  bigint NOT NULL,
+    PRIMARY KEY (tenant_id, day, rule, severity, source)
+);
+SELECT isolate('expired_findings');
+
 CREATE TABLE digests (
     tenant_id  uuid NOT NULL REFERENCES tenants,
     id         uuid NOT NULL,
@@ -503,6 +547,62 @@ CREATE INDEX digests_lost ON digests (tenant_id, series)
     WHERE status IN ('uncertain', 'content_refused');
 CREATE INDEX digests_last ON digests (tenant_id, data_at) WHERE data_at IS NOT NULL;
 CREATE INDEX digests_data_at ON digests (data_at) WHERE data_at IS NOT NULL;
+
+-- Who is told of troubles, and up to which alert they were.
+CREATE TABLE alert_recipients (
+    tenant_id    uuid NOT NULL REFERENCES tenants,
+    email        text NOT NULL,
+    -- Which setting of the address it is: the links in its mails know it.
+    nonce        uuid NOT NULL DEFAULT gen_random_uuid(),
+    told_through bigint NOT NULL,
+    PRIMARY KEY (tenant_id, email)
+);
+SELECT isolate('alert_recipients');
+
+-- A trouble of a tenant whom somebody watches: one row for as long as it stands.
+CREATE TABLE alerts (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    number    bigint NOT NULL,
+    kind      text NOT NULL,
+    subject   text NOT NULL,
+    since     timestamptz NOT NULL,
+    name      text NOT NULL,
+    detail    text NOT NULL,
+    noted_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, number)
+);
+SELECT isolate('alerts');
+CREATE UNIQUE INDEX alerts_once ON alerts (tenant_id, kind, subject, since);
+CREATE INDEX alerts_noted_at ON alerts (noted_at);
+
+-- One mail to one recipient: of the alerts after `after`, through `through` (set as it leaves).
+CREATE TABLE alert_mails (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    email      text NOT NULL,
+    nonce      uuid NOT NULL,
+    after      bigint NOT NULL,
+    through    bigint,
+    alerts     bigint,
+    status     text NOT NULL DEFAULT 'pending' CHECK (status IN
+               ('pending', 'sending', 'sent', 'uncertain', 'content_refused', 'cancelled')),
+    refusals   bigint NOT NULL DEFAULT 0,
+    error      text,
+    brief      boolean NOT NULL DEFAULT false,
+    refusal    text CHECK (refusal IN ('server', 'recipient', 'content')),
+    said       text,
+    claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    data_at    timestamptz,
+    sent_at    timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    CHECK ((data_at IS NOT NULL) = (status IN ('sending', 'sent', 'uncertain'))),
+    CHECK ((sent_at IS NOT NULL) = (status = 'sent'))
+);
+SELECT isolate('alert_mails');
+CREATE UNIQUE INDEX alert_mails_open ON alert_mails (tenant_id, email)
+    WHERE status IN ('pending', 'sending');
+CREATE INDEX alert_mails_last ON alert_mails (tenant_id, email, claimed_at);
+CREATE INDEX alert_mails_claimed_at ON alert_mails (claimed_at);
 
 
 -- Words of records, bundles and findings ---------------------------------------------------------
@@ -656,6 +756,8 @@ CREATE TABLE lanes (
 );
 SELECT isolate('lanes');
 CREATE INDEX lanes_look_at ON lanes (look_at) WHERE look_at IS NOT NULL;
+-- No sound lane is in it.
+CREATE INDEX lanes_troubled ON lanes (tenant_id) WHERE unsuccessful_since IS NOT NULL;
 CREATE TRIGGER renew_lane BEFORE INSERT OR UPDATE ON lanes
     FOR EACH ROW EXECUTE FUNCTION renew_lane();
 
@@ -680,7 +782,9 @@ CREATE TABLE sweeps (
     lanes_through    timestamptz NOT NULL DEFAULT 'epoch',
     numbered_through timestamptz NOT NULL DEFAULT 'epoch',
     -- What `settled_before` said when they were written last.
-    settled          timestamptz NOT NULL DEFAULT 'epoch'
+    settled          timestamptz NOT NULL DEFAULT 'epoch',
+    -- When the tenants' figures were computed last.
+    figured_at       timestamptz
 ) WITH (fillfactor = 10);
 INSERT INTO sweeps DEFAULT VALUES;
 
@@ -1096,7 +1200,8 @@ SELECT isolate('audit_heads');
 CREATE TABLE audit_entries (
     tenant_id uuid NOT NULL REFERENCES tenants,
     seq       bigint NOT NULL,
-    body      bytea NOT NULL,
+    -- Null where a segment has it.
+    body      bytea,
     hash      bytea NOT NULL,
     -- Copies of what the body says, to filter by; verification compares them. By bytes, so that an
     -- index finds the beginning of an action.
@@ -1116,6 +1221,29 @@ CREATE INDEX audit_entries_target ON audit_entries (tenant_id, target, seq);
 -- Most acts succeed: those are found beside the index.
 CREATE INDEX audit_entries_outcome ON audit_entries (tenant_id, outcome, seq)
     WHERE outcome <> 'success';
+
+-- The bodies of old entries, in the object store: from one number to another, with no gap from 1 on.
+CREATE TABLE audit_segments (
+    tenant_id uuid NOT NULL,
+    id        uuid NOT NULL,
+    first_seq bigint NOT NULL,
+    last_seq  bigint NOT NULL,
+    sha256    bytea NOT NULL CHECK (length(sha256) = 32),
+    size      bigint NOT NULL,
+    bytes     bytea,
+    blob      uuid,
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, first_seq),
+    CHECK (first_seq <= last_seq),
+    CHECK (num_nonnulls(bytes, blob) > 0)
+);
+SELECT isolate('audit_segments');
+CREATE INDEX audit_segments_last ON audit_segments (tenant_id, last_seq);
+CREATE INDEX audit_segments_waiting ON audit_segments (tenant_id, id)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+CREATE TRIGGER audit_segments_erased AFTER DELETE ON audit_segments
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('id');
 
 -- The last `access.refused` of each key or person, and how often it was refused since: at most one entry of a
 -- key is written in an hour.
@@ -1416,6 +1544,7 @@ CREATE TABLE rules (
 );
 SELECT isolate('rules');
 CREATE UNIQUE INDEX rules_name ON rules (tenant_id, name) WHERE deleted_at IS NULL;
+CREATE INDEX rules_erred ON rules (erred_at) WHERE erred_at IS NOT NULL;
 
 -- Never changed.
 CREATE TABLE rule_versions (

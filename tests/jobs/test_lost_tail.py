@@ -14,6 +14,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from record_service import webhooks
+from record_service.errors import HistoryRolledBack
+from record_service.errors import problem as records_problem
 
 from app import migrations
 from app.core import tenants
@@ -156,6 +159,7 @@ def test_a_lost_tail_is_told(
     last = failover.receiver.requests[-1].headers
     assert (last["x-service-sequence"], last["x-service-epoch"][:4]) == ("24", "epo_")
     known = last["x-service-epoch"]
+    assert webhooks.place(last) == (24, known)
     failover.fail_over()
     fresh = failover.accept(20)
     assert not {*fresh} & {*lost}
@@ -166,6 +170,9 @@ def test_a_lost_tail_is_told(
     failover.service.tick()
     problem = refused(failover.feed(24, known), 410, "history-rolled-back")
     assert problem["epoch"] != known
+    client = records_problem(410, problem)
+    assert isinstance(client, HistoryRolledBack)
+    assert (client.epoch, client.next_after) == (problem["epoch"], problem["next_after"])
     assert problem["next_after"] <= 4
     page = failover.feed(problem["next_after"], problem["epoch"]).json
     assert {*fresh} < {row["event_id"] for row in page["data"]}

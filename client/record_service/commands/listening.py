@@ -97,10 +97,7 @@ def _follow(
     receiver: forwarding.Receiver | None,
     signals: _Signals,
 ) -> None:
-    def pruned() -> None:
-        run.out.note("Some events were missed for good: they are older than the history kept.")
-
-    for event in forwarding.events(run.client, position, types, pruned):
+    for event in forwarding.events(run.client, position, types, run.out.note):
         signals.check()
         if event is None:
             continue

@@ -1,15 +1,19 @@
 """The catch-up feed of a webhook: every event once, in order, up to what is kept."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, text
 
 from app.core.delivery.history import catch_up
 from app.core.delivery.lanes import lanes
 from tests.support.callers.api import Api, ApiOf
 from tests.support.callers.making import finding_of, make_finding, make_session, refused
 from tests.support.callers.sending import Worker, deliveries, history, make_findings
+
+_LOSE = text("INSERT INTO epochs (common_until, accepted_at) VALUES (:until, now())")
 
 
 def test_the_feed_gives_events_in_order_with_their_payloads(
@@ -38,17 +42,60 @@ def test_following_next_after_yields_every_event_once(api: ApiOf, webhook: dict[
     assert seen == list(range(1, 24))
 
 
-@pytest.mark.parametrize(("events", "after"), [(2, 2), (2, 3), (2, 2**53 - 1), (0, 0)])
-def test_beyond_the_newest_the_feed_is_empty(
-    api: ApiOf, webhook: dict[str, Any], events: int, after: int
+@pytest.mark.parametrize("events", [0, 2])
+def test_behind_the_newest_the_feed_is_empty(
+    api: ApiOf, webhook: dict[str, Any], events: int
 ) -> None:
     if events:
         make_findings(api(), events)
 
-    feed = api().get(deliveries(webhook, f"?after={after}"))
+    feed = api().get(deliveries(webhook, f"?after={events}"))
 
-    assert feed.json == {"data": [], "next_cursor": None, "next_after": after}
+    epoch = feed.json["epoch"]
+    nothing = {"data": [], "next_cursor": None, "next_after": events, "epoch": epoch}
+    assert feed.json == nothing
     assert "Link" not in feed.headers
+    again = api().get(deliveries(webhook, f"?after={events}&epoch={epoch}"))
+    assert again.json == nothing
+
+
+@pytest.mark.parametrize("after", [3, 2**53 - 1])
+def test_a_number_that_no_event_has_is_of_a_history_that_was_lost(
+    api: ApiOf, webhook: dict[str, Any], after: int
+) -> None:
+    make_findings(api(), 2)
+    told = refused(api().get(deliveries(webhook, f"?after={after}")), 410, "history-rolled-back")
+    assert told["next_after"] == 0
+    feed = api().get(deliveries(webhook, f"?after=0&epoch={told['epoch']}"))
+    assert [row["sequence"] for row in feed.json["data"]] == [1, 2]
+
+
+def test_a_reader_of_an_ended_epoch_begins_where_its_numbers_are_the_same(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker, admin_engine: Engine
+) -> None:
+    """Of two losses in a row the earlier counts, of a strange epoch any."""
+    path = deliveries(webhook)
+    first = api().get(f"{path}?after=0").json["epoch"]
+    make_findings(api(), 3)
+    worker.send(webhook)
+    with admin_engine.begin() as owner:
+        before: Any = owner.execute(text("SELECT clock_timestamp()")).scalar_one()
+    make_findings(api(), 2)
+    worker.send(webhook)
+    try:
+        with admin_engine.begin() as owner:
+            # A minute is left to what was on its way.
+            for minutes in (1, 6):
+                owner.execute(_LOSE, {"until": before + timedelta(minutes=minutes)})
+        for epoch, begin in ((first, 3), ("epo_" + "0" * 32, 0)):
+            told = refused(api().get(f"{path}?after=5&epoch={epoch}"), 410, "history-rolled-back")
+            assert told["next_after"] == begin
+        feed = api().get(f"{path}?after=3&epoch={told['epoch']}").json
+        assert [row["sequence"] for row in feed["data"]] == [4, 5]
+        refused(api().get(f"{path}?epoch={first}"), 422, "validation-failed")
+    finally:
+        with admin_engine.begin() as owner:
+            owner.execute(text("DELETE FROM epochs WHERE common_until IS NOT NULL"))
 
 
 def test_replays_and_tests_are_not_in_the_feed(

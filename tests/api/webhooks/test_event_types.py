@@ -40,6 +40,7 @@ def test_every_type_is_described_with_an_example_that_fits(api: ApiOf) -> None:
         "webhook.failing",
         "webhook.disabled",
         "audit.chain_broken",
+        "history.rolled_back",
     ]
     for entry in listed:
         assert entry["description"]

@@ -17,6 +17,7 @@ from tests.support.faults import Hands, until
 
 PARTS = {
     "database_writes",
+    "history",
     "log",
     "log_head",
     "anchoring",
