@@ -27,7 +27,7 @@ SELECT tenant_id, id, 'http://127.0.0.1:9/', %s, 'enabled', '', ''
 """
 _LANES = """
 INSERT INTO lanes (tenant_id, webhook_id, due_at)
-SELECT tenant_id, id, clock_timestamp() FROM webhook_lanes
+SELECT tenant_id, id, clock_timestamp() FROM webhook_lanes WHERE id = ANY (%s)
 """
 _SLOT_ROWS = """
 INSERT INTO lane_slots (tenant_id, webhook_id, slot)
@@ -93,7 +93,7 @@ def make(
     with psycopg.connect(admin_url) as connection:
         connection.execute(_TENANTS, (tenant_ids,))
         connection.execute(_WEBHOOKS, (_SLOTS, *map(list, zip(*pairs, strict=True))))
-        connection.execute(_LANES)
+        connection.execute(_LANES, ([pair[1] for pair in pairs],))
         connection.execute(_SLOT_ROWS, (_SLOTS,))
         connection.execute(_SESSION, {"tenant": tenant_ids[0], "id": session_id})
     return Crowd(pairs, session_id)
