@@ -46,6 +46,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "sweep_objects": "tick",
     "send_digests": "tick",
     "send_alerts": "tick",
+    "figure_tenants": "tick",
     "prune_history": "tick",
     "anchor_audit": "tick",
     "stamp_checkpoint": "tick",

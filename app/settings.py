@@ -126,6 +126,7 @@ class Settings:
     findings_days: int | None = _setting(
         "FINDINGS_DAYS", values.whole(1, 36_500, "number of days"), None
     )
+    max_webhooks: int = _setting("MAX_WEBHOOKS", values.whole(1, 10_000, "number of webhooks"), 100)
     export_days: int = _setting("EXPORT_DAYS", values.whole(1, 3650, "number of days"), 30)
     session_idle_seconds: float = _setting("SESSION_IDLE_SECONDS", values.positive, 86_400.0)
     disable_after_days: float = _setting("DISABLE_AFTER_DAYS", values.positive, 5.0)

@@ -54,6 +54,7 @@ TIMETABLE: Final = by_name(
         ),
         Entry("send_alerts", actor="send_alerts", every=_MINUTE, offset=15, max_age=_MINUTE),
         Entry("send_digests", actor="send_digests", every=_MINUTE, max_age=_MINUTE),
+        Entry("figure_tenants", actor="figure_tenants", every=5 * _MINUTE, offset=75, max_age=120),
         Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),
         Entry("reseal", actor="reseal", every=_HOUR, max_age=_HOUR),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),

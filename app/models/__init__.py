@@ -32,6 +32,7 @@ from app.models.keys import (
     IdempotencyKey,
     KnownPerson,
     MasterKey,
+    OperatorSession,
     SigningKey,
     TenantGroup,
 )
@@ -70,9 +71,9 @@ from app.models.rules import (
     RuleWork,
 )
 from app.models.sharing import ShareLink, ShareLinkOpening
-from app.models.tenants import Tenant, WordPosition
+from app.models.tenants import Tenant, TenantFigures, WordPosition
 from app.models.traces import StagedSpan, Trace
-from app.models.webhooks import Lane, LaneSlot, Webhook
+from app.models.webhooks import Lane, LaneSlot, Webhook, WebhookLane
 
 __all__ = [
     "NO_TENANT",
@@ -123,6 +124,7 @@ __all__ = [
     "LogTile",
     "MasterKey",
     "OpenDelivery",
+    "OperatorSession",
     "Record",
     "RecordRead",
     "RecordWords",
@@ -144,9 +146,11 @@ __all__ = [
     "StagedSpan",
     "StoredRecords",
     "Tenant",
+    "TenantFigures",
     "TenantGroup",
     "TenantHour",
     "Trace",
     "Webhook",
+    "WebhookLane",
     "WordPosition",
 ]

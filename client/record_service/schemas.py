@@ -80,6 +80,7 @@ class AgentChange(TypedDict):
 class AgentsListQuery(TypedDict):
     external_id: NotRequired[str]
     name: NotRequired[str]
+    q: NotRequired[str]
 
 
 class AlertMail(TypedDict):
@@ -282,6 +283,7 @@ class DeliveriesListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[Sequence[DeliveryStatus]]
     after: NotRequired[int]
+    lane: NotRequired[int]
     epoch: NotRequired[str]
 
 
@@ -308,6 +310,7 @@ class Delivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -326,6 +329,7 @@ class DeliveryDetail(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -606,6 +610,10 @@ class Key(TypedDict):
     revoked_at: str | None
 
 
+class KeysListQuery(TypedDict):
+    q: NotRequired[str]
+
+
 class KeysRevokeQuery(TypedDict):
     descendants: NotRequired[bool]
 
@@ -648,6 +656,7 @@ class ListedDelivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -843,6 +852,7 @@ class NewWebhook(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
 
 
 class NewestTimestamp(TypedDict):
@@ -1070,6 +1080,7 @@ class SessionsListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[SessionStatus]
     external_id: NotRequired[str]
+    q: NotRequired[str]
 
 
 class Settings(TypedDict):
@@ -1233,6 +1244,7 @@ class Webhook(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool
@@ -1248,6 +1260,7 @@ class WebhookChange(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
     status: NotRequired[WebhookStatus]
     held: NotRequired[bool]
 
@@ -1266,6 +1279,7 @@ class WebhookWithSecret(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool

@@ -39,6 +39,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "sweep_objects": ticks.sweep_objects,
     "send_digests": ticks.send_digests,
     "send_alerts": ticks.send_alerts,
+    "figure_tenants": ticks.figure_tenants,
     "prune_history": prune_history.run,
     "anchor_audit": ticks.anchor_audit,
     "stamp_checkpoint": ticks.stamp_checkpoint,

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import structlog
 
-from app.core import finding_expiry, finding_search, idle_sessions
+from app.core import finding_expiry, finding_search, idle_sessions, tenant_figures
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
 from app.core.digests import alerts, schedule
@@ -215,6 +215,12 @@ def send_alerts(here: Runtime) -> None:
         tenants, forgotten = alerts.due_tenants(session), alerts.forgotten(session)
     _each(here, forgotten, alerts.enqueue, began + DIGEST_SECONDS / 2)
     _each(here, [(tenant_id,) for tenant_id in tenants], alerts.note, began + DIGEST_SECONDS)
+
+
+def figure_tenants(here: Runtime) -> None:
+    """Each five minutes: compute the figures of the operator's list of tenants."""
+    with here.database.across_tenants() as session:
+        tenant_figures.compute(session)
 
 
 def _each(

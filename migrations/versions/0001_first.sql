@@ -51,6 +51,7 @@ SELECT isolate('tenants', tenant_column => 'id');
 CREATE INDEX tenants_chain ON tenants (sha256('audit-chain:'::bytea || chain_salt));
 -- The sweep asks each second who is suspended, and that is next to nobody.
 CREATE INDEX tenants_suspended ON tenants (id) WHERE suspended_at IS NOT NULL;
+CREATE INDEX tenants_name ON tenants (lower(name) text_pattern_ops, id);
 CREATE INDEX tenants_watched ON tenants (id) WHERE alert_kinds IS NOT NULL;
 CREATE TRIGGER keep_digest_series BEFORE INSERT OR UPDATE OF notification_email ON tenants
     FOR EACH ROW EXECUTE FUNCTION keep_digest_series();
@@ -126,6 +127,34 @@ CREATE TABLE console_sessions (
 );
 SELECT isolate('console_sessions');
 CREATE UNIQUE INDEX console_sessions_id ON console_sessions (tenant_id, id);
+
+-- Of operators: no tenant's, and so no policy. `digest` is of the key until it is used, then of the
+-- session.
+CREATE TABLE operator_sessions (
+    digest     bytea PRIMARY KEY CHECK (length(digest) = 32),
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL,
+    entered_at timestamptz,
+    origin     text
+);
+
+-- What a tick counted of each tenant, for the operator's list.
+CREATE TABLE tenant_figures (
+    tenant_id uuid PRIMARY KEY REFERENCES tenants,
+    waiting   bigint NOT NULL,
+    failed    bigint NOT NULL,
+    failing   bigint NOT NULL,
+    slow      bigint NOT NULL,
+    bytes     bigint NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+SELECT isolate('tenant_figures');
+CREATE INDEX tenant_figures_waiting ON tenant_figures (waiting, tenant_id);
+CREATE INDEX tenant_figures_failed ON tenant_figures (failed, tenant_id);
+CREATE INDEX tenant_figures_failing ON tenant_figures (failing, tenant_id);
+CREATE INDEX tenant_figures_slow ON tenant_figures (slow, tenant_id);
+CREATE INDEX tenant_figures_bytes ON tenant_figures (bytes, tenant_id);
 
 CREATE TABLE idempotency_keys (
     tenant_id     uuid NOT NULL REFERENCES tenants,
@@ -635,6 +664,7 @@ CREATE TABLE webhooks (
     event_types     text[] CHECK (cardinality(event_types) > 0),
     description     text,
     max_in_flight   smallint NOT NULL CHECK (max_in_flight BETWEEN 1 AND 64),
+    lanes           smallint NOT NULL DEFAULT 1 CHECK (lanes BETWEEN 1 AND 16),
     status          text NOT NULL CHECK (status IN ('enabled', 'disabled')),
     disabled_reason text,
     sealed_secrets  bytea NOT NULL,
@@ -652,6 +682,20 @@ CREATE INDEX webhooks_following ON webhooks (tenant_id)
     WHERE deleted_at IS NULL AND event_types && ARRAY['record.created', 'session.opened'];
 CREATE INDEX webhooks_disabled ON webhooks (tenant_id)
     WHERE status = 'disabled' AND deleted_at IS NULL;
+
+-- The lanes of each webhook, also those that it no longer uses. The key of the first is the webhook's
+-- own id (`lane_of`): everywhere below, `webhook_id` is the key of a lane.
+CREATE TABLE webhook_lanes (
+    tenant_id  uuid NOT NULL,
+    id         uuid NOT NULL,
+    webhook_id uuid NOT NULL,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+);
+SELECT isolate('webhook_lanes');
+CREATE INDEX webhook_lanes_webhook ON webhook_lanes (tenant_id, webhook_id);
+CREATE TRIGGER make_lanes AFTER INSERT OR UPDATE OF lanes ON webhooks
+    FOR EACH ROW EXECUTE FUNCTION make_lanes();
 
 -- The hot row, which workers lock. Each change gives it a new version, at the end of its key: while
 -- an old snapshot keeps all earlier ones, the newest is found at once (`present_lanes`).
@@ -708,7 +752,7 @@ CREATE TABLE lanes (
     failed_arrived          bigint NOT NULL DEFAULT 0,
     cancelled_arrived       bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant_id, webhook_id, version),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhook_lanes
 );
 SELECT isolate('lanes');
 CREATE INDEX lanes_look_at ON lanes (look_at) WHERE look_at IS NOT NULL;
@@ -718,7 +762,7 @@ CREATE TRIGGER renew_lane BEFORE INSERT OR UPDATE ON lanes
     FOR EACH ROW EXECUTE FUNCTION renew_lane();
 
 CREATE VIEW present_lanes WITH (security_invoker = true) AS
-SELECT w.tenant_id, w.id AS webhook_id, newest.version, newest.next_sequence, newest.due_at,
+SELECT k.tenant_id, k.id AS webhook_id, k.webhook_id AS of_webhook, newest.version, newest.next_sequence, newest.due_at,
        newest.ring_at, newest.held_since, newest.paused_until, newest.pause_level,
        newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
        newest.last_failures, newest.warned_at, newest.unsuccessful_since,
@@ -726,9 +770,9 @@ SELECT w.tenant_id, w.id AS webhook_id, newest.version, newest.next_sequence, ne
        newest.concurrency, newest.halved_at, newest.latency_ms, newest.recovering,
        newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
        newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
-  FROM webhooks AS w
+  FROM webhook_lanes AS k
  CROSS JOIN LATERAL (
-    SELECT * FROM lanes AS l WHERE l.tenant_id = w.tenant_id AND l.webhook_id = w.id
+    SELECT * FROM lanes AS l WHERE l.tenant_id = k.tenant_id AND l.webhook_id = k.id
      ORDER BY l.version DESC LIMIT 1) AS newest;
 
 -- One row: what is due on any lane before these moments was looked at, and has its number.
@@ -738,7 +782,9 @@ CREATE TABLE sweeps (
     lanes_through    timestamptz NOT NULL DEFAULT 'epoch',
     numbered_through timestamptz NOT NULL DEFAULT 'epoch',
     -- What `settled_before` said when they were written last.
-    settled          timestamptz NOT NULL DEFAULT 'epoch'
+    settled          timestamptz NOT NULL DEFAULT 'epoch',
+    -- When the tenants' figures were computed last.
+    figured_at       timestamptz
 ) WITH (fillfactor = 10);
 INSERT INTO sweeps DEFAULT VALUES;
 
@@ -750,7 +796,7 @@ CREATE TABLE lane_slots (
     holder      uuid,
     lease_until timestamptz,
     PRIMARY KEY (tenant_id, webhook_id, slot, version),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhook_lanes
 );
 SELECT isolate('lane_slots');
 CREATE TRIGGER renew_slot BEFORE UPDATE ON lane_slots

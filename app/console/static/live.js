@@ -37,7 +37,7 @@ function offerZone() {
   }
   for (const button of document.querySelectorAll("button[data-zone]")) {
     button.value = button.textContent = own;
-    button.hidden = own === button.dataset.zone;
+    button.hidden = own === button.dataset.zone || own === "UTC";
   }
 }
 
@@ -142,7 +142,8 @@ function used() {
 /** Put a button beside each id, payload and command of a page, which copies it. */
 function offerCopies() {
   for (const source of document.querySelectorAll("main pre:not(.secret), main .soft > code, main .facts code, .foot code")) {
-    if (source.previousElementSibling?.className === "copy" || source.nextElementSibling?.className === "copy") continue;
+    if ("copied" in source.dataset) continue;
+    source.dataset.copied = "";
     const button = document.createElement("button");
     button.type = "button";
     button.className = "copy";

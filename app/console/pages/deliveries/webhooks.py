@@ -221,7 +221,7 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
         shown: dict[str, Any] = {
             "webhook": represent(found),
             "lane": delivery_summary.of(session, tenant_id, found.id, "", [])["lane"],
-            "overdue": delivery_summary.overdue_since(session, tenant_id, found.id),
+            "overdue": delivery_summary.backlogs(session, tenant_id, found.id)[found.id][1],
             "books": accounting.of(session, tenant_id, found.id),
             "hours": hourly_stats.rows(session, tenant_id, hours, found.id),
             "latest": [delivery_history.represent(each) for each in latest],
