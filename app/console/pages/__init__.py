@@ -1,5 +1,5 @@
-"""The pages, each with its views; packages: `records` and agents, `deliveries` and webhooks.
+"""The pages, each with its views; packages: `records`, findings and agents, `deliveries` and webhooks.
 
-`sign_in`, `people`, `overview`, `findings`, `rules`, `exports`, `audit`, `holds`, `keys`, `jobs`,
-`settings`, `alerts`, `operator`, `search`, `time_zone`.
+`sign_in`, `people`, `overview`, `rules`, `exports`, `audit`, `holds`, `keys`, `jobs`,
+`settings`, `alerts`, `operator`, `search`, `views`, `time_zone`.
 """
