@@ -266,3 +266,24 @@ def test_the_backlog_keeps_the_most_that_waited_in_an_hour(
     worker.send(webhook, 200)
     make_findings(api(), 1)
     assert most() == 4
+
+
+def test_a_replay_of_a_group_says_why_it_failed_and_an_error_keeps_the_preview(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 3)
+    worker.send(webhook, 503)
+    (group,) = api().get("/v1/deliveries/groups").json["data"]
+    place = f"{REPLAY}?group={group['group']}"
+    page = said(admin.get(place).text)
+    assert "failed at Incident room between" in page
+    assert "status 503" in page
+    wrong = admin.post(REPLAY, admin.form(place, REPLAY) | {"canary": "101"})
+    assert wrong.status_code == 422
+    assert "3 events are sent again" in said(wrong.text)
+    assert 'id="e-canary"' in wrong.text
+    begun = admin.post(REPLAY, hidden(wrong.text, REPLAY) | {"canary": "2"})
+    assert begun.status_code == 303
+    replayed = begun.headers["Location"]
+    worker.finish({"id": replayed.rpartition("/")[2]})
+    assert "failed at Incident room , status 503" in said(admin.get(replayed).text)
