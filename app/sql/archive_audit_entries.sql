@@ -23,7 +23,7 @@ BEGIN
             WHERE s.tenant_id = tenant AND s.first_seq = first AND s.last_seq = last
               AND s.sha256 = digest) THEN
         RAISE EXCEPTION 'no segment holds the entries % to %', first, last
-              USING ERRCODE = 'object_not_in_prerequisite_state';
+              USING ERRCODE = 'data_exception';
     END IF;
     UPDATE audit_entries SET body = NULL
      WHERE tenant_id = tenant AND seq BETWEEN first AND last AND action <> 'settings.update';

@@ -16,6 +16,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from app.core.audit import view
 from app.core.blobs import reading
 from app.core.blobs.reading import Row
+from app.core.blobs.writing import Item
 from app.database import Tx, cursor
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import AuditEntry
@@ -46,6 +47,12 @@ def identity(tenant_id: UUID, segment_id: UUID) -> str:
 def joined(bodies: Sequence[bytes]) -> bytes:
     """Return the content of a segment: canonical JSON has no newline in it."""
     return b"".join(body + b"\n" for body in bodies)
+
+
+def item(master_keys: MasterKeys, tenant_id: UUID, segment_id: UUID, content: bytes) -> Item:
+    """Return a segment, sealed, to be stored."""
+    sealed = master_keys.seal(content, identity(tenant_id, segment_id))
+    return Item(KIND, tenant_id, segment_id, 0, sealed)
 
 
 def segments(tx: Tx, tenant_id: UUID, first: int, last: int) -> list[Segment]:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.audit import archive, chain
 from app.core.blobs.store import BlobStore
-from app.core.blobs.writing import FRESH, Item, Stowed, stow
+from app.core.blobs.writing import FRESH, Stowed, stow
 from app.core.callers import SYSTEM
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, JobFailed, Step
@@ -99,8 +99,7 @@ class Archiver:
     def _written(
         self, store: BlobStore, tenant_id: UUID, segment_id: UUID, content: bytes
     ) -> Stowed:
-        sealed = self.master_keys.seal(content, archive.identity(tenant_id, segment_id))
-        (stowed,) = stow(store, [Item(archive.KIND, tenant_id, segment_id, 0, sealed)])
+        (stowed,) = stow(store, [archive.item(self.master_keys, tenant_id, segment_id, content)])
         if stowed.bytes is not None:
             raise Unavailable("The object store (BLOB_URL) does not answer; try again later.")
         return stowed

@@ -20,7 +20,7 @@ from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
-from app.console.pages.deliveries.deliveries import known_webhooks
+from app.console.pages.deliveries.deliveries import charted, known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
@@ -235,9 +235,11 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
         shown: dict[str, Any] = {
             "webhook": represent(found),
             "lane": delivery_summary.of(session, tenant_id, found.id, "", [])["lane"],
-            "overdue": delivery_summary.overdue_since(session, tenant_id, found.id),
+            "overdue": delivery_summary.backlogs(session, tenant_id, found.id)[found.id][1],
             "books": accounting.of(session, tenant_id, found.id),
-            "hours": hourly_stats.rows(session, tenant_id, hours, found.id),
+            "hours": charted(
+                hourly_stats.rows(session, tenant_id, hours, found.id), hours, webhook_id
+            ),
             "latest": [delivery_history.represent(each) for each in latest],
             "secret_ends": [secret.until for secret in secrets],
         }
