@@ -1,5 +1,5 @@
-"""The pages, each with its views; packages: `records` and `deliveries`.
+"""The pages, each with its views; packages: `records`, `deliveries` and webhooks, `callers`.
 
-`sign_in`, `people`, `overview`, `rules`, `exports`, `audit`, `holds`, `keys`, `jobs`,
-`settings`, `alerts`, `operator`, `search`, `views`, `time_zone`.
+`overview`, `findings`, `rules`, `exports`, `audit`, `holds`, `jobs`, `settings`, `alerts`,
+`search`, `time_zone`, `views`.
 """
