@@ -55,6 +55,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "check_master_keys": "tick",
     "reseal": "tick",
     "free_stuck_jobs": "tick",
+    "look_at_backlog": "tick",
     "index_words": "tick",
     "complete_idle_sessions": "tick",
 }
