@@ -9,7 +9,8 @@ from uuid import UUID
 
 import structlog
 
-from app.core import finding_expiry, finding_search, idle_sessions
+from app.core import finding_search
+from app.core.aging import finding_expiry, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
 from app.core.digests import alerts, schedule
