@@ -21,6 +21,9 @@ _LAST_MILLISECOND = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _RANDOM_BITS = (1 << 62) - 1
 _VERSION = 0x7 << 76
 _VARIANT = 0x2 << 62
+# What stands for the version in the key of a webhook's lane.
+_LANE = 76
+MOST_LANES = 16
 _OF_A_PERSON = 8
 _TEXT = re.compile(r"([a-z]{3})_([0-9a-f]{32})", re.ASCII)
 
@@ -70,9 +73,28 @@ def made_at(identifier: UUID) -> datetime:
     return datetime.fromtimestamp(min(identifier.int >> 80, _LAST_MILLISECOND) / 1000, UTC)
 
 
+def lane_of(webhook_id: UUID, number: int) -> UUID:
+    """Return the key of a webhook's lane, numbered from 1 to 16; the first lane's is its own id.
+
+    Another digit stands in it for the version, so a lane names its webhook.
+    """
+    digit = (number + 6) % MOST_LANES
+    return UUID(int=webhook_id.int & ~(0xF << _LANE) | digit << _LANE)
+
+
+def lane_number(lane: UUID) -> int:
+    """Return the number of a lane, from 1."""
+    return ((lane.int >> _LANE) - 7) % MOST_LANES + 1
+
+
+def webhook_of(lane: UUID) -> UUID:
+    """Return the webhook of a lane."""
+    return lane_of(lane, 1)
+
+
 def text(prefix: str, identifier: UUID) -> str:
-    """Write an id as callers see it, for example `agt_0192…`."""
-    return f"{prefix}_{identifier.hex}"
+    """Write an id as callers see it, for example `agt_0192…`; of a lane that of its webhook."""
+    return f"{prefix}_{(webhook_of(identifier) if prefix == 'whk' else identifier).hex}"
 
 
 def of_person(issuer: str, subject: str) -> UUID:

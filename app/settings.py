@@ -20,12 +20,13 @@ from cryptography.x509 import Certificate
 
 from app import setting_values as values
 from app.ledger.policy import NONE, Policy
-from app.lib import forwarded, store_addresses
+from app.lib import forwarded
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.mail.mailer import MailServer
 from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
+from app.lib.stores import addresses
 
 VERSION = "0.1.0"
 
@@ -79,14 +80,12 @@ class OpenId:
 class Settings:
     """All settings, read from the environment; docs/operations.md describes each variable."""
 
-    database_url: str = _setting("DATABASE_URL", store_addresses.postgres, secret=True)
-    database_admin_url: str = _setting(
-        "DATABASE_ADMIN_URL", store_addresses.postgres, None, secret=True
-    )
+    database_url: str = _setting("DATABASE_URL", addresses.postgres, secret=True)
+    database_admin_url: str = _setting("DATABASE_ADMIN_URL", addresses.postgres, None, secret=True)
     database_replica_url: str | None = _setting(
-        "DATABASE_REPLICA_URL", partial(store_addresses.postgres, writes=False), None, secret=True
+        "DATABASE_REPLICA_URL", partial(addresses.postgres, writes=False), None, secret=True
     )
-    redis_url: str | None = _setting("REDIS_URL", store_addresses.redis, None, secret=True)
+    redis_url: str | None = _setting("REDIS_URL", addresses.redis, None, secret=True)
     redis_ca_file: str | None = _setting("REDIS_CA_FILE", values.authorities, None)
     redis_tls_verify: bool = _setting("REDIS_TLS_VERIFY", values.redis_tls_verify, True)
     master_keys: MasterKeys = _setting("MASTER_KEYS", MasterKeys.parse, secret=True)
@@ -126,6 +125,7 @@ class Settings:
     findings_days: int | None = _setting(
         "FINDINGS_DAYS", values.whole(1, 36_500, "number of days"), None
     )
+    max_webhooks: int = _setting("MAX_WEBHOOKS", values.whole(1, 10_000, "number of webhooks"), 100)
     export_days: int = _setting("EXPORT_DAYS", values.whole(1, 3650, "number of days"), 30)
     session_idle_seconds: float = _setting("SESSION_IDLE_SECONDS", values.positive, 86_400.0)
     disable_after_days: float = _setting("DISABLE_AFTER_DAYS", values.positive, 5.0)

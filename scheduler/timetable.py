@@ -46,6 +46,7 @@ TIMETABLE: Final = by_name(
         # The sweep rings it each second while traces are due.
         Entry("assemble", actor="assemble", every=10, max_age=10),
         Entry("free_stuck_jobs", actor="free_stuck_jobs", every=_MINUTE, max_age=_MINUTE),
+        Entry("look_at_backlog", actor="look_at_backlog", every=_MINUTE, max_age=_MINUTE),
         Entry(
             "complete_idle_sessions",
             actor="complete_idle_sessions",
@@ -54,6 +55,7 @@ TIMETABLE: Final = by_name(
         ),
         Entry("send_alerts", actor="send_alerts", every=_MINUTE, offset=15, max_age=_MINUTE),
         Entry("send_digests", actor="send_digests", every=_MINUTE, max_age=_MINUTE),
+        Entry("figure_tenants", actor="figure_tenants", every=5 * _MINUTE, offset=75, max_age=120),
         Entry("check_master_keys", actor="check_master_keys", every=_MINUTE, max_age=_MINUTE),
         Entry("reseal", actor="reseal", every=_HOUR, max_age=_HOUR),
         Entry("expire_bundles", actor="expire_bundles", every=5 * _MINUTE, max_age=5 * _MINUTE),

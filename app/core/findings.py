@@ -132,7 +132,9 @@ class Submission(NamedTuple):
     source: Source = Source.API
 
 
-_ADD = b"SELECT asked, problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %s)"
+_ADD = (
+    b"SELECT asked, problem, place, size, lanes, body FROM add_findings(%s, %s, %b::uuid[], %s, %s)"
+)
 
 
 def add(
@@ -173,7 +175,8 @@ def _values(tx: Tx, submissions: Sequence[Submission]) -> tuple[object, ...]:
         for caller, _, source in submissions
     ]
     limits = (tx.info["first_wait"], events.MAX_PAYLOAD)
-    return *limits, json.dumps(heads), _fresh(submissions)
+    tenants = sorted({each.caller.tenant_id for each in submissions})
+    return *limits, tenants, json.dumps(heads), _fresh(submissions)
 
 
 def _results(

@@ -13,7 +13,7 @@ from app.models.agents import (
 )
 from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
-from app.models.delivery_hours import DeliveryHour, TenantHour
+from app.models.delivery_hours import BacklogHour, DeliveryHour, TenantHour
 from app.models.digests import Alert, AlertMail, AlertRecipient, Digest
 from app.models.evidence_packs import (
     EvidenceExport,
@@ -32,6 +32,8 @@ from app.models.keys import (
     IdempotencyKey,
     KnownPerson,
     MasterKey,
+    OperatorSession,
+    SavedView,
     SigningKey,
     TenantGroup,
 )
@@ -70,9 +72,9 @@ from app.models.rules import (
     RuleWork,
 )
 from app.models.sharing import ShareLink, ShareLinkOpening
-from app.models.tenants import Tenant, WordPosition
+from app.models.tenants import Tenant, TenantFigures, WordPosition
 from app.models.traces import StagedSpan, Trace
-from app.models.webhooks import Lane, LaneSlot, Webhook
+from app.models.webhooks import Lane, LaneSlot, Webhook, WebhookLane
 
 __all__ = [
     "NO_TENANT",
@@ -88,6 +90,7 @@ __all__ = [
     "AuditEntry",
     "AuditHead",
     "AuditSegment",
+    "BacklogHour",
     "Base",
     "Bundle",
     "BundleWords",
@@ -123,6 +126,7 @@ __all__ = [
     "LogTile",
     "MasterKey",
     "OpenDelivery",
+    "OperatorSession",
     "Record",
     "RecordRead",
     "RecordWords",
@@ -135,6 +139,7 @@ __all__ = [
     "RuleTurn",
     "RuleVersion",
     "RuleWork",
+    "SavedView",
     "SessionDigests",
     "SessionPackPart",
     "SessionStatement",
@@ -144,9 +149,11 @@ __all__ = [
     "StagedSpan",
     "StoredRecords",
     "Tenant",
+    "TenantFigures",
     "TenantGroup",
     "TenantHour",
     "Trace",
     "Webhook",
+    "WebhookLane",
     "WordPosition",
 ]

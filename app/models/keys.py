@@ -53,6 +53,20 @@ class ConsoleSession(Base):
     last_used_at: Mapped[datetime]
 
 
+class SavedView(Base):
+    """A list's filters under a name: `page` of the console with `query`."""
+
+    __tablename__ = "saved_views"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    page: Mapped[str]
+    name: Mapped[str]
+    query: Mapped[str]
+    created_at: Mapped[CreatedAt]
+    created_by: Mapped[UUID]
+
+
 class KnownPerson(Base):
     """A person who signed in by OpenID Connect, with the labels that the provider told last."""
 
@@ -123,3 +137,16 @@ class MasterKey(Base):
     seen_at: Mapped[CreatedAt]
     in_front_at: Mapped[datetime | None]
     emptied_at: Mapped[datetime | None]
+
+
+class OperatorSession(Base):
+    """An operator's key, until it is used, and then the session that it opened."""
+
+    __tablename__ = "operator_sessions"
+
+    digest: Mapped[bytes] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    created_at: Mapped[CreatedAt]
+    expires_at: Mapped[datetime]
+    entered_at: Mapped[datetime | None]
+    origin: Mapped[str | None]

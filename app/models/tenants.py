@@ -47,3 +47,17 @@ class WordPosition(Base):
     source: Mapped[str] = mapped_column(primary_key=True)
     through: Mapped[UUID | None]
     failed_at: Mapped[datetime | None]
+
+
+class TenantFigures(Base):
+    """What a tick counted of a tenant for the operator; `at` is when it changed last."""
+
+    __tablename__ = "tenant_figures"
+
+    tenant_id: Mapped[TenantId]
+    waiting: Mapped[int]
+    failed: Mapped[int]
+    failing: Mapped[int]
+    slow: Mapped[int]
+    bytes: Mapped[int]
+    at: Mapped[CreatedAt]

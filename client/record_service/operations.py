@@ -133,7 +133,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "backfill": Operation("POST", "/v1/rules/{rule_id}/backfill", "json", "Let a rule judge the past", body=True),
     },
     "search": {
-        "search": Operation("GET", "/v1/search", "json", "Find any resource by its id; records, findings and agents by words"),
+        "search": Operation("GET", "/v1/search", "json", "Find any resource by its id or name; records and findings by words"),
     },
     "session_evidence": {
         "evidence": Operation("GET", "/v1/sessions/{session_id}/evidence.zip", "bytes", "Read the evidence pack of a whole session"),

@@ -80,6 +80,7 @@ class AgentChange(TypedDict):
 class AgentsListQuery(TypedDict):
     external_id: NotRequired[str]
     name: NotRequired[str]
+    q: NotRequired[str]
 
 
 class AlertMail(TypedDict):
@@ -282,6 +283,7 @@ class DeliveriesListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[Sequence[DeliveryStatus]]
     after: NotRequired[int]
+    lane: NotRequired[int]
     epoch: NotRequired[str]
 
 
@@ -299,6 +301,8 @@ class DeliveriesOfTenantQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[Sequence[DeliveryStatus]]
     group: NotRequired[str]
+    finished_since: NotRequired[Time]
+    finished_until: NotRequired[Time]
 
 
 class Delivery(TypedDict):
@@ -308,6 +312,7 @@ class Delivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -326,6 +331,7 @@ class DeliveryDetail(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -587,6 +593,7 @@ class Job(TypedDict):
 class JobsListQuery(TypedDict):
     kind: NotRequired[str]
     status: NotRequired[JobStatus]
+    record_id: NotRequired[str]
 
 
 class Jwks(TypedDict):
@@ -604,6 +611,10 @@ class Key(TypedDict):
     minted_by: Minter | None
     last_used_at: str | None
     revoked_at: str | None
+
+
+class KeysListQuery(TypedDict):
+    q: NotRequired[str]
 
 
 class KeysRevokeQuery(TypedDict):
@@ -648,6 +659,7 @@ class ListedDelivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -843,6 +855,7 @@ class NewWebhook(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
 
 
 class NewestTimestamp(TypedDict):
@@ -1070,6 +1083,7 @@ class SessionsListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[SessionStatus]
     external_id: NotRequired[str]
+    q: NotRequired[str]
 
 
 class Settings(TypedDict):
@@ -1233,6 +1247,7 @@ class Webhook(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool
@@ -1248,6 +1263,7 @@ class WebhookChange(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
     status: NotRequired[WebhookStatus]
     held: NotRequired[bool]
 
@@ -1266,6 +1282,7 @@ class WebhookWithSecret(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool

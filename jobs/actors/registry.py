@@ -39,6 +39,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "sweep_objects": ticks.sweep_objects,
     "send_digests": ticks.send_digests,
     "send_alerts": ticks.send_alerts,
+    "figure_tenants": ticks.figure_tenants,
     "prune_history": prune_history.run,
     "anchor_audit": ticks.anchor_audit,
     "stamp_checkpoint": ticks.stamp_checkpoint,
@@ -47,6 +48,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "check_master_keys": ticks.check_master_keys,
     "reseal": ticks.reseal,
     "free_stuck_jobs": ticks.free_stuck_jobs,
+    "look_at_backlog": ticks.look_at_backlog,
     "index_words": ticks.index_words,
     "complete_idle_sessions": ticks.complete_idle_sessions,
 }

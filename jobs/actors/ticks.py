@@ -13,9 +13,11 @@ from app.core import finding_search
 from app.core.aging import finding_expiry, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
+from app.core.delivery.history import backlog
 from app.core.digests import alerts, schedule
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports
+from app.core.health import tenant_figures
 from app.core.jobs import leases
 from app.core.log import history
 from app.core.master_keys import key_registry, resealing
@@ -133,6 +135,12 @@ def free_stuck_jobs(here: Runtime) -> None:
         leases.free_stuck(session)
 
 
+def look_at_backlog(here: Runtime) -> None:
+    """Each minute: note how many deliveries wait, for the console's chart."""
+    with here.database.across_tenants() as session:
+        backlog.look(session)
+
+
 def complete_idle_sessions(here: Runtime) -> None:
     """Each minute: complete sessions that nothing came to for SESSION_IDLE_SECONDS."""
     deadline = time.monotonic() + IDLE_SECONDS
@@ -216,6 +224,12 @@ def send_alerts(here: Runtime) -> None:
         tenants, forgotten = alerts.due_tenants(session), alerts.forgotten(session)
     _each(here, forgotten, alerts.enqueue, began + DIGEST_SECONDS / 2)
     _each(here, [(tenant_id,) for tenant_id in tenants], alerts.note, began + DIGEST_SECONDS)
+
+
+def figure_tenants(here: Runtime) -> None:
+    """Each five minutes: compute the figures of the operator's list of tenants."""
+    with here.database.across_tenants() as session:
+        tenant_figures.compute(session)
 
 
 def _each(

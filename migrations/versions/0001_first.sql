@@ -51,6 +51,7 @@ SELECT isolate('tenants', tenant_column => 'id');
 CREATE INDEX tenants_chain ON tenants (sha256('audit-chain:'::bytea || chain_salt));
 -- The sweep asks each second who is suspended, and that is next to nobody.
 CREATE INDEX tenants_suspended ON tenants (id) WHERE suspended_at IS NOT NULL;
+CREATE INDEX tenants_name ON tenants (lower(name) text_pattern_ops, id);
 CREATE INDEX tenants_watched ON tenants (id) WHERE alert_kinds IS NOT NULL;
 CREATE TRIGGER keep_digest_series BEFORE INSERT OR UPDATE OF notification_email ON tenants
     FOR EACH ROW EXECUTE FUNCTION keep_digest_series();
@@ -125,7 +126,50 @@ CREATE TABLE console_sessions (
     CHECK (num_nonnulls(api_key_id, person_id) = 1 AND (person_id IS NULL) = (groups IS NULL))
 );
 SELECT isolate('console_sessions');
+
+-- A list's filters under a name, for everybody of the tenant who uses the console.
+CREATE TABLE saved_views (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    page       text NOT NULL,
+    name       text NOT NULL,
+    query      text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_by uuid NOT NULL,
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, page, name)
+);
+SELECT isolate('saved_views');
+
 CREATE UNIQUE INDEX console_sessions_id ON console_sessions (tenant_id, id);
+
+-- Of operators: no tenant's, and so no policy. `digest` is of the key until it is used, then of the
+-- session.
+CREATE TABLE operator_sessions (
+    digest     bytea PRIMARY KEY CHECK (length(digest) = 32),
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL,
+    entered_at timestamptz,
+    origin     text
+);
+
+-- What a tick counted of each tenant, for the operator's list.
+CREATE TABLE tenant_figures (
+    tenant_id uuid PRIMARY KEY REFERENCES tenants,
+    waiting   bigint NOT NULL,
+    failed    bigint NOT NULL,
+    failing   bigint NOT NULL,
+    slow      bigint NOT NULL,
+    bytes     bigint NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+SELECT isolate('tenant_figures');
+CREATE INDEX tenant_figures_waiting ON tenant_figures (waiting, tenant_id);
+CREATE INDEX tenant_figures_failed ON tenant_figures (failed, tenant_id);
+CREATE INDEX tenant_figures_failing ON tenant_figures (failing, tenant_id);
+CREATE INDEX tenant_figures_slow ON tenant_figures (slow, tenant_id);
+CREATE INDEX tenant_figures_bytes ON tenant_figures (bytes, tenant_id);
 
 CREATE TABLE idempotency_keys (
     tenant_id     uuid NOT NULL REFERENCES tenants,
@@ -635,6 +679,7 @@ CREATE TABLE webhooks (
     event_types     text[] CHECK (cardinality(event_types) > 0),
     description     text,
     max_in_flight   smallint NOT NULL CHECK (max_in_flight BETWEEN 1 AND 64),
+    lanes           smallint NOT NULL DEFAULT 1 CHECK (lanes BETWEEN 1 AND 16),
     status          text NOT NULL CHECK (status IN ('enabled', 'disabled')),
     disabled_reason text,
     sealed_secrets  bytea NOT NULL,
@@ -652,6 +697,20 @@ CREATE INDEX webhooks_following ON webhooks (tenant_id)
     WHERE deleted_at IS NULL AND event_types && ARRAY['record.created', 'session.opened'];
 CREATE INDEX webhooks_disabled ON webhooks (tenant_id)
     WHERE status = 'disabled' AND deleted_at IS NULL;
+
+-- The lanes of each webhook, also those that it no longer uses. The key of the first is the webhook's
+-- own id (`lane_of`): everywhere below, `webhook_id` is the key of a lane.
+CREATE TABLE webhook_lanes (
+    tenant_id  uuid NOT NULL,
+    id         uuid NOT NULL,
+    webhook_id uuid NOT NULL,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+);
+SELECT isolate('webhook_lanes');
+CREATE INDEX webhook_lanes_webhook ON webhook_lanes (tenant_id, webhook_id);
+CREATE TRIGGER make_lanes AFTER INSERT OR UPDATE OF lanes ON webhooks
+    FOR EACH ROW EXECUTE FUNCTION make_lanes();
 
 -- The hot row, which workers lock. Each change gives it a new version, at the end of its key: while
 -- an old snapshot keeps all earlier ones, the newest is found at once (`present_lanes`).
@@ -708,7 +767,7 @@ CREATE TABLE lanes (
     failed_arrived          bigint NOT NULL DEFAULT 0,
     cancelled_arrived       bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant_id, webhook_id, version),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhook_lanes
 );
 SELECT isolate('lanes');
 CREATE INDEX lanes_look_at ON lanes (look_at) WHERE look_at IS NOT NULL;
@@ -718,7 +777,7 @@ CREATE TRIGGER renew_lane BEFORE INSERT OR UPDATE ON lanes
     FOR EACH ROW EXECUTE FUNCTION renew_lane();
 
 CREATE VIEW present_lanes WITH (security_invoker = true) AS
-SELECT w.tenant_id, w.id AS webhook_id, newest.version, newest.next_sequence, newest.due_at,
+SELECT k.tenant_id, k.id AS webhook_id, k.webhook_id AS of_webhook, newest.version, newest.next_sequence, newest.due_at,
        newest.ring_at, newest.held_since, newest.paused_until, newest.pause_level,
        newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
        newest.last_failures, newest.warned_at, newest.unsuccessful_since,
@@ -726,9 +785,9 @@ SELECT w.tenant_id, w.id AS webhook_id, newest.version, newest.next_sequence, ne
        newest.concurrency, newest.halved_at, newest.latency_ms, newest.recovering,
        newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
        newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
-  FROM webhooks AS w
+  FROM webhook_lanes AS k
  CROSS JOIN LATERAL (
-    SELECT * FROM lanes AS l WHERE l.tenant_id = w.tenant_id AND l.webhook_id = w.id
+    SELECT * FROM lanes AS l WHERE l.tenant_id = k.tenant_id AND l.webhook_id = k.id
      ORDER BY l.version DESC LIMIT 1) AS newest;
 
 -- One row: what is due on any lane before these moments was looked at, and has its number.
@@ -738,7 +797,9 @@ CREATE TABLE sweeps (
     lanes_through    timestamptz NOT NULL DEFAULT 'epoch',
     numbered_through timestamptz NOT NULL DEFAULT 'epoch',
     -- What `settled_before` said when they were written last.
-    settled          timestamptz NOT NULL DEFAULT 'epoch'
+    settled          timestamptz NOT NULL DEFAULT 'epoch',
+    -- When the tenants' figures were computed last.
+    figured_at       timestamptz
 ) WITH (fillfactor = 10);
 INSERT INTO sweeps DEFAULT VALUES;
 
@@ -750,7 +811,7 @@ CREATE TABLE lane_slots (
     holder      uuid,
     lease_until timestamptz,
     PRIMARY KEY (tenant_id, webhook_id, slot, version),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhook_lanes
 );
 SELECT isolate('lane_slots');
 CREATE TRIGGER renew_slot BEFORE UPDATE ON lane_slots
@@ -900,6 +961,9 @@ CREATE INDEX ended_deliveries_replays ON ended_deliveries (tenant_id, webhook_id
     WHERE kind = 'replay';
 CREATE INDEX ended_deliveries_of_job ON ended_deliveries (tenant_id, job_id, id)
     WHERE job_id IS NOT NULL;
+-- Rows lie in the order in which they end, so it is a few pages, which next to no row changes.
+CREATE INDEX ended_deliveries_finished ON ended_deliveries
+    USING brin (finished_at) WITH (pages_per_range = 32, autosummarize = on);
 
 -- Both as one, for whoever reads. A row's lease shows as its next attempt.
 CREATE VIEW deliveries WITH (security_invoker = true) AS
@@ -982,6 +1046,15 @@ CREATE TABLE delivery_hours (
 );
 SELECT isolate('delivery_hours');
 
+-- The most deliveries that waited in an hour, as looked at each minute; no row where none did.
+CREATE TABLE backlog_hours (
+    tenant_id uuid NOT NULL,
+    at        timestamptz NOT NULL,
+    most      bigint NOT NULL,
+    PRIMARY KEY (tenant_id, at)
+);
+SELECT isolate('backlog_hours');
+
 
 -- Jobs -------------------------------------------------------------------------------------------
 
@@ -1015,9 +1088,9 @@ CREATE INDEX jobs_of_kind ON jobs (tenant_id, kind, id);
 -- What has outlived its history.
 CREATE INDEX jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_dead ON jobs (tenant_id) WHERE status = 'dead';
--- Whether the job of a record's pack gave up is asked by each request for it.
-CREATE INDEX jobs_dead_by_key ON jobs (tenant_id, kind, dedupe_key, id)
-    WHERE status = 'dead' AND dedupe_key IS NOT NULL;
+-- Whether the job of a record's pack gave up is asked by each request for it; a record's page asks
+-- for all of them.
+CREATE INDEX jobs_of_key ON jobs (tenant_id, kind, dedupe_key, id) WHERE dedupe_key IS NOT NULL;
 -- Who asks again within a minute gets what a job found.
 CREATE INDEX jobs_verified ON jobs (tenant_id, kind, dedupe_key, finished_at)
     WHERE kind = 'verify_audit' AND finished_at IS NOT NULL;

@@ -19,7 +19,7 @@ from app.api.http.access import auth
 from app.api.http.responses import answers
 from app.api.http.services import services
 from app.console.frame import assets, browser, forms, navigation, picking, zone
-from app.core import lookup
+from app.core import lookup, tenants
 from app.core.callers import Caller, Role
 from app.core.keys import keys
 from app.evidence.page import view
@@ -48,7 +48,7 @@ _HEADERS = {
 # Placeholder for the form's idempotency key, which differs each time, while the ETag is computed.
 _KEY_PLACE = forms.new_key()
 # The kinds of objects that have names.
-_NAMED = ("agt_", "ses_", "rec_", "fnd_", "whk_", "key_", "rul_", "exp_", "hld_", "usr_")
+_NAMED = ("agt_", "ses_", "rec_", "fnd_", "whk_", "key_", "rul_", "exp_", "hld_", "usr_", "ten_")
 _AGO = re.compile(r'(?<=<time class="ago" )[^<]*')
 
 
@@ -59,7 +59,9 @@ def page(
 
     A template in a folder belongs to the entry of the navigation whose blueprint has that name.
     """
-    message = None if browser.refreshes_itself() else _sent_twice() or _kept_message()
+    kept = None if browser.refreshes_itself() else _kept_message()
+    # An error stands under no success, be it this form's of before or another's.
+    message = (_sent_twice() or kept) if status < 400 else None
     frame = _frame(template.partition("/")[0])
     text = render_template(f"console/{template}.html", **frame, message=message, **shown)
     lasting = text.replace(_KEY_PLACE, "")
@@ -72,7 +74,7 @@ def page(
     text = text.replace(_KEY_PLACE, forms.new_key())
     answered = Response(text, status, {**_HEADERS, **(headers or {})}, content_type=CONTENT_TYPE)
     answered.set_etag(etag)
-    if message:
+    if kept:
         browser.set_cookie(answered, "said", "", 0)
     return answered
 
@@ -97,6 +99,8 @@ def names_in(session: Session, *rows: Mapping[str, Any]) -> dict[str, str]:
     wanted = {text for text in texts if isinstance(text, str) and text.startswith(_NAMED)}
     people = [ids.parse("usr", text) for text in wanted if text.startswith("usr_")]
     named = keys.names(session, auth.caller().tenant_id, filter(None, people)) if people else {}
+    if (own := ids.text("ten", auth.caller().tenant_id)) in wanted:
+        named[own] = tenants.name(session, auth.caller().tenant_id)
     return lookup.titles(session, auth.caller(), wanted) | named
 
 
@@ -201,14 +205,15 @@ def add_filters(state: BlueprintSetupState) -> None:
 def _frame(section: str) -> dict[str, Any]:
     """Return the variables of the base template."""
     caller: Caller | None = g.get("caller")
-    groups = navigation.groups_for(caller) if caller else {}
+    places = navigation.groups_for(caller) if caller else {}
     return {
         "caller": caller,
         "key_name": g.get("key_name"),
         "form_token": g.get("form_token", ""),
         "form_key": _KEY_PLACE,
-        "groups": groups,
-        "current": navigation.current(groups, section),
+        "places": places,
+        "pinned": caller is not None and caller.pin is not None,
+        "current": navigation.current(places, section),
         "notices": g.get("notices", []),
         "version": assets.version,
         "unchosen_zone": zone.unchosen_cookie(),

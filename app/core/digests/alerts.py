@@ -139,16 +139,21 @@ def _set(session: Session, tenant_id: UUID, emails: Sequence[str], kinds: Sequen
 # Troubles are few, and most tenants have none: each part begins at those in trouble.
 _STANDING = f"""
 SELECT l.tenant_id, x.kind, 'whk_' || replace(w.id::text, '-', '') AS subject,
-       CASE x.kind WHEN '{Kind.WEBHOOK_FAILING}' THEN l.failing_since
-                   ELSE coalesce(l.unsuccessful_since, w.updated_at) END AS since
+       min(CASE x.kind WHEN '{Kind.WEBHOOK_FAILING}' THEN l.failing_since
+                       ELSE coalesce(l.unsuccessful_since, w.updated_at) END) AS since
   FROM lanes AS l
-  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+  JOIN webhook_lanes AS k ON k.tenant_id = l.tenant_id AND k.id = l.webhook_id
+  JOIN webhooks AS w ON w.tenant_id = k.tenant_id AND w.id = k.webhook_id
  CROSS JOIN LATERAL (
        SELECT CASE WHEN w.status = 'disabled' THEN '{Kind.WEBHOOK_DISABLED}'
                    WHEN {troubles.REFUSES} THEN '{Kind.WEBHOOK_REFUSING}'
                    ELSE '{Kind.WEBHOOK_FAILING}' END AS kind) AS x
  WHERE l.unsuccessful_since IS NOT NULL AND {troubles.TROUBLED}
    AND (x.kind <> '{Kind.WEBHOOK_FAILING}' OR l.failing_since <= clock_timestamp() - %(lasting)s)
+   AND NOT EXISTS (SELECT FROM lanes AS newer
+                    WHERE newer.tenant_id = l.tenant_id AND newer.webhook_id = l.webhook_id
+                      AND newer.version > l.version)
+ GROUP BY l.tenant_id, x.kind, w.id
 UNION ALL
 SELECT tenant_id, '{Kind.AUDIT_CHAIN_BROKEN}', seq::text, detected_at
   FROM audit_breaks WHERE healed_at IS NULL AND subject = ''

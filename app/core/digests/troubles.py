@@ -62,12 +62,13 @@ w.deleted_at IS NULL
                  OR l.paused_until > clock_timestamp()))))
 """
 _WEBHOOKS = f"""
-SELECT w.id, w.url, w.status, w.disabled_reason, l.failing_since, l.refused_status,
+SELECT DISTINCT ON (w.status, w.id)
+       w.id, w.url, w.status, w.disabled_reason, l.failing_since, l.refused_status,
        coalesce(l.unsuccessful_since, w.updated_at) AS unsuccessful_since,
        CASE WHEN {REFUSES} THEN l.unsuccessful_since END AS refusing_since
-  FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id AND l.webhook_id = w.id
+  FROM webhooks AS w JOIN present_lanes AS l ON l.tenant_id = w.tenant_id AND l.of_webhook = w.id
  WHERE w.tenant_id = %s AND {TROUBLED}
- ORDER BY w.status, w.id LIMIT %s
+ ORDER BY w.status, w.id, l.failing_since LIMIT %s
 """
 # Those that erred in the last day, and those that the service has switched off.
 ERRED = "r.deleted_at IS NULL AND r.erred_at > clock_timestamp() - interval '1 day'"

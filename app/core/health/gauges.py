@@ -218,7 +218,7 @@ WITH present AS MATERIALIZED (
            l.events_open + l.replays_open + l.tests_open AS open,
            least(l.concurrency, w.max_in_flight) AS concurrency
       FROM present_lanes AS l
-      JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+      JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
       JOIN tenants AS t ON t.id = l.tenant_id
      CROSS JOIN present
      WHERE w.status = 'enabled' AND w.deleted_at IS NULL
@@ -231,13 +231,14 @@ SELECT state, count(*) AS lanes, sum(concurrency) AS lane_concurrency,
   FROM lane GROUP BY state
 """
 _READ_WORST = f"""
-SELECT l.tenant_id, l.webhook_id, counted.failures
-  FROM present_lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+SELECT l.tenant_id, l.of_webhook, max(counted.failures) AS failures
+  FROM present_lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
  CROSS JOIN LATERAL (
     SELECT CASE WHEN {REFUSES} THEN l.unsuccessful_attempts
                 ELSE l.consecutive_failures END AS failures) AS counted
  WHERE counted.failures > 0 AND w.status = 'enabled' AND w.deleted_at IS NULL
- ORDER BY counted.failures DESC, l.unsuccessful_since, l.webhook_id LIMIT %s
+ GROUP BY l.tenant_id, l.of_webhook
+ ORDER BY failures DESC, min(l.unsuccessful_since), l.of_webhook LIMIT %s
 """
 
 

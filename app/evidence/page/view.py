@@ -33,7 +33,7 @@ _CONTENT = (
 )
 _EVENTS_OF_CONTENT = ("tool.output", "gen_ai.choice")
 _LEFT_OUT = (None, "", "<REDACTED>", "__REDACTED__")
-_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 @dataclass(frozen=True)
@@ -160,10 +160,11 @@ class _Budget:
 
 
 def shown(read: Bundle, before: int = 0) -> ShownBundle:
-    """Return what a page shows of a bundle: its steps after so many."""
+    """Return what a page shows of a bundle: its steps after so many, at least the last ones."""
     steps = read["steps"]
     axis, budget = Axis(map(span_of, steps)), _Budget()
     tree = as_tree(steps)
+    before = min(before, max(len(tree) - 1, 0) // MOST_STEPS * MOST_STEPS)
     here = tree[before : before + MOST_STEPS]
     is_telemetry = any("span_id" in step for step in steps)
     return ShownBundle(

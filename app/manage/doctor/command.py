@@ -46,6 +46,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "versions": production.versions,
     "database": stores.database,
     "database_writes": stores.writes,
+    "database_replica": stores.replica,
     "redis": stores.redis,
     "clock": stores.clocks,
     "roles": rights.check,
