@@ -1,5 +1,5 @@
 """The pages, each with its views; packages: `records`, `deliveries` and webhooks, `callers`.
 
-`overview`, `findings`, `rules`, `exports`, `audit`, `holds`, `jobs`, `settings`, `alerts`,
+`overview`, `rules`, `exports`, `audit`, `holds`, `jobs`, `settings`, `alerts`,
 `search`, `time_zone`, `views`.
 """
