@@ -25,6 +25,7 @@ PLAIN = {
     "checkpoints.root": "published",
     "checkpoints.unpublished_note": "to be published",
     "console_sessions.digest": "a hash",
+    "operator_sessions.digest": "a hash",
     "earlier_attempts.response_body": "what a receiver answered",
     "ended_deliveries.response_body": "what a receiver answered",
     "stored_events.decisions": "numbers",
