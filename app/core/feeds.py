@@ -110,7 +110,7 @@ def named(
     session: Session,
     rows: Select[_Named],
     column: InstrumentedAttribute[UUID],
-    text: ColumnElement[str],
+    text: ColumnElement[str] | InstrumentedAttribute[str],
     typed: str,
     before: UUID | None,
     limit: int,

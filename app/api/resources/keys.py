@@ -119,7 +119,7 @@ def list_keys(args: dict[str, Any]) -> Response:
     with transaction() as session:
         return page(
             args,
-            lambda *where: keys.rows(session, caller(), *where, args.get("q")),
+            lambda before, limit: keys.rows(session, caller(), before, limit, args.get("q")),
             keys.represent,
         )
 

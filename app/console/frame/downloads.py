@@ -31,7 +31,6 @@ from app.console.frame.access import signed_in
 from app.core import feeds
 from app.core.callers import Role
 from app.core.keys import saved_views
-from app.core.keys.saved_views import SavedView
 
 # Rows of one transaction, and how long a file may take.
 _PART, _SECONDS = 500, 600
@@ -70,7 +69,7 @@ def offer(blp: Blueprint, listed: Listed, path: str = "", *, whole_tenant: bool 
     blp.get(f"{path}/all.<any(csv,ndjson):form>", endpoint="download_list")(rule(download))
 
 
-def views_of(name: str) -> Sequence[SavedView]:
+def views_of(name: str) -> Sequence[Any]:
     """Return the saved views of a list, for its page."""
     with transaction() as session:
         return saved_views.rows(session, auth.caller(), name)

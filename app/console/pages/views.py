@@ -77,7 +77,7 @@ def rename(view_id: str) -> Response:
     try:
         name = typed.load(NameSchema)["name"]
         view = ids.parse("viw", view_id)
-        forms.once(lambda session: saved_views.rename(session, caller(), view, name) and {})
+        forms.once(lambda session: {"name": saved_views.rename(session, caller(), view, name).name})
     except Invalid as wrong:
         return _page(typed.refused(wrong), 422)
     return rendering.done(url_for(".index"), f"The view is called “{name}” now.")

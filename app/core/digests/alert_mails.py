@@ -80,7 +80,7 @@ class _Attempt(Attempt[AlertMail]):
         }
         return letters.write(
             ids.text("alm", mail.id),
-            data["subject"],
+            str(data["subject"]),
             "alert",
             data,
             sender=settings.mail_from,

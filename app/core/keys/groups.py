@@ -80,7 +80,7 @@ def change(
 def memberships(tx: Tx, groups: Collection[str]) -> list[Membership]:
     """Return the tenants that these groups open, by name, in a session that sees all tenants."""
     rows = cursor(tx).execute(_TENANTS, (list(groups), MOST_TENANTS)).fetchall()
-    return [Membership(*rest, Role(role)) for *rest, role in rows]
+    return [Membership(of, name, by, Role(role)) for of, name, by, role in rows]
 
 
 def person(tx: Tx, tenant_id: UUID, person_id: UUID | None) -> Person:

@@ -230,7 +230,9 @@ def represent(epoch: Epoch) -> dict[str, Any]:
 def tell(session: Session, _: UUID, job: Job) -> Step:
     """Tell the next tenants of the present epoch: an audit entry, and an event to each webhook."""
     now = epochs.present(session)
-    done = json.loads(job.cursor) if job.cursor else {"after": str(NO_TENANT), "told": 0}
+    done: dict[str, Any] = {"after": str(NO_TENANT), "told": 0}
+    if job.cursor:
+        done = json.loads(job.cursor)
     wanted = select(Tenant.id).where(Tenant.id > UUID(done["after"])).order_by(Tenant.id)
     tenants = list(session.scalars(wanted.limit(_TENANTS_AT_ONCE)))
     if job_rows.args_of(job)["epoch"] != now.name:

@@ -87,6 +87,7 @@ def test_a_reader_of_an_ended_epoch_begins_where_its_numbers_are_the_same(
             # A minute is left to what was on its way.
             for minutes in (1, 6):
                 owner.execute(_LOSE, {"until": before + timedelta(minutes=minutes)})
+        told: dict[str, Any] = {}
         for epoch, begin in ((first, 3), ("epo_" + "0" * 32, 0)):
             told = refused(api().get(f"{path}?after=5&epoch={epoch}"), 410, "history-rolled-back")
             assert told["next_after"] == begin

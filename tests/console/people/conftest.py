@@ -57,7 +57,12 @@ def give(database: Database, tenant: FreshTenant, group: str) -> Callable[..., N
 def knowing(
     settings: Settings, issuer: str, secret: str = CLIENT_SECRET, scopes: str = "openid"
 ) -> Settings:
-    told = {"issuer": issuer, "client_id": CLIENT_ID, "client_secret": secret, "scopes": scopes}
+    told: dict[str, Any] = {
+        "issuer": issuer,
+        "client_id": CLIENT_ID,
+        "client_secret": secret,
+        "scopes": scopes,
+    }
     return replace(settings, openid=replace(settings.openid, **told))
 
 

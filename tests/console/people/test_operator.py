@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.core import tenant_figures
-from app.core.tenant_figures import Sort
+from app.core.health.tenant_figures import Sort
 from app.database import Database
 from app.manage.commands import main
 from tests.e2e.harness.web import Web

@@ -56,9 +56,8 @@ BAD_TOKENS: dict[str, Callable[[OpenIdProvider], object]] = {
     ),
     "no signature": lambda it: setattr(it, "raw_token", "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZGEifQ."),
     "no token": lambda it: setattr(it, "raw_token", "nonsense"),
-    "userinfo of another": lambda it: (
-        setattr(it, "told_at_userinfo", ("groups",)),
-        setattr(it, "userinfo_subject", "eve"),
+    "userinfo of another": lambda it: vars(it).update(
+        told_at_userinfo=("groups",), userinfo_subject="eve"
     ),
     "denied": lambda it: setattr(it, "refusal", "access_denied"),
 }
@@ -168,7 +167,7 @@ def test_a_provider_that_somebody_else_wrote_signs_people_in_and_out(
 ) -> None:
     give(Role.WRITE)
     secret = "s3cret/of the+console%"
-    known = {"client_id": CLIENT_ID, "client_secret": secret, "groups": [group]}
+    known: dict[str, Any] = {"client_id": CLIENT_ID, "client_secret": secret, "groups": [group]}
     places = {"back": f"{BASE}{BEGIN}/answer", "out": f"{BASE}/console/sign-in"}
     with oidc_provider.serving(**known, **places, log=tmp_path / "node.log") as issuer:
         created = create_app(knowing(settings, issuer, secret, "openid email profile groups"))

@@ -63,5 +63,5 @@ def test_what_forbids_a_scan_forbids_compiling_too(
             "SELECT proname, 'jit=off' = ANY(proconfig) FROM pg_proc"
             " WHERE 'enable_seqscan=off' = ANY(proconfig)"
         )
-        found = dict(forbidding.fetchall())
+        found: dict[str, bool] = dict(forbidding.fetchall())
     assert {*found.values()} == {True}, found

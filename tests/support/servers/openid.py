@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "/.well-known/openid-configuration":
                 self._answer(200, here.described())
             case "/jwks":
-                self._answer(200, KeySet(list(here.published)).as_dict(private=False))
+                self._answer(200, {**KeySet(list(here.published)).as_dict(private=False)})
             case "/userinfo":
                 subject = here.userinfo_subject or here.claims["sub"]
                 self._answer(200, {**here.claims, "sub": subject})

@@ -259,7 +259,7 @@ def charted(
     starts = [*span.starts, span.until]
     shown = []
     for row, since, until in zip(rows, span.starts, starts[1:], strict=True):
-        asked = {"finished_since": rfc3339(since), "finished_until": rfc3339(until)}
+        asked: dict[str, Any] = {"finished_since": rfc3339(since), "finished_until": rfc3339(until)}
         asked |= {} if webhook_id is None else {"webhook_id": webhook_id}
         links = {
             name: url_for("console.deliveries.index", status=name, **asked)
