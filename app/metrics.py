@@ -47,11 +47,6 @@ LOG_DAMAGED: Final = Counter(
 
 BELL_RINGS: Final = Counter("record_service_bell_rings", "Wakeups of workers that were asked for.")
 BELL_MESSAGES: Final = Counter("record_service_bell_messages", "Messages enqueued in Redis.")
-REPLICA_READS: Final = Counter(
-    "record_service_replica_reads",
-    "Reads that may go to the replica, and where they went: there, or why not.",
-    ("where",),
-)
 BELL_ERRORS: Final = Counter("record_service_bell_errors", "Commands that Redis did not answer.")
 BELL_SKIPPED: Final = Counter(
     "record_service_bell_skipped",
@@ -65,6 +60,12 @@ POOL_WAIT_SECONDS: Final = Histogram(
     "Waits for a database connection while a process's are all in use; a wait times out at 10 s.",
     bounds=(0.001, 0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10),
     labels=("process",),
+)
+
+REPLICA_READS: Final = Counter(
+    "record_service_replica_reads",
+    "Reads that may go to the replica, and where they went: there, or why not.",
+    ("where",),
 )
 
 # Workers and their lanes

@@ -47,7 +47,7 @@ from app.api.resources.records import (
     share_links,
 )
 from app.console import site as console
-from app.console.pages import sign_in
+from app.console.pages.callers import sign_in
 from app.core import findings as findings_core
 from app.core.audit.refusals import Refusals
 from app.core.blobs import reading, store

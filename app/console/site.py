@@ -15,22 +15,18 @@ from app.console.pages import (
     alerts,
     audit,
     exports,
-    findings,
     holds,
     jobs,
-    keys,
-    operator,
     overview,
-    people,
     rules,
     search,
     settings,
-    sign_in,
     time_zone,
     views,
 )
+from app.console.pages.callers import keys, operator, people, sign_in
 from app.console.pages.deliveries import deliveries, events, receivers, replays, webhooks
-from app.console.pages.records import agents, records, sessions, traces
+from app.console.pages.records import agents, findings, records, sessions, traces
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
 

@@ -1,1 +1,4 @@
-"""Operators' commands: `commands` for `tenants`, `keys` and the `log`, on a `service`; `doctor`."""
+"""Operators' commands: `commands` for `tenants`, `keys`, `blobs` and the `log`; `doctor`.
+
+Each opens a `service`.
+"""

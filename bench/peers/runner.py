@@ -136,7 +136,7 @@ class Peers:
 
 
 def _attempts(connection: "psycopg.Connection[tuple[Any, ...]]") -> int:
-    row = connection.execute("SELECT count(*) FROM delivery_attempts").fetchone()
+    row = connection.execute("SELECT count(*) FROM attempts").fetchone()
     return int(row[0]) if row else 0
 
 

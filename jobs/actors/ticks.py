@@ -9,13 +9,15 @@ from uuid import UUID
 
 import structlog
 
-from app.core import finding_expiry, finding_search, idle_sessions, tenant_figures
+from app.core import finding_search
+from app.core.aging import finding_expiry, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
 from app.core.delivery.history import backlog
 from app.core.digests import alerts, schedule
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports
+from app.core.health import tenant_figures
 from app.core.jobs import leases
 from app.core.log import history
 from app.core.master_keys import key_registry, resealing

@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
-from app.core import finding_expiry
+from app.core.aging import finding_expiry
 from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Authority, Stamper

@@ -1,4 +1,4 @@
-"""HTML pages: `site` (documentation), `client_package` (for pip), and pages opened by a token.
+"""HTML pages: `site` with the `reference` of the API, `client_package` (for pip).
 
-`shared_page` and `unsubscribe` are each a `private_page`.
+Others are opened by a token: `shared_page` and `unsubscribe` are each a `private_page`.
 """

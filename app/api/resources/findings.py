@@ -20,10 +20,11 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, answer_written
 from app.api.http.services import services
 from app.api.http.transactions import prefers_replica, transaction
-from app.core import feeds, finding_expiry, finding_search, findings
+from app.core import feeds, finding_search, findings
+from app.core.aging import finding_expiry
+from app.core.aging.finding_expiry import ExpiredFindingsSchema
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
-from app.core.finding_expiry import ExpiredFindingsSchema
 from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
 from app.models import Finding
 from app.schemas import fields

@@ -2,5 +2,6 @@
 
 `browser` reads the browser's cookie and headers; `access` checks sessions, roles and form tokens,
 and looks for banners. `forms` reads input, `picking` names in place of ids, `zone` times.
-`rendering` writes a page, with its `navigation`; `assets` serves style and script.
+`rendering` writes a page, with its `navigation`; `assets` serves style and script;
+`downloads` a list as a file.
 """

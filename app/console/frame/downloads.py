@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -81,33 +82,46 @@ def _answer(listed: Listed, form: str) -> Response:
     columns = tuple(listed.row().fields)
     encode = partial(_csv_lines, columns) if form == "csv" else _json_lines
 
-    def pages() -> Iterator[bytes]:
-        yield _csv([columns]) if form == "csv" else b""
+    def read(after: Any) -> tuple[list[dict[str, Any]], Any]:
+        # A response is iterated after its request, and in other threads.
+        with (
+            application.app_context(),
+            here.database.transaction(reader.tenant_id, snapshot=True) as session,
+        ):
+            g.caller = reader
+            found = listed.read(session, args, after, _PART + 1)
+            shown = [listed.show(session, row) for row in found[:_PART]]
+        follows = found.read_to if isinstance(found, feeds.Page) else None
+        if len(found) > _PART:
+            follows = listed.position(found[_PART - 1])
+        return shown, follows
+
+    def parts() -> Iterator[bytes]:
         until, after, count = time.monotonic() + _SECONDS, None, 0
-        while time.monotonic() < until:
-            # A response is iterated after its request, and in other threads.
-            with (
-                application.app_context(),
-                here.database.transaction(reader.tenant_id, snapshot=True) as session,
-            ):
-                g.caller = reader
-                found = listed.read(session, args, after, _PART + 1)
-                after = found.read_to if isinstance(found, feeds.Page) else None
-                if len(found) > _PART:
-                    after = listed.position(found[_PART - 1])
-                part = encode([listed.show(session, row) for row in found[:_PART]])
-            count += min(len(found), _PART)
-            yield part
-            if after is None:
-                yield _end(form, count)
+        head = _csv([columns]) if form == "csv" else b""
+        while True:
+            # All files together take no more places than other large work.
+            here.large.enter(reader.tenant_id, unqueued=True)
+            try:
+                shown, after = read(after)
+            finally:
+                here.large.leave(reader.tenant_id)
+            count += len(shown)
+            end = _end(form, count) if after is None else b""
+            yield head + encode(shown) + end
+            head = b""
+            if after is None or time.monotonic() >= until:
                 return
 
     name = f"{listed.name}-{clock.now():%Y%m%dT%H%M%SZ}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
     if request.method == "HEAD":
         return Response(content_type=_TYPES[form], headers=headers)
-    parts = truncated_stream(pages(), request_id(), lambda _: False)
-    return Response(parts, content_type=_TYPES[form], headers=headers)
+    pieces = parts()
+    # Before the first byte leaves, what is wrong can still be answered as a page.
+    told = chain([next(pieces)], pieces)
+    whole = truncated_stream(told, request_id(), lambda _: False)
+    return Response(whole, content_type=_TYPES[form], headers=headers)
 
 
 def _end(form: str, count: int) -> bytes:

@@ -212,7 +212,7 @@ def _frame(section: str) -> dict[str, Any]:
         "form_token": g.get("form_token", ""),
         "form_key": _KEY_PLACE,
         "places": places,
-        "pinned": caller is not None and caller.pin is not None,
+        "sees_all": caller is not None and caller.pin is None,
         "current": navigation.current(places, section),
         "notices": g.get("notices", []),
         "version": assets.version,

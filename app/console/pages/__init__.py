@@ -1,5 +1,5 @@
-"""The pages, each with its views; packages: `records` and agents, `deliveries` and webhooks.
+"""The pages, each with its views; packages: `records`, `deliveries` and webhooks, `callers`.
 
-`sign_in`, `people`, `overview`, `findings`, `rules`, `exports`, `audit`, `holds`, `keys`, `jobs`,
-`settings`, `alerts`, `operator`, `search`, `time_zone`.
+`overview`, `rules`, `exports`, `audit`, `holds`, `jobs`, `settings`, `alerts`,
+`search`, `time_zone`, `views`.
 """

@@ -137,7 +137,7 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
     count = sum(group.count for group, _ in found.groups)
     left = books["failed"] - books["arrived_by_replay"]
     in_all = f"{left:,} of {books['failed']:,} events that failed for good have not arrived by a "
-    in_all += f"replay. Of the newest {_MOST_FAILED:,} "
+    in_all += f"replay. Of the newest {_MOST_FAILED:,}, "
     if count:
         causes = "one cause" if len(found.groups) == 1 else f"{len(found.groups)} causes"
         were = "were" if count > 1 else "was"

@@ -249,7 +249,7 @@ function help() {
     if (place.dataset.letter) lines.push([`g ${place.dataset.letter}`, place.label]);
   }
   const rows = lines.flatMap(([key, text]) => [make("dt", {}, make("kbd", { textContent: key })), make("dd", { textContent: text })]);
-  const box = make("label", { className: "inline" }, wireSwitch(make("input", { type: "checkbox" })), " These keys work (but Ctrl+K, which always does)");
+  const box = make("label", { className: "inline" }, wireSwitch(make("input", { type: "checkbox" })), " Single keys are on; Ctrl+K always works");
   show("Keyboard", make("h2", { textContent: "Keyboard" }), make("dl", {}, ...rows), box, make("form", { method: "dialog" }, make("button", { className: "plain", textContent: "Close" })));
 }
 
@@ -283,7 +283,7 @@ async function search(text) {
 }
 
 function palette() {
-  const input = make("input", { type: "search", placeholder: "A page, an act, an id or words", spellcheck: false, autocomplete: "off", ariaLabel: "A page, an act, an id or words" });
+  const input = make("input", { type: "text", placeholder: "A page, an act, an id or words", spellcheck: false, autocomplete: "off", ariaLabel: "A page, an act, an id or words" });
   input.setAttribute("role", "combobox");
   input.setAttribute("aria-expanded", "true");
   input.setAttribute("aria-controls", "offers");

@@ -10,7 +10,7 @@ import structlog
 from app.core.blobs.places import Blob
 from app.errors import Unavailable
 from app.lib.breaker import Breaker
-from app.lib.object_store import AT_ONCE, Away, ObjectStore, opened
+from app.lib.objects.stores import AT_ONCE, Away, ObjectStore, opened
 
 # A caller of POST /v1/records waits no longer before its bytes go into the database.
 _SECONDS = 5.0

@@ -1,1 +1,1 @@
-"""Jobs between PostgreSQL and the object store: `erasing`, `sweeping` and `moving`."""
+"""Jobs between PostgreSQL and the object store: `erasing`, `sweeping`, `moving`, `archiving`."""

@@ -306,12 +306,11 @@ def health(watched: Watched) -> dict[str, Any]:
     """Return what the worst lane's row does not say of its health as it is."""
     lane, webhook = watched.lane, watched.webhook
     refusing_since = lane_health.refusing_since(lane, watched.now)
+    paused_until = lane.paused_until if _paused(lane, watched.now) else None
     used = [each for each in watched.lanes if ids.lane_number(each.webhook_id) <= webhook.lanes]
     return {
         "state": _state(webhook, lane, watched.now).value,
-        "paused_until": rfc3339(lane.paused_until)
-        if lane.paused_until and _paused(lane, watched.now)
-        else None,
+        "paused_until": paused_until and rfc3339(paused_until),
         "refusing_since": rfc3339(refusing_since) if refusing_since else None,
         "refused_status": lane.refused_status if refusing_since else None,
         "slow": lane.slow_at is not None,
@@ -341,20 +340,13 @@ def _state(webhook: Webhook, lane: Lane, now: datetime) -> State:
 
 def _watched(session: Session, wanted: Select[Webhook, Lane, datetime, int]) -> list[Watched]:
     found = session.execute(wanted).all()
-    further = (
-        select(Lane)
-        .join(
-            WebhookLane,
-            and_(WebhookLane.tenant_id == Lane.tenant_id, WebhookLane.id == Lane.webhook_id),
-        )
-        .where(
-            WebhookLane.webhook_id.in_([row[0].id for row in found]),
-            WebhookLane.id != WebhookLane.webhook_id,
-        )
-        .execution_options(populate_existing=True)
+    further = select(WebhookLane.id).where(
+        WebhookLane.webhook_id.in_([row[0].id for row in found]),
+        WebhookLane.id != WebhookLane.webhook_id,
     )
+    of_others = select(Lane).where(Lane.webhook_id.in_(further))
     others: defaultdict[UUID, list[Lane]] = defaultdict(list)
-    for lane in session.scalars(further):
+    for lane in session.scalars(of_others.execution_options(populate_existing=True)):
         others[ids.webhook_of(lane.webhook_id)].append(lane)
     return [
         Watched(webhook, [lane, *others[webhook.id]], now, in_flight)
@@ -369,10 +361,7 @@ def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
         .where(
             LaneSlot.tenant_id == Webhook.tenant_id,
             LaneSlot.webhook_id.in_(
-                select(WebhookLane.id).where(
-                    WebhookLane.tenant_id == Webhook.tenant_id,
-                    WebhookLane.webhook_id == Webhook.id,
-                )
+                select(WebhookLane.id).where(WebhookLane.webhook_id == Webhook.id)
             ),
             LaneSlot.lease_until > func.clock_timestamp(),
         )

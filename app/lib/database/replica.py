@@ -69,7 +69,7 @@ class Replica:
     def is_taken(self, position: Callable[[], str]) -> bool:
         """Say whether the present read goes to the replica.
 
-        `position` asks the primary how far its WAL is written; it is called once a read.
+        `position` asks the primary where its WAL ends; it is called once a read.
         """
         reading = _reading.get()
         if reading is None:

@@ -20,7 +20,7 @@ from app.core.blobs.store import BlobStore
 from app.core.erasure.erasing import Eraser
 from app.core.jobs.steps import Errand
 from app.database import Database
-from app.lib.object_store import Folder
+from app.lib.objects.stores import Folder
 from app.models import Job
 from app.settings import Settings
 from bench.datasets import library

@@ -125,12 +125,15 @@ def test_a_read_that_prefers_it_is_the_standby_s_and_sees_every_write_before(pai
 def test_a_standby_that_is_behind_or_away_is_passed_over(pair: Pair) -> None:
     with pair.database() as database:
         pair.on_standby("SELECT pg_wal_replay_pause()")
-        made, _ = tenants.create(database, MASTER_KEYS, "while it stands still")
-        before = pair.reads["behind"]
-        with preferred(), database.transaction(made) as session:
-            assert session.execute(text("SELECT count(*) FROM tenants")).scalar_one() == 1
-        assert pair.reads["behind"] == before + 1
-        pair.on_standby("SELECT pg_wal_replay_resume()")
+        try:
+            until(lambda: pair.on_standby("SELECT pg_get_wal_replay_pause_state()") == "paused")
+            made, _ = tenants.create(database, MASTER_KEYS, "while it stands still")
+            before = pair.reads["behind"]
+            with preferred(), database.transaction(made) as session:
+                assert session.execute(text("SELECT count(*) FROM tenants")).scalar_one() == 1
+            assert pair.reads["behind"] == before + 1
+        finally:
+            pair.on_standby("SELECT pg_wal_replay_resume()")
         Store.stop(pair.standby)
         try:
             for _ in range(3):

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app import clock, ids
-from app.core import finding_expiry
+from app.core.aging import finding_expiry
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database

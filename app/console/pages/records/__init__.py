@@ -1,1 +1,1 @@
-"""Pages of what agents did: `agents`, their `sessions` and `records`, `traces` that came."""
+"""Pages of `agents`, their `sessions`, `records` and `findings`, and `traces` that came."""

@@ -33,6 +33,7 @@ WITHOUT_TENANT = (
     "sweeps",
     "epochs",
     "history_marks",
+    "operator_sessions",
 )
 # Keyed hashes, which say nothing without the tenant's key.
 WORDS = ("record_words", "bundle_words", "finding_words")

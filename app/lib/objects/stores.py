@@ -48,7 +48,7 @@ def opened(url: str, seconds: float) -> ObjectStore:
     parts = urlsplit(url)
     if parts.scheme == "s3":
         # Its library takes memory, and most services do without.
-        from app.lib.bucket import Bucket  # noqa: PLC0415
+        from app.lib.objects.bucket import Bucket  # noqa: PLC0415
 
         return Bucket(url, timedelta(seconds=seconds))
     return Folder(Path(unquote(parts.path)))

@@ -7,13 +7,13 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from app.lib.object_store import AT_ONCE, Away
+from app.lib.objects.stores import AT_ONCE, Away
 
 _CONNECT = timedelta(seconds=2)
 
 
 class Bucket:
-    """Objects below a prefix of a bucket; verbs as `object_store.ObjectStore` has them."""
+    """Objects below a prefix of a bucket; verbs as `stores.ObjectStore` has them."""
 
     def __init__(self, url: str, timeout: timedelta) -> None:
         self._store = S3Store.from_url(

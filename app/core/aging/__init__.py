@@ -1,0 +1,1 @@
+"""What time does: `finding_expiry` deletes old findings, `idle_sessions` ends idle sessions."""
