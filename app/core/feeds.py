@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app import ids
@@ -110,7 +110,7 @@ def named(
     session: Session,
     rows: Select[_Named],
     column: InstrumentedAttribute[UUID],
-    text: ColumnElement[str] | InstrumentedAttribute[str],
+    text: SQLColumnExpression[str],
     typed: str,
     before: UUID | None,
     limit: int,
