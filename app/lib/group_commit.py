@@ -8,7 +8,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -70,7 +69,7 @@ class GroupCommit(Generic[_Item, _Result]):
         then, so that the fault of one is its own. Any other error is that of each item.
         """
         self._run = run
-        self._on_loop = on_loop or partial(asyncio.to_thread, run)
+        self._on_loop = on_loop or (lambda items: asyncio.to_thread(run, items))
         self._tasks: set[asyncio.Task[None]] = set()
         self._most = most
         self._weigh = weigh

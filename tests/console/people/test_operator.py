@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core import tenant_figures
+from app.core.health import tenant_figures
 from app.core.health.tenant_figures import Sort
 from app.database import Database
 from app.manage.commands import main

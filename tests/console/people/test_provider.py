@@ -168,7 +168,7 @@ def test_a_provider_that_somebody_else_wrote_signs_people_in_and_out(
     give(Role.WRITE)
     secret = "s3cret/of the+console%"
     known: dict[str, Any] = {"client_id": CLIENT_ID, "client_secret": secret, "groups": [group]}
-    places = {"back": f"{BASE}{BEGIN}/answer", "out": f"{BASE}/console/sign-in"}
+    places: dict[str, Any] = {"back": f"{BASE}{BEGIN}/answer", "out": f"{BASE}/console/sign-in"}
     with oidc_provider.serving(**known, **places, log=tmp_path / "node.log") as issuer:
         created = create_app(knowing(settings, issuer, secret, "openid email profile groups"))
         visitor, browser = Visitor(created), requests.Session()
