@@ -1,8 +1,6 @@
 """Deliveries on their way to receivers.
 
-`deliveries` measures how many a second, `lanes` by several of them, `latency` how soon, `fan_out`
-what many webhooks cost, `wal` what is written, `growth` what a rate and ten times that take;
-`neighbours` beside receivers that hang, `slow` to receivers that answer late; `backlog` while many
-wait, `replay` as many are sent again, `snapshot` beside an old one; `wal` is what
-each writes, `growth` what each part takes at ten times the rate.
+`deliveries` and `lanes` measure how many a second, `latency` how soon, `fan_out` many webhooks,
+`wal` what is written, `growth` what a rate takes; `neighbours` beside receivers that hang, `slow`
+to late ones; `backlog` while many wait, `replay` as many are sent again, `snapshot` beside one.
 """
