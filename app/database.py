@@ -166,10 +166,8 @@ class Database:
         return self._transaction(scope, snapshot=snapshot)
 
     def _position(self) -> str:
-        """Return where the primary's WAL ends: beyond each commit that anybody can see.
-
-        Not how far it is written: a commit that waits for no disk is seen before.
-        """
+        """Return where the primary's WAL ends: beyond each commit that anybody can see."""
+        # Not how far it is written: a commit that waits for no disk is seen before.
         row = self.ask("SELECT pg_current_wal_insert_lsn()::text", ())
         return str(row[0]) if row else ""
 
