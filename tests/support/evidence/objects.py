@@ -25,14 +25,16 @@ def work_off(runtime: Runtime, tenant_id: UUID) -> dict[str, Any]:
     """Erase what is to be erased of a tenant; return the job's progress."""
     with runtime.database.transaction(tenant_id) as session:
         erasing.order(session, tenant_id)
-    return _done(runtime, tenant_id, erasing.KIND)
+        of_tenant = session.query(Job).filter(Job.kind == erasing.KIND, Job.finished_at.is_(None))
+        job_id = of_tenant.one().id
+    return _done(runtime, tenant_id, job_id)
 
 
 def move(runtime: Runtime, to: str) -> dict[str, Any]:
     """Move everything; return the job's progress."""
     with runtime.database.across_tenants() as session:
-        moving.order(session, to)
-    return _done(runtime, NO_TENANT, moving.KIND)
+        job_id = moving.order(session, to).id
+    return _done(runtime, NO_TENANT, job_id)
 
 
 def sweep(runtime: Runtime) -> int:
@@ -41,25 +43,20 @@ def sweep(runtime: Runtime) -> int:
     try:
         with runtime.database.across_tenants() as session:
             sweeping.enqueue(session)
-        return int(_done(runtime, NO_TENANT, sweeping.KIND)["swept"])
+            job_id = session.query(Job).filter(Job.kind == sweeping.KIND).one().id
+        return int(_done(runtime, NO_TENANT, job_id)["swept"])
     finally:
         sweeping.GRACE = grace
 
 
-def _done(runtime: Runtime, tenant_id: UUID, kind: str) -> dict[str, Any]:
-    """Run the newest job of a kind to its end."""
+def _done(runtime: Runtime, tenant_id: UUID, job_id: UUID) -> dict[str, Any]:
+    """Run a job to its end, whatever it waits for."""
     while True:
         with runtime.database.across_tenants() as session:
-            due = "UPDATE jobs SET run_at = clock_timestamp() WHERE kind = :kind"
-            session.execute(text(due), {"kind": kind})
-            job = (
-                session.query(Job)
-                .filter(Job.tenant_id == tenant_id, Job.kind == kind)
-                .order_by(Job.id.desc())
-                .first()
-            )
-        assert job is not None
+            due = "UPDATE jobs SET run_at = clock_timestamp() WHERE id = :id"
+            session.execute(text(due), {"id": job_id})
+            job = session.get_one(Job, (tenant_id, job_id), populate_existing=True)
         if job.finished_at is not None:
             assert job.status == "succeeded", job.error
             return dict(json.loads(job.progress or "{}"))
-        run_job.work_on(runtime, tenant_id, job.id)
+        run_job.work_on(runtime, tenant_id, job_id)
