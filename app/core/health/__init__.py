@@ -1,4 +1,5 @@
 """Health of the service: `parts`, their `probes`, and `readiness`, which keeps what they found.
 
-`database_state` proves that the database takes writes. `gauges` are the figures of `/metrics`.
+`database_state` proves that the database takes writes. `gauges` are the figures of
+`/metrics`, with `lane_gauges` those of lanes.
 """
