@@ -5,14 +5,17 @@ tenant's rows (row-level security), `across_tenants()` all. For PgBouncer in tra
 settings are `SET LOCAL`; no session locks, no LISTEN, no prepared statements by default.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, LiteralString, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import RowFactory, TupleRow, tuple_row
+from psycopg.waiting import wait_async
 from sqlalchemy import PoolProxiedConnection, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -21,6 +24,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from app import metrics
 from app.errors import Unavailable
 from app.lib.database.pool import PatientPool, PoolUse, note_carried, pooled_engine
+from app.lib.database.replica import Replica
 from app.lib.database.synced_pipeline import SyncedCursor, synced_pipeline
 from app.lib.metric_registry import Tally
 from app.queue import Bell, WakeupBatcher
@@ -46,11 +50,17 @@ _AWAY = (
 )
 # Waiters for a locked row give up and retry before the pool's connections run out.
 _LOCK_TIMEOUT = "2s"
+# A forbidden scan that is taken all the same counts ten billion: where PostgreSQL has LLVM, as on
+# Debian, it would compile that query, for a second or two each time (`jit`).
 _SET_TENANT = f"""
 SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '{_LOCK_TIMEOUT}', true),
        set_config('idle_in_transaction_session_timeout', %s, true),
-       set_config('enable_seqscan', 'off', true)
+       set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
 """
+
+
+# psycopg looks at a socket so often although nothing has come: it has no "never".
+_LOOK_AGAIN_SECONDS = 60.0
 
 
 class RawTransaction:
@@ -89,13 +99,15 @@ class Database:
         first_wait: timedelta = timedelta(0),
         prepare_threshold: int | None = None,
         on_wait: Callable[[float], None] | None = None,
+        replica: Replica | None = None,
     ) -> None:
         """Prepare the pool; nothing is connected until the first transaction.
 
         `pool_size` bounds this process's connections; a caller waits at most 10 s for one.
         `prepare_threshold` is how often a statement is sent before it is prepared; None: never.
         `bell` is rung after commits; `first_wait` delays a delivery's first attempt. `on_wait` gets
-        the seconds of each wait for a connection, timeouts included.
+        the seconds of each wait for a connection, timeouts included. From a `replica` only those
+        read who say that they prefer it.
         """
         self.engine = pooled_engine(
             url, pool_size, application_name=application, prepare_threshold=prepare_threshold
@@ -106,6 +118,9 @@ class Database:
         self._info = {"bell": bell, "wakeups": self._wakeups, "first_wait": first_wait}
         # Responses are written after the commit, from objects that must still be readable then.
         self._sessions = sessionmaker(self.engine, expire_on_commit=False, info=self._info)
+        self.replica = replica
+        if replica is not None:
+            self._reads = sessionmaker(replica.engine, expire_on_commit=False, info=self._info)
 
     @classmethod
     def of(cls, settings: Settings, process: Process, bell: Bell, tally: Tally) -> "Database":
@@ -114,14 +129,26 @@ class Database:
         def waited(seconds: float) -> None:
             tally.observe(metrics.POOL_WAIT_SECONDS, seconds, process)
 
+        size, name = settings.connections_of(process), f"record-service {process}"
+        threshold = settings.database_prepare_threshold
+        replica = None
+        if process == "web" and settings.database_replica_url is not None:
+            replica = Replica(
+                settings.database_replica_url,
+                size,
+                lambda where: tally.add(metrics.REPLICA_READS, where),
+                application_name=name,
+                prepare_threshold=threshold,
+            )
         return cls(
             settings.database_url,
-            pool_size=settings.connections_of(process),
-            application=f"record-service {process}",
+            pool_size=size,
+            application=name,
             bell=bell,
             first_wait=settings.first_wait,
-            prepare_threshold=settings.database_prepare_threshold,
+            prepare_threshold=threshold,
             on_wait=waited,
+            replica=replica,
         )
 
     def transaction(
@@ -130,9 +157,18 @@ class Database:
         """Open a transaction that sees one tenant's rows.
 
         With `snapshot` every statement sees the same moment (REPEATABLE READ). Any statement may
-        raise `Unavailable`, when the database is away.
+        raise `Unavailable`, when the database is away; of a read that prefers a replica also when
+        it writes, or the replica does not let it end.
         """
-        return self._transaction(f"app.tenant_id = '{tenant_id}'", snapshot=snapshot)
+        scope = f"app.tenant_id = '{tenant_id}'"
+        if self.replica is not None and self.replica.is_taken(self._position):
+            return self._transaction(scope, snapshot=snapshot, sessions=self._reads)
+        return self._transaction(scope, snapshot=snapshot)
+
+    def _position(self) -> str:
+        """Return how far the primary's WAL is written: beyond each commit that is acknowledged."""
+        row = self.ask("SELECT pg_current_wal_lsn()::text", ())
+        return str(row[0]) if row else ""
 
     def across_tenants(
         self, *, snapshot: bool = False, scans: bool = True
@@ -181,6 +217,25 @@ class Database:
             yield opened
         _run_hooks(opened)
 
+    @asynccontextmanager
+    async def awaited_statement(self) -> AsyncIterator[RawTransaction]:
+        """Open a connection as `statement` does, on an event loop: for one `rows_of`."""
+        with self._translated():
+            pooled = self._pool.idle()
+            if pooled is None:
+                pooled = await asyncio.to_thread(self.engine.raw_connection)
+            connection = _driver(pooled)
+            opened = RawTransaction(connection, dict(self._info))
+            try:
+                yield opened
+            finally:
+                # One whose statement was given up is of no use to others.
+                if connection.info.transaction_status is TransactionStatus.IDLE:
+                    pooled.close()
+                else:
+                    pooled.invalidate()
+        _run_hooks(opened)
+
     def ask(self, query: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
         """Return the first row of one autocommitted statement: one round trip.
 
@@ -208,20 +263,23 @@ class Database:
         return f"{self.idle_seconds * 1000:.0f}ms"
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, *, on_primary: bool = True) -> Iterator[None]:
         try:
             yield
         except (*_AWAY, DBAPIError) as error:
             cause = getattr(error, "orig", error)
             if isinstance(cause, _ONLY_READS):
                 # A connection that was lost: the next one finds the primary.
-                self._pool.renew()
+                if on_primary:
+                    self._pool.renew()
             elif not isinstance(error, _AWAY) and not error.connection_invalidated:
                 raise
             raise _unavailable(error) from error
 
     @contextmanager
-    def _transaction(self, scope: str, *, snapshot: bool) -> Iterator[Session]:
+    def _transaction(
+        self, scope: str, *, snapshot: bool, sessions: "sessionmaker[Session] | None" = None
+    ) -> Iterator[Session]:
         """Open a transaction that sees the rows of `scope`, in one round trip.
 
         The connections are in autocommit mode, so neither the driver nor SQLAlchemy begins one.
@@ -230,9 +288,10 @@ class Database:
         begin = (
             f"BEGIN {level}; SET LOCAL {scope};"
             f" SET LOCAL idle_in_transaction_session_timeout = '{self._idle_timeout}';"
-            f" SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'"
+            f" SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'; SET LOCAL jit = off"
         )
-        with self._translated(), self._sessions.begin() as session:
+        opened = sessions or self._sessions
+        with self._translated(on_primary=sessions is None), opened.begin() as session:
             cursor(session).execute(begin.encode(), prepare=False)
             yield session
         _run_hooks(session)
@@ -256,6 +315,8 @@ class Database:
         # Disposing closes the idle ones alone.
         event.listen(self.engine, "checkin", lambda _, entry: entry.close())
         self.engine.dispose()
+        if self.replica is not None:
+            self.replica.engine.dispose()
 
 
 @overload
@@ -271,6 +332,15 @@ def cursor(tx: Tx, rows: RowFactory[Any] = tuple_row) -> psycopg.Cursor[Any]:
     if isinstance(tx, RawTransaction) and tx.pipeline is not None:
         return SyncedCursor(tx.connection, tx.pipeline, rows)
     return _connection_of(tx).cursor(row_factory=rows)
+
+
+async def rows_of(tx: RawTransaction, query: bytes, values: Sequence[object]) -> list[TupleRow]:
+    """Return all rows of a statement, for which the event loop of this coroutine does not wait."""
+    asked = tx.connection.cursor()
+    # As psycopg's asynchronous cursors do, which would need a pool of their own.
+    sent = asked._execute_gen(query, values)  # noqa: SLF001
+    await wait_async(sent, tx.connection.fileno(), _LOOK_AGAIN_SECONDS)
+    return asked.fetchall()
 
 
 def carried(tx: Tx, size: int) -> None:

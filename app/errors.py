@@ -125,7 +125,7 @@ class WebhookDisabled(Conflict, slug="webhook-disabled"):
 class TooManyWebhooks(Conflict, slug="too-many-webhooks"):
     """Too many webhooks.
 
-    A tenant has at most 100. Delete one that is no longer used.
+    A tenant has at most `MAX_WEBHOOKS`, by default 100. Delete one that is no longer used.
     """
 
 

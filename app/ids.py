@@ -5,12 +5,13 @@ tables are partitioned by id. They are made here, since older databases cannot; 
 alone joins its own moment and random halves of ours.
 """
 
-import os
 import re
 import time
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from uuid import UUID
+
+from app.lib.crypto.randomness import random_bytes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -20,6 +21,9 @@ _LAST_MILLISECOND = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _RANDOM_BITS = (1 << 62) - 1
 _VERSION = 0x7 << 76
 _VARIANT = 0x2 << 62
+# What stands for the version in the key of a webhook's lane.
+_LANE = 76
+MOST_LANES = 16
 _OF_A_PERSON = 8
 _TEXT = re.compile(r"([a-z]{3})_([0-9a-f]{32})", re.ASCII)
 
@@ -35,7 +39,7 @@ def new(at: datetime | None = None) -> UUID:
     milliseconds, rest = divmod(nanoseconds, 1_000_000)
     fraction = (rest << 12) // 1_000_000
     moment = (milliseconds & (2**48 - 1)) << 80 | _VERSION | fraction << 64
-    return UUID(int=moment | _VARIANT | int.from_bytes(os.urandom(8), "big") & _RANDOM_BITS)
+    return UUID(int=moment | _VARIANT | int.from_bytes(random_bytes(8), "big") & _RANDOM_BITS)
 
 
 def tails(count: int) -> list[str]:
@@ -43,7 +47,7 @@ def tails(count: int) -> list[str]:
 
     For database functions, which know the moment and prepend the first half to each.
     """
-    random = os.urandom(8 * count)
+    random = random_bytes(8 * count)
     return sorted(
         f"{int.from_bytes(random[at : at + 8], 'big') & _RANDOM_BITS | _VARIANT:016x}"
         for at in range(0, 8 * count, 8)
@@ -69,9 +73,28 @@ def made_at(identifier: UUID) -> datetime:
     return datetime.fromtimestamp(min(identifier.int >> 80, _LAST_MILLISECOND) / 1000, UTC)
 
 
+def lane_of(webhook_id: UUID, number: int) -> UUID:
+    """Return the key of a webhook's lane, numbered from 1 to 16; the first lane's is its own id.
+
+    Another digit stands in it for the version, so a lane names its webhook.
+    """
+    digit = (number + 6) % MOST_LANES
+    return UUID(int=webhook_id.int & ~(0xF << _LANE) | digit << _LANE)
+
+
+def lane_number(lane: UUID) -> int:
+    """Return the number of a lane, from 1."""
+    return ((lane.int >> _LANE) - 7) % MOST_LANES + 1
+
+
+def webhook_of(lane: UUID) -> UUID:
+    """Return the webhook of a lane."""
+    return lane_of(lane, 1)
+
+
 def text(prefix: str, identifier: UUID) -> str:
-    """Write an id as callers see it, for example `agt_0192…`."""
-    return f"{prefix}_{identifier.hex}"
+    """Write an id as callers see it, for example `agt_0192…`; of a lane that of its webhook."""
+    return f"{prefix}_{(webhook_of(identifier) if prefix == 'whk' else identifier).hex}"
 
 
 def of_person(issuer: str, subject: str) -> UUID:
@@ -98,6 +121,11 @@ def parse(prefix: str, value: str) -> UUID | None:
     if match is None or match[1] != prefix:
         return None
     return UUID(hex=match[2])
+
+
+def is_one(value: str) -> bool:
+    """Return whether a text is an id, of any prefix."""
+    return _TEXT.fullmatch(value) is not None
 
 
 def read(prefix: str, stored: str) -> UUID:

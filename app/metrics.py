@@ -47,6 +47,11 @@ LOG_DAMAGED: Final = Counter(
 
 BELL_RINGS: Final = Counter("record_service_bell_rings", "Wakeups of workers that were asked for.")
 BELL_MESSAGES: Final = Counter("record_service_bell_messages", "Messages enqueued in Redis.")
+REPLICA_READS: Final = Counter(
+    "record_service_replica_reads",
+    "Reads that may go to the replica, and where they went: there, or why not.",
+    ("where",),
+)
 BELL_ERRORS: Final = Counter("record_service_bell_errors", "Commands that Redis did not answer.")
 BELL_SKIPPED: Final = Counter(
     "record_service_bell_skipped",
@@ -170,7 +175,7 @@ ASSEMBLY_SECONDS: Final = Histogram(
 
 DIGESTS: Final = Counter(
     "record_service_digests",
-    "Attempts to send digests, and cancelled digests, by outcome.",
+    "Attempts to send digests and alerts, and cancelled ones, by outcome.",
     labels=("outcome",),
     known=(("sent",), ("refused",), ("uncertain",), ("cancelled",)),
 )

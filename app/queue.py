@@ -40,9 +40,13 @@ ACTORS: Final[Mapping[str, str]] = {
     "seal_sessions": "jobs",
     "sweep": "tick",
     "expire_bundles": "tick",
+    "archive_audit": "tick",
     "tend_objects": "tick",
+    "expire_findings": "tick",
     "sweep_objects": "tick",
     "send_digests": "tick",
+    "send_alerts": "tick",
+    "figure_tenants": "tick",
     "prune_history": "tick",
     "anchor_audit": "tick",
     "stamp_checkpoint": "tick",
@@ -65,7 +69,8 @@ _FLAG_MS, _BRIEF_FLAG_MS = 2_000, 250
 _MOST_WAITING = 10_000
 _MESSAGES_A_COMMAND = 500
 # Between two rings of a process, so that many commits in a row ring together; the first is at once.
-_PAUSE_SECONDS = 0.004
+# While all that is rung waits for a worker already, up to the longest pause.
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.004, 0.016
 # Rings the lanes that are not debounced. KEYS: the queue, its messages, a flag a lane. ARGV: the
 # longest queue, the flag's milliseconds, the queue's name, then an id and a message a lane. Returns
 # how many were rung, or -1 for a queue that is too long.
@@ -165,16 +170,17 @@ class Bell:
         self.tally = tally or Tally()
         self.trouble: str | None = None
 
-    def ring_lanes(self, lanes: Iterable[LaneKey]) -> None:
+    def ring_lanes(self, lanes: Iterable[LaneKey]) -> int:
         """Ring `deliver` for each lane (tenant, webhook), in one round trip for up to 500.
 
-        A lane is debounced from its ring until a worker takes it, for two seconds at most: then its
-        message may be lost.
+        Returns how many were not debounced. A lane is, from its ring until a worker takes it, for
+        two seconds at most: then its message may be lost.
         """
         wanted = list(dict.fromkeys(lanes))
-        if wanted:
-            self.tally.add(metrics.BELL_RINGS)
-            self._ask(lambda client: self._ring_lanes(client, wanted))
+        if not wanted:
+            return 0
+        self.tally.add(metrics.BELL_RINGS)
+        return self._ask(lambda client: self._ring_lanes(client, wanted)) or 0
 
     def ring(
         self, actor_name: str, arguments: Sequence[UUID | str], *, max_age_ms: int | None = None
@@ -229,8 +235,8 @@ class Bell:
         if self._redis is not None:
             self._redis.close()
 
-    def _ring_lanes(self, client: redis.Redis, lanes: list[LaneKey]) -> None:
-        ring = client.register_script(_RING_LANES)
+    def _ring_lanes(self, client: redis.Redis, lanes: list[LaneKey]) -> int:
+        ring, all_rung = client.register_script(_RING_LANES), 0
         queue_name = ACTORS["deliver"]
         for start in range(0, len(lanes), _MESSAGES_A_COMMAND):
             keys = [queue_key(queue_name), _messages_key(queue_name)]
@@ -242,8 +248,10 @@ class Bell:
             rung = int(ring(keys, values))
             if rung < 0:
                 self.tally.add(metrics.BELL_SKIPPED)
-                return
+                break
             self.tally.add(metrics.BELL_MESSAGES, count=rung)
+            all_rung += rung
+        return all_rung
 
     def _push(
         self,
@@ -307,10 +315,12 @@ class WakeupBatcher:
             self._thread.join(timeout)
 
     def _run(self) -> None:
+        pause = _PAUSE_SECONDS
         while lanes := self._next():
             began = time.monotonic()
-            self._bell.ring_lanes(lanes)
-            self._stopping.wait(max(began + _PAUSE_SECONDS - time.monotonic(), 0.0))
+            rung = self._bell.ring_lanes(lanes)
+            pause = _PAUSE_SECONDS if rung else min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            self._stopping.wait(max(began + pause - time.monotonic(), 0.0))
 
     def _next(self) -> list[LaneKey]:
         with self._changed:

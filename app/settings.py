@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from functools import partial
 from ipaddress import IPv6Network
 from pathlib import Path
 from typing import Any, Literal
@@ -82,6 +83,9 @@ class Settings:
     database_admin_url: str = _setting(
         "DATABASE_ADMIN_URL", store_addresses.postgres, None, secret=True
     )
+    database_replica_url: str | None = _setting(
+        "DATABASE_REPLICA_URL", partial(store_addresses.postgres, writes=False), None, secret=True
+    )
     redis_url: str | None = _setting("REDIS_URL", store_addresses.redis, None, secret=True)
     redis_ca_file: str | None = _setting("REDIS_CA_FILE", values.authorities, None)
     redis_tls_verify: bool = _setting("REDIS_TLS_VERIFY", values.redis_tls_verify, True)
@@ -116,6 +120,13 @@ class Settings:
     )
     audit_reads: bool = _setting("AUDIT_READS", values.switch, False)
     history_days: int = _setting("HISTORY_DAYS", values.whole(1, 3650, "number of days"), 90)
+    audit_archive_days: int | None = _setting(
+        "AUDIT_ARCHIVE_DAYS", values.whole(1, 36_500, "number of days"), None
+    )
+    findings_days: int | None = _setting(
+        "FINDINGS_DAYS", values.whole(1, 36_500, "number of days"), None
+    )
+    max_webhooks: int = _setting("MAX_WEBHOOKS", values.whole(1, 10_000, "number of webhooks"), 100)
     export_days: int = _setting("EXPORT_DAYS", values.whole(1, 3650, "number of days"), 30)
     session_idle_seconds: float = _setting("SESSION_IDLE_SECONDS", values.positive, 86_400.0)
     disable_after_days: float = _setting("DISABLE_AFTER_DAYS", values.positive, 5.0)
@@ -206,6 +217,15 @@ class Settings:
         _check_provider(settings.openid)
         _check_authority(settings)
         _check_quorum(settings)
+        if settings.audit_archive_days is not None and settings.blob_url is None:
+            raise SettingError(
+                "BLOB_URL is not set, and AUDIT_ARCHIVE_DAYS is: the archive goes there."
+            )
+        if (settings.findings_days or settings.history_days) < settings.history_days:
+            raise SettingError(
+                f"FINDINGS_DAYS is less than HISTORY_DAYS ({settings.history_days}), whose events"
+                " need their findings: raise it, or lower HISTORY_DAYS."
+            )
         return settings
 
 

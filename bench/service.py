@@ -122,8 +122,15 @@ class Tenant:
         self._authorization = ("Authorization", f"Bearer {key}")
         self._http.headers.update([self._authorization])
         agent = self.ask("POST", "/v1/agents", {"name": "bench"})["id"]
-        opened = self.ask("POST", "/v1/sessions", {"agent_id": agent, "principal": "bench"})
-        self._session_id = opened["id"]
+        self._opens = {"agent_id": agent, "principal": "bench"}
+        self._sessions: list[str] = []
+        self.spread(1)
+        self._session_id = self._sessions[0]
+
+    def spread(self, sessions: int) -> None:
+        """Spread batches of findings over so many sessions."""
+        while len(self._sessions) < sessions:
+            self._sessions.append(self.ask("POST", "/v1/sessions", self._opens)["id"])
 
     @property
     def headers(self) -> dict[str, str]:
@@ -173,7 +180,7 @@ class Tenant:
             path, body = "/v1/findings", self._finding(load.NUMBER.decode())
         else:
             path = "/v1/findings/batch"
-            body = {"findings": [self._finding(f"{place:09d}") for place in range(batch)]}
+            body = {"findings": [self._finding(f"{place:09d}", place) for place in range(batch)]}
         return Plan(
             self._service.port,
             load.head("POST", path, [self._authorization]),
@@ -233,9 +240,9 @@ class Tenant:
             raise BenchError(f"{tally.refused} requests were refused, first: {tally.refusal}")
         return tally
 
-    def _finding(self, rule: str) -> dict[str, Any]:
+    def _finding(self, rule: str, place: int = 0) -> dict[str, Any]:
         return {
-            "session_id": self._session_id,
+            "session_id": self._sessions[place % len(self._sessions)],
             "rule": rule,
             "severity": "high",
             "title": "A customer's address was written to a log",

@@ -12,12 +12,14 @@ from app.api.http.access.auth import caller, public
 from app.console.frame import assets, browser, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
+    alerts,
     audit,
     exports,
     findings,
     holds,
     jobs,
     keys,
+    operator,
     overview,
     people,
     rules,
@@ -50,8 +52,10 @@ PAGES = (
     audit,
     keys,
     people,
+    operator,
     jobs,
     settings,
+    alerts,
     search,
     time_zone,
     assets,

@@ -186,9 +186,15 @@ def rows(
 ) -> Sequence[Agent]:
     """Return up to `limit` agents that the caller may see, newest first, older than `before`.
 
-    `filters` maps columns (`external_id`, `name`) to the values they must equal.
+    `filters` maps columns (`external_id`, `name`) to the values they must equal; the words of `q`
+    must all be in name and external id (see `feeds.named`).
     """
-    found = select(Agent).where(*_visible(caller)).filter_by(**filters)
+    equal = {name: value for name, value in filters.items() if name != "q"}
+    found = select(Agent).where(*_visible(caller)).filter_by(**equal)
+    if "q" in filters:
+        text = Agent.name + " " + func.coalesce(Agent.external_id, "")
+        some = feeds.named(session, found, Agent.id, text, filters["q"], before, limit)
+        return feeds.fitting(some, lambda each: each.metadata_json)
     found = found.order_by(Agent.id.desc()).limit(limit)
     if before is not None:
         found = found.where(Agent.id < before)

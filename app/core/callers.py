@@ -66,6 +66,8 @@ class Actor:
 
 SYSTEM = Actor("system", "record-service")
 OPERATOR = Actor("operator", "manage")
+# The holder of a link from a mail.
+UNSUBSCRIBER = Actor("link", "digest.unsubscribe")
 
 
 @dataclass(frozen=True)

@@ -4,23 +4,25 @@ All three tables carry `tenant_id`, `agent_id`, `principal` and an id whose firs
 `created_at`, so one statement serves all, and every filter has an index that ends in `id`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app import ids
 from app.core.callers import Caller
 from app.errors import NotFound
-from app.models import AgentSession, Finding, Record
+from app.models import AgentSession, Base, Finding, Record
 
 _Row = TypeVar("_Row", AgentSession, Finding, Record)
 _Listed = TypeVar("_Listed", bound="Identified")
 _Any = TypeVar("_Any")
+_Named = TypeVar("_Named", bound=Base)
 _Model: TypeAlias = type[AgentSession] | type[Finding] | type[Record]
 
 
@@ -92,6 +94,47 @@ def conditions(
         if value is not None:
             found += _conditions(model, name, value)
     return found
+
+
+# So many names are read in some 20 ms; a page that has read them ends, and the next goes on.
+MOST_NAMES = 20_000
+
+
+def parts(typed: str) -> list[str]:
+    """Return the LIKE patterns of lower-case text that contains every word of `typed`."""
+    escaped = (re.sub(r"[\\%_]", r"\\\g<0>", word) for word in typed.lower().split())
+    return [f"%{word}%" for word in escaped]
+
+
+def named(
+    session: Session,
+    rows: Select[_Named],
+    column: InstrumentedAttribute[UUID],
+    text: ColumnElement[str],
+    typed: str,
+    before: UUID | None,
+    limit: int,
+) -> Page[_Named]:
+    """Return one page of `rows` whose `text` contains every word of `typed`, newest first.
+
+    `column` is their id. At most `MOST_NAMES` are read for a page, which then may end early.
+    """
+    if before is not None:
+        rows = rows.where(column < before)
+    newest = (
+        rows.with_only_columns(column, func.lower(text).label("text"))
+        .order_by(column.desc())
+        .limit(MOST_NAMES)
+        .cte("newest")
+        .prefix_with("MATERIALIZED", dialect="postgresql")
+    )
+    fits = [newest.c.text.like(pattern) for pattern in parts(typed)]
+    ids_of = select(newest.c.id).where(*fits).order_by(newest.c.id.desc()).limit(limit)
+    found = session.scalars(rows.where(column.in_(ids_of)).order_by(column.desc())).all()
+    if len(found) == limit:
+        return Page(found)
+    last = select(newest.c.id).order_by(newest.c.id.desc()).offset(MOST_NAMES - 1).limit(1)
+    return Page(found, session.scalar(last))
 
 
 def find(

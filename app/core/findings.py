@@ -5,6 +5,7 @@ of findings, of many requests and tenants, stores them, and emits their events. 
 still accepts findings: analysis often ends after the session.
 """
 
+import asyncio
 import enum
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,8 @@ from app import ids
 from app.core import feeds, idempotency
 from app.core.callers import Caller
 from app.core.delivery import event_types, events
-from app.database import Database, Tx, cursor, undone
+from app.core.idempotency import Answered
+from app.database import Database, Tx, cursor, rows_of, undone
 from app.errors import BAD_KEY, NotFound, ServiceError, Unauthenticated
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.group_commit import CROWD, GroupCommit
@@ -130,7 +132,9 @@ class Submission(NamedTuple):
     source: Source = Source.API
 
 
-_ADD = "SELECT asked, problem, place, size, lanes, body FROM add_findings(%s, %s, %s, %s)"
+_ADD = (
+    b"SELECT asked, problem, place, size, lanes, body FROM add_findings(%s, %s, %b::uuid[], %s, %s)"
+)
 
 
 def add(
@@ -155,6 +159,11 @@ def add_each(tx: Tx, submissions: Sequence[Submission]) -> list[str | ServiceErr
     Returns of each its findings as a JSON array, canonical (RFC 8785), or the error that `add`
     raises: then nothing of that request is stored, and all of the others.
     """
+    found = cursor(tx).execute(_ADD, _values(tx, submissions)).fetchall()
+    return _results(tx, submissions, found)
+
+
+def _values(tx: Tx, submissions: Sequence[Submission]) -> tuple[object, ...]:
     heads = [
         {
             "tenant": caller.tenant_id.hex,
@@ -166,10 +175,16 @@ def add_each(tx: Tx, submissions: Sequence[Submission]) -> list[str | ServiceErr
         for caller, _, source in submissions
     ]
     limits = (tx.info["first_wait"], events.MAX_PAYLOAD)
-    values = (*limits, json.dumps(heads), _fresh(submissions))
+    tenants = sorted({each.caller.tenant_id for each in submissions})
+    return *limits, tenants, json.dumps(heads), _fresh(submissions)
+
+
+def _results(
+    tx: Tx, submissions: Sequence[Submission], found: Sequence[tuple[Any, ...]]
+) -> list[str | ServiceError]:
     results: list[str | ServiceError] = [""] * len(submissions)
     before = list(accumulate((len(each.new) for each in submissions), initial=0))
-    for asked, problem, place, size, lanes, body in cursor(tx).execute(_ADD, values).fetchall():
+    for asked, problem, place, size, lanes, body in found:
         caller, new, _ = submissions[asked - 1]
         if problem is None:
             events.ring_webhooks(tx, caller.tenant_id, lanes)
@@ -196,37 +211,35 @@ class Intake:
         self._database = database
         self._master_keys = master_keys
         self._group = GroupCommit(
-            self.run, most=MOST_TOGETHER, weigh=_weight, crowd=CROWD, apart=undone
+            self.run,
+            most=MOST_TOGETHER,
+            on_loop=self._run_on_loop,
+            weigh=_weight,
+            crowd=CROWD,
+            apart=undone,
         )
 
-    def submit(self, post: Posted) -> idempotency.Answered:
+    def submit(self, post: Posted) -> Answered:
         """Store one request's findings, once, and return its answer; raises as `add` does.
 
         Also `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
         """
         return self._group.submit(post)
 
-    async def join(self, post: Posted) -> idempotency.Answered:
+    async def join(self, post: Posted) -> Answered:
         """Do as `submit`, in a coroutine."""
         return await self._group.join(post)
 
-    def run(self, posts: Sequence[Posted]) -> list[idempotency.Answered | ServiceError]:
+    def run(self, posts: Sequence[Posted]) -> list[Answered | ServiceError]:
         """Store what several requests post; return the answer of each, or its error."""
+        if all(post.repeat is None for post in posts):
+            with self._database.statement() as tx:
+                return _answers(posts, add_each(tx, [post.findings for post in posts]))
 
         def store(tx: Tx, places: Sequence[int]) -> list[bytes | ServiceError]:
             added = add_each(tx, [posts[place].findings for place in places])
-            return [
-                found if isinstance(found, ServiceError) else _body(found, posts[place].is_batch)
-                for place, found in zip(places, added, strict=True)
-            ]
+            return [_body(posts[place], each) for place, each in zip(places, added, strict=True)]
 
-        if all(post.repeat is None for post in posts):
-            with self._database.statement() as tx:
-                stored = store(tx, range(len(posts)))
-            return [
-                each if isinstance(each, ServiceError) else idempotency.Answered(201, each)
-                for each in stored
-            ]
         # An Idempotency-Key takes further statements: a transaction, for all of the group.
         with self._database.raw_transaction(posts[0].findings.caller.tenant_id) as tx:
             repeats = [post.repeat for post in posts]
@@ -234,15 +247,32 @@ class Intake:
                 tx, self._master_keys, repeats, lambda places: store(tx, places)
             )
 
+    async def _run_on_loop(self, posts: Sequence[Posted]) -> list[Answered | ServiceError]:
+        if any(post.repeat is not None for post in posts):
+            return await asyncio.to_thread(self.run, posts)
+        asked = [post.findings for post in posts]
+        async with self._database.awaited_statement() as tx:
+            found = await rows_of(tx, _ADD, _values(tx, asked))
+            return _answers(posts, _results(tx, asked, found))
+
+
+def _answers(
+    posts: Sequence[Posted], added: Sequence[str | ServiceError]
+) -> list[Answered | ServiceError]:
+    bodies = map(_body, posts, added)
+    return [each if isinstance(each, ServiceError) else Answered(201, each) for each in bodies]
+
 
 def _weight(post: Posted) -> int:
     count = len(post.findings.new)
     return count if count <= _MOST_SHARED else MOST_TOGETHER
 
 
-def _body(array: str, is_batch: bool) -> bytes:
-    """Return the answer to a POST from the JSON array of its findings."""
-    return b'{"data":%b}' % array.encode() if is_batch else array[1:-1].encode()
+def _body(post: Posted, added: str | ServiceError) -> bytes | ServiceError:
+    """Return the answer to a POST from the JSON array of its findings, or its error."""
+    if isinstance(added, ServiceError):
+        return added
+    return b'{"data":%b}' % added.encode() if post.is_batch else added[1:-1].encode()
 
 
 def rows(

@@ -1,4 +1,4 @@
-"""Lookup of any object by its id, and of records, findings and agents by words.
+"""Lookup of any object by its id, by its name, and of records and findings by words.
 
 One statement probes the primary key of each kind. A pinned key finds objects under its pin, and
 none that belong to the whole tenant.
@@ -6,7 +6,7 @@ none that belong to the whole tenant.
 
 import enum
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import finding_search
+from app.core import feeds, finding_search
 from app.core.callers import Caller
 from app.core.records import search as record_search
 from app.database import cursor
@@ -46,7 +46,8 @@ class _Kind:
     """One kind of object: `title` and `within` (the parent id in its path) are SQL over `table`.
 
     `pin` is the SQL condition for pinned callers; without one they never see the kind. `deleted` is
-    SQL for whether it was deleted, and `history` the path that stays readable then.
+    SQL for whether it was deleted, and `history` the path that stays readable then. `named` is SQL
+    for the text that it is found by, and `external` says that its `external_id` is a name too.
     """
 
     type: Type
@@ -58,6 +59,26 @@ class _Kind:
     within: tuple[str, str] | None = None
     deleted: str = "false"
     history: str | None = None
+    named: str | None = None
+    external: bool = False
+
+    def by_name(self, *, pinned: bool) -> str:
+        """Return the statement that finds the newest objects with all parts of names.
+
+        Those with the whole external id are found whatever their age.
+        """
+        pin = f" AND {self.pin}" if pinned else ""
+        columns = f"t.id, {self.title} AS title"
+        where = f"FROM {self.table} WHERE t.tenant_id = %(tenant)s AND NOT ({self.deleted}){pin}"
+        found = (
+            f"SELECT '{self.type}' AS type, id, title FROM (SELECT {columns}, {self.named} AS named"
+            f" {where} ORDER BY t.id DESC LIMIT {feeds.MOST_NAMES}) AS newest"
+            " WHERE lower(named) LIKE ALL (%(parts)s::text[])"
+        )
+        if self.external:
+            found += f" UNION SELECT '{self.type}', {columns} {where}"
+            found += " AND t.external_id = %(typed)s"
+        return f"({found} ORDER BY id DESC LIMIT %(limit)s)"
 
     def select(self, *, pinned: bool) -> str:
         """Return the statement that finds objects by `tenant` and the ids named by the prefix."""
@@ -84,8 +105,19 @@ _KINDS = (
         _SESSION,
         "/v1/sessions/{id}",
         _PIN,
+        named="concat_ws(' ', t.title, t.external_id)",
+        external=True,
     ),
-    _Kind(Type.AGENT, "agt", "agents AS t", "t.name", "/v1/agents/{id}", "t.id = %(agent)s"),
+    _Kind(
+        Type.AGENT,
+        "agt",
+        "agents AS t",
+        "t.name",
+        "/v1/agents/{id}",
+        "t.id = %(agent)s",
+        named="concat_ws(' ', t.name, t.external_id)",
+        external=True,
+    ),
     _Kind(Type.EVENT, "evt", "events AS t", "t.type", "/v1/events/{id}"),
     _Kind(
         Type.DELIVERY,
@@ -103,6 +135,7 @@ _KINDS = (
         "/v1/webhooks/{id}",
         deleted="t.deleted_at IS NOT NULL",
         history="/v1/webhooks/{id}/deliveries",
+        named=f"concat_ws(' ', t.description, {_HOST})",
     ),
     _Kind(Type.JOB, "job", "jobs AS t", "t.kind", "/v1/jobs/{id}"),
     _Kind(
@@ -119,6 +152,7 @@ _KINDS = (
         "t.name",
         "/v1/keys",
         "t.pin_agent_id = %(agent)s AND t.pin_principal = %(principal)s",
+        named="t.name",
     ),
     _Kind(
         Type.SHARE_LINK,
@@ -137,6 +171,7 @@ _KINDS = (
         "/v1/rules/{id}",
         deleted="t.deleted_at IS NOT NULL",
         history="/v1/rules/{id}/versions",
+        named="t.name",
     ),
     _Kind(
         Type.EXPORT,
@@ -147,18 +182,6 @@ _KINDS = (
     ),
     _Kind(Type.HOLD, "hld", "holds AS t", "left(t.reason, 200)", "/v1/holds/{id}"),
 )
-# An agent's name has to contain every word. A tenant has few agents: all are read.
-_NAMED = f"""
-SELECT 'agent', id, name FROM agents
- WHERE tenant_id = %(tenant)s AND (%(agent)s::uuid IS NULL OR id = %(agent)s)
-   AND (external_id = %(typed)s OR (
-        SELECT bool_and(strpos(lower(name), word) > 0) FROM unnest(%(words)s::text[]) AS word))
-UNION ALL
-SELECT 'session', id, {_SESSION} FROM sessions AS t
- WHERE tenant_id = %(tenant)s AND external_id = %(typed)s
-   AND (%(agent)s::uuid IS NULL OR (agent_id = %(agent)s AND principal = %(principal)s))
- ORDER BY 2 DESC LIMIT %(limit)s
-"""
 _BY_TYPE = {kind.type: kind for kind in _KINDS}
 
 _ID = re.compile(
@@ -187,20 +210,47 @@ def find(
     """Return up to `limit` objects by id, or else the newest of those with all words.
 
     An id may lack its prefix and may have dashes; the external id of an agent or session is one
-    too. Words are those of records, findings and names of agents. Raises `Invalid` when `typed`
+    too. Words are those of names first, then of records and findings. Raises `Invalid` when `typed`
     contains neither an id nor a word.
     """
     match = _ID.fullmatch(typed.strip().lower())
     by_id = _by_id(session, caller, match[1], UUID(match[2])) if match else []
     if by_id:
         return by_id[:limit]
-    named = _by_name(session, caller, typed, limit)
+    named = by_name(session, caller, typed.replace('"', " "), limit)
     try:
         return [*named, *_by_words(session, caller, master_keys, typed, limit)][:limit]
     except Invalid:
         if not named:
             raise
         return named
+
+
+def named(
+    session: Session,
+    caller: Caller,
+    master_keys: MasterKeys,
+    prefixes: Collection[str],
+    typed: str,
+    limit: int,
+) -> Sequence[Hit]:
+    """Return up to `limit` objects of these kinds (none: of all) that `typed` may name.
+
+    It is an id, perhaps without its prefix, a part of a name, or words of a record or finding.
+    """
+    match = _ID.fullmatch(typed.strip().lower())
+    if match:
+        wanted = prefixes or [kind.prefix for kind in _KINDS]
+        return _by_ids(session, caller, {each: {UUID(match[2])} for each in wanted})
+    found = by_name(session, caller, typed, limit, prefixes)
+    try:
+        if "fnd" in prefixes:
+            found += _findings(session, caller, typed, limit)
+        if "rec" in prefixes:
+            found += _records(session, caller, master_keys, typed, limit)
+    except Invalid:  # there is no word in it
+        return found
+    return found[:limit]
 
 
 def represent(hit: Hit, base_url: str) -> dict[str, Any]:
@@ -249,25 +299,52 @@ def _by_ids(session: Session, caller: Caller, wanted: Mapping[str, Iterable[UUID
     return [Hit(Type(row[0]), *row[1:]) for row in found]
 
 
-def _by_name(session: Session, caller: Caller, typed: str, limit: int) -> list[Hit]:
-    """Return the agents and sessions with this external id, and agents with these words."""
+def by_name(
+    session: Session, caller: Caller, typed: str, limit: int, prefixes: Collection[str] = ()
+) -> list[Hit]:
+    """Return the newest objects whose name has all the words of `typed`, or parts of words.
+
+    Of the kinds with these prefixes, else of all that have names. Of each kind the newest
+    `feeds.MOST_NAMES` are looked at, and those with this `external_id` besides.
+    """
+    pinned = caller.pin is not None
+    selects = [
+        kind.by_name(pinned=pinned)
+        for kind in _KINDS
+        if kind.named and (kind.pin or not pinned) and (not prefixes or kind.prefix in prefixes)
+    ]
+    words = feeds.parts(typed)
+    if not selects or not words:
+        return []
     values = {
         "tenant": caller.tenant_id,
         "agent": caller.pin and caller.pin.agent_id,
         "principal": caller.pin and caller.pin.principal,
         "typed": typed.strip(),
-        "words": typed.lower().replace('"', " ").split(),
+        "parts": words,
         "limit": limit,
     }
-    found = cursor(session).execute(_NAMED, values).fetchall()
+    each = " UNION ALL ".join(selects)
+    query = f"SELECT * FROM ({each}) AS found ORDER BY id DESC LIMIT %(limit)s"
+    found = cursor(session).execute(query, values).fetchall()
     return [Hit(Type(kind), *row) for kind, *row in found]
 
 
 def _by_words(
     session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
 ) -> list[Hit]:
-    found = finding_search.first(session, caller, typed, limit)
-    hits = [Hit(Type.FINDING, each.id, each.title) for each in found]
-    records = record_search.first(session, caller, master_keys, typed, limit)
-    hits += [Hit(Type.RECORD, each.record.id, each.record.title) for each in records]
+    hits = _findings(session, caller, typed, limit)
+    hits += _records(session, caller, master_keys, typed, limit)
     return sorted(hits, key=lambda hit: hit.id, reverse=True)[:limit]
+
+
+def _findings(session: Session, caller: Caller, typed: str, limit: int) -> list[Hit]:
+    found = finding_search.first(session, caller, typed, limit)
+    return [Hit(Type.FINDING, each.id, each.title) for each in found]
+
+
+def _records(
+    session: Session, caller: Caller, master_keys: MasterKeys, typed: str, limit: int
+) -> list[Hit]:
+    found = record_search.first(session, caller, master_keys, typed, limit)
+    return [Hit(Type.RECORD, each.record.id, each.record.title) for each in found]

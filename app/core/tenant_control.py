@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
-from app.core.callers import Role
+from app.core.callers import OPERATOR, Actor, Role
 from app.database import cursor, database_now
 from app.errors import AuditChainBroken, NotFound
 from app.lib.crypto import api_keys
@@ -44,7 +44,9 @@ class Act(Generic[_Result]):
     untold: AuditChainBroken | None = None
 
 
-def suspend(session: Session, tenant_id: UUID, reason: str | None) -> Act[bool]:
+def suspend(
+    session: Session, tenant_id: UUID, reason: str | None, actor: Actor = OPERATOR
+) -> Act[bool]:
     """Suspend a tenant; the result is False if it was suspended before.
 
     Raises `NotFound`. Locks every key of the tenant until the transaction ends.
@@ -56,10 +58,10 @@ def suspend(session: Session, tenant_id: UUID, reason: str | None) -> Act[bool]:
     while cursor(session).execute(_SUSPEND_KEYS, (tenant_id,)).rowcount:
         pass
     details = {} if reason is None else {"reason": reason}
-    return Act(result=True, untold=_record(session, tenant_id, "tenant.suspend", details))
+    return Act(result=True, untold=_record(session, tenant_id, "tenant.suspend", details, actor))
 
 
-def resume(session: Session, tenant_id: UUID) -> Act[bool]:
+def resume(session: Session, tenant_id: UUID, actor: Actor = OPERATOR) -> Act[bool]:
     """Resume a suspended tenant; the result is False if it was not suspended. Raises `NotFound`.
 
     Keys that were revoked before or during the suspension stay revoked.
@@ -69,7 +71,7 @@ def resume(session: Session, tenant_id: UUID) -> Act[bool]:
         return Act(result=False)
     tenant.suspended_at = None
     cursor(session).execute(_RESUME_KEYS, (tenant_id,))
-    return Act(result=True, untold=_record(session, tenant_id, "tenant.resume", {}))
+    return Act(result=True, untold=_record(session, tenant_id, "tenant.resume", {}, actor))
 
 
 def revoke_keys(session: Session, tenant_id: UUID) -> Act[int]:
@@ -133,10 +135,12 @@ def _lock_good_keys(session: Session, tenant_id: UUID) -> list[ApiKey]:
 
 
 def _record(
-    session: Session, tenant_id: UUID, action: str, details: Mapping[str, Any]
+    session: Session, tenant_id: UUID, action: str, details: Mapping[str, Any], actor: Actor
 ) -> AuditChainBroken | None:
     target = ("tenant", ids.text("ten", tenant_id))
-    return chain.append_if_whole(session, tenant_id, action, target=target, details=details)
+    return chain.append_if_whole(
+        session, tenant_id, action, target=target, details=details, actor=actor
+    )
 
 
 def _record_key(

@@ -71,6 +71,11 @@ def seed(
     return True
 
 
+def name(session: Session, tenant_id: UUID) -> str:
+    """Return the name of a tenant, which has to exist."""
+    return session.scalars(select(Tenant.name).where(Tenant.id == tenant_id)).one()
+
+
 def rows(session: Session) -> list[Tenant]:
     """Return every tenant, oldest first."""
     return list(session.scalars(select(Tenant).order_by(Tenant.id)))

@@ -6,13 +6,13 @@ expiry. A stored bundle is never written anew; `read` parses it, of version 1 to
 
 import base64
 import re
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from app.evidence.times import unix_nanoseconds
 from app.lib import canonical_json
 from app.lib.canonical_json import JSON
+from app.lib.crypto.randomness import random_bytes
 
 V1 = "records/bundle/v1"
 SCHEMA = "records/bundle/v2"
@@ -154,7 +154,7 @@ def write(
     and those of its events and links, may be missing: none. Raises NotABundle when `read` could not
     take the result apart, TypeError and ValueError as `canonical_json.dumps` does.
     """
-    nonce = base64.urlsafe_b64encode(secrets.token_bytes(NONCE_BYTES))
+    nonce = base64.urlsafe_b64encode(random_bytes(NONCE_BYTES))
     bundle = {
         "schema": SCHEMA,
         "record": record,

@@ -1,15 +1,15 @@
 """Group commit: items that arrive while a run is under way go together with the next one.
 
 As databases write the commits of many sessions with one flush (DeWitt et al., 1984). No timer:
-whoever comes alone waits for nobody.
+an item that comes alone waits for no other.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
-from threading import Lock, Thread
+from functools import partial
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 # A call of the database that stores things costs ten times what one thing more in it does: those of
@@ -42,10 +42,10 @@ class _Seat(Generic[_Item, _Result]):
 
 
 class GroupCommit(Generic[_Item, _Result]):
-    """Runs the items of many threads together, at most `ways` runs at once.
+    """Runs the items of many threads and coroutines together, at most `ways` runs at once.
 
-    A run is carried by the thread of one of its items, which carries that run alone, or by one of
-    `ways` threads for those of coroutines, which end with the process.
+    A run is carried by the thread of its first item, which carries that run alone, or by a task of
+    its event loop.
     """
 
     def __init__(
@@ -54,11 +54,15 @@ class GroupCommit(Generic[_Item, _Result]):
         ways: int = 2,
         most: int = 500,
         *,
+        on_loop: Callable[[Sequence[_Item]], Awaitable[Sequence[_Result | BaseException]]]
+        | None = None,
         weigh: Callable[[_Item], int] = lambda _: 1,
         crowd: int = 1,
         apart: Callable[[Exception], bool] = lambda _: False,
     ) -> None:
         """`run` returns one result for each item, in their order; an exception is raised.
+
+        `on_loop` does the same for coroutines, by default in a thread of their event loop's.
 
         Items of a run weigh `most` together; a heavier one goes alone. Beside a run of less than an
         eighth of that, which is soon over, another begins only once a `crowd` waits. Where a run of
@@ -66,7 +70,8 @@ class GroupCommit(Generic[_Item, _Result]):
         then, so that the fault of one is its own. Any other error is that of each item.
         """
         self._run = run
-        self._ways = ways
+        self._on_loop = on_loop or partial(asyncio.to_thread, run)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._most = most
         self._weigh = weigh
         self._crowd = crowd
@@ -75,8 +80,6 @@ class GroupCommit(Generic[_Item, _Result]):
         self._lock = Lock()
         self._free = ways
         self._waiting: deque[_Seat[_Item, _Result]] = deque()
-        self._handed: SimpleQueue[list[_Seat[_Item, _Result]]] = SimpleQueue()
-        self._threads = 0
 
     @property
     def waiting(self) -> int:
@@ -86,7 +89,9 @@ class GroupCommit(Generic[_Item, _Result]):
     def submit(self, item: _Item) -> _Result:
         """Have an item run; return its own result or raise its own error."""
         seat = _Seat[_Item, _Result](item, self._weigh(item))
-        self._enter(seat)
+        with self._lock:
+            self._waiting.append(seat)
+        self._begin_next()
         seat.called.acquire()
         if seat.group is not None:
             self._carry(seat.group)
@@ -99,41 +104,37 @@ class GroupCommit(Generic[_Item, _Result]):
             del outcome
 
     async def join(self, item: _Item) -> _Result:
-        """Have an item run by another thread; return its own result or raise its own error."""
-        future = asyncio.get_running_loop().create_future()
-        seat = _Seat[_Item, _Result](item, self._weigh(item), future)
-        self._enter(seat)
-        assert seat.future is not None  # noqa: S101  # narrows what was given above
+        """Have an item run by the event loop; return its own result or raise its own error."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Result] = loop.create_future()
+        with self._lock:
+            self._waiting.append(_Seat[_Item, _Result](item, self._weigh(item), future))
+        # What else has arrived is read first: it goes together.
+        loop.call_soon(self._begin_next, loop)
         try:
-            return await seat.future
+            return await future
         finally:
             # As above: no cycle.
-            del seat, future
+            del future
 
-    def _enter(self, seat: _Seat[_Item, _Result]) -> None:
-        with self._lock:
-            self._waiting.append(seat)
-        self._begin_next()
+    def _start(self, group: "list[_Seat[_Item, _Result]]", loop: asyncio.AbstractEventLoop) -> None:
+        """Carry a group by a task of an event loop, which this thread runs."""
+        task = loop.create_task(self._carry_on_loop(group, loop))
+        # The loop itself keeps no task.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _hand(self, group: "list[_Seat[_Item, _Result]]") -> bool:
-        """Give a group to a thread; if none can be started, give that error to all of it."""
+    async def _carry_on_loop(
+        self, group: "list[_Seat[_Item, _Result]]", loop: asyncio.AbstractEventLoop
+    ) -> None:
         try:
-            with self._lock:
-                while self._threads < self._ways:
-                    name = f"group-{self._threads}"
-                    Thread(target=self._carry_all, name=name, daemon=True).start()
-                    self._threads += 1
-        except (RuntimeError, MemoryError) as error:
-            # One carries all groups, if need be; the next group tries again.
-            if not self._threads:
-                self._tell(group, _for_each(error, len(group)))
-                return False
-        self._handed.put(group)
-        return True
-
-    def _carry_all(self) -> None:
-        while True:
-            self._carry(self._handed.get())
+            outcomes = await self._outcomes_on_loop([seat.item for seat in group])
+        finally:
+            self._end(group)
+            self._begin_next(loop)
+        self._tell(group, outcomes, loop)
+        # As below: no cycle.
+        del group, outcomes
 
     def _carry(self, group: "list[_Seat[_Item, _Result]]") -> None:
         """Run a group, call the carrier of the next one, then all of this one."""
@@ -150,7 +151,9 @@ class GroupCommit(Generic[_Item, _Result]):
         self,
         group: "list[_Seat[_Item, _Result]]",
         outcomes: Sequence[_Result | BaseException],
+        here: asyncio.AbstractEventLoop | None = None,
     ) -> None:
+        """Give each its outcome; `here` is the loop that this thread runs."""
         awaited: dict[asyncio.AbstractEventLoop, list[Any]] = {}
         for seat, outcome in zip(group, outcomes, strict=True):
             if seat.future is not None:
@@ -160,31 +163,54 @@ class GroupCommit(Generic[_Item, _Result]):
             if seat is not group[0]:
                 seat.called.release()
         for loop, settled in awaited.items():
+            if loop is here:
+                _settle(settled)
+                continue
             # A loop that was closed awaits nothing; the carrier goes on for the others.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_settle, settled)
 
     def _outcomes(self, items: Sequence[_Item]) -> Sequence[_Result | BaseException]:
         try:
-            results = self._run(items)
-            if len(results) != len(items):
-                raise RuntimeError(f"{len(items)} items were run, with {len(results)} results.")
+            return _complete(self._run(items), items)
         except BaseException as error:  # noqa: BLE001  # each submitter raises it
-            if len(items) > 1 and isinstance(error, Exception) and self._apart(error):
+            if self._go_apart(items, error):
                 return [each for item in items for each in self._outcomes([item])]
             return _for_each(error, len(items))
-        return results
 
-    def _begin_next(self) -> None:
-        """Begin a run of those that wait, if it may be; the first of them carries."""
+    async def _outcomes_on_loop(self, items: Sequence[_Item]) -> Sequence[_Result | BaseException]:
+        try:
+            return _complete(await self._on_loop(items), items)
+        except BaseException as error:  # noqa: BLE001  # each submitter raises it
+            if self._go_apart(items, error):
+                return [each for item in items for each in await self._outcomes_on_loop([item])]
+            return _for_each(error, len(items))
+
+    def _go_apart(self, items: Sequence[_Item], error: BaseException) -> bool:
+        return len(items) > 1 and isinstance(error, Exception) and self._apart(error)
+
+    def _begin_next(self, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """Begin a run of those that wait, if it may be; the first of them carries.
+
+        `here` is the loop that this thread runs.
+        """
         while group := self._next():
-            if group[0].future is None:
-                group[0].group = group
-                group[0].called.release()
+            first = group[0]
+            if first.future is None:
+                first.group = group
+                first.called.release()
                 return
-            if self._hand(group):
+            loop = first.future.get_loop()
+            if loop is here:
+                self._start(group, loop)
                 return
-            self._end(group)
+            try:
+                loop.call_soon_threadsafe(self._start, group, loop)
+                return
+            except RuntimeError as error:
+                # The loop was closed: it awaits nothing, but there may be threads that do.
+                self._end(group)
+                self._tell(group, _for_each(error, len(group)))
 
     def _next(self) -> "list[_Seat[_Item, _Result]]":
         """Take what goes together of those that wait; nothing if they are to wait on."""
@@ -211,6 +237,12 @@ class GroupCommit(Generic[_Item, _Result]):
 
     def _is_light(self, group: "list[_Seat[_Item, _Result]]") -> bool:
         return sum(seat.weight for seat in group) < self._most // 8
+
+
+def _complete(results: Sequence[_Result], items: Sequence[_Item]) -> Sequence[_Result]:
+    if len(results) != len(items):
+        raise RuntimeError(f"{len(items)} items were run, with {len(results)} results.")
+    return results
 
 
 def _settle(settled: "Iterable[tuple[asyncio.Future[Any], Any]]") -> None:

@@ -72,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
     tenants.add(commands.add_parser("tenant", help="manage tenants"))
+    keys.add_console_key(
+        commands.add_parser("console-key", help="make a key that signs an operator in to /console")
+    )
     keys.add_signing_keys(
         commands.add_parser("signing-key", help="manage the keys that sign bundles")
     )

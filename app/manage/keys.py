@@ -1,12 +1,13 @@
-"""The commands `python -m app.manage signing-key …` and `master-key …`."""
+"""The commands `python -m app.manage signing-key …`, `master-key …` and `console-key`."""
 
 import argparse
 import re
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from app.core import signing_keys
 from app.core.blobs import store
+from app.core.keys import operator_sessions
 from app.core.master_keys import resealing
 from app.lib.crypto import signing_certificates
 from app.manage.service import require_yes, service, tell_untold
@@ -56,6 +57,32 @@ def add_master_keys(parser: argparse.ArgumentParser) -> None:
         help="even if a process had another key first within three minutes",
     )
     reseal.set_defaults(run=_reseal)
+
+
+def add_console_key(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `console-key`."""
+    parser.add_argument("--name", type=_part, default="operator", help="whose it is, for the audit")
+    parser.add_argument("--hours", type=_hours, default=8, help="until it ends (1 to 24; 8)")
+    parser.add_argument("--end-all", action="store_true", help="end all, and their sessions")
+    parser.set_defaults(run=_console_key)
+
+
+def _console_key(arguments: argparse.Namespace) -> None:
+    with service() as (settings, database):
+        with database.across_tenants() as session:
+            if arguments.end_all:
+                print(f"ended: {operator_sessions.end_all(session)}")
+                return
+            lasts = timedelta(hours=arguments.hours)
+            made = operator_sessions.make(session, arguments.name, lasts)
+        print(f"key: {made.text}\nat: {settings.base_url}/console/sign-in")
+        print(f"It signs in once, and ends {made.expires_at:%Y-%m-%d %H:%M} UTC.")
+
+
+def _hours(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 24:
+        raise argparse.ArgumentTypeError("write a whole number of hours from 1 to 24")
+    return int(text)
 
 
 def _master_key_status(_: argparse.Namespace) -> int:

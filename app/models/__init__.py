@@ -14,7 +14,7 @@ from app.models.agents import (
 from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
 from app.models.delivery_hours import DeliveryHour, TenantHour
-from app.models.digests import Digest
+from app.models.digests import Alert, AlertMail, AlertRecipient, Digest
 from app.models.evidence_packs import (
     EvidenceExport,
     EvidencePack,
@@ -24,7 +24,7 @@ from app.models.evidence_packs import (
     ExportTaker,
     SessionPackPart,
 )
-from app.models.findings import Finding, FindingWords
+from app.models.findings import ExpiredFindings, Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
 from app.models.keys import (
     ApiKey,
@@ -32,6 +32,7 @@ from app.models.keys import (
     IdempotencyKey,
     KnownPerson,
     MasterKey,
+    OperatorSession,
     SigningKey,
     TenantGroup,
 )
@@ -41,7 +42,14 @@ from app.models.proofs.anchors import (
     CheckpointCosignature,
     CheckpointTimestamp,
 )
-from app.models.proofs.audit import AuditBreak, AuditEntry, AuditHead, RecordRead, RefusedAccess
+from app.models.proofs.audit import (
+    AuditBreak,
+    AuditEntry,
+    AuditHead,
+    AuditSegment,
+    RecordRead,
+    RefusedAccess,
+)
 from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
 from app.models.records import (
     Bundle,
@@ -63,20 +71,24 @@ from app.models.rules import (
     RuleWork,
 )
 from app.models.sharing import ShareLink, ShareLinkOpening
-from app.models.tenants import Tenant, WordPosition
+from app.models.tenants import Tenant, TenantFigures, WordPosition
 from app.models.traces import StagedSpan, Trace
-from app.models.webhooks import Lane, LaneSlot, Webhook
+from app.models.webhooks import Lane, LaneSlot, Webhook, WebhookLane
 
 __all__ = [
     "NO_TENANT",
     "Agent",
     "AgentSession",
+    "Alert",
+    "AlertMail",
+    "AlertRecipient",
     "AnchoringTrouble",
     "ApiKey",
     "AuditAnchor",
     "AuditBreak",
     "AuditEntry",
     "AuditHead",
+    "AuditSegment",
     "Base",
     "Bundle",
     "BundleWords",
@@ -93,6 +105,7 @@ __all__ = [
     "EvidenceExport",
     "EvidencePack",
     "EvidencePackPart",
+    "ExpiredFindings",
     "Export",
     "ExportPart",
     "ExportTaker",
@@ -111,6 +124,7 @@ __all__ = [
     "LogTile",
     "MasterKey",
     "OpenDelivery",
+    "OperatorSession",
     "Record",
     "RecordRead",
     "RecordWords",
@@ -132,9 +146,11 @@ __all__ = [
     "StagedSpan",
     "StoredRecords",
     "Tenant",
+    "TenantFigures",
     "TenantGroup",
     "TenantHour",
     "Trace",
     "Webhook",
+    "WebhookLane",
     "WordPosition",
 ]

@@ -1,7 +1,8 @@
 """Base of all tables.
 
-The first column of every primary key and unique index is `tenant_id`: row-level security and
-distribution by tenant need no rewrite. JSON documents are kept as canonical JSON text, because
+The first column of every primary key is `tenant_id`, and of every unique index but those by which a
+token finds its tenant. That suits row-level security; what distribution by tenant would need beyond
+is in docs/scale.md. JSON documents are kept as canonical JSON text, because
 `jsonb` rewrites numbers and refuses U+0000.
 """
 

@@ -1,9 +1,9 @@
-"""Digests: one row for each mail that was to be sent, with what became of it."""
+"""Digests and alerts: one row for each mail that was to be sent, with what became of it."""
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import false
+from sqlalchemy import false, func
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Count, CreatedAt, Id, TenantId
@@ -30,6 +30,58 @@ class Digest(Base):
     repeats: Mapped[UUID | None]
     status: Mapped[str] = mapped_column(server_default="pending")
     findings: Mapped[int | None]
+    refusals: Mapped[Count]
+    error: Mapped[str | None]
+    brief: Mapped[bool] = mapped_column(server_default=false())
+    refusal: Mapped[str | None]
+    said: Mapped[str | None]
+    claimed_at: Mapped[CreatedAt]
+    data_at: Mapped[datetime | None]
+    sent_at: Mapped[datetime | None]
+
+
+class AlertRecipient(Base):
+    """An address that is told of a tenant's troubles; `told_through` is the last alert it knows."""
+
+    __tablename__ = "alert_recipients"
+
+    tenant_id: Mapped[TenantId]
+    email: Mapped[str] = mapped_column(primary_key=True)
+    nonce: Mapped[UUID] = mapped_column(server_default=func.gen_random_uuid())
+    told_through: Mapped[int]
+
+
+class Alert(Base):
+    """A trouble, noted once: its kind, its subject's id and name, and since when it stands."""
+
+    __tablename__ = "alerts"
+
+    tenant_id: Mapped[TenantId]
+    number: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    subject: Mapped[str]
+    since: Mapped[datetime]
+    name: Mapped[str]
+    detail: Mapped[str]
+    noted_at: Mapped[CreatedAt]
+
+
+class AlertMail(Base):
+    """One mail of alerts to one recipient; its columns are as a digest's of these names.
+
+    It lists the alerts behind the number `after`, and `alerts` up to `through` once it has left.
+    """
+
+    __tablename__ = "alert_mails"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    email: Mapped[str]
+    nonce: Mapped[UUID]
+    after: Mapped[int]
+    through: Mapped[int | None]
+    alerts: Mapped[int | None]
+    status: Mapped[str] = mapped_column(server_default="pending")
     refusals: Mapped[Count]
     error: Mapped[str | None]
     brief: Mapped[bool] = mapped_column(server_default=false())

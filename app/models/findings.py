@@ -1,5 +1,6 @@
 """Findings: reports on what an agent did."""
 
+from datetime import date
 from uuid import UUID
 
 from sqlalchemy.dialects.postgresql import TSVECTOR
@@ -30,6 +31,19 @@ class Finding(Base):
     data_json: Mapped[Json | None]
     created_at: Mapped[CreatedAt]
     digest_id: Mapped[UUID | None]
+
+
+class ExpiredFindings(Base):
+    """How many findings of a day, rule, severity and source have expired."""
+
+    __tablename__ = "expired_findings"
+
+    tenant_id: Mapped[TenantId]
+    day: Mapped[date] = mapped_column(primary_key=True)
+    rule: Mapped[str] = mapped_column(primary_key=True)
+    severity: Mapped[str] = mapped_column(primary_key=True)
+    source: Mapped[str] = mapped_column(primary_key=True)
+    findings: Mapped[int]
 
 
 class FindingWords(Base):

@@ -123,3 +123,16 @@ class MasterKey(Base):
     seen_at: Mapped[CreatedAt]
     in_front_at: Mapped[datetime | None]
     emptied_at: Mapped[datetime | None]
+
+
+class OperatorSession(Base):
+    """An operator's key, until it is used, and then the session that it opened."""
+
+    __tablename__ = "operator_sessions"
+
+    digest: Mapped[bytes] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    created_at: Mapped[CreatedAt]
+    expires_at: Mapped[datetime]
+    entered_at: Mapped[datetime | None]
+    origin: Mapped[str | None]

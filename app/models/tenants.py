@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import true
+from sqlalchemy import ARRAY, Text, true
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, CreatedAt, Id, TenantId
@@ -27,6 +27,7 @@ class Tenant(Base):
     notification_email: Mapped[str | None]
     digest_series: Mapped[UUID | None]
     address_nonce: Mapped[UUID | None]
+    alert_kinds: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     expired_through: Mapped[datetime | None]
     suspended_at: Mapped[datetime | None]
     patrolled_at: Mapped[datetime | None]
@@ -46,3 +47,17 @@ class WordPosition(Base):
     source: Mapped[str] = mapped_column(primary_key=True)
     through: Mapped[UUID | None]
     failed_at: Mapped[datetime | None]
+
+
+class TenantFigures(Base):
+    """What a tick counted of a tenant for the operator; `at` is when it changed last."""
+
+    __tablename__ = "tenant_figures"
+
+    tenant_id: Mapped[TenantId]
+    waiting: Mapped[int]
+    failed: Mapped[int]
+    failing: Mapped[int]
+    slow: Mapped[int]
+    bytes: Mapped[int]
+    at: Mapped[CreatedAt]

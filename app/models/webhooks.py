@@ -1,4 +1,8 @@
-"""Webhooks and their lanes: the cold row that people change and the hot row that workers lock."""
+"""Webhooks and their lanes: the cold row that people change and the hot row that workers lock.
+
+Of a lane, its slots, its hours and its deliveries `webhook_id` is the lane's key: of the first lane
+the webhook's id itself (`ids.lane_of`).
+"""
 
 from datetime import datetime
 from uuid import UUID
@@ -23,6 +27,7 @@ class Webhook(Base):
     event_types: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     description: Mapped[str | None]
     max_in_flight: Mapped[int] = mapped_column(SmallInteger)
+    lanes: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
     status: Mapped[str]
     disabled_reason: Mapped[str | None]
     sealed_secrets: Mapped[bytes]
@@ -32,13 +37,23 @@ class Webhook(Base):
     deleted_at: Mapped[datetime | None]
 
 
+class WebhookLane(Base):
+    """A lane of a webhook, which may have up to 16; none is taken away when it has fewer."""
+
+    __tablename__ = "webhook_lanes"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    webhook_id: Mapped[UUID]
+
+
 class Lane(Base):
-    """The moving state of one webhook's deliveries.
+    """The moving state of one lane's deliveries.
 
     `concurrency` is how many POSTs its receiver's answers allow at once (`concurrency.after`),
     `latency_ms` their moving average, unknown before the first.
 
-    `next_sequence` is the webhook's own counter of accepted events: accounting compares it with the
+    `next_sequence` is the lane's own counter of accepted events: accounting compares it with the
     totals, and neither is computed from the other. The `…_open` are what has not ended, an event
     from when it has its number. The `…_arrived` are, of the failed and the cancelled, those whose
     event a replay has delivered.

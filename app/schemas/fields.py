@@ -224,6 +224,24 @@ class Id(Strict):
         return None if value is None else ids.text(self.prefix, value)
 
 
+class Party(Text):
+    """The id of an object of any kind, or one of the `others`, which have none."""
+
+    def __init__(self, others: tuple[str, ...] = (), pattern: str = "$^", **options: Any) -> None:
+        super().__init__(200, **options)
+        self._others = others
+        self._pattern = re.compile(pattern)
+
+    def _deserialize(self, value: Any, *arguments: Any, **options: Any) -> str:
+        text = super()._deserialize(value, *arguments, **options)
+        if ids.is_one(text) or text in self._others or self._pattern.match(text):
+            return text
+        raise ValidationError(
+            "This is no id: send a prefix, _ and 32 digits of 0-9, a-f"
+            + (f"; or one of {', '.join(self._others)}." if self._others else ".")
+        )
+
+
 class CallerId(Strict):
     """The id of a key, or of a person who signed in to the console; answered only."""
 

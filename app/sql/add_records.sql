@@ -50,7 +50,7 @@ BEGIN
     -- under way: no record is more than ten seconds older. A plan made while a table was small must
     -- not read all of it when it has grown.
     PERFORM pg_current_xact_id(), set_config('lock_timeout', '2s', true),
-            set_config('enable_seqscan', 'off', true);
+            set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true);
     moment := clock_timestamp();
     -- Read after the moment, so a key that signs here was not retired before it.
     SELECT k.key_id, k.created_at INTO signing_key, since FROM signing_keys AS k

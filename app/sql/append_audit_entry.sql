@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION append_audit_entry(
     tenant uuid, kind text, who text, subject text, result text,
     until_time bytea, until_link bytea, until_number bytea, rest bytea,
     OUT number bigint, OUT digest bytea)
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     link bytea;

@@ -26,7 +26,7 @@ RETURNS TABLE (
     id uuid, event_id uuid, kind text, priority smallint, sequence bigint, attempts smallint,
     unscheduled smallint, claim_no bigint, claims_lost smallint, taken_over boolean,
     created_at timestamptz, payload bytea)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_sort = off
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE

@@ -11,7 +11,7 @@
 -- arrive, and it counts no more if its own delivery succeeds after all. That delivery has the
 -- sequence and the millisecond of its event.
 CREATE OR REPLACE FUNCTION count_arrived(tenant uuid, ended uuid[], they_were text)
-RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS void LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     UPDATE lanes AS l
        SET failed_arrived = l.failed_arrived + changed.failed,

@@ -3,7 +3,7 @@
 --
 -- tenant, webhook         the lane
 CREATE OR REPLACE FUNCTION count_unnumbered(tenant uuid, webhook uuid) RETURNS bigint
-LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
+LANGUAGE sql STABLE SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off
 SET max_parallel_workers_per_gather = 0 AS $$
     SELECT count(*)
       FROM (SELECT open_from FROM lanes WHERE tenant_id = tenant AND webhook_id = webhook) AS lane

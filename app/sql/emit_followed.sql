@@ -14,6 +14,7 @@ DECLARE
         ((extract(epoch FROM moment) * 1000000)::bigint / 1000 << 16) | (7 << 12);
     of_tenant uuid;
     subjects uuid[];
+    sessions uuid[];
     bodies text[];
     event_ids uuid[];
     payloads bytea[];
@@ -26,7 +27,7 @@ BEGIN
                           AND followed = ANY (w.event_types))
     LOOP
         IF followed = 'record.created' THEN
-            SELECT array_agg(c.id ORDER BY c.id),
+            SELECT array_agg(c.id ORDER BY c.id), array_agg(c.session_id ORDER BY c.id),
                    array_agg('{"agent_id":"agt_' || encode(uuid_send(c.agent_id), 'hex')
                        || '","bundle":{"expired":' || 'false,"key_id":' || to_json(c.key_id)::text
                        || ',"sha256":"' || encode(c.bundle_sha256, 'hex')
@@ -41,7 +42,7 @@ BEGIN
                        || '","principal":' || to_json(c.principal)::text
                        || ',"session_id":"ses_' || encode(uuid_send(c.session_id), 'hex')
                        || '","title":' || to_json(c.title)::text || '}' ORDER BY c.id)
-              INTO subjects, bodies FROM changed AS c WHERE c.tenant_id = of_tenant;
+              INTO subjects, sessions, bodies FROM changed AS c WHERE c.tenant_id = of_tenant;
         ELSE
             SELECT array_agg(c.id ORDER BY c.id),
                    array_agg('{"agent_id":"agt_' || encode(uuid_send(c.agent_id), 'hex')
@@ -68,7 +69,7 @@ BEGIN
                ) AS named;
         IF event_ids IS NOT NULL THEN
             PERFORM emit_events(of_tenant, followed, event_ids, payloads, subjects, moment,
-                                interval '0', NULL);
+                                interval '0', NULL, sessions);
         END IF;
     END LOOP;
     RETURN NULL;

@@ -8,7 +8,7 @@
 -- off: while an old snapshot stands, a table with few rows is large.
 CREATE OR REPLACE FUNCTION next_due(
     tenant uuid, webhook uuid, OUT urgent timestamptz, OUT patient timestamptz)
-LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE

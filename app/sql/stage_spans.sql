@@ -27,7 +27,8 @@ DECLARE
 BEGIN
     -- A plan made while a table was small must not read all of it when it has grown.
     PERFORM set_config('app.tenant_id', tenant::text, true),
-            set_config('lock_timeout', '2s', true), set_config('enable_seqscan', 'off', true);
+            set_config('lock_timeout', '2s', true), set_config('enable_seqscan', 'off', true),
+            set_config('jit', 'off', true);
     SELECT array_agg(used) INTO bad_keys FROM unnest(keys_used) AS used
      WHERE NOT EXISTS (SELECT FROM api_keys
                         WHERE tenant_id = tenant AND id = used AND revoked_at IS NULL

@@ -22,6 +22,8 @@ from bench.parts.delivery import (
     backlog,
     deliveries,
     fan_out,
+    growth,
+    lanes,
     latency,
     neighbours,
     replay,
@@ -30,7 +32,7 @@ from bench.parts.delivery import (
     wal,
 )
 from bench.parts.evidence import audit, canonical, daily, ledger, log
-from bench.parts.volume import console, expiry, history, search
+from bench.parts.volume import blobs, console, expiry, history, search
 from bench.scale import Scale
 
 PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
@@ -38,6 +40,7 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "accept": accept.run,
     "front_door": front_door.run,
     "deliveries": deliveries.run,
+    "lanes": lanes.run,
     "latency": latency.run,
     "neighbours": neighbours.run,
     "slow": slow.run,
@@ -49,11 +52,13 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "backlog": backlog.run,
     "snapshot": snapshot.run,
     "wal": wal.run,
+    "growth": growth.run,
     "history": history.run,
     "replay": replay.run,
     "search": search.run,
     "console": console.run,
     "expiry": expiry.run,
+    "blobs": blobs.run,
     "canonical": canonical.run,
     "ledger": ledger.run,
     "log": log.run,

@@ -79,6 +79,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "list": Operation("GET", "/v1/findings", "rows", "Search findings, or list them; newest first."),
         "create": Operation("POST", "/v1/findings", "json", "Add a finding.", body=True),
         "create_batch": Operation("POST", "/v1/findings/batch", "json", "Add up to 1000 findings, all or none.", body=True),
+        "list_expired": Operation("GET", "/v1/findings/expired", "rows", "Count the findings that have expired, by the day on which they were created"),
         "read": Operation("GET", "/v1/findings/{finding_id}", "json", "Read a finding."),
     },
     "holds": {
@@ -132,7 +133,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "backfill": Operation("POST", "/v1/rules/{rule_id}/backfill", "json", "Let a rule judge the past", body=True),
     },
     "search": {
-        "search": Operation("GET", "/v1/search", "json", "Find any resource by its id; records, findings and agents by words"),
+        "search": Operation("GET", "/v1/search", "json", "Find any resource by its id or name; records and findings by words"),
     },
     "session_evidence": {
         "evidence": Operation("GET", "/v1/sessions/{session_id}/evidence.zip", "bytes", "Read the evidence pack of a whole session"),
@@ -160,6 +161,9 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
     "tenant": {
         "settings": Operation("GET", "/v1/tenant/settings", "json", "Read the settings."),
         "change_settings": Operation("PATCH", "/v1/tenant/settings", "json", "Change settings.", body=True),
+        "alerts": Operation("GET", "/v1/tenant/alerts", "json", "Read who is told of troubles"),
+        "set_alerts": Operation("PUT", "/v1/tenant/alerts", "json", "Set who is told of troubles", body=True),
+        "alert_mails": Operation("GET", "/v1/tenant/alerts/mails", "rows", "List the mails of alerts, newest first, with what became of each"),
     },
     "traces": {
         "list": Operation("GET", "/v1/traces", "rows", "List traces that exporters sent, and what became of them; the newest first."),

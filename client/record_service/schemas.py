@@ -25,6 +25,7 @@ EntryOutcome = Literal["failed", "refused", "success"]
 EventTypeName = Literal["audit.chain_broken", "finding.created", "history.rolled_back", "record.created", "session.completed", "session.opened", "webhook.disabled", "webhook.failing", "webhook.test"]
 HoldStatus = Literal["released", "standing"]
 JobStatus = Literal["cancelled", "dead", "queued", "retrying", "running", "succeeded"]
+Kinds = Literal["audit.chain_broken", "history.rolled_back", "rule.failing", "webhook.disabled", "webhook.failing", "webhook.refusing"]
 On = Literal["record", "session", "step"]
 Order = Literal["asc", "desc"]
 Role = Literal["admin", "read", "write"]
@@ -79,6 +80,31 @@ class AgentChange(TypedDict):
 class AgentsListQuery(TypedDict):
     external_id: NotRequired[str]
     name: NotRequired[str]
+    q: NotRequired[str]
+
+
+class AlertMail(TypedDict):
+    id: str
+    to: str
+    status: str
+    alerts: int | None
+    refusals: int
+    error: str | None
+    said: str | None
+    brief: bool
+    claimed_at: str
+    data_at: str | None
+    sent_at: str | None
+
+
+class Alerts(TypedDict):
+    emails: list[str]
+    kinds: list[Kinds]
+
+
+class AlertsChange(TypedDict):
+    emails: Sequence[str]
+    kinds: NotRequired[Sequence[Kinds]]
 
 
 class Anchor(TypedDict):
@@ -189,6 +215,14 @@ class Bundle(TypedDict):
     expired: bool
 
 
+class BySeverity(TypedDict):
+    info: int
+    low: int
+    medium: int
+    high: int
+    critical: int
+
+
 class Case(TypedDict):
     matched: int
     record: dict[str, Any] | None
@@ -249,6 +283,7 @@ class DeliveriesListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[Sequence[DeliveryStatus]]
     after: NotRequired[int]
+    lane: NotRequired[int]
     epoch: NotRequired[str]
 
 
@@ -275,6 +310,7 @@ class Delivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -293,6 +329,7 @@ class DeliveryDetail(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -396,6 +433,12 @@ class Example(TypedDict):
     cases: list[Case]
 
 
+class ExpiredFindings(TypedDict):
+    day: str
+    findings: int
+    by_severity: BySeverity
+
+
 class Export(TypedDict):
     id: str
     since: str
@@ -466,6 +509,10 @@ class Finding(TypedDict):
 
 class Findings(TypedDict):
     data: list[Finding]
+
+
+class FindingsListExpiredQuery(TypedDict):
+    rule: NotRequired[str]
 
 
 class FindingsListQuery(TypedDict):
@@ -563,6 +610,10 @@ class Key(TypedDict):
     revoked_at: str | None
 
 
+class KeysListQuery(TypedDict):
+    q: NotRequired[str]
+
+
 class KeysRevokeQuery(TypedDict):
     descendants: NotRequired[bool]
 
@@ -605,6 +656,7 @@ class ListedDelivery(TypedDict):
     event_type: EventTypeName
     kind: str
     sequence: int | None
+    lane: NotRequired[int]
     status: DeliveryStatus
     replay_of: str | None
     arrived_by_replay: str | None
@@ -800,6 +852,7 @@ class NewWebhook(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
 
 
 class NewestTimestamp(TypedDict):
@@ -1027,6 +1080,7 @@ class SessionsListQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[SessionStatus]
     external_id: NotRequired[str]
+    q: NotRequired[str]
 
 
 class Settings(TypedDict):
@@ -1190,6 +1244,7 @@ class Webhook(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool
@@ -1205,6 +1260,7 @@ class WebhookChange(TypedDict):
     event_types: NotRequired[Sequence[EventTypeName] | None]
     description: NotRequired[str | None]
     max_in_flight: NotRequired[int]
+    lanes: NotRequired[int]
     status: NotRequired[WebhookStatus]
     held: NotRequired[bool]
 
@@ -1223,6 +1279,7 @@ class WebhookWithSecret(TypedDict):
     event_types: list[EventTypeName] | None
     description: str | None
     max_in_flight: int
+    lanes: int
     status: WebhookStatus
     disabled_reason: str | None
     held: bool

@@ -14,6 +14,7 @@ from app import clock
 from app.core import idempotency, partitions, tenants
 from app.core.audit import record_reads
 from app.core.delivery.lanes import lane_hours
+from app.core.digests import alerts
 from app.core.jobs import retention as job_retention
 from app.core.keys import console_sessions
 from app.core.packs import store
@@ -45,7 +46,7 @@ def run(here: Runtime) -> None:
     packs = _forget_packs(here.database)
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)
-        forgotten += matches.forget_old(session, begins_at)
+        forgotten += matches.forget_old(session, begins_at) + alerts.forget_old(session, begins_at)
     hours = _close_hours(here.database, begins_at)
     forget_jobs = partial(job_retention.forget_old, before=begins_at)
     jobs = _in_batches(here.database, job_retention.AT_ONCE, forget_jobs)

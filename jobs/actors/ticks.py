@@ -1,17 +1,19 @@
 """Periodic actors, each named as in the timetable; `sweep` and `prune_history` have modules."""
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 import structlog
 
-from app.core import finding_search, idle_sessions
+from app.core import finding_expiry, finding_search, idle_sessions, tenant_figures
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
-from app.core.digests import schedule
-from app.core.erasure import erasing, moving, sweeping
+from app.core.digests import alerts, schedule
+from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports
 from app.core.jobs import leases
 from app.core.log import history
@@ -154,6 +156,22 @@ def expire_bundles(here: Runtime) -> None:
     exports.expire(here.database, here.settings, lambda: time.monotonic() < until)
 
 
+def expire_findings(here: Runtime) -> None:
+    """Daily: enqueue a job for each tenant with findings older than FINDINGS_DAYS."""
+    if here.settings.findings_days is None:
+        return
+    with here.database.across_tenants() as session:
+        finding_expiry.enqueue_due(session, here.settings.findings_days)
+
+
+def archive_audit(here: Runtime) -> None:
+    """Daily: enqueue a job for each tenant with entries older than AUDIT_ARCHIVE_DAYS."""
+    if here.settings.audit_archive_days is None:
+        return
+    with here.database.across_tenants() as session:
+        archiving.enqueue_due(session, here.settings.audit_archive_days)
+
+
 def tend_objects(here: Runtime) -> None:
     """Each minute: enqueue what is to be erased in the object store, and what is to go there."""
     if here.settings.blob_url is None:
@@ -184,22 +202,42 @@ def send_digests(here: Runtime) -> None:
         schedule.follow_the_clock(session)
         tenants = schedule.due_tenants(session, here.settings.digest_settle)
         forgotten = schedule.forgotten(session)
-    for tenant_id, digest_id in forgotten:
-        if time.monotonic() > began + DIGEST_SECONDS / 2:
+    settle = here.settings.digest_settle
+    _each(here, forgotten, schedule.enqueue, began + DIGEST_SECONDS / 2)
+    claim = partial(schedule.claim, settle=settle)
+    _each(here, [(tenant_id,) for tenant_id in tenants], claim, began + DIGEST_SECONDS)
+
+
+def send_alerts(here: Runtime) -> None:
+    """Each minute: note new troubles, and enqueue mails that are due, or whose job has died."""
+    began = time.monotonic()
+    with here.database.across_tenants() as session:
+        tenants, forgotten = alerts.due_tenants(session), alerts.forgotten(session)
+    _each(here, forgotten, alerts.enqueue, began + DIGEST_SECONDS / 2)
+    _each(here, [(tenant_id,) for tenant_id in tenants], alerts.note, began + DIGEST_SECONDS)
+
+
+def figure_tenants(here: Runtime) -> None:
+    """Each five minutes: compute the figures of the operator's list of tenants."""
+    with here.database.across_tenants() as session:
+        tenant_figures.compute(session)
+
+
+def _each(
+    here: Runtime,
+    due: Sequence[tuple[UUID, ...]],
+    act: Callable[..., object],
+    until: float,
+) -> None:
+    """Call `act` for each of `due` (the tenant's id comes first), in a transaction of its own."""
+    for named in due:
+        if time.monotonic() > until:
             break
         try:
-            with here.database.transaction(tenant_id) as session:
-                schedule.enqueue(session, tenant_id, digest_id)
+            with here.database.transaction(named[0]) as session:
+                act(session, *named)
         except Unavailable as error:
-            _log.warning("digest_not_resumed", tenant=str(tenant_id), why=str(error))
-    for tenant_id in tenants:
-        if time.monotonic() > began + DIGEST_SECONDS:
-            break
-        try:
-            with here.database.transaction(tenant_id) as session:
-                schedule.claim(session, tenant_id, here.settings.digest_settle)
-        except Unavailable as error:
-            _log.warning("digest_not_claimed", tenant=str(tenant_id), why=str(error))
+            _log.warning("mail_not_claimed", tenant=str(named[0]), why=str(error))
 
 
 def anchor_audit(here: Runtime) -> None:

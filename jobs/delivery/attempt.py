@@ -54,6 +54,7 @@ class Sender:
                 self._moment(started),
                 attempt=claimed.attempt,
                 sequence=claimed.sequence,
+                lane=self.lane.number,
                 epoch=self.lane.epoch,
                 own=self.target.headers,
             )

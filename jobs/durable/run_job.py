@@ -12,16 +12,19 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
+from app.core import finding_expiry
 from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Authority, Stamper
 from app.core.audit import chain
 from app.core.blobs import store
+from app.core.blobs.reading import at_once
 from app.core.callers import SYSTEM
 from app.core.delivery.lanes.lanes import Lane
-from app.core.digests import schedule
-from app.core.digests.sending import Sender
-from app.core.erasure import erasing, moving, sweeping
+from app.core.digests import alert_mails, alerts, schedule, sending
+from app.core.digests.attempts import Sender
+from app.core.erasure import archiving, erasing, moving, sweeping
+from app.core.erasure.archiving import Archiver
 from app.core.erasure.erasing import Eraser
 from app.core.erasure.moving import Mover
 from app.core.erasure.sweeping import Sweeper
@@ -51,14 +54,14 @@ from jobs.process.shutdown import shutting_down
 Work: TypeAlias = Callable[[Session, UUID, Job], Step | Failed | Errand[Any]]
 
 
-def _digest(here: Runtime) -> Work:
+def _sender(here: Runtime) -> Sender:
     return Sender(
         here.database,
         here.settings,
         here.mailer,
         stopping=shutting_down,
         count=lambda outcome: here.tally.add(metrics.DIGESTS, outcome),
-    ).step
+    )
 
 
 def _send(
@@ -80,13 +83,18 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     send_now.KIND: lambda _: send_now.step,
     receiver_check.KIND: lambda here: Checker(partial(_send, here), here.settings.master_keys).step,
     expiry.KIND: lambda _: expiry.step,
-    schedule.KIND: _digest,
+    finding_expiry.KIND: lambda _: finding_expiry.step,
+    schedule.KIND: lambda here: partial(sending.step, _sender(here)),
+    alerts.KIND: lambda here: partial(alert_mails.step, _sender(here)),
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     building.KIND: lambda here: Builder(here.database, here.settings).step,
     exporting.KIND: lambda here: exporting.Builder(here.database, here.settings).step,
     session_packs.KIND: lambda here: SessionBuilder(here.database, here.settings).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
+    archiving.KIND: lambda here: (
+        Archiver(store.of(here.settings.blob_url), here.settings.master_keys).step
+    ),
     erasing.KIND: lambda here: Eraser(store.of(here.settings.blob_url)).step,
     sweeping.KIND: lambda here: Sweeper(here.database, store.of(here.settings.blob_url)).step,
     moving.KIND: lambda here: Mover(store.of(here.settings.blob_url)).step,
@@ -163,7 +171,8 @@ def _begin(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed | Errand[A
 
 
 def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -> Step | Failed:
-    with renewed(here.database, job):
+    blobs = store.of(here.settings.blob_url)
+    with renewed(here.database, job), at_once(blobs):
         result = errand.talk()
     with _opened(here, tenant_id) as session:
         step = errand.record(session, result)

@@ -34,6 +34,8 @@ CREATE TABLE tenants (
     -- Which setting of the address it is: the links in its mails know it.
     address_nonce         uuid,
     expired_through       timestamptz,
+    -- Of which troubles its operators are told; null: nobody is.
+    alert_kinds           text[] CHECK (cardinality(alert_kinds) > 0),
     suspended_at          timestamptz,
     patrolled_at          timestamptz,
     patrolled_id          uuid,
@@ -49,6 +51,8 @@ SELECT isolate('tenants', tenant_column => 'id');
 CREATE INDEX tenants_chain ON tenants (sha256('audit-chain:'::bytea || chain_salt));
 -- The sweep asks each second who is suspended, and that is next to nobody.
 CREATE INDEX tenants_suspended ON tenants (id) WHERE suspended_at IS NOT NULL;
+CREATE INDEX tenants_name ON tenants (lower(name) text_pattern_ops, id);
+CREATE INDEX tenants_watched ON tenants (id) WHERE alert_kinds IS NOT NULL;
 CREATE TRIGGER keep_digest_series BEFORE INSERT OR UPDATE OF notification_email ON tenants
     FOR EACH ROW EXECUTE FUNCTION keep_digest_series();
 
@@ -123,6 +127,34 @@ CREATE TABLE console_sessions (
 );
 SELECT isolate('console_sessions');
 CREATE UNIQUE INDEX console_sessions_id ON console_sessions (tenant_id, id);
+
+-- Of operators: no tenant's, and so no policy. `digest` is of the key until it is used, then of the
+-- session.
+CREATE TABLE operator_sessions (
+    digest     bytea PRIMARY KEY CHECK (length(digest) = 32),
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz NOT NULL,
+    entered_at timestamptz,
+    origin     text
+);
+
+-- What a tick counted of each tenant, for the operator's list.
+CREATE TABLE tenant_figures (
+    tenant_id uuid PRIMARY KEY REFERENCES tenants,
+    waiting   bigint NOT NULL,
+    failed    bigint NOT NULL,
+    failing   bigint NOT NULL,
+    slow      bigint NOT NULL,
+    bytes     bigint NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+SELECT isolate('tenant_figures');
+CREATE INDEX tenant_figures_waiting ON tenant_figures (waiting, tenant_id);
+CREATE INDEX tenant_figures_failed ON tenant_figures (failed, tenant_id);
+CREATE INDEX tenant_figures_failing ON tenant_figures (failing, tenant_id);
+CREATE INDEX tenant_figures_slow ON tenant_figures (slow, tenant_id);
+CREATE INDEX tenant_figures_bytes ON tenant_figures (bytes, tenant_id);
 
 CREATE TABLE idempotency_keys (
     tenant_id     uuid NOT NULL REFERENCES tenants,
@@ -471,6 +503,18 @@ CREATE INDEX findings_source ON findings (tenant_id, source, id) WHERE source <>
 CREATE INDEX findings_record ON findings (tenant_id, record_id, id) WHERE record_id IS NOT NULL;
 CREATE INDEX findings_digest ON findings (tenant_id, digest_id, id) WHERE digest_id IS NOT NULL;
 
+-- What is left of findings that have expired, by the day (UTC) on which they were created.
+CREATE TABLE expired_findings (
+    tenant_id uuid NOT NULL,
+    day       date NOT NULL,
+    rule      text NOT NULL,
+    severity  text NOT NULL,
+    source    text NOT NULL,
+    findings  bigint NOT NULL,
+    PRIMARY KEY (tenant_id, day, rule, severity, source)
+);
+SELECT isolate('expired_findings');
+
 CREATE TABLE digests (
     tenant_id  uuid NOT NULL REFERENCES tenants,
     id         uuid NOT NULL,
@@ -503,6 +547,62 @@ CREATE INDEX digests_lost ON digests (tenant_id, series)
     WHERE status IN ('uncertain', 'content_refused');
 CREATE INDEX digests_last ON digests (tenant_id, data_at) WHERE data_at IS NOT NULL;
 CREATE INDEX digests_data_at ON digests (data_at) WHERE data_at IS NOT NULL;
+
+-- Who is told of troubles, and up to which alert they were.
+CREATE TABLE alert_recipients (
+    tenant_id    uuid NOT NULL REFERENCES tenants,
+    email        text NOT NULL,
+    -- Which setting of the address it is: the links in its mails know it.
+    nonce        uuid NOT NULL DEFAULT gen_random_uuid(),
+    told_through bigint NOT NULL,
+    PRIMARY KEY (tenant_id, email)
+);
+SELECT isolate('alert_recipients');
+
+-- A trouble of a tenant whom somebody watches: one row for as long as it stands.
+CREATE TABLE alerts (
+    tenant_id uuid NOT NULL REFERENCES tenants,
+    number    bigint NOT NULL,
+    kind      text NOT NULL,
+    subject   text NOT NULL,
+    since     timestamptz NOT NULL,
+    name      text NOT NULL,
+    detail    text NOT NULL,
+    noted_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (tenant_id, number)
+);
+SELECT isolate('alerts');
+CREATE UNIQUE INDEX alerts_once ON alerts (tenant_id, kind, subject, since);
+CREATE INDEX alerts_noted_at ON alerts (noted_at);
+
+-- One mail to one recipient: of the alerts after `after`, through `through` (set as it leaves).
+CREATE TABLE alert_mails (
+    tenant_id  uuid NOT NULL REFERENCES tenants,
+    id         uuid NOT NULL,
+    email      text NOT NULL,
+    nonce      uuid NOT NULL,
+    after      bigint NOT NULL,
+    through    bigint,
+    alerts     bigint,
+    status     text NOT NULL DEFAULT 'pending' CHECK (status IN
+               ('pending', 'sending', 'sent', 'uncertain', 'content_refused', 'cancelled')),
+    refusals   bigint NOT NULL DEFAULT 0,
+    error      text,
+    brief      boolean NOT NULL DEFAULT false,
+    refusal    text CHECK (refusal IN ('server', 'recipient', 'content')),
+    said       text,
+    claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    data_at    timestamptz,
+    sent_at    timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    CHECK ((data_at IS NOT NULL) = (status IN ('sending', 'sent', 'uncertain'))),
+    CHECK ((sent_at IS NOT NULL) = (status = 'sent'))
+);
+SELECT isolate('alert_mails');
+CREATE UNIQUE INDEX alert_mails_open ON alert_mails (tenant_id, email)
+    WHERE status IN ('pending', 'sending');
+CREATE INDEX alert_mails_last ON alert_mails (tenant_id, email, claimed_at);
+CREATE INDEX alert_mails_claimed_at ON alert_mails (claimed_at);
 
 
 -- Words of records, bundles and findings ---------------------------------------------------------
@@ -564,6 +664,7 @@ CREATE TABLE webhooks (
     event_types     text[] CHECK (cardinality(event_types) > 0),
     description     text,
     max_in_flight   smallint NOT NULL CHECK (max_in_flight BETWEEN 1 AND 64),
+    lanes           smallint NOT NULL DEFAULT 1 CHECK (lanes BETWEEN 1 AND 16),
     status          text NOT NULL CHECK (status IN ('enabled', 'disabled')),
     disabled_reason text,
     sealed_secrets  bytea NOT NULL,
@@ -581,6 +682,20 @@ CREATE INDEX webhooks_following ON webhooks (tenant_id)
     WHERE deleted_at IS NULL AND event_types && ARRAY['record.created', 'session.opened'];
 CREATE INDEX webhooks_disabled ON webhooks (tenant_id)
     WHERE status = 'disabled' AND deleted_at IS NULL;
+
+-- The lanes of each webhook, also those that it no longer uses. The key of the first is the webhook's
+-- own id (`lane_of`): everywhere below, `webhook_id` is the key of a lane.
+CREATE TABLE webhook_lanes (
+    tenant_id  uuid NOT NULL,
+    id         uuid NOT NULL,
+    webhook_id uuid NOT NULL,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+);
+SELECT isolate('webhook_lanes');
+CREATE INDEX webhook_lanes_webhook ON webhook_lanes (tenant_id, webhook_id);
+CREATE TRIGGER make_lanes AFTER INSERT OR UPDATE OF lanes ON webhooks
+    FOR EACH ROW EXECUTE FUNCTION make_lanes();
 
 -- The hot row, which workers lock. Each change gives it a new version, at the end of its key: while
 -- an old snapshot keeps all earlier ones, the newest is found at once (`present_lanes`).
@@ -637,28 +752,31 @@ CREATE TABLE lanes (
     failed_arrived          bigint NOT NULL DEFAULT 0,
     cancelled_arrived       bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant_id, webhook_id, version),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhook_lanes
 );
 SELECT isolate('lanes');
 CREATE INDEX lanes_look_at ON lanes (look_at) WHERE look_at IS NOT NULL;
+-- No sound lane is in it.
+CREATE INDEX lanes_troubled ON lanes (tenant_id) WHERE unsuccessful_since IS NOT NULL;
 -- Those that may be due at no time although something is open, and few.
 CREATE INDEX lanes_stopped ON lanes (tenant_id, webhook_id)
     WHERE held_since IS NOT NULL OR paused_until IS NOT NULL;
 
--- How many webhooks there are, by status: see `count_webhooks`.
+-- How many webhooks there are, and lanes of them, by status: see `count_webhooks`.
 CREATE TABLE webhook_counts (
     status   text NOT NULL,
     shard    integer NOT NULL,
     webhooks bigint NOT NULL,
+    lanes    bigint NOT NULL,
     PRIMARY KEY (status, shard)
 );
-CREATE TRIGGER count_webhooks AFTER INSERT OR DELETE OR UPDATE OF status, deleted_at ON webhooks
-    FOR EACH ROW EXECUTE FUNCTION count_webhooks();
+CREATE TRIGGER count_webhooks AFTER INSERT OR DELETE OR UPDATE OF status, deleted_at, lanes
+    ON webhooks FOR EACH ROW EXECUTE FUNCTION count_webhooks();
 CREATE TRIGGER renew_lane BEFORE INSERT OR UPDATE ON lanes
     FOR EACH ROW EXECUTE FUNCTION renew_lane();
 
 CREATE VIEW present_lanes WITH (security_invoker = true) AS
-SELECT w.tenant_id, w.id AS webhook_id, newest.version, newest.next_sequence, newest.due_at,
+SELECT k.tenant_id, k.id AS webhook_id, k.webhook_id AS of_webhook, newest.version, newest.next_sequence, newest.due_at,
        newest.ring_at, newest.held_since, newest.paused_until, newest.pause_level,
        newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
        newest.last_failures, newest.warned_at, newest.unsuccessful_since,
@@ -666,9 +784,9 @@ SELECT w.tenant_id, w.id AS webhook_id, newest.version, newest.next_sequence, ne
        newest.concurrency, newest.halved_at, newest.latency_ms, newest.recovering,
        newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
        newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
-  FROM webhooks AS w
+  FROM webhook_lanes AS k
  CROSS JOIN LATERAL (
-    SELECT * FROM lanes AS l WHERE l.tenant_id = w.tenant_id AND l.webhook_id = w.id
+    SELECT * FROM lanes AS l WHERE l.tenant_id = k.tenant_id AND l.webhook_id = k.id
      ORDER BY l.version DESC LIMIT 1) AS newest;
 
 -- One row: what is due on any lane before these moments was looked at, and has its number.
@@ -678,7 +796,9 @@ CREATE TABLE sweeps (
     lanes_through    timestamptz NOT NULL DEFAULT 'epoch',
     numbered_through timestamptz NOT NULL DEFAULT 'epoch',
     -- What `settled_before` said when they were written last.
-    settled          timestamptz NOT NULL DEFAULT 'epoch'
+    settled          timestamptz NOT NULL DEFAULT 'epoch',
+    -- When the tenants' figures were computed last.
+    figured_at       timestamptz
 ) WITH (fillfactor = 10);
 INSERT INTO sweeps DEFAULT VALUES;
 
@@ -690,7 +810,7 @@ CREATE TABLE lane_slots (
     holder      uuid,
     lease_until timestamptz,
     PRIMARY KEY (tenant_id, webhook_id, slot, version),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhooks
+    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhook_lanes
 );
 SELECT isolate('lane_slots');
 CREATE TRIGGER renew_slot BEFORE UPDATE ON lane_slots
@@ -1098,7 +1218,8 @@ CREATE INDEX audit_heads_due ON audit_heads (tenant_id) WHERE seq > anchored;
 CREATE TABLE audit_entries (
     tenant_id uuid NOT NULL REFERENCES tenants,
     seq       bigint NOT NULL,
-    body      bytea NOT NULL,
+    -- Null where a segment has it.
+    body      bytea,
     hash      bytea NOT NULL,
     -- Copies of what the body says, to filter by; verification compares them. By bytes, so that an
     -- index finds the beginning of an action.
@@ -1118,6 +1239,29 @@ CREATE INDEX audit_entries_target ON audit_entries (tenant_id, target, seq);
 -- Most acts succeed: those are found beside the index.
 CREATE INDEX audit_entries_outcome ON audit_entries (tenant_id, outcome, seq)
     WHERE outcome <> 'success';
+
+-- The bodies of old entries, in the object store: from one number to another, with no gap from 1 on.
+CREATE TABLE audit_segments (
+    tenant_id uuid NOT NULL,
+    id        uuid NOT NULL,
+    first_seq bigint NOT NULL,
+    last_seq  bigint NOT NULL,
+    sha256    bytea NOT NULL CHECK (length(sha256) = 32),
+    size      bigint NOT NULL,
+    bytes     bytea,
+    blob      uuid,
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, first_seq),
+    CHECK (first_seq <= last_seq),
+    CHECK (num_nonnulls(bytes, blob) > 0)
+);
+SELECT isolate('audit_segments');
+CREATE INDEX audit_segments_last ON audit_segments (tenant_id, last_seq);
+CREATE INDEX audit_segments_waiting ON audit_segments (tenant_id, id)
+    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
+CREATE TRIGGER audit_segments_erased AFTER DELETE ON audit_segments
+    REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('id');
 
 -- The last `access.refused` of each key or person, and how often it was refused since: at most one entry of a
 -- key is written in an hour.
@@ -1418,6 +1562,7 @@ CREATE TABLE rules (
 );
 SELECT isolate('rules');
 CREATE UNIQUE INDEX rules_name ON rules (tenant_id, name) WHERE deleted_at IS NULL;
+CREATE INDEX rules_erred ON rules (erred_at) WHERE erred_at IS NOT NULL;
 
 -- Never changed.
 CREATE TABLE rule_versions (

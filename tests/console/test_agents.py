@@ -57,13 +57,14 @@ def test_agents_and_sessions_show_what_they_did(
     assert counts == {session["agent_id"]: "1", idle["id"]: "0"}
     named = make_agent(api(), name="seven", external_id="desk-7")
     of_own = make_session(api(), named["id"], external_id="chat/4711")
-    for query in ("name=seven", "external_id=desk-7"):
+    for query in ("q=SEV", "q=desk-7", "external_id=desk-7"):
         assert re.findall(r'data-row="(\w+)"', admin.get(f"{AGENTS}?{query}").text) == [named["id"]]
     assert re.findall(r'data-row="(\w+)"', admin.get(f"{SESSIONS}?external_id=chat/4711").text) == [
         of_own["id"]
     ]
     assert "<h1><bdi>chat/4711</bdi></h1>" in admin.get(f"{SESSIONS}/{of_own['id']}").text
-    assert "1 record, the last" in admin.get(f"{AGENTS}/{session['agent_id']}").text
+    page = admin.get(f"{AGENTS}/{session['agent_id']}").text
+    assert "1 record and 0 findings; the last record" in page
     for page in (f"{AGENTS}/{session['agent_id']}", f"{SESSIONS}/{session['id']}"):
         assert record["id"] in admin.get(page).text
     for query, there in (("status=open", True), ("status=completed", False)):
@@ -142,7 +143,7 @@ def test_a_pinned_key_sees_its_own_agent_and_sessions(
     pinned = signed_in(app, mint("read", pin=pin_of(session)))
     assert session["id"] in pinned.get(SESSIONS).text
     page = pinned.get(f"{AGENTS}/{session['agent_id']}").text
-    assert "1 record," in page
+    assert "1 record and" in page
     assert "Of Bob" not in page
     assert foreign["agent_id"] not in pinned.get(AGENTS).text
     for path in (f"{SESSIONS}/{other['id']}", f"{AGENTS}/{foreign['agent_id']}"):

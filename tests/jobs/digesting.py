@@ -130,6 +130,7 @@ class Desk:
         """Free stuck jobs and enqueue digests that are due, as the clock's entries do."""
         ticks.free_stuck_jobs(self.runtime)
         ticks.send_digests(self.runtime)
+        ticks.send_alerts(self.runtime)
 
     def work(self) -> None:
         """Work on every job that is due, as the sweep would ring it."""
@@ -139,7 +140,8 @@ class Desk:
     def due_jobs(self) -> list[tuple[UUID, UUID]]:
         query = """
         SELECT tenant_id, id FROM jobs
-         WHERE kind = 'digest' AND finished_at IS NULL AND run_at <= clock_timestamp()
+         WHERE kind IN ('digest', 'alert_mail') AND finished_at IS NULL
+           AND run_at <= clock_timestamp()
            AND (locked_until IS NULL OR locked_until < clock_timestamp()) ORDER BY id
         """
         with self.owner.connect() as connection:
@@ -165,8 +167,13 @@ class Desk:
 
 
 _MOMENTS = {
+    "alert_mails": ("claimed_at", "data_at", "sent_at"),
+    "alerts": ("since", "noted_at"),
+    "audit_breaks": ("detected_at", "seen_at", "healed_at"),
     "digests": ("claimed_at", "data_at", "sent_at"),
+    "epochs": ("began_at",),
     "findings": ("created_at",),
+    "lanes": ("failing_since", "unsuccessful_since"),
     "jobs": ("run_at", "locked_until", "ring_at"),
 }
 

@@ -21,7 +21,7 @@ from app.lib.gateway.gateway import READY, WAIT
 from app.settings import Settings
 
 # /v1/keys/self and /v1/findings/batch.
-_WORDS = ("self", "batch")
+_WORDS = ("self", "batch", "expired")
 
 
 MAX_HEADERS = 16 * 1024

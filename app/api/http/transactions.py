@@ -1,12 +1,21 @@
-"""Transactions of routes, for the tenant of the caller."""
+"""Transactions of routes, for the tenant of the caller; reads that prefer a replica."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
+from flask import request
 from sqlalchemy.orm import Session
 
 from app.api.http.access.auth import caller
 from app.api.http.services import services
 from app.database import RawTransaction
+from app.errors import Unavailable
+from app.lib.database import replica
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def transaction(*, snapshot: bool = False) -> AbstractContextManager[Session]:
@@ -20,3 +29,24 @@ def transaction(*, snapshot: bool = False) -> AbstractContextManager[Session]:
 def raw_transaction() -> AbstractContextManager[RawTransaction]:
     """Open the same without the ORM's session, which costs more than a few statements."""
     return services().database.raw_transaction(caller().tenant_id)
+
+
+def prefers_replica(view: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Have the GETs of a view read from the replica, where one is set, fit and not behind.
+
+    One that writes all the same, or that the replica fails, runs again on the primary.
+    """
+
+    @wraps(view)
+    def read(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if request.method not in ("GET", "HEAD") or services().database.replica is None:
+            return view(*args, **kwargs)
+        with replica.preferred() as reading:
+            try:
+                return view(*args, **kwargs)
+            except Unavailable:
+                if not reading.from_replica:
+                    raise
+        return view(*args, **kwargs)
+
+    return read

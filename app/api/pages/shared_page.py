@@ -119,12 +119,15 @@ def _opened(link: Link) -> Response:
     )
 
 
-def view_of(record: Record, agent_name: str = "") -> ShownBundle | None:
-    """Return what a page shows of a record's bundle; None once the bundle has expired."""
+def view_of(record: Record, agent_name: str = "", before: int = 0) -> ShownBundle | None:
+    """Return what a page shows of a record's bundle: its steps after so many.
+
+    None once the bundle has expired.
+    """
     here = services()
     with here.database.transaction(record.tenant_id) as session:
         raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
-    return None if raw is None else shown(bundle.read(raw, agent_name))
+    return None if raw is None else shown(bundle.read(raw, agent_name), before)
 
 
 def _open(link: Link) -> datetime | None:

@@ -1,20 +1,22 @@
-"""The unsubscribe link of digest mails (RFC 8058 one-click), which needs no API key.
+"""The unsubscribe link of digests and alerts (RFC 8058 one-click), which needs no API key.
 
 GET changes nothing, since mail scanners follow links; it shows a button. POST clears the address
 that the mail went to, if it is still set. The answer is always the same, so that a link does not
 reveal the tenant's present address.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from flask import Response, after_this_request, g
+from sqlalchemy.orm import Session
 
 from app.api.http.access.auth import public
 from app.api.http.requests.headers import request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.services import services
 from app.api.pages import private_page
-from app.core.digests import schedule
+from app.core.digests import alerts, schedule
 from app.core.digests.schedule import Subscription
 from app.errors import NotFound
 
@@ -52,16 +54,22 @@ def end(token: str) -> Response:
     Clears the tenant's `notification_email` if it is still the address that the mail went to, and
     leaves an entry in the audit chain.
     """
-    subscription = _named(token)
-    if subscription is None:
+    named = _named(token)
+    if named is None:
         return _page("dead", 404)
+    subscription, end_it = named
     with services().database.transaction(subscription.tenant_id) as session:
-        schedule.clear(session, subscription, request_id())
+        end_it(session, subscription, request_id())
     return _page("done", 200)
 
 
-def _named(token: str) -> Subscription | None:
-    return schedule.read_token(services().settings.master_keys, token)
+def _named(token: str) -> tuple[Subscription, Callable[[Session, Subscription, str], bool]] | None:
+    """Return whose mails a token is of, and what ends them: digests, or alerts."""
+    for kind, end_it in (("digests", schedule.clear), ("alerts", alerts.leave)):
+        found = schedule.read_token(services().settings.master_keys, token, kind)
+        if found is not None:
+            return found, end_it
+    return None
 
 
 def _page(name: str, status: int) -> Response:

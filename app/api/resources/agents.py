@@ -62,7 +62,10 @@ class AgentArgs(PageArgs):
     """Filters of the agents."""
 
     external_id = fields.ExternalId()
-    name = fields.Text(200)
+    name = fields.Text(200, description="Its whole name.")
+    q = fields.Text(
+        1000, description="Words or parts of them, all in its name and external id, in any case."
+    )
 
 
 @blp.route("", methods=["POST"])
@@ -87,8 +90,8 @@ def create(body: dict[str, Any]) -> Response:
 def list_agents(args: dict[str, Any]) -> Response:
     """List agents, newest first.
 
-    A pinned key sees its own agent. A page may hold fewer agents than `limit` although more follow:
-    continue while there is a `next_cursor`.
+    A pinned key sees its own agent. A page may hold fewer agents than `limit` (of a search, even
+    none) although more follow: continue while there is a `next_cursor`.
     """
     with transaction() as session:
         return page(

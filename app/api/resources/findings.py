@@ -13,16 +13,17 @@ from app import ids
 from app.api.http import promises
 from app.api.http.access.auth import caller, confirmed_caller, requires
 from app.api.http.idempotency import sent_request
-from app.api.http.paging import FeedArgs, filters, page, page_schema
+from app.api.http.paging import FeedArgs, PageArgs, filters, page, page_schema
 from app.api.http.promises import may_promise
 from app.api.http.requests.content_coding import takes_gzip
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, answer_written
 from app.api.http.services import services
-from app.api.http.transactions import transaction
-from app.core import feeds, finding_search, findings
+from app.api.http.transactions import prefers_replica, transaction
+from app.core import feeds, finding_expiry, finding_search, findings
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
+from app.core.finding_expiry import ExpiredFindingsSchema
 from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
 from app.models import Finding
 from app.schemas import fields
@@ -140,6 +141,7 @@ def added(sent: Sequence[Mapping[str, Any]], *, is_batch: bool) -> Response:
 @requires(Role.READ)
 @blp.arguments(FindingArgs, location="query")
 @blp.response(200, FindingPageSchema)
+@prefers_replica
 def list_findings(args: dict[str, Any]) -> Response:
     """Search findings, or list them; newest first.
 
@@ -160,6 +162,31 @@ def fetch(
     else:
         found = finding_search.rows(session, caller(), args["q"], others, before, limit)
     return feeds.fitting(found, lambda each: each.data_json)
+
+
+class ExpiredArgs(PageArgs):
+    """The filter of the counts of expired findings."""
+
+    rule = fields.Text(200)
+
+
+@blp.route("/expired", methods=["GET"])
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(ExpiredArgs, location="query")
+@blp.response(200, page_schema(ExpiredFindingsSchema))
+def list_expired(args: dict[str, Any]) -> Response:
+    """Count the findings that have expired, by the day on which they were created
+
+    A service may be set to delete findings after some days (`FINDINGS_DAYS`). Their counts stay.
+    """
+    tenant_id = caller().tenant_id
+    with transaction() as session:
+        return page(
+            args,
+            lambda *where: finding_expiry.counts(session, tenant_id, args.get("rule"), *where),
+            finding_expiry.represent,
+            lambda row: int(row["day"].toordinal()),
+        )
 
 
 @blp.route("/<finding_id>", methods=["GET"])

@@ -59,8 +59,9 @@ def readyz() -> Response:
     """Check whether requests can be served.
 
     Only the database is needed for that. `degraded` lists the other parts that fail.
+    A standby is not the database: where it answers alone, the answer is 503.
     `database_writes`: the database answers reads and refuses writes, and its part says why: its
-    disk is full, it is a standby, or it is set read-only. Reads are answered, each request that
+    disk is full, or it is set read-only. Reads are answered, each request that
     writes is 503. Without `redis`, `worker` or `scheduler` requests are accepted and stored, and
     their effects wait.
     `master_keys`: MASTER_KEYS lacks a key that something may be sealed under. `log`: the

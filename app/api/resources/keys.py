@@ -78,6 +78,12 @@ class MintedKeySchema(KeySchema):
 KeyPageSchema = page_schema(KeySchema)
 
 
+class KeyArgs(PageArgs):
+    """The filter of the list of keys."""
+
+    q = fields.Text(1000, description="Words or parts of them, all in its name, in any case.")
+
+
 @blp.route("", methods=["POST"])
 @requires(Role.ADMIN)
 @blp.arguments(NewKeySchema)
@@ -102,15 +108,20 @@ def new_key(body: dict[str, Any]) -> keys.NewKey:
 
 @blp.route("", methods=["GET"], endpoint="list")
 @requires(Role.READ)
-@blp.arguments(PageArgs, location="query")
+@blp.arguments(KeyArgs, location="query")
 @blp.response(200, KeyPageSchema)
 def list_keys(args: dict[str, Any]) -> Response:
     """List keys, newest first.
 
-    A pinned key sees itself and the keys with its pin.
+    A pinned key sees itself and the keys with its pin. A page may hold fewer keys than `limit` (of
+    a search, even none) although more follow: continue while there is a `next_cursor`.
     """
     with transaction() as session:
-        return page(args, lambda *where: keys.rows(session, caller(), *where), keys.represent)
+        return page(
+            args,
+            lambda *where: keys.rows(session, caller(), *where, args.get("q")),
+            keys.represent,
+        )
 
 
 @blp.route("/self", methods=["GET"], endpoint="self")

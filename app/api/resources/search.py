@@ -1,4 +1,4 @@
-"""Search over HTTP: any resource by id; records, findings and agents by words."""
+"""Search over HTTP: any resource by id or name; records and findings by words."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.transactions import prefers_replica, transaction
 from app.core import lookup
 from app.core.callers import Role
 from app.core.lookup import Type
@@ -64,12 +64,14 @@ class HitsSchema(AnswerSchema):
 @requires(Role.READ)
 @blp.arguments(SearchArgs, location="query")
 @blp.response(200, HitsSchema)
+@prefers_replica
 def search(args: dict[str, Any]) -> Response:
-    """Find any resource by its id; records, findings and agents by words
+    """Find any resource by its id or name; records and findings by words
 
     An id finds the resource that it names. Anything else finds the agent and the session with that
-    `external_id`, agents whose name has all the words, then the newest records and findings that
-    have them (`GET /v1/records?q=` and `GET /v1/findings?q=` return all, in pages). Another
+    `external_id`; agents, sessions, webhooks, keys and rules whose name has all the words, or parts
+    of words; then the newest records and findings that have them (`GET /v1/records?q=` and
+    `GET /v1/findings?q=` return all, in pages). Another
     tenant's id finds nothing. A pinned key finds only what its pin covers.
     """
     settings = services().settings

@@ -73,6 +73,11 @@ class SessionArgs(FeedArgs):
 
     status = fields.Choice(sessions.SessionStatus)
     external_id = fields.ExternalId()
+    q = fields.Text(
+        1000,
+        description="Words or parts of them, all in its title, external id and principal, in any "
+        "case.",
+    )
 
 
 @blp.route("", methods=["POST"])
@@ -98,8 +103,8 @@ def create(body: dict[str, Any]) -> Response:
 def list_sessions(args: dict[str, Any]) -> Response:
     """List sessions, newest first.
 
-    A page may hold fewer sessions than `limit` although more follow: continue while there is a
-    `next_cursor`.
+    A page may hold fewer sessions than `limit` (of a search, even none) although more follow:
+    continue while there is a `next_cursor`.
     """
     with transaction() as session:
         return page(

@@ -1,4 +1,4 @@
-"""The tenant's settings over HTTP."""
+"""The tenant's settings, and who is told of its troubles, over HTTP."""
 
 from typing import Any
 
@@ -6,19 +6,26 @@ from flask import Response
 from marshmallow import ValidationError
 
 from app.api.http.access.auth import caller, requires
+from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core import tenant_settings
 from app.core.callers import Role
+from app.core.digests import alerts
+from app.core.digests.alerts import MOST_RECIPIENTS, AlertMailSchema, AlertsSchema, Policy
+from app.core.digests.troubles import Kind
 from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
 from app.lib.mail import mailbox
 from app.schemas import fields
 from app.schemas.schema import Schema
 
 blp = Blueprint(
-    "tenant", __name__, url_prefix="/v1/tenant", description="The settings of a tenant."
+    "tenant",
+    __name__,
+    url_prefix="/v1/tenant",
+    description="The settings of a tenant, and who is told of troubles.",
 )
 
 
@@ -77,3 +84,71 @@ def change(body: dict[str, Any]) -> Response:
             session, caller(), body, services().settings.min_retention_days
         )
         return answer(tenant_settings.represent(tenant))
+
+
+def _apart(emails: list[str]) -> None:
+    if len({email.lower() for email in emails}) < len(emails):
+        raise ValidationError("Name each address once.")
+
+
+class AlertsChangeSchema(Schema):
+    """Who is to be told, and of what."""
+
+    emails = fields.Items(
+        fields.Text(mailbox.MAX_LENGTH, validate=_mailbox),
+        max_items=MOST_RECIPIENTS,
+        required=True,
+        validate=_apart,
+        description="Each gets mails of its own, with a link that ends them. None: nobody is told.",
+        example=["ops@example.com"],
+    )
+    kinds = fields.Items(
+        fields.Choice(Kind),
+        min_items=1,
+        max_items=len(Kind),
+        load_default=list(Kind),
+        description="Of which troubles; all, unless sent.",
+        example=["webhook.failing", "webhook.disabled"],
+    )
+
+
+AlertMailPageSchema = page_schema(AlertMailSchema)
+
+
+@blp.route("/alerts", methods=["GET"], endpoint="alerts")
+@requires(Role.READ, whole_tenant=True)
+@blp.response(200, AlertsSchema)
+def read_alerts() -> Response:
+    """Read who is told of troubles"""
+    with transaction() as session:
+        return answer(alerts.represent(alerts.read(session, caller().tenant_id)))
+
+
+@blp.route("/alerts", methods=["PUT"], endpoint="set_alerts")
+@requires(Role.ADMIN, whole_tenant=True)
+@blp.arguments(AlertsChangeSchema)
+@blp.response(200, AlertsSchema)
+def change_alerts(body: dict[str, Any]) -> Response:
+    """Set who is told of troubles
+
+    A trouble is told once, when it begins: a webhook that fails for five minutes, refuses what is
+    sent, or is disabled; a rule with errors; a broken audit chain; a history that was rolled back.
+    An address gets one mail in an hour at most, with all that began meanwhile.
+    """
+    with transaction() as session:
+        wanted = Policy(body["emails"], body["kinds"])
+        return answer(alerts.represent(alerts.change(session, caller(), wanted)))
+
+
+@blp.route("/alerts/mails", methods=["GET"], endpoint="alert_mails")
+@requires(Role.READ, whole_tenant=True)
+@blp.arguments(PageArgs, location="query")
+@blp.response(200, AlertMailPageSchema)
+def list_alert_mails(args: dict[str, Any]) -> Response:
+    """List the mails of alerts, newest first, with what became of each"""
+    with transaction() as session:
+        return page(
+            args,
+            lambda *where: alerts.mails(session, caller().tenant_id, *where),
+            alerts.represent_mail,
+        )

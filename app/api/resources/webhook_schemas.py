@@ -7,6 +7,7 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
+from app import ids
 from app.api.http.paging import page_schema
 from app.core.delivery import accounting, request_headers
 from app.core.delivery.event_types import EventType
@@ -38,6 +39,14 @@ _MAX_IN_FLIGHT: dict[str, Any] = {
     "description": "The largest number of concurrent POSTs. The number allowed at present follows "
     "the receiver's behaviour: `health.concurrency`. A lower number applies within a "
     "second, to POSTs that are not sent yet."
+}
+_LANES: dict[str, Any] = {
+    "description": "How many lanes: queues that send beside each other, with `max_in_flight` POSTs "
+    "each. With several, the events of a session go by one lane, those of no session by their "
+    "own id. Each lane numbers its events itself: `x-service-lane` names it, and the feed is read "
+    "lane by lane (`lane`). A change concerns new events: what waits stays in its lane, so for as "
+    "long as that takes an event may overtake earlier ones of its session. One lane carries some "
+    "thousands a second."
 }
 _HELD: dict[str, Any] = {
     "description": "While true, events are accepted and numbered, but only tests and single "
@@ -122,6 +131,7 @@ class NewWebhookSchema(Schema):
     max_in_flight = fields.Integer(
         1, LARGEST_MAX_IN_FLIGHT, load_default=DEFAULT_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT
     )
+    lanes = fields.Integer(1, ids.MOST_LANES, load_default=1, metadata=_LANES)
 
 
 class WebhookChangeSchema(Schema):
@@ -132,6 +142,7 @@ class WebhookChangeSchema(Schema):
     event_types = _event_types()
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
     max_in_flight = fields.Integer(1, LARGEST_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
+    lanes = fields.Integer(1, ids.MOST_LANES, metadata=_LANES)
     status = fields.Choice(WebhookStatus)
     held = fields.Boolean(metadata=_HELD)
 
@@ -141,13 +152,13 @@ class ConcurrencySchema(AnswerSchema):
 
     now = fields.Integer(
         0,
-        LARGEST_MAX_IN_FLIGHT,
+        LARGEST_MAX_IN_FLIGHT * ids.MOST_LANES,
         description="POSTs in flight, including those whose outcome is being written.",
     )
     allowed = fields.Integer(
         1,
-        LARGEST_MAX_IN_FLIGHT,
-        description="How many may be in flight: `max_in_flight` unless the receiver was "
+        LARGEST_MAX_IN_FLIGHT * ids.MOST_LANES,
+        description="How many may be in flight: `max_in_flight` a lane unless the receiver was "
         "overloaded. A new webhook begins with 1, and gets 2 more with each 2xx (slow start). "
         "A timeout, a failed connection, or an answer of 429, 502, 503 or 504 halves it, to 1 "
         "at least; from then on it grows by 1 with each batch of 2xx (AIMD). Another URL "
@@ -202,6 +213,7 @@ class WebhookSchema(AnswerSchema):
     event_types = _event_types()
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
     max_in_flight = fields.Integer(1, LARGEST_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
+    lanes = fields.Integer(1, ids.MOST_LANES, metadata=_LANES)
     status = fields.Choice(WebhookStatus)
     disabled_reason = fields.Text(
         20,

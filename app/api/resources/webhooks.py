@@ -44,7 +44,8 @@ blp = Blueprint(
 def create(body: dict[str, Any]) -> Response:
     """Create a webhook
 
-    Its `secret` signs every delivery and is shown only once. A tenant has at most 100 webhooks.
+    Its `secret` signs every delivery and is shown only once. A tenant has at most
+    100 webhooks, or what `MAX_WEBHOOKS` says.
     """
     with transaction() as session:
         return once(

@@ -1,6 +1,6 @@
 """The frame of every console page.
 
 `browser` reads the browser's cookie and headers; `access` checks sessions, roles and form tokens,
-and looks for banners; `forms` reads input, `zone` writes and reads times. `rendering` writes a
-page, with its `navigation`; `assets` serves style and script.
+and looks for banners. `forms` reads input, `picking` names in place of ids, `zone` times.
+`rendering` writes a page, with its `navigation`; `assets` serves style and script.
 """

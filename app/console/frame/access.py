@@ -16,7 +16,8 @@ from app.api.http.access import auth, rate_limit
 from app.api.http.access.auth import Access
 from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
-from app.console.frame import browser, forms, rendering, zone
+from app.api.http.transactions import prefers_replica
+from app.console.frame import browser, forms, rendering
 from app.core.callers import Caller, Role
 from app.core.health import probes
 from app.core.keys.console_sessions import LONGEST, Token
@@ -47,6 +48,8 @@ def signed_in(
     """
 
     def decorate(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
+        shown = prefers_replica(view)
+
         @wraps(view)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> AnyResponse:
             if not recognise():
@@ -64,9 +67,9 @@ def signed_in(
                 kept = _form_again_if_foreign()
                 if kept is not None:
                     return kept
-            elif (exact := zone.exact_query()) is not None:
+            elif (exact := forms.exact_query()) is not None:
                 return redirect(exact, 303)
-            return view(*args, **kwargs)
+            return shown(*args, **kwargs)
 
         return auth.mark(checked, Access(role, whole_tenant))
 

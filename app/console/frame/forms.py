@@ -20,7 +20,7 @@ from app.api.http.responses.answers import encode
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.webhook_schemas import OwnHeaders
-from app.console.frame import zone
+from app.console.frame import picking, zone
 from app.core import idempotency
 from app.database import Tx
 from app.errors import FieldError, Invalid
@@ -31,6 +31,7 @@ MEDIA_TYPE = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 1_100
 _FORM_TOKEN, _FORM_KEY = "_token", "_key"
 _ITEM = re.compile(r"/[0-9]+$", re.ASCII)
+_BOUND = re.compile(r"(\w+_)?(since|until)", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -55,6 +56,7 @@ class Input:
         errors = {
             _ITEM.sub("", each.pointer)[1:].replace("/", "."): each.detail for each in wrong.fields
         }
+        errors = {name: picking.advice(name) or detail for name, detail in errors.items()}
         return Input(self.typed, errors or {"": wrong.detail})
 
     @contextmanager
@@ -119,7 +121,7 @@ def sent() -> Input:
         raise _no_form()
     try:
         with parsing.room_to_read():
-            return read(raw.decode("utf-8"))
+            return Input(picking.resolve(read(raw.decode("utf-8")).typed))
     except UnicodeDecodeError:
         raise _no_form() from None
 
@@ -132,6 +134,17 @@ def blank() -> Input:
 def query() -> Input:
     """Return the filters that this request's URL names."""
     return Input(MultiDict(request.args))
+
+
+def exact_query() -> str | None:
+    """Return this request's URL with exact times and with ids for names; None if it has them.
+
+    So a URL means the same to every reader.
+    """
+    pairs = list(request.args.items(multi=True))
+    named = picking.resolve(MultiDict(request.args)).items(multi=True)
+    made = [(name, zone.exact(text) if _BOUND.fullmatch(name) else text) for name, text in named]
+    return None if made == pairs else f"{request.path}?{urlencode(made)}"
 
 
 def new_key() -> str:

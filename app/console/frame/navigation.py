@@ -60,6 +60,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
     "Settings": (
         Entry("Settings", "console.settings.index"),
         Entry("Keys", "console.keys.index", whole_tenant=False),
+        Entry("Alerts", "console.alerts.index"),
         Entry("Sign-ins", "console.people.index", role=Role.ADMIN),
     ),
 }
@@ -81,6 +82,11 @@ _PLACES = {
     "exp": ("exports.show", "export_id"),
     "hld": ("holds.show", "hold_id"),
 }
+
+
+def page_of(text: str) -> str | None:
+    """Return the URL of the page of the object with this id; None where its kind has no page."""
+    return place_of(text) if text.partition("_")[0] in _PLACES else None
 
 
 def place_of(text: str) -> str:

@@ -14,13 +14,17 @@ from flask.sansio.blueprints import BlueprintSetupState
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
 
+from app import ids
 from app.api.http.access import auth
 from app.api.http.responses import answers
 from app.api.http.services import services
-from app.console.frame import assets, browser, forms, navigation, zone
-from app.core import lookup
+from app.console.frame import assets, browser, forms, navigation, picking, zone
+from app.core import lookup, tenants
 from app.core.callers import Caller, Role
+from app.core.keys import keys
+from app.evidence.page import view
 from app.evidence.page.view import CONTENT_CHARACTERS, indented
+from app.evidence.times import unix_nanoseconds
 from app.lib.text_sanitizer import visible
 
 CONTENT_TYPE = "text/html; charset=utf-8"
@@ -43,6 +47,8 @@ _HEADERS = {
 }
 # Placeholder for the form's idempotency key, which differs each time, while the ETag is computed.
 _KEY_PLACE = forms.new_key()
+# The kinds of objects that have names.
+_NAMED = ("agt_", "ses_", "rec_", "fnd_", "whk_", "key_", "rul_", "exp_", "hld_", "usr_", "ten_")
 _AGO = re.compile(r'(?<=<time class="ago" )[^<]*')
 
 
@@ -83,9 +89,17 @@ def done(location: str, message: str) -> AnyResponse:
 
 
 def names_in(session: Session, *rows: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of the agents and sessions whose ids stand in rows (or filters), by id."""
-    texts = (row.get(name) for row in rows for name in ("agent_id", "session_id"))
-    return lookup.titles(session, auth.caller(), {text for text in texts if isinstance(text, str)})
+    """Return the names of the objects whose ids stand in rows (or filters), by id, but their own.
+
+    One statement, however many rows.
+    """
+    texts = (value for row in rows for name, value in row.items() if name != "id")
+    wanted = {text for text in texts if isinstance(text, str) and text.startswith(_NAMED)}
+    people = [ids.parse("usr", text) for text in wanted if text.startswith("usr_")]
+    named = keys.names(session, auth.caller().tenant_id, filter(None, people)) if people else {}
+    if (own := ids.text("ten", auth.caller().tenant_id)) in wanted:
+        named[own] = tenants.name(session, auth.caller().tenant_id)
+    return lookup.titles(session, auth.caller(), wanted) | named
 
 
 def address(query: Mapping[str, Sequence[str]], endpoint: str, **inside: Any) -> str:
@@ -152,6 +166,12 @@ def cells(row: str, columns: Sequence[str]) -> str:
     return _CELL.sub(named, row)
 
 
+def took(session: Mapping[str, Any]) -> str:
+    """Write how long a session took, as its GET answers it."""
+    began, ended = (unix_nanoseconds(session[at]) for at in ("created_at", "completed_at"))
+    return view.duration((began, ended))
+
+
 def pretty(value: object) -> str:
     """Write indented JSON, truncated for a page, with invisible characters as code points."""
     cut = indented(value, CONTENT_CHARACTERS)
@@ -162,19 +182,22 @@ def add_filters(state: BlueprintSetupState) -> None:
     """Register the console's template filters with the application."""
     state.app.jinja_env.filters.update(
         address=address,
+        page_of=navigation.page_of,
         words=zone.words,
         in_utc=zone.in_utc,
         ago=zone.ago,
+        day=zone.day,
         local=zone.local,
         moments=moments,
         thousands=thousands,
         duration=duration,
         pretty=pretty,
+        took=took,
         place=navigation.place_of,
         cells=cells,
         visible=visible,
     )
-    state.app.jinja_env.globals.update(zone=zone.chosen)
+    state.app.jinja_env.globals.update(zone=zone.chosen, meant_by=picking.choices)
 
 
 def _frame(section: str) -> dict[str, Any]:

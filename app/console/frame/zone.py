@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from urllib.parse import urlencode
 from zoneinfo import ZoneInfo, available_timezones
 
 from flask import g, request
@@ -18,7 +17,6 @@ _COOKIE = "zone"
 _YEAR = 365 * 24 * 3600
 # The format of a browser's `datetime-local` control, which knows no zone.
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
-_BOUND = re.compile(r"(\w+_)?(since|until)", re.ASCII)
 # Older moments are dates. A script refreshes those in between (`ago` in live.js).
 _NEAR = timedelta(days=7)
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -61,6 +59,11 @@ def words(moment: str | datetime | None) -> str:
     return f"{at:%-d %b %Y, %H:%M:%S} {f'UTC{name}' if name[:1] in '+-' else name}"
 
 
+def day(moment: datetime) -> str:
+    """Write the reader's day that a moment lies in: `31 Jan`."""
+    return f"{moment.astimezone(chosen()):%-d %b}"
+
+
 def in_utc(moment: str | datetime) -> str:
     """Write a moment in UTC, to the millisecond: `2026-01-31 12:00:00.123 UTC`."""
     return f"{_moment(moment).astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
@@ -101,16 +104,6 @@ def exact(text: str) -> str:
         return clock.rfc3339(at)
     except (ValueError, OverflowError):
         return text
-
-
-def exact_query() -> str | None:
-    """Return this request's URL with its times exact, so that it means the same to every reader.
-
-    None if they are.
-    """
-    pairs = list(request.args.items(multi=True))
-    made = [(name, exact(text) if _BOUND.fullmatch(name) else text) for name, text in pairs]
-    return None if made == pairs else f"{request.path}?{urlencode(made)}"
 
 
 def _moment(moment: str | datetime) -> datetime:

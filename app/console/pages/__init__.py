@@ -1,5 +1,5 @@
 """The pages, each with its views; packages: `records` and agents, `deliveries` and webhooks.
 
 `sign_in`, `people`, `overview`, `findings`, `rules`, `exports`, `audit`, `holds`, `keys`, `jobs`,
-`settings`, `search`, `time_zone`.
+`settings`, `alerts`, `operator`, `search`, `time_zone`.
 """

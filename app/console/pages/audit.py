@@ -7,13 +7,12 @@ from flask import Blueprint, request, url_for
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.paging import PageArgs, filters, page_of
+from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.anchors import anchor_reader, anchoring
-from app.api.resources.audit.audit import AuditArgs, RangeArgs, key_names, verify_now
+from app.api.resources.audit.audit import AuditArgs, RangeArgs, entries, verify_now
 from app.api.resources.audit.verification_schemas import VerifyArgs
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
@@ -45,13 +44,12 @@ def _page(export: Input, status: int = 200) -> Response:
             args = typed.load(AuditArgs)
             found = page_of(
                 args,
-                lambda *where: view.rows(session, caller(), filters(args), *where),
+                lambda *where: entries(session, args, *where),
                 view.represent,
                 lambda entry: entry.seq,
             )
-            targets = (each["target"] for each in found["data"])
-            named = ({"agent_id": each["id"]} for each in targets if each["type"] == "agent")
-            names = key_names(session, found["data"]) | rendering.names_in(session, *named)
+            parties = ({"who": e["actor"]["id"], "what": e["target"]["id"]} for e in found["data"])
+            names = rendering.names_in(session, typed.typed, *parties)
         except Invalid as wrong:
             typed = typed.refused(wrong)
         except AuditChainBroken as error:

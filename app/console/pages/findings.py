@@ -1,5 +1,6 @@
 """Findings: the list with its filters in the URL, and the page of a finding."""
 
+from datetime import datetime
 from typing import Any
 
 from flask import Blueprint
@@ -18,6 +19,7 @@ from app.core.callers import Role
 from app.core.delivery.history import event_history, subject_events
 from app.core.delivery.history.delivery_filters import Filters
 from app.core.findings import Severity, Source
+from app.core.records import activity
 
 blp = Blueprint("findings", __name__, url_prefix="/findings")
 
@@ -29,6 +31,7 @@ def index() -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
     names: dict[str, str] = {}
+    occurred: dict[str, datetime] = {}
     with typed.refusing(), transaction() as session:
         args = typed.load(FindingArgs)
         found = page_of(
@@ -37,11 +40,13 @@ def index() -> Response:
             findings.represent,
         )
         names = rendering.names_in(session, *found["data"], typed.typed)
+        occurred = activity.occurred(session, caller(), found["data"])
     return rendering.page(
         "findings/list",
         typed=typed,
         found=found,
         names=names,
+        occurred=occurred,
         severities=[(each.value, each.value) for each in reversed(Severity)],
         sources=[(each.value, each.value) for each in Source],
         does=("findings list", "GET /v1/findings"),
@@ -58,6 +63,7 @@ def show(finding_id: str) -> Response:
         finding = findings.find(session, caller(), ids.parse("fnd", finding_id))
         found = findings.represent(finding)
         names = rendering.names_in(session, found)
+        occurred = activity.occurred(session, caller(), [found])
         if caller().pin is None:
             webhooks = known_webhooks(session)
             wanted = Filters(finding_id=finding.id)
@@ -69,6 +75,7 @@ def show(finding_id: str) -> Response:
         finding=found,
         event=event,
         names=names,
+        occurred=occurred,
         webhooks=webhook_names(webhooks),
         may_see_rules=caller().pin is None,
         does=(f"findings show {finding_id}", f"GET /v1/findings/{finding_id}"),

@@ -9,7 +9,6 @@ from app import ids
 from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
 from app.api.http.transactions import transaction
-from app.api.resources.audit.audit import key_names
 from app.api.resources.records.holds import HoldArgs, NewHoldSchema, scope_of
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
@@ -53,7 +52,7 @@ def show(hold_id: str) -> Response:
     """Show one hold."""
     with transaction() as session:
         hold = holds.represent(holds.find(session, caller(), ids.parse("hld", hold_id)))
-        names = rendering.names_in(session, hold) | _keys_of(session, [hold])
+        names = rendering.names_in(session, hold)
     does = (f"holds show {hold_id}", f"GET /v1/holds/{hold_id}")
     return rendering.page("holds/one", hold=hold, names=names, does=does)
 
@@ -80,7 +79,6 @@ def _page(typed: Input, status: int = 200) -> Response:
                 holds.represent,
             )
             names = rendering.names_in(session, *found["data"], asked.typed)
-            names |= _keys_of(session, found["data"])
         except Invalid as wrong:
             asked = asked.refused(wrong)
     return rendering.page(
@@ -93,9 +91,3 @@ def _page(typed: Input, status: int = 200) -> Response:
         statuses=[(each.value, each.value) for each in HoldStatus],
         does=("holds list", "GET /v1/holds"),
     )
-
-
-def _keys_of(session: Any, listed: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the names of the keys that placed and released holds."""
-    named = [{"id": each[name]} for each in listed for name in ("created_by", "released_by")]
-    return key_names(session, [{"actor": each, "target": each} for each in named if each["id"]])

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from flask import Blueprint, url_for
+from flask import Blueprint, redirect, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
@@ -112,8 +112,14 @@ def try_new() -> Response:
 @blp.get("/<rule_id>")
 @signed_in(Role.READ, whole_tenant=True)
 def show(rule_id: str) -> Response:
-    """Show one rule."""
-    return _page(rule_id, forms.blank())
+    """Show one rule; of a deleted one, redirect to its last version."""
+    try:
+        return _page(rule_id, forms.blank())
+    except NotFound:
+        with transaction() as session:
+            rule = ids.parse("rul", rule_id)
+            last = rules.versions(session, caller().tenant_id, rule, None, 1)[0].version
+        return redirect(url_for(".version", rule_id=rule_id, number=last), 303)
 
 
 @blp.post("/<rule_id>")

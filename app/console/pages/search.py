@@ -11,13 +11,20 @@ from app.api.http.access.auth import caller
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.search import SearchArgs
-from app.console.frame import forms, navigation, rendering
+from app.console.frame import forms, navigation, picking, rendering
 from app.console.frame.access import signed_in
 from app.core import lookup
 from app.core.callers import Role
 from app.core.lookup import Hit, Type
+from app.schemas import fields
 
 blp = Blueprint("search", __name__, url_prefix="/search")
+
+
+class BoxArgs(SearchArgs):
+    """What is searched for; for a field that takes ids, by its name, what it may mean alone."""
+
+    kind = fields.Text(50)
 
 
 @blp.get("")
@@ -25,17 +32,20 @@ blp = Blueprint("search", __name__, url_prefix="/search")
 def index() -> Response:
     """Redirect to the only result, or list the results."""
     typed = forms.query()
-    settings = services().settings
+    keys = services().settings.master_keys
     found: list[dict[str, Any]] = []
     with typed.refusing():
         if typed.value("q").strip():
-            args = typed.load(SearchArgs)
+            args = typed.load(BoxArgs)
+            wanted, kind = (args["q"], args["limit"]), args.get("kind")
             with transaction() as session:
-                hits = lookup.find(
-                    session, caller(), settings.master_keys, args["q"], args["limit"]
+                hits = (
+                    lookup.find(session, caller(), keys, *wanted)
+                    if kind is None
+                    else lookup.named(session, caller(), keys, picking.kinds(kind), *wanted)
                 )
             found = [{**lookup.represent(hit, ""), "place": _place(hit)} for hit in hits]
-    if len(found) == 1:
+    if len(found) == 1 and "kind" not in typed.typed:
         return redirect(found[0]["place"], 303)
     return rendering.page(
         "search/index", typed=typed, found=found, does=("search WORDS", "GET /v1/search?q=WORDS")
@@ -61,10 +71,4 @@ def _place(hit: Hit) -> str:
     """Return the URL of the console's page that shows the result."""
     if hit.type in _WITHIN:
         return _WITHIN[hit.type](hit)
-    text = lookup.represent(hit, "")["id"]
-    if hit.type is Type.WEBHOOK and hit.is_deleted:
-        return url_for("console.deliveries.index", webhook_id=text)
-    if hit.type is Type.RULE and hit.is_deleted:
-        # Its first version is always there.
-        return url_for("console.rules.version", rule_id=text, number=1)
-    return navigation.place_of(text)
+    return navigation.place_of(lookup.represent(hit, "")["id"])

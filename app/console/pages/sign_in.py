@@ -17,8 +17,9 @@ from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
 from app.core.callers import Caller, Person
-from app.core.keys import groups
+from app.core.keys import groups, operator_sessions
 from app.core.keys.groups import Membership
+from app.core.keys.operator_sessions import LONGEST, OperatorToken
 from app.errors import NotFound, TenantSuspended, Unauthenticated
 from app.lib.crypto.sealing import CannotOpen
 from app.lib.openid_connect.provider import Asked, Identity, NotSignedIn, Provider, ProviderAway
@@ -55,8 +56,11 @@ def sign_in() -> AnyResponse:
     place = _place(sent.value("next"))
     kept = sent.value("kept") if sent.value("form") else None
     fields = [] if kept is None else forms.read(kept).kept_fields()
+    key_text = sent.value("key").strip()
+    if operator_sessions.is_key(key_text):
+        return _enter_as_operator(key_text)
     try:
-        token = access.sign_in(sent.value("key").strip())
+        token = access.sign_in(key_text)
     except (Unauthenticated, TenantSuspended) as refusal:
         return access.sign_in_page(401, place, kept, problem=refusal.detail)
     answered: AnyResponse = redirect(place, 303)
@@ -154,6 +158,17 @@ def sign_out() -> AnyResponse:
     out = {"out": "1"} if browser.returns_to_provider() else {}
     answered = redirect(url_for(".ask", **out), 303)
     browser.forget(answered)
+    return answered
+
+
+def _enter_as_operator(key_text: str) -> AnyResponse:
+    with services().database.across_tenants() as session:
+        token = OperatorToken.enter(session, key_text, client_address())
+    if token is None:
+        text = "This operator's key was used, or has expired: `console-key` makes another."
+        return access.sign_in_page(401, browser.HOME, problem=text)
+    answered = redirect(url_for("console.operator.index"), 303)
+    browser.set_cookie(answered, "operator", token.text, int(LONGEST.total_seconds()))
     return answered
 
 

@@ -37,7 +37,7 @@ function offerZone() {
   }
   for (const button of document.querySelectorAll("button[data-zone]")) {
     button.value = button.textContent = own;
-    button.hidden = own === button.dataset.zone;
+    button.hidden = own === button.dataset.zone || own === "UTC";
   }
 }
 
@@ -139,13 +139,54 @@ function used() {
   if (away) wait();
 }
 
-/** Copy what a button names; where the clipboard is out of reach, select it for the keyboard. */
-async function copy(button) {
-  const source = document.getElementById(button.dataset.copy);
+/** Put a button beside each id, payload and command of a page, which copies it. */
+function offerCopies() {
+  for (const source of document.querySelectorAll("main pre:not(.secret), main .soft > code, main .facts code, .foot code")) {
+    if ("copied" in source.dataset) continue;
+    source.dataset.copied = "";
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.textContent = "Copy";
+    button.setAttribute("aria-label", `Copy ${source.textContent.trim().slice(0, 40)}`);
+    button.addEventListener("click", () => write(button, source));
+    if (source.closest("a") !== null) source.closest("a").after(button);
+    else if (source.tagName === "PRE") source.before(button);
+    else source.after(button);
+  }
+}
+
+/** Copy an element's text; where the clipboard is out of reach, select it for the keyboard. */
+async function write(button, source) {
   getSelection().selectAllChildren(source);
   if (!navigator.clipboard) return;
   await navigator.clipboard.writeText(source.textContent);
   button.textContent = "Copied";
+}
+
+/** Offer what a part of a name may mean, under the field that takes its id. */
+function pickAsTyped(field) {
+  let due = 0;
+  field.addEventListener("input", () => {
+    clearTimeout(due);
+    const typed = field.value.trim();
+    if (typed.length < 2) return;
+    const mine = due = setTimeout(async () => {
+      const query = new URLSearchParams({ q: typed, kind: field.dataset.pick });
+      try {
+        const answer = await fetch(`/console/search?${query}`);
+        if (!answer.ok || mine !== due) return;
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const options = [...page.querySelectorAll("main [data-row]")].map((row) => {
+          const name = row.querySelector("a").textContent;
+          return Object.assign(document.createElement("option"), { value: row.dataset.row, label: name });
+        });
+        field.list.replaceChildren(...options);
+      } catch {
+        // What is typed is looked up once it is sent.
+      }
+    }, 200);
+  });
 }
 
 /** Have the service check what is typed into a form, soon after the reader pauses. */
@@ -168,11 +209,13 @@ function checkAsTyped(form) {
 }
 
 offerZone();
+offerCopies();
 setInterval(ago, 10_000);
 for (const form of document.querySelectorAll("form[data-check]")) checkAsTyped(form);
+for (const field of document.querySelectorAll("input[data-pick]")) pickAsTyped(field);
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;
-  button.addEventListener("click", () => copy(button));
+  button.addEventListener("click", () => write(button, document.getElementById(button.dataset.copy)));
 }
 for (const all of document.querySelectorAll("input[data-all]")) {
   all.closest("label").hidden = false;

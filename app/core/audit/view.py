@@ -83,7 +83,7 @@ def represent(entry: AuditEntry) -> dict[str, Any]:
     Raises `AuditChainBroken` when the stored bytes are no entry: no append ever wrote such.
     """
     try:
-        fields = canonical_json.parse(entry.body)
+        fields = canonical_json.parse(entry.body or b"")
     except (canonical_json.NotJSON, canonical_json.NotIJSON) as error:
         raise _unreadable(entry, str(error)) from None
     if not isinstance(fields, dict):

@@ -30,6 +30,7 @@ PLACES: Mapping[str, Place] = {
         Place("evidence_pack_parts", ("pack_id", "number")),
         Place("session_pack_parts", ("pack_id", "starts")),
         Place("export_parts", ("export_id", "number")),
+        Place("audit_segments", ("id",)),
     )
 }
 """By table, which is also the kind of the objects."""

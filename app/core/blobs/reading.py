@@ -39,7 +39,8 @@ class _Source(Protocol):
 
 
 class _Fetched:
-    def __init__(self) -> None:
+    def __init__(self, store: BlobStore) -> None:
+        self.store = store
         self.objects: dict[Blob, bytes | None] = {}
 
     def get(self, blobs: Sequence[Blob]) -> dict[Blob, bytes | None]:
@@ -96,9 +97,9 @@ def fetching(store: BlobStore | None, work: Callable[[], _Result]) -> _Result:
 
     It must do nothing that lasts before it reads. Raises `Unavailable` where the store is away.
     """
-    if store is None or _source.get() is not None:
+    if store is None:
         return work()
-    fetched = _Fetched()
+    fetched = _Fetched(store)
     kept = _source.set(fetched)
     try:
         for _ in range(_MOST_CALLS):
@@ -112,8 +113,16 @@ def fetching(store: BlobStore | None, work: Callable[[], _Result]) -> _Result:
 
 
 @contextmanager
-def at_once(store: BlobStore | None) -> Iterator[None]:
-    """Fetch on the spot what is read in this block: for a long build, which waits for nobody."""
+def on_the_spot() -> Iterator[None]:
+    """Fetch on the spot in this block, from the store of whatever it stands in."""
+    source = _source.get()
+    with at_once(source.store if isinstance(source, _Fetched) else source):
+        yield
+
+
+@contextmanager
+def at_once(store: _Source | None) -> Iterator[None]:
+    """Fetch on the spot what is read in this block: where nothing else waits meanwhile."""
     kept = _source.set(store)
     try:
         yield

@@ -66,6 +66,14 @@ def named(session: Session, blobs: Sequence[Blob]) -> set[Blob]:
     return found
 
 
+def retired(session: Session, blobs: Sequence[Blob]) -> set[Blob]:
+    """Return which of these objects are to be erased, now or later."""
+    query = "SELECT blob FROM dead_blobs WHERE tenant_id = ANY (%s) AND blob = ANY (%s)"
+    values = ([*{each.tenant_id for each in blobs}], [each.blob for each in blobs])
+    found = {blob for (blob,) in cursor(session).execute(query, values).fetchall()}
+    return {each for each in blobs if each.blob in found}
+
+
 def count(session: Session, table: str) -> dict[str, int]:
     """Return how many rows of a table have their bytes where."""
     query = f"""

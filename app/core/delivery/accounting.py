@@ -1,6 +1,6 @@
 """The books of a webhook: every accepted event is succeeded, failed, cancelled or pending.
 
-`accepted` is the lane's sequence counter plus the unnumbered rows; the totals outlive pruned
+`accepted` is the sequence counters of its lanes plus the unnumbered rows; the totals outlive pruned
 history; `pending` is counted by a scan of the open rows, or of a long backlog the lane's counters.
 No side is computed from another, so `balanced` is a real check.
 """
@@ -12,6 +12,7 @@ import structlog
 from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
+from app.core.delivery.lanes import lanes
 from app.database import cursor
 
 _log = structlog.get_logger(__name__)
@@ -22,32 +23,36 @@ SCANNED_AT_MOST = 100_000
 _KINDS = ("events", "tests", "replays")
 _LINE = ("accepted", "succeeded", "failed", "cancelled", "pending")
 
+_FIGURES = (
+    *("events_accepted", "events_succeeded", "events_failed", "events_cancelled", "events_found"),
+    *("failed_arrived", "cancelled_arrived"),
+    *("replays_accepted", "replays_succeeded", "replays_failed", "replays_cancelled"),
+    *("replays_open", "replays_found"),
+    *("tests_accepted", "tests_succeeded", "tests_failed", "tests_cancelled"),
+    *("tests_open", "tests_found"),
+)
 # One statement, so that all figures are of one moment. PostgreSQL skips the scan unless it is
 # wanted: its first condition does not depend on the rows.
-_BOOKS = """
+_BOOKS = f"""
 WITH lane AS MATERIALIZED (
     SELECT *, %(exact)s OR events_open + replays_open + tests_open + unnumbered <= %(few)s
               AS counted
       FROM (SELECT *, count_unnumbered(tenant_id, webhook_id) AS unnumbered FROM lanes
-             WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s OFFSET 0) AS asked_once
+             WHERE tenant_id = %(tenant)s AND webhook_id = ANY (%(lanes)s) OFFSET 0) AS asked_once
+), each AS (
+    SELECT lane.*, next_sequence - 1 + unnumbered AS events_accepted, found.*
+      FROM lane
+     CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE kind = 'event') AS events_found,
+               count(*) FILTER (WHERE kind = 'replay') AS replays_found,
+               count(*) FILTER (WHERE kind = 'test') AS tests_found
+          FROM open_deliveries
+         WHERE lane.counted AND tenant_id = (SELECT %(tenant)s::uuid)
+           AND webhook_id = lane.webhook_id) AS found
 )
-SELECT lane.counted,
-       next_sequence - 1 + unnumbered AS events_accepted,
-       events_succeeded, events_failed, events_cancelled,
-       events_open + unnumbered AS events_open, open.events AS events_found,
-       failed_arrived, cancelled_arrived,
-       replays_accepted, replays_succeeded, replays_failed, replays_cancelled,
-       replays_open, open.replays AS replays_found,
-       tests_accepted, tests_succeeded, tests_failed, tests_cancelled,
-       tests_open, open.tests AS tests_found
-  FROM lane
- CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE kind = 'event') AS events,
-           count(*) FILTER (WHERE kind = 'replay') AS replays,
-           count(*) FILTER (WHERE kind = 'test') AS tests
-      FROM open_deliveries
-     WHERE lane.counted AND tenant_id = (SELECT %(tenant)s::uuid)
-       AND webhook_id = (SELECT %(webhook)s::uuid)) AS open
+SELECT bool_and(counted) AS counted, sum(events_open + unnumbered)::bigint AS events_open,
+       {", ".join(f"sum({name})::bigint AS {name}" for name in _FIGURES)}
+  FROM each HAVING count(*) > 0
 """
 
 
@@ -90,8 +95,10 @@ SELECT coalesce(sum(next_sequence - 1 + unnumbered), 0)::bigint AS accepted,
        coalesce(sum(cancelled_arrived), 0)::bigint AS cancelled_arrived_by_replay
   FROM lanes AS l
  CROSS JOIN LATERAL (
-    SELECT coalesce(sum(count_unnumbered(w.tenant_id, w.id)), 0) AS unnumbered FROM webhooks AS w
-     WHERE w.tenant_id = l.tenant_id AND w.id = l.webhook_id AND w.deleted_at IS NULL) AS live
+    SELECT coalesce(sum(count_unnumbered(w.tenant_id, l.webhook_id)), 0) AS unnumbered
+      FROM webhooks AS w
+     WHERE w.tenant_id = l.tenant_id AND w.id = webhook_of(l.webhook_id)
+       AND w.deleted_at IS NULL) AS live
  WHERE l.tenant_id = %s
 """
 
@@ -109,7 +116,7 @@ def of_all(session: Session, tenant_id: UUID) -> dict[str, Any]:
 def _figures(session: Session, tenant_id: UUID, webhook_id: UUID, *, exact: bool) -> dict[str, Any]:
     wanted = {
         "tenant": tenant_id,
-        "webhook": webhook_id,
+        "lanes": lanes.of_webhook(session, tenant_id, webhook_id),
         "exact": exact,
         "few": SCANNED_AT_MOST,
     }

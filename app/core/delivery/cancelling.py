@@ -92,20 +92,24 @@ def cancel_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
 
     Raises `Conflict` while there are too many for one transaction that holds the lane's lock.
     """
-    left = _count_open(session, tenant_id, webhook_id)
+    lanes_of = lanes.of_webhook(session, tenant_id, webhook_id)
+    left = sum(_count_open(session, tenant_id, lane) for lane in lanes_of)
     if left > LEFT_AT_MOST:
         raise Conflict(
             f"Workers still cancel what this webhook had open when it was disabled ({left} are "
             f"left). Enable it when they are done with all but {LEFT_AT_MOST}, in a minute or so."
         )
-    while cancel_some(session, tenant_id, webhook_id):
-        pass
+    for lane in lanes_of:
+        while cancel_some(session, tenant_id, lane):
+            pass
 
 
 def cancel(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
-    """Begin to cancel a webhook's open deliveries; return how many there are."""
-    found = _count_open(session, tenant_id, webhook_id)
-    cancel_some(session, tenant_id, webhook_id)
+    """Begin to cancel a webhook's open deliveries, on locked lanes; return how many there are."""
+    found = 0
+    for lane in lanes.of_webhook(session, tenant_id, webhook_id):
+        found += _count_open(session, tenant_id, lane)
+        cancel_some(session, tenant_id, lane)
     return found
 
 

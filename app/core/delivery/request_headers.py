@@ -39,13 +39,15 @@ def of(
     *,
     attempt: int = 1,
     sequence: int | None = None,
+    lane: int | None = None,
     epoch: UUID | None = None,
     own: Mapping[str, str] = _NONE,
 ) -> dict[str, str]:
     """Return all headers of one attempt, signed for the moment `at` (docs/formats.md).
 
     `attempt` counts from 1; `sequence` is the webhook's number of the event, if it has one, in
-    `epoch`; `own` are the receiver's own headers, of which `refusal` lets none replace another.
+    `epoch`, and `lane` the number of the lane that gave it, where there are several; `own` are the
+    receiver's own headers, of which `refusal` lets none replace another.
     """
     headers = signer.headers(ids.text("evt", event_id), int(at.timestamp()), payload)
     headers["content-type"] = "application/json"
@@ -53,6 +55,8 @@ def of(
     headers["x-service-attempt"] = str(attempt)
     if sequence is not None:
         headers["x-service-sequence"] = str(sequence)
+    if lane is not None:
+        headers["x-service-lane"] = str(lane)
     if epoch is not None:
         headers["x-service-epoch"] = ids.text("epo", epoch)
     return {**own, **headers}

@@ -1,5 +1,6 @@
-"""The digest: at most one mail a day to a tenant, which leaves out no new finding.
+"""Mails: the digest of new findings, at most one a day, and alerts of troubles, one an hour.
 
-`schedule` finds due tenants, handles address changes and the links that clear one; `sending` runs
-the job with `content` (and the mail) and `digest_rows` (the states). `history` lists digests.
+`schedule` finds tenants that are due a digest, `sending` runs its job with `content` and
+`digest_rows`; `history` lists digests. `alerts` notes `troubles` and claims their mails, which
+`alert_mails` sends. Both are written as `letters`, and handed over by `attempts`.
 """

@@ -13,7 +13,7 @@ import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -155,7 +155,7 @@ class Attempt(ABC, Generic[Row]):
     job: Job
     mail: Row
     address: str
-    withdrawn: str | None = None
+    withdrawn: str | None = field(default=None, init=False)
 
     @abstractmethod
     def letter(self) -> Letter:
@@ -225,8 +225,12 @@ class Attempt(ABC, Generic[Row]):
             return Step("withdrawn", self.progress(mail), _WITHDRAWN)
         if outcome.status == "pending":
             return self._refused(session, mail, outcome)
-        self.sender.conclude(session, mail, outcome)
+        self.record(session, mail, outcome)
         return Step(None, self.progress(mail))
+
+    def record(self, session: Session, mail: Row, outcome: Outcome) -> None:
+        """Write that the mail was sent, or that nobody knows."""
+        self.sender.conclude(session, mail, outcome)
 
     def _refused(self, session: Session, mail: Row, outcome: Outcome) -> Step:
         """Retry later: soon if the address has changed, never if it was cleared.

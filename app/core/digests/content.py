@@ -5,25 +5,18 @@ plain text, untrusted text adds no line of its own. Headers are ASCII and bodies
 no server needs SMTPUTF8 or 8BITMIME.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP
-from email.utils import format_datetime
-from pathlib import Path
+from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery.lanes.lane_health import FAILURES_BEFORE_PAUSE, REFUSES
+from app.core.digests import letters, troubles
+from app.core.digests.troubles import Trouble
 from app.core.findings import Severity
 from app.database import cursor
 from app.lib.mail.mailer import Letter
@@ -31,7 +24,6 @@ from app.lib.text_sanitizer import one_line
 
 MOST_FINDINGS = 50
 MOST_GROUPS = 50
-MOST_WEBHOOKS = 20
 _TITLE, _RULE, _NAME = 200, 80, 100
 
 
@@ -60,15 +52,6 @@ class Group:
     rule: str
     count: int
     lines: Sequence[Line]
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """What needs attention: a webhook's origin (a path may hold a token) or a rule, and why."""
-
-    id: UUID
-    origin: str
-    what: str
 
 
 @dataclass(frozen=True)
@@ -128,24 +111,6 @@ SELECT id, severity, rule, left(title, 1000) AS title, left(principal, 1000) AS 
  ORDER BY {_RANK}, id LIMIT %(most)s
 """
 
-_WEBHOOKS = f"""
-SELECT w.id, w.url, w.status, w.disabled_reason, l.failing_since, l.refused_status,
-       CASE WHEN {REFUSES} THEN l.unsuccessful_since END AS refusing_since
-  FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id AND l.webhook_id = w.id
- WHERE w.tenant_id = %s AND w.deleted_at IS NULL
-   AND ((w.status = 'disabled' AND w.disabled_reason <> 'requested')
-        OR (w.status = 'enabled' AND ({REFUSES} OR l.failing_since IS NOT NULL
-            AND (l.consecutive_failures >= %s OR l.paused_until > clock_timestamp()))))
- ORDER BY w.status, w.id LIMIT %s
-"""
-
-# Those that erred in the last day, and those that the service has switched off.
-_RULES = """
-SELECT id, name, enabled, errors, last_error_json FROM rules
- WHERE tenant_id = %s AND deleted_at IS NULL AND erred_at > clock_timestamp() - interval '1 day'
- ORDER BY enabled, id LIMIT %s
-"""
-
 
 def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Content:
     """Return the content of a digest; `name` is the tenant's name."""
@@ -157,8 +122,6 @@ def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Conte
     totals = [row for row in counted if row["is_total"]]
     lines = _rows(session, _LINES, wanted, MOST_FINDINGS)
     groups = _groups([row for row in counted if not row["is_total"]], lines)
-    limits = (tenant_id, FAILURES_BEFORE_PAUSE, MOST_WEBHOOKS)
-    troubled = cursor(session, dict_row).execute(_WEBHOOKS, limits)
     return Content(
         tenant=one_line(name, _NAME),
         total=sum(row["n"] for row in totals),
@@ -167,9 +130,9 @@ def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Conte
         groups=groups,
         groups_left=(counted[0]["rows"] if counted else 0) - len(totals) - len(groups),
         shown=sum(len(group.lines) for group in groups),
-        webhooks=[Trouble(row["id"], _origin(row["url"]), _what(row)) for row in troubled],
+        webhooks=troubles.webhooks(session, tenant_id),
         parts=parts,
-        rules=_failing_rules(session, tenant_id),
+        rules=troubles.rules(session, tenant_id),
     )
 
 
@@ -188,11 +151,8 @@ def without_words(full: Content, tenant_id: UUID) -> Content:
         tenant=ids.text("ten", tenant_id),
         groups=[Group(each, "", n, lines[each]) for each, n in full.by_severity.items()],
         groups_left=0,
-        webhooks=[replace(each, origin=ids.text("whk", each.id)) for each in full.webhooks],
-        rules=[
-            replace(each, origin=ids.text("rul", each.id), what="has errors or was switched off")
-            for each in full.rules
-        ],
+        webhooks=list(map(troubles.without_words, full.webhooks)),
+        rules=list(map(troubles.without_words, full.rules)),
         brief=True,
     )
 
@@ -220,67 +180,6 @@ def _line(row: Mapping[str, Any]) -> Line:
     return Line(row["id"], title, principal, row["created_at"], row["again"])
 
 
-def _failing_rules(session: Session, tenant_id: UUID) -> list[Trouble]:
-    found = cursor(session, dict_row).execute(_RULES, (tenant_id, MOST_WEBHOOKS))
-    return [
-        Trouble(
-            row["id"],
-            one_line(row["name"], _NAME),
-            f"{'' if row['enabled'] else 'is off; '}{row['errors']:,} of its evaluations had an "
-            "error, the last one: "
-            f"{one_line(json.loads(row['last_error_json'])['detail'], _TITLE)}",
-        )
-        for row in found
-    ]
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return one_line(f"{parts.scheme}://{parts.netloc}", _NAME)
-
-
-def _what(row: Mapping[str, Any]) -> str:
-    if row["status"] == "enabled":
-        if row["refusing_since"]:
-            since = f"{row['refusing_since'].astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-            return f"has refused everything since {since}, last with HTTP {row['refused_status']}"
-        return f"failing since {row['failing_since'].astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    reasons = {
-        "gone": "its receiver answered 410 Gone",
-        "failing": "it had only failed for days",
-        "refusing": "its receiver had accepted nothing for days",
-    }
-    return f"disabled, because {reasons.get(row['disabled_reason'], row['disabled_reason'])}"
-
-
-_SENDER_NAME = "record-service"
-
-# A header over 78 characters without a space would be folded into encoded words, in which mail
-# programs do not recognise a URL. 998 characters are allowed (RFC 5322 section 2.1.1).
-_UNFOLDED = SMTP.clone(max_line_length=998)
-
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=select_autoescape(enabled_extensions=("html",), default=False),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-
-
-def _at(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%-d %B %Y, %H:%M} UTC"
-
-
-def _of(count: int, one: str) -> str:
-    return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
-
-
-_TEMPLATES.filters["at"] = _at
-_TEMPLATES.globals |= {"of": _of, "id_text": ids.text}
-
-
 def write(
     digest_id: UUID, content: Content, base_url: str, token: str, *, sender: str, recipient: str
 ) -> Letter:
@@ -288,32 +187,25 @@ def write(
 
     All links but that of the token lead through signing in to the console.
     """
-    name = ids.text("dig", digest_id)
     unsubscribe = f"{base_url}/unsubscribe/{token}"
-    mail = EmailMessage(policy=SMTP)
-    mail["From"] = Address(_SENDER_NAME, addr_spec=sender)
-    mail["To"] = Address(addr_spec=recipient)
-    mail["Subject"] = subject(content)
-    mail["Date"] = format_datetime(datetime.now(UTC))
-    # The same at every attempt, so a second copy can be recognised.
-    mail["Message-ID"] = f"<{name}@{sender.rpartition('@')[2]}>"
-    # RFC 3834: no automatic reply.
-    mail["Auto-Submitted"] = "auto-generated"
-    # RFC 2369 and RFC 8058.
-    mail["List-Unsubscribe"] = f"<{unsubscribe}>"
-    mail["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
     data = {"content": content, "base_url": base_url, "unsubscribe": unsubscribe}
-    text, html = (
-        _TEMPLATES.get_template(f"digest.{kind}").render(data) for kind in ("txt", "html")
+    return letters.write(
+        ids.text("dig", digest_id),
+        subject(content),
+        "digest",
+        data,
+        sender=sender,
+        recipient=recipient,
     )
-    mail.set_content(text, cte="quoted-printable")
-    mail.add_alternative(html, subtype="html", cte="quoted-printable")
-    return Letter(name, sender, recipient, mail.as_bytes(policy=_UNFOLDED))
 
 
 def subject(content: Content) -> str:
     """Return the subject: numbers and severities, no untrusted text."""
     new = content.total - content.again
-    count = _of(new, "new finding") if new else f"{_of(content.again, 'finding')}, listed again"
+    count = (
+        letters.of(new, "new finding")
+        if new
+        else f"{letters.of(content.again, 'finding')}, listed again"
+    )
     worst = next(iter(content.by_severity.items()), None)
     return count if worst is None else f"{count} ({worst[1]:,} {worst[0]})"

@@ -1,45 +1,17 @@
-"""The digest's row and its transitions.
-
-pending ──▶ sending ──▶ sent
-▲           │ ├────▶ uncertain     pending ──▶ cancelled (the address was cleared)
-└───────────┘ └────▶ content_refused (also without the findings' words)
-refused, or not reached
-"""
+"""The digest's row: its address, the findings it takes, and what digests stand refused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-import structlog
 from psycopg.rows import class_row, scalar_row
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.core.digests import schedule
-from app.core.jobs import job_rows
 from app.database import cursor
 from app.lib.mail.mailer import Refusal
-from app.models import Digest, Job
-
-_log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """An attempt's outcome: the digest's next status, and the reason, if any.
-
-    `pending` without a reason: the server refused nothing. `refusal` is what it refused for good,
-    and `said` its words. `busy`: the attempt did not begin.
-    """
-
-    status: str
-    why: str | None = None
-    busy: bool = False
-    refusal: Refusal | None = None
-    said: str | None = None
-
+from app.models import Digest
 
 _OPEN = "SELECT count(*) FROM digests WHERE status IN ('pending', 'sending')"
 # A change of the address takes the same lock.
@@ -52,16 +24,6 @@ UPDATE digests SET status = 'sending', data_at = clock_timestamp()
  WHERE tenant_id = %(tenant)s AND id = %(id)s AND status = 'pending'
    AND NOT EXISTS (SELECT FROM digests
                     WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {schedule.KEEPS_BACK})
-"""
-_CONCLUDE = """
-UPDATE digests
-   SET status = %(status)s, error = %(why)s, refusal = %(refusal)s, said = %(said)s,
-       brief = brief OR coalesce(%(refusal)s = 'content', false),
-       data_at = CASE WHEN %(status)s IN ('sent', 'uncertain') THEN data_at END,
-       sent_at = CASE WHEN %(status)s = 'sent' THEN clock_timestamp() END,
-       refusals = refusals
-           + CASE WHEN %(status)s IN ('pending', 'content_refused') THEN 1 ELSE 0 END
- WHERE tenant_id = %(tenant)s AND id = %(id)s AND status IN ('pending', 'sending')
 """
 
 
@@ -78,38 +40,9 @@ def begin(session: Session, digest: Digest) -> bool:
     return cursor(session).execute(_BEGIN.encode(), wanted).rowcount == 1
 
 
-def conclude(session: Session, digest: Digest, outcome: Outcome) -> None:
-    """Write an outcome to the digest's row, unless it was cancelled meanwhile."""
-    wanted = {
-        "tenant": digest.tenant_id,
-        "id": digest.id,
-        "status": outcome.status,
-        "why": outcome.why,
-        "refusal": outcome.refusal,
-        "said": outcome.said,
-    }
-    cursor(session).execute(_CONCLUDE, wanted)
-    session.refresh(digest)
-    _log.info(
-        "digest_refused" if digest.status == "pending" else f"digest_{digest.status}",
-        digest=ids.text("dig", digest.id),
-        findings=digest.findings,
-        refusals=digest.refusals,
-        refusal=digest.refusal,
-        why=outcome.why,
-    )
-
-
 def open_ones(session: Session) -> int:
     """Return the number of open digests, in a session that sees all tenants."""
     return cursor(session, scalar_row).execute(_OPEN).fetchone() or 0
-
-
-def load(session: Session, tenant_id: UUID, job: Job) -> Digest:
-    """Return the job's digest, unlocked: clearing the address must not wait for a reader."""
-    digest_id = ids.read("dig", job_rows.args_of(job)["digest_id"])
-    query = select(Digest).where(Digest.tenant_id == tenant_id, Digest.id == digest_id)
-    return session.scalars(query).one()
 
 
 # Findings assigned in one transaction, which takes a fraction of a second.

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import chain
-from app.core.callers import Actor
+from app.core.callers import UNSUBSCRIBER
 from app.core.jobs import job_queue
 from app.core.wakeups import ring_job
 from app.database import cursor
@@ -146,7 +146,7 @@ def follow_the_clock(session: Session) -> None:
     cursor(session).execute(_SET_BACK)
 
 
-_IDENTITY = "digests/unsubscribe"
+_IDENTITY = "{}/unsubscribe"
 _ID_BYTES = 16
 _LONGEST = 200
 
@@ -158,26 +158,27 @@ class Subscription(NamedTuple):
     nonce: UUID
 
 
-def write_token(master_keys: MasterKeys, subscription: Subscription) -> str:
-    """Return a token of letters, digits, `-` and `_`, different each time."""
+def write_token(master_keys: MasterKeys, subscription: Subscription, of: str = "digests") -> str:
+    """Return a token of letters, digits, `-` and `_`, different each time; `of` which mails."""
     plain = subscription.tenant_id.bytes + subscription.nonce.bytes
-    return base64.urlsafe_b64encode(master_keys.seal(plain, _IDENTITY)).rstrip(b"=").decode()
+    return (
+        base64.urlsafe_b64encode(master_keys.seal(plain, _IDENTITY.format(of)))
+        .rstrip(b"=")
+        .decode()
+    )
 
 
-def read_token(master_keys: MasterKeys, token: str) -> Subscription | None:
-    """Return the subscription that a token names; None for any other text."""
+def read_token(master_keys: MasterKeys, token: str, of: str = "digests") -> Subscription | None:
+    """Return the subscription to mails `of` a kind that a token names; None for any other text."""
     if len(token) > _LONGEST or not token.isascii():
         return None
     try:
         sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        plain = master_keys.open(sealed, _IDENTITY)
+        plain = master_keys.open(sealed, _IDENTITY.format(of))
     except (ValueError, CannotOpen):
         return None
     return Subscription(UUID(bytes=plain[:_ID_BYTES]), UUID(bytes=plain[_ID_BYTES:]))
 
-
-# The holder of a link from a mail.
-_HOLDER = Actor("link", "digest.unsubscribe")
 
 _CANCEL = """
 UPDATE digests SET status = 'cancelled', error = 'The address was cleared.'
@@ -221,7 +222,7 @@ def clear(session: Session, subscription: Subscription, request_id: str) -> bool
     chain.append(
         session,
         tenant.id,
-        _HOLDER,
+        UNSUBSCRIBER,
         "digest.unsubscribe",
         target=("tenant", ids.text("ten", tenant.id)),
         details={"notification_email": {"change": "cleared"}},

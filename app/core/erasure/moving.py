@@ -34,7 +34,7 @@ MOST_BYTES = 8 * 1024 * 1024
 # Between two steps: others read and write the same rows and disks.
 _PAUSE = timedelta(milliseconds=50)
 
-_SIZES = {"bundles": "t.size", "export_parts": "t.size"}
+_SIZES = dict.fromkeys(("bundles", "export_parts", "audit_segments"), "t.size")
 _PART_BYTES = "262144"
 _LACKS = {
     OBJECTS: "t.bytes IS NOT NULL",

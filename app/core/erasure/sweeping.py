@@ -70,7 +70,7 @@ class Sweeper:
         names = [name for name in islice(store.names(after), _AT_ONCE) if name < below]
         found = [blob for blob in map(named, names) if blob is not None]
         with self.database.across_tenants() as session:
-            kept = rows.named(session, found)
+            kept = rows.named(session, found) | rows.retired(session, found)
         gone: Sequence[Blob] = [each for each in found if each not in kept]
         if gone:
             store.erase(gone)

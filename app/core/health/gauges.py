@@ -45,6 +45,7 @@ _TOTALS: Final = {
     "oldest_digest_seconds": "Age of the oldest open digest.",
     "oldest_trace_due_seconds": "How long the longest due trace waits to be assembled.",
     "spans_staged_bytes": "Bytes of spans that wait to be assembled.",
+    "objects_unerased_seconds": "How long the longest due object has not been erased.",
     "unanchored": "Parts of anchoring that fail.",
     "witness_alarms": "Witnesses that saw another log of our name.",
     "unanchored_seconds": "How long the oldest of them has failed.",
@@ -105,6 +106,8 @@ SELECT lane.*, job.*, incident.*, broken.*, trace.*,
                SELECT w.at FROM rule_work AS w
                 WHERE w.tenant_id = t.tenant_id ORDER BY w.at LIMIT 1) AS oldest
          WHERE t.tenant_id NOT IN (SELECT id FROM suspended)) AS oldest_rule_work_seconds,
+       (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(due_at)), 0),
+                        0)::float8 FROM dead_blobs) AS objects_unerased_seconds,
        (SELECT count(*) FROM rules
          WHERE enabled AND erred_at > (SELECT now FROM present) - interval '1 day')
            AS rules_failing,

@@ -26,8 +26,8 @@ _OF_LANES: Final = {
     "lane_concurrency": "Concurrent POSTs allowed on lanes with work, in all.",
     "lane_open_deliveries": "Open deliveries that have a number.",
 }
-# The lanes that are to be looked at, are stopped, or whose tenant is suspended, by indexes that
-# have few others: what rests is counted as ready, and never read.
+# The lanes that are to be looked at, stopped or in trouble, or whose tenant is suspended, by
+# indexes that have few others: what rests is counted as ready, and never read.
 _STIRRING = f"""
 WITH present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -35,16 +35,18 @@ WITH present AS MATERIALIZED (
     SELECT tenant_id, webhook_id FROM lanes WHERE look_at >= (SELECT lanes_through FROM sweeps)
     UNION SELECT tenant_id, webhook_id FROM lanes
            WHERE held_since IS NOT NULL OR paused_until IS NOT NULL
-    UNION SELECT w.tenant_id, w.id FROM tenants AS t JOIN webhooks AS w ON w.tenant_id = t.id
+    UNION SELECT tenant_id, webhook_id FROM lanes WHERE unsuccessful_since IS NOT NULL
+    UNION SELECT k.tenant_id, k.id FROM tenants AS t JOIN webhook_lanes AS k ON k.tenant_id = t.id
            WHERE t.suspended_at IS NOT NULL
 ), lane AS MATERIALIZED (
-    SELECT l.tenant_id, l.webhook_id, t.suspended_at, l.held_since, l.paused_until,
+    SELECT l.tenant_id, w.id AS of_webhook, t.suspended_at, l.held_since, l.paused_until,
            l.failing_since, l.unsuccessful_since, l.recovering, l.recovering_since, l.slow_at,
            l.due_at, {REFUSES} AS refuses, l.unsuccessful_attempts, l.consecutive_failures,
            l.events_open + l.replays_open + l.tests_open AS open,
            least(l.concurrency, w.max_in_flight) AS concurrency
       FROM stirring AS s
-      JOIN webhooks AS w ON w.tenant_id = s.tenant_id AND w.id = s.webhook_id
+      JOIN webhook_lanes AS k ON k.tenant_id = s.tenant_id AND k.id = s.webhook_id
+      JOIN webhooks AS w ON w.tenant_id = k.tenant_id AND w.id = k.webhook_id
       JOIN tenants AS t ON t.id = s.tenant_id
      CROSS JOIN LATERAL (SELECT * FROM lanes AS n
                           WHERE n.tenant_id = s.tenant_id AND n.webhook_id = s.webhook_id
@@ -77,15 +79,16 @@ SELECT state, count(*) AS lanes, sum(concurrency) AS lane_concurrency,
            AS lane_lag_seconds
   FROM placed GROUP BY state
 """
-_ENABLED = "SELECT coalesce(sum(webhooks), 0) FROM webhook_counts WHERE status = 'enabled'"
+_ENABLED = "SELECT coalesce(sum(lanes), 0) FROM webhook_counts WHERE status = 'enabled'"
 _READ_WORST = f"""
 {_STIRRING}
-SELECT tenant_id, webhook_id, counted.failures
+SELECT tenant_id, of_webhook, max(counted.failures) AS failures
   FROM lane CROSS JOIN LATERAL (
     SELECT CASE WHEN refuses THEN unsuccessful_attempts
                 ELSE consecutive_failures END AS failures) AS counted
  WHERE counted.failures > 0
- ORDER BY counted.failures DESC, unsuccessful_since, webhook_id LIMIT %s
+ GROUP BY tenant_id, of_webhook
+ ORDER BY failures DESC, min(unsuccessful_since), of_webhook LIMIT %s
 """
 
 

@@ -15,6 +15,7 @@ from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import incidents
 from app.core.anchoring.evidence import Chooser
 from app.core.digests import digest_rows
+from app.core.health import objects
 from app.core.health.parts import Part, State, failed, ok
 from app.core.log import generations, history, publication
 from app.core.log import status as log_status
@@ -40,6 +41,7 @@ NEEDED: Final = {
     "anchoring": "Anchoring fails",
     "audit": "Verification of the audit chains",
     "mail": "Digests are not sent",
+    "objects": "The object store",
 }
 # These are told and never missed.
 FACTS: Final = ("log_head", "anchored_by")
@@ -231,6 +233,7 @@ OF_DATABASE: Final[Mapping[str, Probe]] = {
     "audit": _audit,
     "master_keys": _master_keys,
     "mail": _mail,
+    "objects": objects.erased,
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app import heartbeats
-from app.core.health import database_state, gauges, probes
+from app.core.health import database_state, gauges, objects, probes
 from app.core.health.parts import Part, State, named
 from app.database import Database
 from app.lib.repeater import Repeater
@@ -66,6 +66,8 @@ class Readiness:
         """Return the parts where none can be read from the database, and why."""
         unknown = Part(State.NOT_CHECKED, "unknown", detail=why)
         parts = dict.fromkeys(("database_writes", *probes.OF_DATABASE), unknown)
+        if self._settings.blob_url is None:
+            del parts["objects"]
         # Of these it is what tenants ask about.
         parts["audit"] = replace(unknown, banner=probes.UNKNOWN_AUDIT.format(why))
         named_parts = [replace(part, name=name) for name, part in parts.items()]
@@ -78,6 +80,7 @@ class Readiness:
             gauges.limit_time(session)
             for name, probe in probes.OF_DATABASE.items():
                 parts += named(name, probe(session, self._settings))
+        parts += named("objects", objects.reached(self._settings))
         writes = database_state.writes(self._database, self._settings.master_keys)
         parts += named("database_writes", [writes])
         self._state = (parts, self._clock())

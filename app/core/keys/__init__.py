@@ -1,5 +1,6 @@
-"""API keys, and people: authentication, roles and pins.
+"""API keys, people and operators: authentication, roles and pins.
 
 `keyring` authenticates requests and records when keys were used, `console_sessions` browsers that
-signed in. `keys` mints, lists and revokes; `groups` gives people of an OpenID provider their roles.
+signed in, `operator_sessions` those of operators. `keys` mints, lists and revokes; `groups` gives
+people of an OpenID provider their roles.
 """

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, aliased
 
 from app import ids
 from app.clock import rfc3339
+from app.core import feeds
 from app.core.audit import chain
 from app.core.callers import Caller, Pin, Role
 from app.core.keys.console_sessions import IDLE
@@ -131,12 +132,29 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     return {**made, "key": key_text}
 
 
-def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> Sequence[Minted]:
-    """Return up to `limit` keys that the caller may see, newest first, older than `before`."""
+def rows(
+    session: Session, caller: Caller, before: UUID | None, limit: int, q: str | None = None
+) -> Sequence[Minted]:
+    """Return up to `limit` keys that the caller may see, newest first, older than `before`.
+
+    The words of `q` must all be in their names (see `feeds.named`).
+    """
     query = _minted(caller).order_by(ApiKey.id.desc()).limit(limit)
+    if q is not None:
+        visible = select(ApiKey).where(*_visible_to(caller))
+        some = feeds.named(session, visible, ApiKey.id, ApiKey.name, q, before, limit)
+        found = session.execute(query.where(ApiKey.id.in_([each.id for each in some])))
+        return feeds.Page((Minted(*row) for row in found), some.read_to)
     if before is not None:
         query = query.where(ApiKey.id < before)
     return [Minted(*row) for row in session.execute(query)]
+
+
+def pinned_to(session: Session, caller: Caller, agent_id: UUID, limit: int) -> Sequence[Minted]:
+    """Return up to `limit` keys that are pinned to an agent and not revoked, newest first."""
+    query = _minted(caller).where(ApiKey.pin_agent_id == agent_id, ApiKey.revoked_at.is_(None))
+    found = session.execute(query.order_by(ApiKey.id.desc()).limit(limit))
+    return [Minted(*row) for row in found]
 
 
 def own(session: Session, caller: Caller) -> Minted:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core import idempotency, signing_keys
-from app.core.audit import chain
+from app.core.audit import archive, chain
 from app.core.blobs import rows as rows_of_blobs
 from app.core.blobs.places import PLACES, Blob, new_id
 from app.core.blobs.store import BlobStore
@@ -87,6 +87,7 @@ class SealedColumn:
 _OBJECT_BYTES = {
     "bundles": "t.size",
     "export_parts": "t.size",
+    "audit_segments": "t.size",
     "evidence_pack_parts": str(store.PART_BYTES),
     "session_pack_parts": str(store.PART_BYTES),
 }
@@ -124,6 +125,7 @@ SEALED_COLUMNS = (
     SealedColumn(
         "session_pack_parts", "bytes", ("tenant_id", "pack_id", "starts"), session_store.identity
     ),
+    SealedColumn("audit_segments", "bytes", ("tenant_id", "id"), archive.identity),
     SealedColumn("export_parts", "bytes", ("tenant_id", "export_id", "number"), parts.identity),
     SealedColumn(
         "evidence_pack_parts",

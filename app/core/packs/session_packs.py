@@ -18,8 +18,6 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import findings, signing_keys
-from app.core.blobs import store as blob_store
-from app.core.blobs.reading import at_once
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, JobFailed, Step
 from app.core.log import proofs
@@ -323,10 +321,7 @@ class SessionBuilder:
         tenant_id, session_id = stored.tenant_id, stored.session_id
         try:
             # A snapshot stands for as long as a build takes: it waits for the object store in it.
-            with (
-                at_once(blob_store.of(self.settings.blob_url)),
-                self.database.transaction(tenant_id, snapshot=True) as reading,
-            ):
+            with self.database.transaction(tenant_id, snapshot=True) as reading:
                 archive = pack.write_session(_evidence(reading, self.settings, stored, chosen))
                 with self.database.transaction(tenant_id) as session:
                     session_store.replace(session, self.settings, stored, chosen.source, archive)

@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from app import ids
@@ -17,7 +17,7 @@ from app.core.blobs.writing import Stowed
 from app.core.callers import Caller
 from app.core.records import bundles, records, storage
 from app.core.records.signing import NO_SESSION, NewRecord, Signed, Signer
-from app.database import Database, Tx, carried, cursor, undone
+from app.database import Database, Tx, carried, cursor, rows_of, undone
 from app.errors import (
     BAD_KEY,
     Conflict,
@@ -119,6 +119,7 @@ class Intake:
         self._group = GroupCommit(
             self._run,
             most=_MOST_BYTES,
+            on_loop=self._run_on_loop,
             weigh=lambda ready: ready.weight,
             crowd=CROWD,
             apart=undone,
@@ -228,8 +229,21 @@ class Intake:
         with self._database.statement() as tx:
             return self.store(tx, group, waits=False)
 
+    async def _run_on_loop(self, group: Sequence[Ready]) -> list[list[Result]]:
+        rows, values = self._values(group, waits=False)
+        async with self._database.awaited_statement() as tx:
+            carried(tx, sum(each.weight for each in group))
+            return self._results(group, rows, await rows_of(tx, _ADD, values))
+
     def store(self, tx: Tx, group: Sequence[Ready], *, waits: bool) -> list[list[Result]]:
         """Store what several requests have ready, in one call; return what became of each."""
+        carried(tx, sum(each.weight for each in group))
+        rows, values = self._values(group, waits=waits)
+        return self._results(group, rows, cursor(tx).execute(_ADD, values).fetchall())
+
+    def _values(
+        self, group: Sequence[Ready], *, waits: bool
+    ) -> tuple[list["_Row"], tuple[object, ...]]:
         master_keys = self._settings.master_keys
         rows = [
             _row(master_keys, number, ready.asked, repeat, signed, self._kept(ready, signed))
@@ -237,14 +251,17 @@ class Intake:
             for repeat, signed in zip(ready.asked.repeats, ready.signed, strict=True)
             if isinstance(signed, Signed)
         ]
-        carried(tx, sum(each.weight for each in group))
-        values = (
+        return rows, (
             self._settings.tenant_records or None,
             self._settings.tenant_stored_mib * storage.MIB or None,
             waits,
             *map(list, zip(*(row.values for row in rows), strict=True)),
         )
-        ((problems, replayed, moment, key_id),) = cursor(tx).execute(_ADD, values).fetchall()
+
+    def _results(
+        self, group: Sequence[Ready], rows: Sequence["_Row"], found: Sequence[tuple[Any, ...]]
+    ) -> list[list[Result]]:
+        ((problems, replayed, moment, key_id),) = found
         self.signer.note(moment, key_id)
         outcomes = iter(map(self._result, rows, problems, replayed))
         return [

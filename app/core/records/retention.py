@@ -20,8 +20,11 @@ greatest(expired_through, clock_timestamp() - make_interval(days => bundle_reten
 """
 
 
-def held(records: str = "r") -> str:
-    """Return the SQL condition for records under a legal hold; `records` is their table's alias."""
+def held(records: str = "r", record_id: str = "id") -> str:
+    """Return the SQL condition for records under a legal hold; `records` is their table's alias.
+
+    `record_id` is the column that names the record, in another table that has its other columns.
+    """
     # Counted: for EXISTS the planner hopes for an early match, and reads a table of a thousand
     # holds for each record, of which most have none.
     standing = (
@@ -30,7 +33,7 @@ def held(records: str = "r") -> str:
     )
     return (
         f"(({standing} AND h.subject_id IS NOT NULL AND h.subject_id IN"
-        f" ({records}.id, {records}.session_id, {records}.agent_id)) > 0"
+        f" ({records}.{record_id}, {records}.session_id, {records}.agent_id)) > 0"
         f" OR ({standing} AND h.subject_id IS NULL"
         f" AND h.until > {records}.created_at AND h.since <= {records}.created_at) > 0)"
     )

@@ -17,6 +17,7 @@ from app import ids
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
+from app.core.delivery.lanes import lanes
 from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import JobFailed, Step
 from app.core.replay import replay_deliveries, replay_preview, replay_selection
@@ -89,7 +90,8 @@ def start(
         webhooks.require_enabled(webhooks.find(session, caller, webhook_id).webhook)
     found = preview(session, caller, webhook_id, wanted, as_of, all_webhooks=all_webhooks)
     one = found.selection.webhook_id
-    plan = Plan(found.selection, (one,) if one else tuple(found.webhooks), pace)
+    of_one = lanes.of_webhook(session, caller.tenant_id, one) if one else found.webhooks
+    plan = Plan(found.selection, tuple(of_one), pace)
     args = plan.to_args()
     job = job_queue.enqueue(
         session,
@@ -197,7 +199,7 @@ def _send(
     if scan is None:
         return Step(position.text(), progress, _COUNT_AGAIN)
     try:
-        webhook = webhooks.lock(session, job.tenant_id, scan.webhook)
+        webhook = webhooks.lock(session, job.tenant_id, ids.webhook_of(scan.webhook))
         webhooks.require_enabled(webhook)
     except (NotFound, WebhookDisabled) as error:
         if plan.selection.webhook_id is not None:

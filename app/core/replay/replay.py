@@ -52,14 +52,14 @@ def replay(
     original = delivery_history.find(session, tenant_id, webhook.id, delivery_id)
     webhooks.require_enabled(webhook)
     _require_number(session, tenant_id, original)
-    again = ids.new()
+    again, lane = ids.new(), original.row.webhook_id
     made = cursor(session).execute(
-        _AGAIN, {"tenant": tenant_id, "webhook": webhook.id, "delivery": original.id, "id": again}
+        _AGAIN, {"tenant": tenant_id, "webhook": lane, "delivery": original.id, "id": again}
     )
     if made.rowcount == 0:
         raise Conflict("The event of this delivery is older than the history kept.")
-    lanes.due_now(session, tenant_id, webhook.id)
-    wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
+    lanes.due_now(session, tenant_id, lane)
+    wakeups.ring_lanes(session, [(tenant_id, lane)])
     chain.append_by(
         session,
         caller,
@@ -84,7 +84,8 @@ def _require_number(session: Session, tenant_id: UUID, original: Listed) -> None
     if row.kind != "event" or row.sequence is not None:
         return
     lanes.number(session, tenant_id, row.webhook_id)
-    if delivery_history.find(session, tenant_id, row.webhook_id, row.id).row.sequence is None:
+    webhook_id = ids.webhook_of(row.webhook_id)
+    if delivery_history.find(session, tenant_id, webhook_id, row.id).row.sequence is None:
         raise Conflict(
             "This delivery still waits for its first attempt; there is nothing to repeat."
         )

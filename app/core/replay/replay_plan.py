@@ -28,7 +28,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Plan:
-    """A replay's plan: the selection, its webhooks and its pace."""
+    """A replay's plan: the selection, the lanes of its webhooks and its pace."""
 
     selection: Selection
     webhooks: tuple[UUID, ...]
@@ -40,7 +40,10 @@ class Plan:
         args = job_rows.args_of(job)
         one = args["webhook_id"] and ids.read("whk", args["webhook_id"])
         selection = Selection(one, Wanted.from_args(args), datetime.fromisoformat(args["as_of"]))
-        webhooks = tuple(ids.read("whk", each) for each in args["webhooks"])
+        webhooks = tuple(
+            ids.lane_of(ids.read("whk", each), number)
+            for each, number in zip(args["webhooks"], args["lanes"], strict=True)
+        )
         pace = Pace(args["rate"], args["canary"], args["stop_after_failures"])
         return cls(selection, webhooks, pace)
 
@@ -50,6 +53,7 @@ class Plan:
         return {
             "webhook_id": one and ids.text("whk", one),
             "webhooks": [ids.text("whk", each) for each in self.webhooks],
+            "lanes": [ids.lane_number(each) for each in self.webhooks],
             **self.selection.wanted.to_args(),
             **vars(self.pace),
             "as_of": rfc3339(self.selection.as_of),

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery.history import later_replays
+from app.core.delivery.lanes import lanes
 from app.core.replay import replay_selection
 from app.core.replay.replay_selection import BELONGS, STATE, Selection, Wanted
 from app.database import cursor
@@ -49,7 +50,7 @@ SELECT (SELECT count(*) FROM candidates) AS read, part.webhook_id,
        part.newest, l.latency_ms / 1000 / least(l.concurrency, w.max_in_flight) AS seconds_each
   FROM (VALUES (true)) AS always
   LEFT JOIN parts AS part ON true
-  LEFT JOIN webhooks AS w ON w.tenant_id = %(tenant)s AND w.id = part.webhook_id
+  LEFT JOIN webhooks AS w ON w.tenant_id = %(tenant)s AND w.id = webhook_of(part.webhook_id)
   LEFT JOIN lanes AS l ON l.tenant_id = %(tenant)s AND l.webhook_id = part.webhook_id
 """
 
@@ -59,7 +60,8 @@ SELECT d.webhook_id, true AS sends,
        CASE WHEN d.finished_at IS NULL THEN 'waiting' ELSE 'arrived' END AS state, count(*) AS count
   FROM (SELECT d.webhook_id, d.finished_at FROM deliveries AS d
          WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
-           AND d.webhook_id = coalesce(%(webhook)s, d.webhook_id) AND {conditions}
+           AND webhook_of(d.webhook_id) = coalesce(%(webhook)s, webhook_of(d.webhook_id))
+           AND {conditions}
          LIMIT {most}) AS d
  GROUP BY 1, 2, 3
 """
@@ -75,7 +77,7 @@ class Preview:
 
     @property
     def webhooks(self) -> list[UUID]:
-        """The webhooks that replays are sent to, in lock order."""
+        """The lanes that replays are sent to, in lock order."""
         return sorted({part.webhook_id for part in self._selected})
 
     @property
@@ -134,13 +136,16 @@ def _parts(
     session: Session, selection: Selection, named: dict[str, Any], most: int | None
 ) -> tuple[int, list[_Part]]:
     """Return how many candidates were read, and the counts by webhook and state."""
-    sources = " UNION ALL ".join(
+    sources = [
         f"({replay_selection.sources(one, table, most)})"
         for one in ([selection] if most is None else replay_selection.by_status(selection))
         for table in one.wanted.tables()
-    )
+    ]
+    if selection.webhook_id is not None:
+        keys = lanes.of_webhook(session, named["tenant"], selection.webhook_id)
+        sources = lanes.on_each(sources, "webhook", keys, named)
     query = _PARTS.format(
-        sources=sources,
+        sources=" UNION ALL ".join(sources),
         order="" if most is None else f"ORDER BY id DESC LIMIT {most} + 1",
         newest="" if most is None else f"ORDER BY id DESC LIMIT {most}",
     )
@@ -162,7 +167,7 @@ def _other_conditions(wanted: Wanted) -> Iterator[str]:
 _NAMED = """
 SELECT id, webhook_id, event_id FROM deliveries
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id = ANY (%(ids)s) AND kind <> 'test'
-   AND webhook_id = coalesce(%(webhook)s, webhook_id)
+   AND webhook_of(webhook_id) = coalesce(%(webhook)s, webhook_of(webhook_id))
  ORDER BY id
 """
 

@@ -231,7 +231,7 @@ def moment(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> dateti
     cur.execute("SAVEPOINT moment")
     cur.execute(
         "SELECT FROM lanes WHERE tenant_id = %(tenant)s"
-        " AND webhook_id = coalesce(%(webhook)s, webhook_id)"
+        " AND webhook_of(webhook_id) = coalesce(%(webhook)s, webhook_of(webhook_id))"
         " ORDER BY tenant_id, webhook_id FOR SHARE",
         {"tenant": tenant_id, "webhook": webhook_id},
     )

@@ -4,6 +4,7 @@ All that waits on a webhook is a job, like a bulk replay: at a rate, with its pr
 each delivery was tried; what fails then waits for its next attempt as before.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -48,13 +49,17 @@ def all_of(
             "This webhook is held: what waits is sent once it is released. "
             'Release it: PATCH it with {"held": false}.'
         )
-    found = retry_now.open_of(session, caller.tenant_id, webhook.id)
+    of_webhook = lanes.of_webhook(session, caller.tenant_id, webhook.id)
+    found = [retry_now.open_of(session, caller.tenant_id, each) for each in of_webhook]
+    count = sum(each.count for each in found)
+    oldest = min((each.oldest for each in found if each.oldest), default=None)
+    as_of = found[-1].as_of
     earlier = job_queue.open_job(session, caller.tenant_id, KIND, webhook.id.hex)
     if earlier is not None:
         control.cancel(session, caller.tenant_id, earlier.id)
         earlier.error = "A later request to send what waits took its place."
         session.flush()
-    until = found.as_of + timedelta(seconds=found.count / rate) if rate else found.as_of
+    until = as_of + timedelta(seconds=count / rate) if rate else as_of
     job = job_queue.enqueue(
         session,
         caller.tenant_id,
@@ -62,19 +67,24 @@ def all_of(
         args={
             "webhook_id": ids.text("whk", webhook.id),
             "rate": rate,
-            "as_of": rfc3339(found.as_of),
-            "sequence": found.sequence,
-            "oldest": found.oldest and ids.text("dlv", found.oldest),
+            "as_of": rfc3339(as_of),
+            # Of each lane, named by its number.
+            "sequences": {
+                str(ids.lane_number(key)): each.sequence
+                for key, each in zip(of_webhook, found, strict=True)
+            },
+            "oldest": oldest and ids.text("dlv", oldest),
             "until": rfc3339(until),
         },
         dedupe_key=webhook.id.hex,
         progress={
-            "selected": found.count,
+            "selected": count,
             **dict.fromkeys(("sent", "succeeded", "failed", "cancelled", "retrying"), 0),
-            "waiting": found.count,
+            "waiting": count,
         },
     )
-    told = {"count": found.count - found.in_flight, "job_id": ids.text("job", job.id)}
+    in_flight = sum(each.in_flight for each in found)
+    told = {"count": count - in_flight, "job_id": ids.text("job", job.id)}
     target = ("webhook", ids.text("whk", webhook.id))
     details = {**told, "rate": rate}
     chain.append_by(session, caller, "deliveries.retry_now", target=target, details=details)
@@ -86,29 +96,28 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
 
     The cursor is what it does, and how often it did.
     """
-    args, found = _plan(job)
+    args, plan = _plan(job)
     progress = job_rows.progress_of(job)
     phase, _, steps = (job.cursor or _PARK).partition(" ")
     done = int(steps or 0)
     try:
-        webhook = webhooks.lock(session, tenant_id, found["webhook"])
+        webhook = webhooks.lock(session, tenant_id, ids.read("whk", args["webhook_id"]))
         webhooks.require_enabled(webhook)
     except (NotFound, WebhookDisabled):
         reason = "The webhook was disabled or deleted: what waited was cancelled."
         return Step(f"{phase} {done}", progress | count_outcomes(session, job), stopped=reason)
-    lane = lanes.load(session, tenant_id, webhook.id, locked=False)
     rate = args["rate"]
     if phase == _PARK:
-        parked = rate and retry_now.park(session, tenant_id, webhook.id, found)
-        if not parked:
-            retry_now.end_pause(session, tenant_id, webhook.id)
-            wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
+        parked = [
+            lane
+            for lane, found in plan.items()
+            if rate and retry_now.park(session, tenant_id, lane, found)
+        ]
+        for lane in () if parked else plan:
+            retry_now.end_pause(session, tenant_id, lane)
+            wakeups.ring_lanes(session, [(tenant_id, lane)])
         return Step(f"{_PARK if parked else _BRING} {done + 1}", progress)
-    held_up = lane is None or lane.held or lane.suspended or bool(rate and lane.paused)
-    most = min(rate or retry_now.MOST_AT_ONCE, retry_now.MOST_AT_ONCE)
-    moved = 0 if held_up else retry_now.bring(session, tenant_id, webhook.id, found, most)
-    if moved:
-        wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
+    moved = _bring(session, tenant_id, plan, rate)
     few = progress["selected"] <= _FEW
     if few or not moved or done % _STEPS_BETWEEN_COUNTS == 0:
         progress |= count_outcomes(session, job)
@@ -120,22 +129,48 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     return Step(f"{_BRING} {done + 1}", progress, _pause(session, job))
 
 
+def _bring(
+    session: Session, tenant_id: UUID, plan: Mapping[UUID, Mapping[str, Any]], rate: int | None
+) -> int:
+    """Bring waiting rows of each lane forward, as many in all as a step may; return how many."""
+    most = min(rate or retry_now.MOST_AT_ONCE, retry_now.MOST_AT_ONCE)
+    moved = 0
+    for key, found in plan.items():
+        lane = lanes.load(session, tenant_id, key, locked=False)
+        held_up = lane is None or lane.held or lane.suspended or bool(rate and lane.paused)
+        brought = 0
+        if moved < most and not held_up:
+            brought = retry_now.bring(session, tenant_id, key, found, most - moved)
+        if brought:
+            wakeups.ring_lanes(session, [(tenant_id, key)])
+        moved += brought
+    return moved
+
+
 def count_outcomes(session: Session, job: Job) -> dict[str, int]:
     """Count what became of a job's deliveries: `sent` are those that were tried since it began."""
-    _, found = _plan(job)
-    selected = job_rows.progress_of(job)["selected"]
-    return retry_now.tally(session, job.tenant_id, found["webhook"], found, selected)
+    _, plan = _plan(job)
+    counts: Counter[str] = Counter()
+    for lane, found in plan.items():
+        counts.update(retry_now.tally(session, job.tenant_id, lane, found))
+    unsent = counts["waiting"] + counts["cancelled"]
+    sent = job_rows.progress_of(job)["selected"] - unsent
+    succeeded = sent - counts["retrying"] - counts["failed"]
+    return {**counts, "sent": sent, "succeeded": succeeded}
 
 
-def _plan(job: Job) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Return a job's arguments, and those of them that say which deliveries it has."""
+def _plan(job: Job) -> tuple[dict[str, Any], Mapping[UUID, Mapping[str, Any]]]:
+    """Return a job's arguments, and of each lane those that say which deliveries it has."""
     args = job_rows.args_of(job)
-    return args, {
-        "webhook": ids.read("whk", args["webhook_id"]),
+    webhook_id = ids.read("whk", args["webhook_id"])
+    found = {
         "as_of": datetime.fromisoformat(args["as_of"]),
         "until": datetime.fromisoformat(args["until"]),
-        "sequence": args["sequence"],
         "oldest": args["oldest"] and ids.read("dlv", args["oldest"]),
+    }
+    return args, {
+        ids.lane_of(webhook_id, int(number)): {**found, "sequence": sequence}
+        for number, sequence in args["sequences"].items()
     }
 
 
@@ -155,9 +190,9 @@ def one(
     webhook = webhooks.lock(session, tenant_id, webhook_id)
     found = delivery_history.find(session, tenant_id, webhook.id, delivery_id)
     webhooks.require_enabled(webhook)
-    if not retry_now.bring_one(session, tenant_id, webhook.id, found.id):
+    if not retry_now.bring_one(session, tenant_id, found.row.webhook_id, found.id):
         raise Conflict(f"This delivery is {found.row.status}: it does not wait for an attempt.")
-    wakeups.ring_lanes(session, [(tenant_id, webhook.id)])
+    wakeups.ring_lanes(session, [(tenant_id, found.row.webhook_id)])
     target = ("delivery", ids.text("dlv", found.id))
     details = {"webhook_id": ids.text("whk", webhook.id)}
     chain.append_by(session, caller, "delivery.retry_now", target=target, details=details)

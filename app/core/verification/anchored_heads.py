@@ -38,7 +38,7 @@ _KIND = b'"type":"audit-head"'
 # for in an order that the primary key alone has without a sort, and none is kept to be read anew.
 PLAN = (
     "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off;"
-    "SET LOCAL enable_mergejoin = off; SET LOCAL enable_sort = off; SET LOCAL jit = off;"
+    "SET LOCAL enable_mergejoin = off; SET LOCAL enable_sort = off;"
     "SET LOCAL enable_material = off; SET LOCAL enable_bitmapscan = off;"
     "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 )

@@ -13,11 +13,12 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.anchoring import anchors
 from app.core.anchoring.anchors import AnchoringState
-from app.core.audit import view
+from app.core.audit import archive, view
 from app.database import cursor
 from app.errors import AuditChainBroken
 from app.ledger import hash_chain
 from app.ledger.hash_chain import START, Break, Head, Reason
+from app.lib.crypto.sealing import MasterKeys
 from app.models import AuditHead
 
 PART = 1000
@@ -35,7 +36,8 @@ _ENTRIES = f"""
 SELECT seq, CASE WHEN octet_length(body) <= {_LONGEST} THEN body ELSE '' END,
        CASE WHEN substr(body, 1, octet_length(begin)) = begin AND position(middle IN body) > 0
              AND position(result IN body) > 0 AND position(subject IN body) > 0
-            THEN substr(hash, 1, 33) ELSE '' END
+            THEN substr(hash, 1, 33) ELSE '' END,
+       CASE WHEN body IS NULL THEN ARRAY[begin, middle, subject, result, substr(hash, 1, 33)] END
   FROM audit_entries
  CROSS JOIN LATERAL (
        SELECT to_json(left(action, 200))::text AS action, to_json(left(actor, 200))::text AS actor,
@@ -67,7 +69,13 @@ def end(session: Session, tenant_id: UUID) -> Head:
 
 
 def check(
-    session: Session, tenant_id: UUID, last: Head, after: Head = START, *, is_part: bool = False
+    session: Session,
+    master_keys: MasterKeys,
+    tenant_id: UUID,
+    last: Head,
+    after: Head = START,
+    *,
+    is_part: bool = False,
 ) -> None:
     """Recompute what is behind `after`, through to `last`; nothing may follow it but in a part.
 
@@ -81,14 +89,44 @@ def check(
     # which the transaction survives only by going back to here.
     cur.execute("SAVEPOINT chain")
     through = last.seq if is_part else 2**63 - 1
-    rows = cur.stream(_ENTRIES.encode(), (tenant_id, begin, through), binary=True, size=PART)
-    with closing(cast("Generator[Any]", rows)):
+    rows = _rows(session, master_keys, tenant_id, begin, through)
+    with closing(rows):
         broken = hash_chain.verify(
             rows, tenant_id=ids.text("ten", tenant_id), after=after, end=last
         )
     cur.execute("ROLLBACK TO SAVEPOINT chain")
     if broken is not None:
         raise _named(session, tenant_id, broken)
+
+
+def _rows(
+    session: Session, master_keys: MasterKeys, tenant_id: UUID, after: int, through: int
+) -> Generator[tuple[int, bytes, bytes]]:
+    """Yield the entries of a stretch as they are verified, archived ones from their segments."""
+    cur, query = cursor(session), _ENTRIES.encode()
+    archived = archive.walked(session, master_keys, tenant_id, after + 1, through)
+    for segment, bodies in archived:
+        ends = min(segment.last, through)
+        rows = cur.execute(query, (tenant_id, after, ends), binary=True).fetchall()
+        for seq, body, stored, beside in rows:
+            if beside is None:
+                yield seq, body, stored
+            else:
+                yield seq, *_beside(bodies.get(seq, b""), *beside)
+        after = ends
+    rest = cur.stream(query, (tenant_id, after, through), binary=True, size=PART)
+    with closing(cast("Generator[Any]", rest)):
+        for seq, body, stored, beside in rest:
+            # An empty body that no segment holds: its hash is not that of nothing.
+            yield seq, body, stored if beside is None else beside[-1]
+
+
+def _beside(
+    body: bytes, begin: bytes, middle: bytes, subject: bytes, result: bytes, stored: bytes
+) -> tuple[bytes, bytes]:
+    """Hold a body against the copies beside it, as the query does for one that is stored there."""
+    filed = body.startswith(begin) and all(each in body for each in (middle, subject, result))
+    return body, stored if filed else b""
 
 
 def part_end(session: Session, tenant_id: UUID, after: Head, last: Head) -> Head:

@@ -141,7 +141,8 @@ class Verifier:
             with self.database.transaction(tenant_id, snapshot=True) as session:
                 end = stored_chain.end(session, tenant_id)
                 part = stored_chain.part_end(session, tenant_id, after, end)
-                stored_chain.check(session, tenant_id, part, after, is_part=part != end)
+                keys, is_part = self.master_keys, part != end
+                stored_chain.check(session, keys, tenant_id, part, after, is_part=is_part)
             if part == end:
                 return end.seq
             after = part
@@ -161,7 +162,9 @@ class Verifier:
             since = None
             if asked.since_anchor and last is not None:
                 since = anchored_heads.newest_anchor(session, tenant_id, last)
-            found, read_from = _compared(session, tenant_id, name, last, end, since)
+            found, read_from = _compared(
+                session, self.master_keys, tenant_id, name, last, end, since
+            )
             stamps = None
             if since is None:
                 stamps = Stamps(self.trust)
@@ -191,6 +194,7 @@ class Verifier:
 
 def _compared(
     session: Session,
+    master_keys: MasterKeys,
     tenant_id: UUID,
     name: bytes,
     last: Published | None,
@@ -204,7 +208,7 @@ def _compared(
     broken: AuditChainBroken | None = None
     found, read_from = Found(), 0
     try:
-        stored_chain.check(session, tenant_id, end, since or START)
+        stored_chain.check(session, master_keys, tenant_id, end, since or START)
     except AuditChainBroken as error:
         broken = error
     try:

@@ -92,7 +92,9 @@ def check(
 def _sent(session: Session, caller: Caller, event: str) -> bytes | None:
     """Return the body that was sent for an event; None if the event is not kept."""
     event_id = ids.parse("evt", event)
-    return event_id and delivery_history.payload_of(session, caller.tenant_id, event_id)
+    if event_id is None:
+        return None
+    return delivery_history.payload_of(session, caller.tenant_id, event_id)
 
 
 def _known(

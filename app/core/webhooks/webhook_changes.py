@@ -37,8 +37,8 @@ def apply(
     if "status" in changed:
         webhook.disabled_reason = None if webhook.status == WebhookStatus.ENABLED else "requested"
     session.flush()
-    if "max_in_flight" in changed:
-        lane_slots.provide(session, caller.tenant_id, webhook.id, webhook.max_in_flight)
+    if not {"max_in_flight", "lanes"}.isdisjoint(changed):
+        provide_lanes(session, webhook)
     enabled = "status" in changed and webhook.status == WebhookStatus.ENABLED
     if enabled:
         cancelling.cancel_all(session, caller.tenant_id, webhook.id)
@@ -71,11 +71,38 @@ UPDATE lanes
 
 
 def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> None:
-    """Reset the lane's health; for a changed URL or header, also begin recovery of waiting rows."""
-    wanted = {"other": other_receiver, "tenant": webhook.tenant_id, "webhook": webhook.id}
-    cursor(session).execute(_START_ANEW, wanted)
-    if lanes.reschedule(session, webhook.tenant_id, webhook.id):
-        wakeups.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
+    """Reset the lanes' health; for a changed URL or header, also begin recovery of waiting rows."""
+    _on_each(session, webhook, _START_ANEW, other=other_receiver)
+
+
+def _on_each(session: Session, webhook: Webhook, change: str, **values: bool) -> int:
+    """Change each lane of a webhook, all locked, and ring what is due; return how many changed."""
+    tenant_id, changed = webhook.tenant_id, 0
+    for lane in lanes.of_webhook(session, tenant_id, webhook.id):
+        wanted = {**values, "tenant": tenant_id, "webhook": lane}
+        changed += cursor(session).execute(change, wanted).rowcount
+        if lanes.reschedule(session, tenant_id, lane):
+            wakeups.ring_lanes(session, [(tenant_id, lane)])
+    return changed
+
+
+# A lane that joins is held as the others are, and has the receiver that these have.
+_PROVIDE = """
+INSERT INTO lanes (tenant_id, webhook_id, held_since, receiver_since)
+SELECT k.tenant_id, k.id, first.held_since, first.receiver_since FROM webhook_lanes AS k
+  LEFT JOIN present_lanes AS first
+    ON first.tenant_id = k.tenant_id AND first.webhook_id = k.webhook_id
+ WHERE k.tenant_id = %(tenant)s AND k.webhook_id = %(webhook)s
+   AND NOT EXISTS (SELECT FROM lanes AS l WHERE l.tenant_id = k.tenant_id AND l.webhook_id = k.id)
+"""
+
+
+def provide_lanes(session: Session, webhook: Webhook) -> None:
+    """Make sure that each lane of a webhook, which is stored, has its rows and its slots."""
+    wanted = {"tenant": webhook.tenant_id, "webhook": webhook.id}
+    cursor(session).execute(_PROVIDE, wanted)
+    for lane in lanes.of_webhook(session, webhook.tenant_id, webhook.id):
+        lane_slots.provide(session, webhook.tenant_id, lane, webhook.max_in_flight)
 
 
 _HOLD = """
@@ -90,13 +117,9 @@ UPDATE lanes SET held_since = NULL, concurrency = DEFAULT, halved_at = NULL
 
 
 def hold(session: Session, caller: Caller, webhook: Webhook, *, held: bool) -> None:
-    """Hold or release a webhook whose lane is locked; audit it unless it is so already."""
-    wanted = {"tenant": webhook.tenant_id, "webhook": webhook.id}
-    if cursor(session).execute(_HOLD if held else _RELEASE, wanted).rowcount == 0:
-        return
-    if lanes.reschedule(session, webhook.tenant_id, webhook.id):
-        wakeups.ring_lanes(session, [(webhook.tenant_id, webhook.id)])
-    audit(session, caller, webhook, "hold" if held else "release", {})
+    """Hold or release a webhook whose lanes are locked; audit it unless it is so already."""
+    if _on_each(session, webhook, _HOLD if held else _RELEASE):
+        audit(session, caller, webhook, "hold" if held else "release", {})
 
 
 def audit(

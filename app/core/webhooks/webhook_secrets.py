@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from app import ids
 from app.clock import rfc3339
 from app.lib.crypto.sealing import MasterKeys
 
@@ -72,4 +73,4 @@ def rotate(secrets: Sequence[Secret], fresh: str, at: datetime, overlap: timedel
 
 def identity(tenant_id: UUID, webhook_id: UUID) -> str:
     """Return the identity (associated data) under which a webhook's secrets are sealed."""
-    return f"webhooks/{tenant_id}/{webhook_id}/secrets"
+    return f"webhooks/{tenant_id}/{ids.webhook_of(webhook_id)}/secrets"

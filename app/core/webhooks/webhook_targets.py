@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from uuid import UUID
 
+from app import ids
 from app.lib.crypto.sealing import MasterKeys
 
 HIDDEN = "***"
@@ -73,4 +74,4 @@ def open_sealed(
 
 def identity(tenant_id: UUID, webhook_id: UUID) -> str:
     """Return the identity (associated data) under which a webhook's target is sealed."""
-    return f"webhooks/{tenant_id}/{webhook_id}/target"
+    return f"webhooks/{tenant_id}/{ids.webhook_of(webhook_id)}/target"

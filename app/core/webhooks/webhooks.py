@@ -5,6 +5,7 @@ the lane first, so no deadlock arises. Deletion is soft: the delivery history st
 """
 
 import enum
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core.callers import Caller, Role
 from app.core.delivery import cancelling
-from app.core.delivery.lanes import lane_health, lane_slots, lanes
+from app.core.delivery.lanes import lane_health, lanes
 from app.core.webhooks import webhook_changes, webhook_secrets, webhook_targets
 from app.core.webhooks.webhook_changes import WebhookStatus
 from app.core.webhooks.webhook_secrets import Secret
@@ -28,10 +29,11 @@ from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks,
 from app.lib.crypto import webhook_signing
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.lib.outbound.addresses import BadURL, parse_url
-from app.models import Lane, LaneSlot, Tenant, Webhook
+from app.models import Lane, LaneSlot, Tenant, Webhook, WebhookLane
 from app.settings import Settings
 
-MOST_WEBHOOKS = 100
+MOST_WEBHOOKS = 10_000
+"""The most webhooks of a tenant that `MAX_WEBHOOKS` may allow."""
 DEFAULT_MAX_IN_FLIGHT = 4
 LARGEST_MAX_IN_FLIGHT = 64
 """The most simultaneous POSTs to one receiver that a webhook may ask for."""
@@ -53,12 +55,18 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Watched:
-    """A webhook with its lane at the database's `now`, and the number of POSTs in flight."""
+    """A webhook with its lanes at the database's `now`, and the number of POSTs in flight."""
 
     webhook: Webhook
-    lane: Lane
+    lanes: Sequence[Lane]
     now: datetime
     in_flight: int
+
+    @property
+    def lane(self) -> Lane:
+        """The lane that fares worst."""
+        order = list(State)
+        return max(self.lanes, key=lambda lane: order.index(_state(self.webhook, lane, self.now)))
 
     @property
     def id(self) -> UUID:
@@ -71,13 +79,15 @@ def create(
 ) -> tuple[Watched, str]:
     """Create a webhook and its lane; return it and its secret's text, which is not shown again.
 
-    `wanted` has `url` and may have `headers`, `event_types`, `description` and `max_in_flight`.
-    Raises `Invalid` for a URL that cannot be sent to and `TooManyWebhooks` when the tenant has 100.
+    `wanted` has `url` and may have `headers`, `event_types`, `description`, `max_in_flight` and
+    `lanes`.
+    Raises `Invalid` for a URL that cannot be sent to and `TooManyWebhooks` when the tenant has
+    `MAX_WEBHOOKS`.
     """
     wanted = dict(wanted)
     target = Target(wanted.pop("url"), _headers({}, wanted.pop("headers", None)))
     _check_url(target.url, settings)
-    _check_room(session, caller.tenant_id)
+    _check_room(session, caller.tenant_id, settings.max_webhooks)
     webhook_id, secret = ids.new(), webhook_signing.new_secret()
     sealed = webhook_secrets.seal(
         settings.master_keys, caller.tenant_id, webhook_id, [Secret(secret)]
@@ -93,9 +103,7 @@ def create(
     )
     session.add(webhook)
     session.flush()
-    session.add(Lane(tenant_id=caller.tenant_id, webhook_id=webhook_id))
-    session.flush()
-    lane_slots.provide(session, caller.tenant_id, webhook_id, webhook.max_in_flight)
+    webhook_changes.provide_lanes(session, webhook)
     named = {"headers": sorted(target.headers)} if target.headers else {}
     details = {"event_types": webhook.event_types, **named}
     webhook_changes.audit(session, caller, webhook, "create", details)
@@ -107,15 +115,15 @@ def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> S
     wanted = _live(caller.tenant_id).order_by(Webhook.id.desc()).limit(limit)
     if before is not None:
         wanted = wanted.where(Webhook.id < before)
-    return [Watched(*row) for row in session.execute(wanted)]
+    return _watched(session, wanted)
 
 
 def find(session: Session, caller: Caller, webhook_id: UUID | None) -> Watched:
     """Return one webhook; raises `NotFound` when it does not exist or was deleted."""
-    row = session.execute(_live(caller.tenant_id).where(Webhook.id == webhook_id)).one_or_none()
-    if row is None:
+    found = _watched(session, _live(caller.tenant_id).where(Webhook.id == webhook_id))
+    if not found:
         raise _not_found()
-    return Watched(*row)
+    return found[0]
 
 
 def require_history(session: Session, caller: Caller, webhook_id: UUID | None) -> UUID:
@@ -129,10 +137,10 @@ def require_history(session: Session, caller: Caller, webhook_id: UUID | None) -
 
 
 def lock(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> Webhook:
-    """Return a webhook whose lane stays locked until the commit; raises `NotFound`."""
+    """Return a webhook whose lanes stay locked until the commit; raises `NotFound`."""
     # Two statements: a joined row would be as of before the lock wait.
     if webhook_id is not None:
-        lanes.lock(session, tenant_id, webhook_id)
+        lanes.lock_all(session, tenant_id, webhook_id)
     webhook = session.scalars(
         select(Webhook)
         .where(
@@ -295,30 +303,63 @@ def shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> d
 
 
 def health(watched: Watched) -> dict[str, Any]:
-    """Return what the lane's row does not say of its health as it is."""
-    lane = watched.lane
-    paused = lane.paused_until is not None and lane.paused_until > watched.now
+    """Return what the worst lane's row does not say of its health as it is."""
+    lane, webhook = watched.lane, watched.webhook
     refusing_since = lane_health.refusing_since(lane, watched.now)
-    applies = {
-        State.OK: True,
-        State.SLOW: lane.slow_at is not None,
-        State.REFUSING: refusing_since is not None,
-        State.FAILING: lane.failing_since is not None,
-        State.PAUSED: paused,
-        State.HELD: lane.held_since is not None,
-        State.DISABLED: watched.webhook.status != WebhookStatus.ENABLED,
-    }
+    used = [each for each in watched.lanes if ids.lane_number(each.webhook_id) <= webhook.lanes]
     return {
-        "state": [state for state in State if applies[state]][-1].value,
-        "paused_until": rfc3339(lane.paused_until) if paused and lane.paused_until else None,
+        "state": _state(webhook, lane, watched.now).value,
+        "paused_until": rfc3339(lane.paused_until)
+        if lane.paused_until and _paused(lane, watched.now)
+        else None,
         "refusing_since": rfc3339(refusing_since) if refusing_since else None,
         "refused_status": lane.refused_status if refusing_since else None,
         "slow": lane.slow_at is not None,
         "concurrency": {
             "now": watched.in_flight,
-            "allowed": min(lane.concurrency, watched.webhook.max_in_flight),
+            "allowed": sum(min(each.concurrency, webhook.max_in_flight) for each in used),
         },
     }
+
+
+def _paused(lane: Lane, now: datetime) -> bool:
+    return lane.paused_until is not None and lane.paused_until > now
+
+
+def _state(webhook: Webhook, lane: Lane, now: datetime) -> State:
+    applies = {
+        State.OK: True,
+        State.SLOW: lane.slow_at is not None,
+        State.REFUSING: lane_health.refusing_since(lane, now) is not None,
+        State.FAILING: lane.failing_since is not None,
+        State.PAUSED: _paused(lane, now),
+        State.HELD: lane.held_since is not None,
+        State.DISABLED: webhook.status != WebhookStatus.ENABLED,
+    }
+    return [state for state in State if applies[state]][-1]
+
+
+def _watched(session: Session, wanted: Select[Webhook, Lane, datetime, int]) -> list[Watched]:
+    found = session.execute(wanted).all()
+    further = (
+        select(Lane)
+        .join(
+            WebhookLane,
+            and_(WebhookLane.tenant_id == Lane.tenant_id, WebhookLane.id == Lane.webhook_id),
+        )
+        .where(
+            WebhookLane.webhook_id.in_([row[0].id for row in found]),
+            WebhookLane.id != WebhookLane.webhook_id,
+        )
+        .execution_options(populate_existing=True)
+    )
+    others: defaultdict[UUID, list[Lane]] = defaultdict(list)
+    for lane in session.scalars(further):
+        others[ids.webhook_of(lane.webhook_id)].append(lane)
+    return [
+        Watched(webhook, [lane, *others[webhook.id]], now, in_flight)
+        for webhook, lane, now, in_flight in found
+    ]
 
 
 def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
@@ -327,7 +368,12 @@ def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
         select(func.count())
         .where(
             LaneSlot.tenant_id == Webhook.tenant_id,
-            LaneSlot.webhook_id == Webhook.id,
+            LaneSlot.webhook_id.in_(
+                select(WebhookLane.id).where(
+                    WebhookLane.tenant_id == Webhook.tenant_id,
+                    WebhookLane.webhook_id == Webhook.id,
+                )
+            ),
             LaneSlot.lease_until > func.clock_timestamp(),
         )
         .scalar_subquery()
@@ -348,15 +394,15 @@ def _check_url(url: str, settings: Settings) -> None:
         raise Invalid(FieldError("/url", error.detail)) from None
 
 
-def _check_room(session: Session, tenant_id: UUID) -> None:
-    """Refuse the 101st webhook; locks the tenant's row, so concurrent creates cannot exceed it."""
+def _check_room(session: Session, tenant_id: UUID, most: int) -> None:
+    """Refuse one too many; locks the tenant's row, so concurrent creates cannot exceed it."""
     session.execute(select(Tenant.id).where(Tenant.id == tenant_id).with_for_update(key_share=True))
     live = session.scalar(
         select(func.count()).where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None))
     )
-    if live is not None and live >= MOST_WEBHOOKS:
+    if live is not None and live >= most:
         raise TooManyWebhooks(
-            f"This tenant has {MOST_WEBHOOKS} webhooks, which is the most. Delete one first."
+            f"This tenant has {live} webhooks; MAX_WEBHOOKS allows {most}. Delete one first."
         )
 
 

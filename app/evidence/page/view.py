@@ -20,6 +20,7 @@ MOST_EVENTS = 20
 MOST_NAMES = 50
 MOST_APPROVALS = 50
 MOST_FINDINGS = 50
+_MOST_FAILED = 10
 CONTENT_CHARACTERS = 60_000
 DETAIL_CHARACTERS = 2_000
 PAGE_CHARACTERS = 1_000_000
@@ -32,7 +33,7 @@ _CONTENT = (
 )
 _EVENTS_OF_CONTENT = ("tool.output", "gen_ai.choice")
 _LEFT_OUT = (None, "", "<REDACTED>", "__REDACTED__")
-_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class ShownBundle:
-    """A bundle's content, steps and approvals; `more_steps` is how many steps are left out.
+    """A bundle's content, steps and approvals.
 
+    Of `all_steps` there are `steps` after the first `before`; `more_steps` come after them.
+    `failed` are the numbers, from 1, of the first that failed, on any page.
     `captured` is false when telemetry sent the steps without any input or output. `agent` is as it
     was named when the record was signed; a bundle of version 1 has its id alone.
     """
@@ -56,6 +59,9 @@ class ShownBundle:
     content: Cut
     steps: list[dict[str, Any]]
     more_steps: int
+    before: int = 0
+    all_steps: int = 0
+    failed: list[int] = field(default_factory=list)
     approvals: list[dict[str, Any]] = field(default_factory=list)
     captured: bool = True
 
@@ -153,16 +159,27 @@ class _Budget:
         return found
 
 
-def shown(read: Bundle) -> ShownBundle:
-    """Return what a page shows of a bundle."""
+def shown(read: Bundle, before: int = 0) -> ShownBundle:
+    """Return what a page shows of a bundle: its steps after so many, at least the last ones."""
     steps = read["steps"]
     axis, budget = Axis(map(span_of, steps)), _Budget()
+    tree = as_tree(steps)
+    before = min(before, max(len(tree) - 1, 0) // MOST_STEPS * MOST_STEPS)
+    here = tree[before : before + MOST_STEPS]
     is_telemetry = any("span_id" in step for step in steps)
     return ShownBundle(
         agent=read["record"]["agent"],
         content=indented(read["content"], CONTENT_CHARACTERS),
-        steps=[_step(depth, step, axis, budget) for depth, step in as_tree(steps)[:MOST_STEPS]],
-        more_steps=max(len(steps) - MOST_STEPS, 0),
+        steps=[_step(depth, step, axis, budget) for depth, step in here],
+        more_steps=max(len(tree) - before - len(here), 0),
+        before=before,
+        all_steps=len(tree),
+        failed=list(
+            islice(
+                (n for n, (_, step) in enumerate(tree, 1) if step["status"] == "error"),
+                _MOST_FAILED,
+            )
+        ),
         approvals=[
             {
                 **each,

@@ -15,6 +15,8 @@ from hashlib import sha256
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from app.lib.crypto.randomness import random_bytes
+
 _HEX = re.compile(r"([0-9a-f]{2}){32,}", re.IGNORECASE)
 _VERSION = b"\x01"
 _KEY_BYTES = 32
@@ -84,7 +86,7 @@ class MasterKeys:
         The nonce is random: one key is good for 2^32 seals (NIST SP 800-38D section 8.3).
         """
         header = self.header
-        nonce = secrets.token_bytes(_NONCE_BYTES)
+        nonce = random_bytes(_NONCE_BYTES)
         sealed = self._ciphers[self._newest].encrypt(nonce, plaintext, header + identity.encode())
         return header + nonce + sealed
 

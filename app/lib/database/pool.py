@@ -16,17 +16,18 @@ from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
+from sqlalchemy.util.queue import Empty
 
 _log = structlog.get_logger(__name__)
 # Where SQLAlchemy logs each use of a connection, by the pool's module.
 logging.getLogger(__name__).setLevel(logging.WARNING)
 
-# By default TCP says after two hours that a host is gone; these say so within half a minute.
+# By default TCP says after two hours that a host is gone; these say so within eleven seconds.
 _NOTICE_A_DEAD_SERVER = {
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
     "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
+    "tcp_user_timeout": 10_000,
 }
 # A caller who waits looks again whether there is room: a connection that could not be made
 # leaves room, and wakes nobody.
@@ -60,6 +61,10 @@ def _is_event_loop() -> bool:
         return asyncio.current_task() is not None
     except RuntimeError:
         return False
+
+
+class _WouldWait(Exception):
+    """There is no idle connection, or only one that would have to be made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,23 @@ class PatientPool(QueuePool):
         self._is_outdated = False
         return True
 
+    def idle(self) -> PoolProxiedConnection | None:
+        """Return an idle connection, for an event loop; None if that would take a wait."""
+        try:
+            connection = super().connect()
+        except _WouldWait:
+            return None
+        self._most = max(self._most, self.checkedout())
+        return connection
+
+    def _do_get(self) -> ConnectionPoolEntry:
+        if not _is_event_loop():
+            return super()._do_get()
+        try:
+            return self._pool.get(block=False)
+        except Empty:
+            raise _WouldWait from None
+
     def recreate(self) -> "PatientPool":
         """Return an empty pool made like this one."""
         again = super().recreate()
@@ -172,6 +194,7 @@ def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
         if isinstance(engine.pool, PatientPool) and engine.pool.takes_outdated():
             raise InvalidatePoolError
 
+    event.listen(engine, "do_connect", _refuse_on_loop)
     event.listen(engine, "connect", _note_new)
     event.listen(engine, "checkout", _refuse_closed)
     event.listen(engine, "checkout", refuse_outdated)
@@ -187,6 +210,11 @@ def note_carried(connection: "psycopg.Connection[Any]", size: int) -> None:
     """
     if size > _LARGE:
         _closed_after_use.add(connection)
+
+
+def _refuse_on_loop(*_: object) -> None:
+    if _is_event_loop():
+        raise _WouldWait
 
 
 def _note_new(_connection: object, entry: ConnectionPoolEntry) -> None:

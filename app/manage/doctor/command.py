@@ -46,6 +46,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "versions": production.versions,
     "database": stores.database,
     "database_writes": stores.writes,
+    "database_replica": stores.replica,
     "redis": stores.redis,
     "clock": stores.clocks,
     "roles": rights.check,
@@ -60,6 +61,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "timestamps": outside.authority,
     "witnesses": outside.witnesses,
     "anchoring": _probed("anchoring"),
+    "objects": outside.objects,
     "mail": outside.mail,
     "webhooks": outside.receivers,
 }

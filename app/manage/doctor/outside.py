@@ -4,15 +4,19 @@ import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from app import ids
 from app.core.anchoring import cosigning, timestamping
 from app.core.anchoring.timestamping import Authority
+from app.core.blobs import store as blob_store
+from app.core.blobs.places import Blob
 from app.core.digests import digest_rows
+from app.core.health import objects as object_state
 from app.core.health import probes
 from app.core.health.parts import Part, failed, not_checked, ok, warning
 from app.core.log import head_store
 from app.core.log import status as log_status
 from app.database import cursor
-from app.errors import LogHalted
+from app.errors import LogHalted, Unavailable
 from app.ledger.policy import Policy, Witness
 from app.lib.crypto.timestamps import NotStamped
 from app.lib.mail.mailer import NotAccepted, Refusal
@@ -21,9 +25,11 @@ from app.lib.outbound.addresses import EVERYWHERE
 from app.lib.outbound.client import Answer, Outbound
 from app.lib.store_addresses import place
 from app.manage.doctor.context import Context
+from app.models import NO_TENANT
 
 _NOT_ANCHORED = "#something-is-not-anchored"
 _NO_DIGEST = "#a-digest-does-not-arrive"
+_OBJECTS = "#the-object-store"
 _NO_DELIVERY = "#deliveries-fail"
 _MOST_WITNESSES = 16
 _MOST_RECEIVERS = 8
@@ -50,6 +56,29 @@ def log(context: Context) -> Iterator[Part]:
     if now.generation is not None and not problems:
         compared = "the head outside agrees" if now.has_store else "no head was compared"
         yield ok(f"{now.size} leaves are published; {compared}")
+
+
+def objects(context: Context) -> Iterator[Part]:
+    """Yield whether BLOB_URL's store takes, gives and deletes an object, and what is not erased."""
+    context.require_schema()
+    with context.reading() as session:
+        found = [*object_state.erased(session, context.settings)]
+    yield from found
+    blobs = blob_store.of(context.settings.blob_url)
+    if blobs is None:
+        if not found:
+            yield ok("BLOB_URL is not set: bytes lie in the database")
+        return
+    probe = Blob(ids.new(), "bundles", NO_TENANT, NO_TENANT)
+    content = probe.blob.bytes
+    try:
+        if not blobs.put([(probe, content)]) or blobs.get([probe])[probe] != content:
+            raise Unavailable("The object store (BLOB_URL) takes no object, or gives another.")
+        blobs.erase([probe])
+    except Unavailable as error:
+        yield failed(error.detail, "let this host write, read, list and delete there", see=_OBJECTS)
+        return
+    yield ok("it takes, gives and deletes objects")
 
 
 def authority(context: Context) -> Iterator[Part]:

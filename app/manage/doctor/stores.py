@@ -1,8 +1,9 @@
 """PostgreSQL and Redis: answers, versions, limits, clocks, and what waits in them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import psycopg
 from sqlalchemy.orm import Session
 
 from app import heartbeats, queue
@@ -11,10 +12,7 @@ from app.core.health import database_state, gauges, probes
 from app.core.health.parts import NotChecked, Part, failed, not_checked, ok, warning
 from app.database import cursor
 from app.lib.store_addresses import place
-from app.manage.doctor.context import Context
-
-if TYPE_CHECKING:
-    pass
+from app.manage.doctor.context import Context, reason
 
 _DEGRADED = "#readyz-says-degraded"
 _THE_DATABASE = "setup.md#the-database"
@@ -78,6 +76,33 @@ def writes(context: Context) -> Iterator[Part]:
     """Yield whether PostgreSQL takes writes."""
     context.require_schema()
     yield database_state.writes(context.database, context.settings.master_keys)
+
+
+_OF_REPLICA = """
+SELECT pg_is_in_recovery(), coalesce(
+    extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)::float
+"""
+
+
+def replica(context: Context) -> Iterator[Part]:
+    """Yield whether the replica answers, and is one."""
+    url = context.settings.database_replica_url
+    if url is None:
+        return
+    see = "scale.md#reads-of-a-replica"
+    driver = url.replace("+psycopg", "", 1)
+    try:
+        with psycopg.connect(driver, connect_timeout=int(context.patient(3.0))) as connection:
+            ((is_one, age),) = connection.execute(_OF_REPLICA).fetchall()
+    except psycopg.Error as error:
+        mend = "correct DATABASE_REPLICA_URL, or let this host reach it: the primary is read"
+        yield warning(f"the replica does not answer: {reason(error)}", mend, see=see)
+        return
+    if is_one:
+        yield ok(f"the replica answers; its newest transaction is {age:.0f} s old")
+    else:
+        mend = "name the standby in DATABASE_REPLICA_URL: the primary is read"
+        yield warning("what DATABASE_REPLICA_URL names replicates nothing", mend, see=see)
 
 
 _LIMITS = """

@@ -1,6 +1,7 @@
 """The audit chain of each tenant: a head that is locked to append, and the entries."""
 
 from datetime import date, datetime
+from uuid import UUID
 
 from sqlalchemy import BigInteger, Date, FetchedValue, text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -22,6 +23,8 @@ class AuditHead(Base):
 class AuditEntry(Base):
     """One privileged action: `body` is exactly the canonical JSON that was hashed.
 
+    It is None where a segment of the archive has it.
+
     The columns after `hash` repeat what the body says, for filters; nothing is proven from them.
     """
 
@@ -29,13 +32,28 @@ class AuditEntry(Base):
 
     tenant_id: Mapped[TenantId]
     seq: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    body: Mapped[bytes]
+    body: Mapped[bytes | None]
     hash: Mapped[bytes]
     action: Mapped[str]
     at: Mapped[datetime]
     actor: Mapped[str]
     target: Mapped[str]
     outcome: Mapped[str | None]
+
+
+class AuditSegment(Base):
+    """The bodies of archived entries, from one number to another."""
+
+    __tablename__ = "audit_segments"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    first_seq: Mapped[int] = mapped_column(BigInteger)
+    last_seq: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[bytes]
+    size: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[bytes | None]
+    blob: Mapped[UUID | None]
 
 
 class RefusedAccess(Base):

@@ -35,7 +35,8 @@ INSERT INTO audit_anchors (tenant_id, seq, hash, at, leaf_hash)
 SELECT id, 1, hash, now(), hash FROM fresh;
 INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets, sealed_target)
 SELECT id, id, 'http://127.0.0.1:9/', 16, 'enabled', '', '' FROM fresh;
-INSERT INTO webhook_counts SELECT 'enabled', 0, count(*) FROM fresh;
+INSERT INTO webhook_counts SELECT 'enabled', 0, count(*), count(*) FROM fresh;
+INSERT INTO webhook_lanes (tenant_id, id, webhook_id) SELECT id, id, id FROM fresh;
 INSERT INTO lanes (tenant_id, webhook_id) SELECT id, id FROM fresh;
 """
 

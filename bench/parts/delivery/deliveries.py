@@ -15,6 +15,7 @@ from bench.pace import Pace, Stopwatch, middle
 from bench.peers.runner import Peers
 from bench.scale import Scale
 from bench.service import Tenant
+from bench.traffic.receivers import Receiver
 
 _BATCH = 500
 _DONE_SECONDS = 120.0
@@ -26,7 +27,8 @@ _LEAST = (1.5, 2.5, 0.75)
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Measure the service and its peers in turns."""
     tenant = lab.service.new_tenant()
-    ours = _Ours(lab, tenant, tenant.webhook(lab.receiver.url()), scale.deliveries)
+    webhook = tenant.webhook(lab.receiver.url())
+    ours = Ours(lab, tenant, webhook, scale.deliveries, lab.receiver)
     ours.warm_up()
     peers = Peers(lab, ours.payload(), scale.deliveries // 2)
     threads = peers.best_threads(scale.threads_tried)
@@ -63,13 +65,14 @@ def _figures(paces: Mapping[str, Sequence[Pace]]) -> Iterator[Figure]:
 
 
 @dataclass
-class _Ours:
-    """The service with one webhook."""
+class Ours:
+    """The service with one webhook, to which so many deliveries go."""
 
     lab: Lab
     tenant: Tenant
     webhook: str
     count: int
+    receiver: Receiver
 
     def warm_up(self) -> None:
         """Deliver a little, so that the receiver is known."""
@@ -86,15 +89,15 @@ class _Ours:
         """Deliver what has gathered while no worker ran."""
         self.lab.service.stop_role("worker")
         self._post()
-        arrived = self.lab.receiver.count()
+        arrived = self.receiver.count()
         self.lab.service.start_role("worker")
-        self.lab.receiver.wait_for(arrived + 1, _DONE_SECONDS)
+        self.receiver.wait_for(arrived + 1, _DONE_SECONDS)
         return self._finish(self._watch(), arrived)
 
     def posted(self) -> Pace:
         """Deliver while findings are being posted, in batches."""
         self.lab.service.wait_until_up()
-        arrived = self.lab.receiver.count()
+        arrived = self.receiver.count()
         watch = self._watch()
         self._post()
         return self._finish(watch, arrived)
@@ -109,6 +112,6 @@ class _Ours:
 
     def _finish(self, watch: Stopwatch, arrived: int) -> Pace:
         # Asking for the accounting costs more than asking the receiver.
-        self.lab.receiver.wait_for(arrived + self.count, _DONE_SECONDS)
+        self.receiver.wait_for(arrived + self.count, _DONE_SECONDS)
         self.tenant.wait_until_closed(self.webhook, _DONE_SECONDS)
         return watch.stop(self.count)

@@ -24,7 +24,7 @@ _BARE = "webhooks.new"
 # They lead elsewhere, or send a file.
 _NO_PAGES = frozenset({"console.home", "console.records.download"})
 _SEARCHES = 20
-_STEPS = 200
+_STEPS, _MANY_STEPS = 200, 20_000
 _TOKEN = re.compile(r'name="_token" value="([^"]+)"')
 
 _NEWEST = {
@@ -58,7 +58,10 @@ def visits(app: Flask, client: FlaskClient, database: Database, made: Company) -
     token = _TOKEN.search(client.get("/console/webhooks/new").text)
     if token is None:
         raise BenchError("the form of a new webhook has no token")
-    names = _named(database, made) | {"record": _record(client, database, made)}
+    names = _named(database, made) | {
+        "record": _record(client, made, _STEPS),
+        "large": _record(client, made, _MANY_STEPS),
+    }
     found = {
         _BARE: Visit(["/console/webhooks/new"]),
         **_of_deliveries(names),
@@ -104,12 +107,12 @@ def _one(row: Any) -> UUID:
     return found
 
 
-def _record(client: FlaskClient, database: Database, made: Company) -> str:
-    """Push a record with many steps, as its bundle is shown too; return its id."""
+def _record(client: FlaskClient, made: Company, count: int) -> str:
+    """Push a record with so many steps, as its bundle is shown too; return its id."""
     agent = made.books.agents[0]
     moment = "2026-01-01T00:00:00Z"
     step = {"kind": "tool", "started_at": moment, "ended_at": moment, "status": "ok"}
-    steps = [{**step, "name": f"step {n}", "attributes": {"n": n}} for n in range(_STEPS)]
+    steps = [{**step, "name": f"step {n}", "attributes": {"n": n}} for n in range(count)]
     body = {
         "session_id": ids.text("ses", agent),
         "kind": "decision",
@@ -156,7 +159,7 @@ def _of_deliveries(names: Mapping[str, str]) -> dict[str, Visit]:
         "webhooks.index": _at("webhooks"),
         "webhooks.show": _at(one),
         "webhooks.show the broken one": _at(f"webhooks/{broken}"),
-        "receivers.why": _at(f"{one}/why", event_id=names["failed_event"]),
+        "events.show": _at(f"events/{names['failed_event']}"),
         "receivers.signature": _at(f"{one}/signature"),
         "receivers.checked": _at(f"{one}/checks/{names['check']}"),
     }
@@ -180,6 +183,15 @@ def _of_records(made: Company, names: Mapping[str, str]) -> dict[str, Visit]:
         "records.index of a session": _at("records", session_id=names["session"]),
         "records.index with a label": _at("records", label="team:t3"),
         "records.show": _at(f"records/{names['record']}"),
+        "records.show later steps of 20,000": _at(f"records/{names['large']}", steps="10000"),
+        "sessions.index": _at("sessions"),
+        "sessions.index with q": searched("sessions", 1),
+        "sessions.index of an agent": _at("sessions", agent_id=agent),
+        "sessions.show": _at(f"sessions/{names['session']}"),
+        "agents.index": _at("agents"),
+        "agents.index with q": searched("agents", 1),
+        "agents.show": _at(f"agents/{agent}"),
+        "traces.index": _at("traces"),
         "findings.index": _at("findings"),
         "findings.index with q": searched("findings", 1),
         "findings.index with q of two words": searched("findings", 2),

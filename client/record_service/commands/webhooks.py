@@ -88,6 +88,7 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
 @click.option("--types", metavar="TYPE,…", help="Else every type.")
 @click.option("--description")
 @click.option("--max-in-flight", type=click.IntRange(1))
+@click.option("--lanes", type=click.IntRange(1), help="Queues beside each other; else one.")
 @pass_run
 def add(
     run: Run,
@@ -96,6 +97,7 @@ def add(
     types: str | None,
     description: str | None,
     max_in_flight: int | None,
+    lanes: int | None,
 ) -> None:
     """Make a webhook; its secret is shown this once."""
     body: dict[str, Any] = {
@@ -104,8 +106,8 @@ def add(
         "event_types": types and types.split(","),
         "description": description,
     }
-    if max_in_flight is not None:
-        body["max_in_flight"] = max_in_flight
+    given = {"max_in_flight": max_in_flight, "lanes": lanes}
+    body |= {name: number for name, number in given.items() if number is not None}
     run.out.item(run.client.post("/v1/webhooks", body))
 
 

@@ -84,7 +84,20 @@ def test_the_chain_is_filtered_by_action_and_time(api: ApiOf) -> None:
     assert numbers(api(), "since=0001-01-01T00:00:00Z&limit=1") == [5]
 
 
-@pytest.mark.parametrize("query", ["order=up", "action=", "since=now", "seq=1", "limit=201"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "order=up",
+        "action=",
+        "since=now",
+        "seq=1",
+        "limit=201",
+        "actor=made up",
+        "actor=key_1",
+        "target=whk_1",
+        "target=plum",
+    ],
+)
 def test_a_wrong_filter_is_refused_by_name(api: ApiOf, query: str) -> None:
     assert pointers(api().get(f"/v1/audit?{query}")) == ["/" + query.partition("=")[0]]
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import Engine
 
-from app.core import agents, sessions
+from app.core import agents, feeds, sessions
 from app.core.agents import NewAgent
 from app.core.sessions import NewSession
 from app.database import Database
@@ -16,7 +16,9 @@ from app.models import NO_TENANT
 from tests.support.callers.api import Answer, Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
     NOBODY,
+    all_pages,
     make_agent,
+    make_key,
     make_session,
     pin_of,
     pointers,
@@ -253,3 +255,43 @@ def test_a_filter_reads_its_own_rows_alone(admin_engine: Engine) -> None:
                 " ORDER BY id DESC LIMIT 51",
             )
             assert [f"{table}_{column}"] == [*indexes(plan)]
+
+
+def test_parts_of_names_find_agents_sessions_and_keys(api: ApiOf, mint: Mint) -> None:
+    desk = make_agent(api(), name="Refund Desk 100%", external_id="desk-7")
+    make_agent(api(), name="Refund counter", external_id="counter_7")
+    run = make_session(api(), desk["id"], title="Pay back", external_id="chat/4711")
+    make_session(api(), principal="bob@example.com")
+    key = make_key(api(), name="refund-deploy")
+
+    def found(path: str, q: str, key_text: str | None = None) -> list[str]:
+        caller = api() if key_text is None else api(key_text)
+        answer = caller.get(path, query_string={"q": q})
+        assert answer.json["next_cursor"] is None
+        return [each["id"] for each in answer.json["data"]]
+
+    for q in ("fund desk", "DESK-7 refund", "100%", "k 1"):
+        assert found("/v1/agents", q) == [desk["id"]], q
+    for q in ("_", "\\", "desk_7", "desk plum"):
+        assert desk["id"] not in found("/v1/agents", q), q
+    for q in ("PAY", "4711 alice"):
+        assert found("/v1/sessions", q) == [run["id"]], q
+    assert found("/v1/keys", "DEPLOY") == [key["id"]]
+    pinned = mint("read", pin_of(run))
+    assert found("/v1/agents", "refund", pinned) == [desk["id"]]
+    assert found("/v1/sessions", "bob", pinned) == found("/v1/keys", "deploy", pinned) == []
+    both = api().get(f"/v1/sessions?q=pay&status=completed&agent_id={desk['id']}")
+    assert both.json["data"] == []
+
+
+def test_a_search_by_names_reads_so_many_for_a_page_and_goes_on_behind_them(
+    api: ApiOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "MOST_NAMES", 3)
+    made = [make_agent(api(), name=f"{'pear' if n % 4 == 0 else 'plum'} {n}") for n in range(9)]
+    first = api().get("/v1/agents?q=pear").json
+    assert [each["name"] for each in first["data"]] == ["pear 8"]
+    assert [each["id"] for each in all_pages(api(), "/v1/agents?q=pear")] == [
+        made[n]["id"] for n in (8, 4, 0)
+    ]
+    assert len(all_pages(api(), "/v1/agents?q=pl&limit=1")) == 6

@@ -11,6 +11,7 @@ SHOWN = {
     "event_types",
     "description",
     "max_in_flight",
+    "lanes",
     "status",
     "disabled_reason",
     "held",

@@ -1,14 +1,15 @@
 """Webhooks are made, listed and shown."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.webhooks import webhooks
+from app.settings import Settings
 from tests.api.webhooks.audited import CLEAN, SHOWN, actions
-from tests.support.callers.api import ApiOf, Mint
+from tests.support.callers.api import ApiOf, FreshTenant, Mint, serving
 from tests.support.callers.making import pointers, refused
 from tests.support.callers.sending import URL, Worker, make_findings, make_webhook
 
@@ -118,22 +119,23 @@ def test_a_wrong_field_is_refused_and_named(
     assert pointers(api().post("/v1/webhooks", sent)) == [pointer]
 
 
-def test_a_tenant_has_at_most_a_hundred_webhooks(
-    api: ApiOf, monkeypatch: pytest.MonkeyPatch
+def test_a_tenant_has_no_more_webhooks_than_its_operator_allows(
+    settings: Settings, tenant: FreshTenant
 ) -> None:
-    assert webhooks.MOST_WEBHOOKS == 100
-    monkeypatch.setattr(webhooks, "MOST_WEBHOOKS", 3)
-    make_webhook(api())
-    callers = [api() for _ in range(6)]
+    assert settings.max_webhooks == 100
+    with serving(replace(settings, max_webhooks=3)) as api:
+        key = tenant.root_key
+        make_webhook(api(key))
+        callers = [api(key) for _ in range(6)]
 
-    with ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(lambda one: one.post("/v1/webhooks", {"url": URL}), callers))
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda one: one.post("/v1/webhooks", {"url": URL}), callers))
 
-    assert sorted(answer.status_code for answer in answers) == [201, 201, 409, 409, 409, 409]
-    refused(api().post("/v1/webhooks", {"url": URL}), 409, "too-many-webhooks")
-    oldest = api().get("/v1/webhooks?limit=200").json["data"][-1]
-    assert api().delete(f"/v1/webhooks/{oldest['id']}").status_code == 204
-    assert api().post("/v1/webhooks", {"url": URL}).status_code == 201
+        assert sorted(answer.status_code for answer in answers) == [201, 201, 409, 409, 409, 409]
+        refused(api(key).post("/v1/webhooks", {"url": URL}), 409, "too-many-webhooks")
+        oldest = api(key).get("/v1/webhooks?limit=200").json["data"][-1]
+        assert api(key).delete(f"/v1/webhooks/{oldest['id']}").status_code == 204
+        assert api(key).post("/v1/webhooks", {"url": URL}).status_code == 201
 
 
 def test_webhooks_are_listed_newest_first_in_pages(api: ApiOf) -> None:

@@ -18,6 +18,7 @@ PLAIN = {
     "audit_entries.body": "what the tenant reads and hashes",
     "audit_entries.hash": "a hash",
     "audit_heads.hash": "a hash",
+    "audit_segments.sha256": "a hash",
     "checkpoint_cosignatures.key_hash": "names a public key",
     "checkpoint_timestamps.response": "an authority's public answer",
     "checkpoints.note": "published",

@@ -62,7 +62,7 @@ class Cluster(Servers):
     @property
     def redis_primary(self) -> Machine:
         """The host whose Redis is the primary, as a Sentinel says."""
-        (state, *_) = [found for each in self.machines.values() if (found := _asked(each))]
+        (state, *_) = [told for each in self.machines.values() if (told := _asked(each))]
         (found,) = [each for each in self._both if each.address == state["ip"]]
         return found
 

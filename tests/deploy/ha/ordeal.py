@@ -59,7 +59,7 @@ def primary(cluster: Cluster, _site: Site) -> Iterator[None]:
     machine.start("patroni")
 
 
-@_fault("the primary's network cut for a minute; the standby takes over")
+@_fault("the primary's host cut off the network; the standby takes over")
 def network(cluster: Cluster, _site: Site) -> Iterator[None]:
     """Nobody says goodbye: etcd, Sentinel and Redis of that host are away too."""
     machine = cluster.primary

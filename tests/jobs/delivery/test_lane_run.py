@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
+from app import ids
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from jobs.delivery import lane_run
 from jobs.delivery.lane_run import TURN_SECONDS
@@ -144,3 +145,18 @@ def _lock_webhooks(engine: Engine, locked: threading.Event) -> None:
 def _states(world: World) -> list[tuple[str, int]]:
     rows = world.rows("SELECT status, attempts FROM deliveries ORDER BY status")
     return [(row["status"], row["attempts"]) for row in rows]
+
+
+def test_a_delivery_names_its_lane_where_there_are_several(world: World) -> None:
+    with Receiver() as receiver:
+        webhook = world.webhook(receiver.url())
+        world.emit()
+        world.turn(webhook)
+        world.change(webhook, lanes=2)
+        world.emit(60)
+        while world.books(webhook)["pending"]:
+            for number in (1, 2):
+                world.turn(ids.lane_of(webhook, number))
+    first, *others = [request.headers for request in receiver.requests]
+    assert "x-service-lane" not in first
+    assert {headers["x-service-lane"] for headers in others} == {"1", "2"}

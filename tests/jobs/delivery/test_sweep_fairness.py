@@ -52,7 +52,7 @@ def _due_lanes(database: Database, count: int) -> set[UUID]:
             text(
                 "INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets,"
                 " sealed_target)"
-                " SELECT :t, gen_random_uuid(), 'https://x.example/', 1, 'enabled', '', ''"
+                " SELECT :t, id_beside(:t), 'https://x.example/', 1, 'enabled', '', ''"
                 " FROM generate_series(1, :n)"
             ),
             {"t": tenant_id, "n": count},

@@ -39,7 +39,10 @@ def desk(own_settings: Settings, postbox: Postbox) -> Iterator[Desk]:
         yield desk
         # Nothing of one test is due in the next.
         desk.run("UPDATE tenants SET notification_email = NULL")
+        desk.run("UPDATE tenants SET alert_kinds = NULL, suspended_at = NULL")
         desk.run("DELETE FROM digests; DELETE FROM jobs; DELETE FROM findings")
+        desk.run("DELETE FROM alert_recipients; DELETE FROM alert_mails; DELETE FROM alerts")
+        desk.run("DELETE FROM audit_breaks")
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ from uuid import uuid4
 import pytest
 
 from app import ids
-from app.core.blobs import places, reading, rows, store, writing
+from app.core.blobs import rows, store, writing
 from app.core.blobs.places import Blob
 from app.core.erasure import moving, sweeping
 from app.core.packs import store as packs
 from app.core.records import bundles
 from app.core.statements import sealing
+from app.errors import Unavailable
 from jobs.actors import ticks
 from tests.jobs.objects.worlds import World, brought_back, taken_away
 from tests.support.callers.making import make_session
@@ -160,7 +161,7 @@ def test_a_row_takes_no_name_of_an_object_that_the_sweep_may_have_taken(here: Wo
     query = "SELECT blob, 'bundles', tenant_id, record_id FROM bundles WHERE record_id = :id"
     (row,) = here.rows(query, id=ids.parse("rec", record["id"]))
     old = Blob(*row)
-    hours_ago = places.ids.earliest_at(places.ids.made_at(old.blob) - 2 * sweeping.GRACE)
+    hours_ago = ids.earliest_at(ids.made_at(old.blob) - 2 * sweeping.GRACE)
     with here.runtime.database.across_tenants() as session:
         assert rows.rename(session, [(old, hours_ago)]) == 0
     assert here.bundle(record).status_code == 200
@@ -199,5 +200,5 @@ def test_without_the_setting_what_lies_there_is_told_and_not_lost(here: World) -
         record_id = ids.parse("rec", record["id"])
         assert record_id is not None
         keys = here.runtime.settings.master_keys
-        with pytest.raises(reading.Unavailable, match="BLOB_URL"):
+        with pytest.raises(Unavailable, match="BLOB_URL"):
             bundles.read(session, keys, here.tenant.id, record_id)

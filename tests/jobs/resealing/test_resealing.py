@@ -44,7 +44,9 @@ def test_everything_comes_under_the_new_key_though_killed_and_the_old_one_can_be
         assert site.scalar("SELECT count(*) FROM bundles WHERE bytes IS NOT NULL") == 0
     before = site.status(B, A).seals
     assert set(before) == {A_ID}
-    assert set(before[A_ID]) == set(SEALED_COLUMNS), "the test has something in every column"
+    lacking = {str(place) for place in set(SEALED_COLUMNS) - set(before[A_ID])}
+    # Segments are the same, and take five hundred entries each.
+    assert lacking == {"audit_segments.bytes"}, "the test has something in every other column"
     kill_in_the_middle(site)
     halfway = site.status(B, A)
     assert 0 < halfway.seals[B_ID].total() < before[A_ID].total()
@@ -70,7 +72,7 @@ def kill_in_the_middle(site: Site) -> None:
             env=site.environ(B, A),
         ) as process:
             try:
-                until(lambda: site.waits_for_a_row("UPDATE bundles%"), seconds=60)
+                until(lambda: site.waits_for_a_row("%UPDATE bundles%"), seconds=60)
             finally:
                 process.kill()
     until(lambda: not site.waits_for_a_row("%"))

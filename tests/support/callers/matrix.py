@@ -31,6 +31,9 @@ DELETE /v1/keys/<key_id>                    | 401 | 403 403 204 | 403 403 204 | 
 
 GET    /v1/tenant/settings                  | 401 | 200 200 200 | 403 403 403 | 403 403 403
 PATCH  /v1/tenant/settings                  | 401 | 403 403 200 | 403 403 403 | 403 403 403
+GET    /v1/tenant/alerts                    | 401 | 200 200 200 | 403 403 403 | 403 403 403
+PUT    /v1/tenant/alerts                    | 401 | 403 403 200 | 403 403 403 | 403 403 403
+GET    /v1/tenant/alerts/mails              | 401 | 200 200 200 | 403 403 403 | 403 403 403
 
 GET    /v1/agents                           | 401 | 200 200 200 | 200 200 200 | 200 200 200
 POST   /v1/agents                           | 401 | 403 201 201 | 403 403 403 | 403 403 403
@@ -265,6 +268,7 @@ class World:
         bodies = {
             "POST /v1/keys": {"name": "n", "role": "read", "pin": self.pin},
             "PATCH /v1/tenant/settings": {"bundle_visibility": "public"},
+            "PUT /v1/tenant/alerts": {"emails": ["ops@example.com"]},
             "POST /v1/agents": {"name": "n"},
             "PATCH /v1/agents/<agent_id>": {"name": "n"},
             "PUT /v1/agents/by-external-id/<rest:external_id>": {},

@@ -41,6 +41,9 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "s3": "true",
         "s3.port": s3,
         "s3.port.grpc": grpc[3],
+        # Other protocols, on ports of their own.
+        "s3.port.iceberg": 0,
+        "s3.port.lance": 0,
         "volume.max": 8,
         "master.volumeSizeLimitMB": 64,
     }

@@ -7,12 +7,11 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Barrier, Event, Lock, Thread, get_ident
+from threading import Barrier, Event, Lock, get_ident
 from typing import Any
 
 import pytest
 
-from app.lib import group_commit
 from app.lib.group_commit import GroupCommit
 from tests.support.faults import LONG_ENOUGH, until
 
@@ -222,8 +221,10 @@ def test_coroutines_and_threads_go_together_and_each_gets_its_own() -> None:
         assert (await group.join(-10))[0] == -10
         gate.groups.clear()
         gate.open.clear()
-        first = [asyncio.create_task(group.join(number)) for number in (-1, -2)]
-        await asyncio.to_thread(until, lambda: len(gate.groups) == 2)
+        first = []
+        for number in (-1, -2):
+            first.append(asyncio.create_task(group.join(number)))
+            await asyncio.to_thread(until, lambda: len(gate.groups) == len(first))
         tasks: list[asyncio.Future[object]] = []
         loop = asyncio.get_running_loop()
         for number in range(6):
@@ -250,7 +251,9 @@ def test_who_awaits_no_longer_keeps_no_other_from_its_own() -> None:
 
     async def leave() -> int:
         gate.open.clear()
-        tasks = [asyncio.create_task(group.join(number)) for number in range(3)]
+        tasks = [asyncio.create_task(group.join(0))]
+        await asyncio.to_thread(until, lambda: len(gate.groups) == 1)
+        tasks += [asyncio.create_task(group.join(number)) for number in (1, 2)]
         await asyncio.to_thread(until, lambda: group.waiting == 2)
         tasks[1].cancel()
         gate.open.set()
@@ -260,87 +263,43 @@ def test_who_awaits_no_longer_keeps_no_other_from_its_own() -> None:
     assert asyncio.run(leave()) == 2
 
 
-def test_a_loop_that_is_closed_meanwhile_takes_no_carrier_with_it() -> None:
-    gate = Gate()
-    group = GroupCommit[int, tuple[int, int]](gate, ways=1)
-    gate.open.clear()
-    loop = asyncio.new_event_loop()
-    gone = loop.create_task(group.join(1))
-    loop.run_until_complete(asyncio.sleep(0))
-    until(lambda: len(gate.groups) == 1)
-    gone.cancel()
-    loop.run_until_complete(asyncio.gather(gone, return_exceptions=True))
-    loop.close()
-    gate.open.set()
+def test_a_loop_that_ends_meanwhile_gives_its_way_back() -> None:
+    begun = asyncio.Event()
 
-    async def join() -> int:
-        return (await asyncio.wait_for(group.join(2), 5))[0]
+    async def hang(items: Sequence[int]) -> list[int]:
+        begun.set()
+        if items[0] == 1:
+            await asyncio.Event().wait()
+        return list(items)
 
-    assert asyncio.run(join()) == 2
+    group = GroupCommit[int, int](list, ways=1, on_loop=hang)
 
+    async def leave() -> None:
+        joined = [asyncio.create_task(group.join(1))]
+        await begun.wait()
+        joined += [asyncio.create_task(group.join(2))]
+        await asyncio.sleep(0)
 
-class NoThread(Thread):
-    """A thread of a host that has no room for one more."""
-
-    def start(self) -> None:
-        raise RuntimeError("can't start new thread")
+    asyncio.run(leave())
+    assert asyncio.run(asyncio.wait_for(group.join(3), LONG_ENOUGH)) == 3
+    assert group.submit(4) == 4
 
 
-def test_who_finds_no_thread_gets_that_error_and_the_next_are_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gate = Gate()
-    group = GroupCommit[int, tuple[int, int]](gate, ways=1, most=2)
+def test_coroutines_that_arrive_in_one_turn_of_their_loop_go_together() -> None:
+    groups: list[list[int]] = []
 
-    async def join_all() -> None:
-        with monkeypatch.context() as full:
-            full.setattr(group_commit, "Thread", NoThread)
-            with pytest.raises(RuntimeError, match="can't start"):
-                await asyncio.wait_for(group.join(-1), LONG_ENOUGH)
-            # Now some wait for a thread that submitted: four in two groups, then a thread.
-            gate.open.clear()
-            busy = asyncio.create_task(asyncio.to_thread(group.submit, -2))
-            await asyncio.to_thread(until, lambda: len(gate.groups) == 1)
-            tasks = [asyncio.create_task(group.join(number)) for number in range(4)]
-            await asyncio.to_thread(until, lambda: group.waiting == 4)
-            last = asyncio.create_task(asyncio.to_thread(group.submit, 4))
-            await asyncio.to_thread(until, lambda: group.waiting == 5)
-            gate.open.set()
-            _, waiting = await asyncio.wait([busy, *tasks, last], timeout=LONG_ENOUGH)
-            assert not waiting
-            assert [str(each.exception()) for each in tasks] == ["can't start new thread"] * 4
-            assert [each.result()[0] for each in (busy, last)] == [-2, 4]
-        assert (await asyncio.wait_for(group.join(5), LONG_ENOUGH))[0] == 5
+    async def note(items: Sequence[int]) -> list[int]:
+        groups.append(list(items))
+        await asyncio.sleep(0)
+        return list(items)
 
-    asyncio.run(join_all())
-    assert gate.groups == [[-2], [4], [5]]
+    async def join_all() -> list[int]:
+        group = GroupCommit[int, int](list, ways=2, on_loop=note)
+        alone = await group.join(0)
+        return [alone, *await asyncio.gather(*(group.join(number) for number in range(1, 5)))]
 
-
-def test_a_group_that_is_run_before_its_coroutine_looks_is_run_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gate = Gate()
-    group = GroupCommit[int, tuple[int, int]](gate, ways=1)
-    enter = group._enter
-
-    def paused(seat: Any) -> None:
-        enter(seat)
-        if seat.item == 1:
-            gate.open.set()
-            until(lambda: [1] in gate.groups)
-
-    monkeypatch.setattr(group, "_enter", paused)
-
-    async def join_all() -> None:
-        gate.open.clear()
-        first = asyncio.create_task(asyncio.to_thread(group.submit, 0))
-        await asyncio.to_thread(until, lambda: len(gate.groups) == 1)
-        for number in (1, 2):
-            assert (await asyncio.wait_for(group.join(number), LONG_ENOUGH))[0] == number
-        await first
-
-    asyncio.run(join_all())
-    assert gate.groups == [[0], [1], [2]]
+    assert asyncio.run(join_all()) == list(range(5))
+    assert groups == [[0], [1, 2, 3, 4]]
 
 
 def test_an_error_is_freed_with_its_submitter() -> None:

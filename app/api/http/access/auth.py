@@ -43,12 +43,13 @@ _R = TypeVar("_R")
 class Access:
     """A route's rule: the role it needs (None: public) and whether a pinned key is refused.
 
-    With `or_link` a share link replaces the key.
+    With `or_link` a share link replaces the key. An `operator`'s pages open for no key at all.
     """
 
     role: Role | None
     whole_tenant: bool = False
     or_link: bool = False
+    operator: bool = False
 
 
 PUBLIC = Access(None)

@@ -1,6 +1,5 @@
 """What a request's headers say: its id, the client's address, and how long the client waits."""
 
-import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from flask import g, request
 
 from app.api.http.services import services
 from app.lib import forwarded
+from app.lib.crypto.randomness import random_bytes
 
 # In seconds: a web process that is told to stop has 20 seconds to answer.
 LONGEST_WAIT = 15.0
@@ -22,7 +22,7 @@ def request_id() -> str:
     found: str | None = g.get("request_id")
     if found is None:
         sent = request.environ.get("HTTP_X_REQUEST_ID", "")
-        g.request_id = found = sent if _REQUEST_ID_FORM.fullmatch(sent) else os.urandom(16).hex()
+        g.request_id = found = sent if _REQUEST_ID_FORM.fullmatch(sent) else random_bytes(16).hex()
     return found
 
 

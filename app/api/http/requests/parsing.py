@@ -135,10 +135,33 @@ else:
     _Untyped = flask_smorest.Blueprint
 
 
+def _only_documented(decorate: Callable[[_View], _View]) -> Callable[[_View], _View]:
+    """Leave what a decorator of flask-smorest says of a view, not the function that it makes."""
+
+    def documented(view: _View) -> _View:
+        view._apidoc = decorate(view)._apidoc  # type: ignore[attr-defined]  # noqa: SLF001
+        return view
+
+    return documented
+
+
 class Blueprint(_Untyped):
     """A flask-smorest blueprint that reads strictly."""
 
     ARGUMENTS_PARSER = StrictParser()
+
+    @staticmethod
+    def doc(**members: Any) -> Callable[[_View], _View]:
+        """Document a view; as the two below, without a function around it."""
+        return _only_documented(_Untyped.doc(**members))
+
+    def response(self, *args: Any, **options: Any) -> Callable[[_View], _View]:
+        """Document the answer of a view, which is a `Response`."""
+        return _only_documented(super().response(*args, **options))
+
+    def alt_response(self, *args: Any, **options: Any) -> Callable[[_View], _View]:
+        """Document another answer."""
+        return _only_documented(super().alt_response(*args, **options))
 
     def arguments(self, schema: _Schema, **options: Any) -> Callable[[_View], _View]:
         """Read a view's arguments; a body is required, and documented so, if a field of it is."""

@@ -1,6 +1,6 @@
 """The audit chain over HTTP: in pages, as a whole, and verified."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -18,8 +18,8 @@ from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.verification_schemas import HASH, VerificationSchema, VerifyArgs
-from app.core.audit import view
-from app.core.callers import Role
+from app.core.audit import archive, view
+from app.core.callers import OPERATOR, SYSTEM, UNSUBSCRIBER, Role
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.keys import keys
@@ -27,7 +27,7 @@ from app.core.verification import daily as verification_jobs
 from app.core.verification.export import Layout
 from app.errors import FieldError, Invalid
 from app.ledger.hash_chain import Outcome
-from app.models import Job
+from app.models import AuditEntry, Job
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
@@ -56,11 +56,21 @@ class AuditArgs(PageArgs, RangeArgs):
     """Filters of the audit chain; all given must match."""
 
     order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
-    actor = fields.Text(
-        200,
-        description="The id of the key, the person or other actor; a person's e-mail address too.",
+    actor = fields.Party(
+        (SYSTEM.id, OPERATOR.id, UNSUBSCRIBER.id),
+        # An e-mail address.
+        r"[^@ ]+@[^@ ]+$",
+        description="The id of the key, the person or the share link, or the name of another "
+        "actor; a person's e-mail address too.",
+        example="key_0192f0c1a2b37c4d8e5f60718293a4b5",
     )
-    target = fields.Text(200, description="The id of the object.")
+    # Routes have paths, and generations of the log origins.
+    target = fields.Party(
+        pattern=r".*[/.]",
+        description="The id of the object; of a refusal, the path of the route; of a succession of "
+        "the log, the new origin.",
+        example="whk_0192f0c1a2b37c4d8e5f60718293a4b5",
+    )
     action = fields.Text(100, description="The action, or how it begins.", example="webhook.")
     outcome = fields.Choice(
         Outcome, description="Entries from before they had an outcome match none."
@@ -129,6 +139,14 @@ EntryPageSchema = page_schema(
 )
 
 
+def entries(
+    session: Session, args: Mapping[str, Any], after: int | None, limit: int
+) -> Sequence[AuditEntry]:
+    """Return the entries that `AuditArgs` selects, archived ones with their bodies."""
+    found = view.rows(session, caller(), filters(args), after, limit)
+    return archive.filled(session, services().settings.master_keys, caller().tenant_id, found)
+
+
 @blp.route("", methods=["GET"], endpoint="list")
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(AuditArgs, location="query")
@@ -152,7 +170,7 @@ def list_entries(args: dict[str, Any]) -> Response:
     with transaction() as session:
         return page(
             args,
-            lambda *where: view.rows(session, caller(), filters(args), *where),
+            lambda *where: entries(session, args, *where),
             view.represent,
             position=lambda entry: entry.seq,
             beside=lambda entries: {"key_names": key_names(session, entries)},

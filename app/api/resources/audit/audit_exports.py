@@ -1,6 +1,6 @@
 """Exports of an audit chain as NDJSON: an entry a line, then a trailer that completes it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
@@ -16,11 +16,12 @@ from app.api.http.requests import parsing
 from app.api.http.requests.headers import request_id
 from app.api.http.services import Services, services
 from app.api.http.transactions import transaction
+from app.core.audit import archive
 from app.core.callers import Caller
 from app.core.verification import alerts, export
 from app.core.verification.export import Layout, Range
-from app.database import Database
 from app.errors import AuditChainBroken, FieldError, Invalid
+from app.models import AuditEntry
 
 NDJSON = "application/x-ndjson"
 
@@ -56,7 +57,7 @@ def answer(args: Mapping[str, Any] = MappingProxyType({})) -> Response:
     with transaction() as session:
         told = export.begin(session, caller(), **asked)
     here = services()
-    lines = _lines(here.database, caller(), told, layout)
+    lines = _lines(here, caller(), told, layout)
     # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
     first = next(lines)
     whole = chain([first], lines)
@@ -64,13 +65,19 @@ def answer(args: Mapping[str, Any] = MappingProxyType({})) -> Response:
     return Response(truncated_stream(whole, request_id(), report), content_type=NDJSON)
 
 
-def _lines(database: Database, reader: Caller, told: Range, layout: Layout) -> Iterator[bytes]:
+def _lines(here: Services, reader: Caller, told: Range, layout: Layout) -> Iterator[bytes]:
     last = told.last.seq
+
+    def read(after: int) -> Sequence[AuditEntry]:
+        with here.database.transaction(reader.tenant_id) as session:
+            found = export.part(session, reader, after, last)
+            keys = here.settings.master_keys
+            return archive.filled(session, keys, reader.tenant_id, found)
+
     for after in range(told.after.seq, last, export.PART):
-        with database.transaction(reader.tenant_id) as session:
-            entries = export.part(session, reader, after, last)
+        entries = here.fetching(partial(read, after))
         yield b"".join(export.line(entry, layout) for entry in entries)
-    with database.transaction(reader.tenant_id, snapshot=True) as session:
+    with here.database.transaction(reader.tenant_id, snapshot=True) as session:
         trailer = export.trailer(session, reader.tenant_id, told, layout)
     yield trailer
 

@@ -35,6 +35,7 @@ from app.core.delivery.history import (
 )
 from app.core.delivery.history.delivery_filters import Filters, Status
 from app.core.delivery.history.delivery_history import DeliverySchema
+from app.core.delivery.lanes import lanes
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 from app.errors import FieldError, Invalid
@@ -166,8 +167,8 @@ def retry_one_now(webhook_id: str, delivery_id: str) -> Response:
 
 
 def _history(args: dict[str, Any], webhook_id: str) -> Response:
-    if "epoch" in args:
-        raise Invalid(FieldError("/epoch", "Query parameter: this goes with after."))
+    for name in sorted({"lane", "epoch"} & args.keys()):
+        raise Invalid(FieldError(f"/{name}", "Query parameter: this goes with after."))
     with transaction(snapshot=True) as session:
         known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
         wanted = Filters(
@@ -187,24 +188,28 @@ def _history(args: dict[str, Any], webhook_id: str) -> Response:
 
 
 def _feed(args: dict[str, Any], webhook_id: str) -> Response:
-    others = sorted(args.keys() - {"after", "epoch", "limit"})
+    others = sorted(args.keys() - {"after", "epoch", "lane", "limit"})
     if others:
         text = "Query parameter: this cannot be combined with after."
         raise Invalid(*(FieldError(f"/{name}", text) for name in others))
     with transaction() as session:
         known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        lane = ids.lane_of(known, args.get("lane", 1))
+        if lane not in lanes.of_webhook(session, caller().tenant_id, known):
+            raise Invalid(FieldError("/lane", "Query parameter: this webhook has no such lane."))
         entries, epoch = catch_up.after(
             session,
             caller().tenant_id,
-            known,
+            lane,
             args["after"],
             limit=args["limit"],
             epoch=args.get("epoch"),
         )
         data = [catch_up.represent(entry) for entry in entries]
     next_after = data[-1]["sequence"] if data else args["after"]
-    body = {"data": data, "next_cursor": None, "next_after": next_after, "epoch": epoch.name}
-    query = urlencode({"after": next_after, "epoch": epoch.name, "limit": args["limit"]})
+    named = {"epoch": epoch.name} | {name: args[name] for name in ("lane",) if name in args}
+    body = {"data": data, "next_cursor": None, "next_after": next_after, **named}
+    query = urlencode({"after": next_after, **named, "limit": args["limit"]})
     link = f'<{services().settings.base_url}{request.path}?{query}>; rel="next"'
     return answer(body, headers={"Link": link} if data else {})
 

@@ -8,6 +8,7 @@ from typing import Any
 from marshmallow import ValidationError
 from marshmallow import fields as plain
 
+from app import ids
 from app.api.http.paging import PageArgs
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import failure_groups
@@ -112,7 +113,12 @@ class HistoryArgs(FilterArgs):
         MAX_INTEGER,
         description="The last `sequence` you have (0: none). Returns the events after it, "
         "oldest first, with payloads; continue with `next_after` until `data` is empty. "
-        "Only `epoch` and `limit` can be combined with it.",
+        "Only `epoch`, `lane` and `limit` can be combined with it.",
+    )
+    lane = fields.QueryInteger(
+        1,
+        ids.MOST_LANES,
+        description="The lane whose feed it is, of a webhook with several; else the first.",
     )
     epoch = fields.Id(
         "epo",
@@ -172,7 +178,7 @@ class TenantHistoryArgs(FilterArgs, AttemptArgs, SubjectArgs):
 class ListedDeliverySchema(DeliverySchema):
     """A delivery; in the catch-up feed it has its payload too."""
 
-    optional = ("payload",)
+    optional = (*DeliverySchema.optional, "payload")
 
     payload = plain.Dict()
 
@@ -180,11 +186,12 @@ class ListedDeliverySchema(DeliverySchema):
 class DeliveryPageSchema(AnswerSchema):
     """One page of deliveries; the catch-up feed has `next_after` and `epoch`, and no cursor."""
 
-    optional = ("next_after", "epoch")
+    optional = ("next_after", "epoch", "lane")
 
     data = fields.Items(fields.Object(ListedDeliverySchema), max_items=200)
     next_cursor = fields.Text(1000, allow_none=True)
     next_after = fields.Count()
+    lane = fields.Integer(1, ids.MOST_LANES)
     epoch = fields.Id("epo", description="The present one: send it with `next_after`.")
 
 

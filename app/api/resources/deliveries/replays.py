@@ -225,7 +225,7 @@ def _replay(body: dict[str, Any], webhook: UUID | None, *, all_webhooks: bool) -
 def wanted_of(body: dict[str, Any], webhook: UUID | None, *, all_webhooks: bool) -> Wanted:
     """Return the selection that a body describes, of one webhook or all; raises `Invalid`."""
     group = body.get("group")
-    if not all_webhooks and group is not None and group.webhook_id != webhook:
+    if not all_webhooks and group is not None and ids.webhook_of(group.webhook_id) != webhook:
         raise Invalid(FieldError("/group", "This is no group of this webhook."))
     if problem := require_one_way(body):
         raise Invalid(FieldError(f"/{problem[0]}", problem[1]))

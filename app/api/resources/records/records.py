@@ -19,7 +19,7 @@ from app.api.http.requests.content_coding import takes_gzip
 from app.api.http.requests.parsing import Blueprint, takes_a_record
 from app.api.http.responses.answers import answer, answer_written, encode
 from app.api.http.services import services
-from app.api.http.transactions import raw_transaction, transaction
+from app.api.http.transactions import prefers_replica, raw_transaction, transaction
 from app.api.resources.records import record_list
 from app.api.resources.records.record_list import RecordArgs, RecordPageSchema
 from app.api.resources.records.record_schemas import (
@@ -177,6 +177,7 @@ def _errors(error: ServiceError, record: str) -> list[dict[str, Any]]:
 @requires(Role.READ)
 @blp.arguments(RecordArgs, location="query")
 @blp.response(200, RecordPageSchema)
+@prefers_replica
 def list_records(args: dict[str, Any]) -> Response:
     """Search records, or list them newest first, or follow them with `order=asc`.
 

@@ -24,12 +24,13 @@ def show(event_id: str) -> Response:
         event = event_history.describe(session, found)
         about = subjects(session, [event["id"]])
         size = len(event_history.payload_of(session, found))
-        names = webhook_names(known_webhooks(session))
+        known = known_webhooks(session)
     return rendering.page(
         "events/one",
         event=event,
         size=size,
         subjects=about,
-        names=names,
+        names=webhook_names(known),
+        states={name: each["health"]["state"] for name, each in known.items()},
         does=(f"search {event_id}", f"GET /v1/events/{event_id}"),
     )

@@ -1,4 +1,4 @@
-"""Tools for a receiver's owner: secrets, "why did I not get it?", signatures, an endpoint check."""
+"""Tools for a receiver's owner: secrets, signatures, an endpoint check."""
 
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,6 @@ from app.api.http.requests import parsing
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.api.resources.deliveries import signature_debugger
-from app.api.resources.deliveries.delivery_schemas import DecisionArgs
 from app.api.resources.deliveries.signature_debugger import PastedSchema, diagnosis
 from app.api.resources.webhook_schemas import RotationSchema
 from app.api.resources.webhooks import represent, with_secret
@@ -22,7 +21,6 @@ from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.console.pages.deliveries.webhooks import page_of
 from app.core.callers import Role
-from app.core.delivery.history import event_history
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.webhooks import receiver_check, webhooks
@@ -50,37 +48,6 @@ def rotate(webhook_id: str) -> Response:
         return page_of(webhook_id, typed.refused(wrong), 422)
     does = (f"webhooks rotate {webhook_id}", f"POST /v1/webhooks/{webhook_id}/rotate-secret")
     return rendering.page("webhooks/secret", webhook=made, is_new=False, does=does)
-
-
-@blp.get("/why")
-@signed_in(Role.READ, whole_tenant=True)
-def why(webhook_id: str) -> Response:
-    """Explain why the webhook did or did not get an event."""
-    typed = forms.query()
-    decision: dict[str, Any] | None = None
-    with transaction(snapshot=True) as session:
-        name = _name(session, webhook_id)
-        try:
-            if typed.value("event_id"):
-                event_id = typed.load(DecisionArgs)["event_id"]
-                known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
-                event = event_history.find(session, caller(), event_id)
-                decision = event_history.decision_for(session, event, known)
-        except Invalid as wrong:
-            typed = typed.refused(wrong)
-        except NotFound as unknown:
-            typed = typed.refused(Invalid(FieldError("/event_id", unknown.detail)))
-    return rendering.page(
-        "webhooks/why",
-        typed=typed,
-        decision=decision,
-        webhook_id=webhook_id,
-        names={webhook_id: name},
-        does=(
-            f"webhooks why {webhook_id} EVENT",
-            f"GET /v1/webhooks/{webhook_id}/decisions?event_id=EVENT",
-        ),
-    )
 
 
 @blp.route("/signature", methods=["GET", "POST"])

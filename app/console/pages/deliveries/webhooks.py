@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from flask import Blueprint, url_for
+from flask import Blueprint, redirect, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
@@ -35,7 +35,7 @@ from app.core.replay import replay, send_now
 from app.core.webhooks import webhook_secrets, webhooks
 from app.core.webhooks.webhooks import State
 from app.database import database_now
-from app.errors import FieldError, Invalid
+from app.errors import FieldError, Invalid, NotFound
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -130,8 +130,13 @@ def create() -> Response:
 @blp.get("/<webhook_id>")
 @signed_in(Role.READ, whole_tenant=True)
 def show(webhook_id: str) -> Response:
-    """Show one webhook."""
-    return page_of(webhook_id, forms.blank())
+    """Show one webhook; of a deleted one, redirect to its history."""
+    try:
+        return page_of(webhook_id, forms.blank())
+    except NotFound:
+        with transaction() as session:
+            webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        return redirect(url_for("console.deliveries.index", webhook_id=webhook_id), 303)
 
 
 @blp.post("/<webhook_id>")
@@ -216,7 +221,7 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
         shown: dict[str, Any] = {
             "webhook": represent(found),
             "lane": delivery_summary.of(session, tenant_id, found.id, "", [])["lane"],
-            "overdue": delivery_summary.overdue_since(session, tenant_id, found.id),
+            "overdue": delivery_summary.backlogs(session, tenant_id, found.id)[found.id][1],
             "books": accounting.of(session, tenant_id, found.id),
             "hours": hourly_stats.rows(session, tenant_id, hours, found.id),
             "latest": [delivery_history.represent(each) for each in latest],

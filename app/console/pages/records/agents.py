@@ -10,16 +10,21 @@ from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
 from app.api.http.transactions import transaction
 from app.api.resources.agents import AgentArgs
-from app.console.frame import forms, rendering
+from app.console.frame import forms, rendering, zone
 from app.console.frame.access import signed_in
+from app.console.pages.records.sessions import listed
 from app.core import agents, feeds, sessions
 from app.core.callers import Role
+from app.core.delivery.history import hourly_stats
+from app.core.delivery.history.hourly_stats import Step
+from app.core.keys import keys
 from app.core.records import activity, holds, records
+from app.database import database_now
 from app.models import Record
 
 blp = Blueprint("agents", __name__, url_prefix="/agents")
 
-_NEWEST = 20
+_NEWEST, _MOST_KEYS = 20, 50
 
 
 @blp.get("")
@@ -54,13 +59,17 @@ def show(agent_id: str) -> Response:
         found = agents.find(session, caller(), ids.parse("agt", agent_id))
         agent, of_agent = agents.represent(found), {"agent_id": found.id}
         latest = [
-            sessions.represent(each)
-            for each in sessions.rows(session, caller(), of_agent, None, _NEWEST)
+            listed(each) for each in sessions.rows(session, caller(), of_agent, None, _NEWEST)
         ]
         rows = session.scalars(feeds.newest(Record, caller(), of_agent, None, _NEWEST)).all()
         newest = records.represent(session, rows)
         did = activity.of(session, caller(), "agt", [agent])
         did |= activity.of(session, caller(), "ses", latest)
+        days = hourly_stats.span(database_now(session), None, None, Step.DAY, zone.chosen())
+        by_day = activity.by_day(session, caller(), found.id, days.starts, days.until)
+        pinned = [
+            keys.represent(each) for each in keys.pinned_to(session, caller(), found.id, _MOST_KEYS)
+        ]
         former = agents.former_names(session, found.tenant_id, found.id)
         names = rendering.names_in(session, *latest, *newest)
         held = holds.standing_on(session, caller(), _NEWEST, found.id)
@@ -70,6 +79,8 @@ def show(agent_id: str) -> Response:
         held=held,
         blank=forms.blank(),
         former=former,
+        by_day=by_day,
+        pinned=pinned,
         did=did,
         latest=latest,
         newest=newest,

@@ -18,15 +18,20 @@ from app.api.resources.records.record_list import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
+from app.core import feeds, findings
 from app.core.callers import Role
 from app.core.records import holds, records, share_links
 from app.core.statements import statements
 from app.database import database_now
+from app.evidence.page.view import MOST_STEPS
+from app.models import Finding
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Blueprint("records", __name__, url_prefix="/records")
 
 _MOST_LINKS = 200
-_MOST_HOLDS = 10
+_MOST_HOLDS, _MOST_FINDINGS = 10, 20
 _LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days"))
 
 
@@ -111,9 +116,24 @@ def revoke(record_id: str, share_link_id: str) -> Response:
     return rendering.done(place, "The link opens nothing any more.")
 
 
+class StepArgs(Schema):
+    """The page of a record's steps."""
+
+    steps = fields.QueryInteger(
+        0, 10**7, load_default=0, description="How many steps come before the first one shown."
+    )
+
+
 def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
+    typed = forms.query()
+    before = 0
+    with typed.refusing():
+        before = typed.load(StepArgs)["steps"]
     with transaction() as session:
         found = records.find(session, caller(), ids.parse("rec", record_id))
+        of_record = {"record_id": found.id}
+        few = session.scalars(feeds.newest(Finding, caller(), of_record, None, _MOST_FINDINGS))
+        told = [findings.represent(each) for each in few]
         (record,) = records.represent(session, [found])
         now = database_now(session)
         links = [
@@ -127,12 +147,14 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
             session, caller(), _MOST_HOLDS, *covered, created_at=found.created_at
         )
     with large_bodies.room_for(found.bundle_size, caller().tenant_id):
-        inside = None if record["bundle"]["expired"] else view_of(found)
+        inside = None if record["bundle"]["expired"] else view_of(found, before=before)
     if inside is not None:
         bundle_access.note_content_read(caller(), found.id)
     return rendering.page(
         "records/one",
         record=record,
+        typed=typed,
+        findings=told,
         in_session=place,
         inside=inside,
         chain=services().settings.signing_chain(found.key_id, found.created_at),
@@ -140,7 +162,8 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
         held=held,
         blank=forms.blank(),
         links=links,
-        link=link,
+        made=link,
         lifetimes=_LIFETIMES,
+        page_of_steps=MOST_STEPS,
         does=(f"records show {record_id}", f"GET /v1/records/{record_id}"),
     )

@@ -1,11 +1,13 @@
 """Sessions: the list, and the page of a session with its way over its records and their steps."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
 from flask import Blueprint, url_for
+from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
@@ -19,9 +21,11 @@ from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
 from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
-from app.core import sessions
+from app.core import feeds, findings, sessions
 from app.core.audit import record_reads
 from app.core.callers import Role
+from app.core.delivery.history import delivery_list
+from app.core.delivery.history.delivery_filters import Filters
 from app.core.records import activity, bundles, holds
 from app.core.sessions import SessionStatus
 from app.core.statements import statements
@@ -30,12 +34,12 @@ from app.evidence import bundle
 from app.evidence.bundle import Bundle
 from app.evidence.page.view import Axis, as_tree, duration, row_of, span_of
 from app.evidence.times import unix_nanoseconds
-from app.models import Record
+from app.models import AgentSession, Finding, Record
 
 blp = Blueprint("sessions", __name__, url_prefix="/sessions")
 
 # A page of 50 records reads and writes so much in half of its time.
-_MOST_HOLDS = 10
+_MOST_HOLDS, _MOST_FINDINGS, _MOST_DELIVERIES = 10, 20, 200
 _MOST_BYTES, _MOST_STEPS, _MOST_STEPS_OF_ONE = 512 * 1024, 300, 50
 # Shorter pauses are in the bars alone.
 _IDLE = 60 * 1_000_000_000
@@ -54,7 +58,7 @@ def index() -> Response:
         found = page_of(
             args,
             lambda *where: sessions.rows(session, caller(), filters(args), *where),
-            sessions.represent,
+            listed,
         )
         did = activity.of(session, caller(), "ses", found["data"])
         names = rendering.names_in(session, *found["data"], typed.typed)
@@ -67,6 +71,11 @@ def index() -> Response:
         statuses=[(each.value, each.value) for each in SessionStatus],
         does=("sessions list", "GET /v1/sessions"),
     )
+
+
+def listed(session: AgentSession) -> dict[str, Any]:
+    """Return a session as its GET answers it, with when it was sealed."""
+    return sessions.represent(session) | {"sealed_at": session.sealed_at}
 
 
 @blp.get("/<session_id>/files/<name>")
@@ -109,7 +118,11 @@ def show(session_id: str) -> Response:
         )
         shown = sessions.represent(one)
         did = activity.of(session, caller(), "ses", [shown])
-        names = rendering.names_in(session, {**shown, "session_id": shown["id"]})
+        of_session = {"session_id": one.id}
+        few = session.scalars(feeds.newest(Finding, caller(), of_session, None, _MOST_FINDINGS))
+        told = [findings.represent(each) for each in few]
+        names = rendering.names_in(session, shown, *told)
+        sent = _sent(session, one.id)
         seal = statements.find(session, one.tenant_id, one.id)
         held = holds.standing_on(session, caller(), _MOST_HOLDS, one.id, one.agent_id)
     found["data"] = _way([each["record"] for each in found["data"]])
@@ -122,10 +135,26 @@ def show(session_id: str) -> Response:
         held=held,
         blank=forms.blank(),
         found=found,
+        findings=told,
+        sent=sent,
         did=did,
         names=names,
         does=(f"sessions show {session_id}", f"GET /v1/sessions/{session_id}"),
     )
+
+
+def _sent(session: Session, session_id: UUID) -> Counter[str] | None:
+    """Return how many deliveries of a session's events have which status, of the newest.
+
+    None for a caller who may not see deliveries.
+    """
+    if caller().pin is not None:
+        return None
+    wanted = Filters(session_id=session_id)
+    page = delivery_list.page(
+        session, caller().tenant_id, wanted, before=None, limit=_MOST_DELIVERIES
+    )
+    return Counter(each.row.status for each in page)
 
 
 def _way(found: Sequence[Record]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
@@ -31,7 +31,7 @@ d.id, d.webhook_id, d.event_id, d.event_type, d.kind, d.sequence, d.replay_of, d
 
 _FIND = f"""
 SELECT {COLUMNS} FROM deliveries AS d
- WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
+ WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND webhook_of(d.webhook_id) = %(webhook)s
    AND d.id = %(id)s
 """
 
@@ -54,17 +54,19 @@ SELECT of_event.*
            AND r.kind = 'replay' AND r.event_id = e.id AND r.id >= e.oldest_id
          ORDER BY r.id DESC LIMIT 500) AS again
      WHERE l.tenant_id = (SELECT %(tenant)s::uuid) AND l.replays_accepted > 0
-       AND l.webhook_id = coalesce(%(webhook)s, l.webhook_id)) AS of_event
+       AND webhook_of(l.webhook_id) = coalesce(%(webhook)s, webhook_of(l.webhook_id))) AS of_event
 """
 _OF_EVENT = f"""
 SELECT {COLUMNS} FROM ({EVENT_ROWS}) AS d
- WHERE d.webhook_id = coalesce(%(webhook)s, d.webhook_id)
+ WHERE webhook_of(d.webhook_id) = coalesce(%(webhook)s, webhook_of(d.webhook_id))
  ORDER BY d.id DESC LIMIT 500
 """
 
 
 class DeliverySchema(AnswerSchema):
     """A delivery of one event to one webhook."""
+
+    optional: ClassVar[tuple[str, ...]] = ("lane",)
 
     id = fields.Id("dlv")
     webhook_id = fields.Id("whk")
@@ -76,6 +78,9 @@ class DeliverySchema(AnswerSchema):
         allow_none=True,
         description="The event's number in this webhook's feed; null: not numbered (yet).",
         example=4711,
+    )
+    lane = fields.Integer(
+        2, ids.MOST_LANES, description="The lane with this number; it is not here for the first."
     )
     status = fields.Choice(Status)
     replay_of = fields.Id("dlv", allow_none=True)
@@ -223,8 +228,10 @@ def represent(delivery: Listed) -> dict[str, Any]:
     row = delivery.row
     waits = row.next_attempt_at is not None and row.status != Status.SENDING
     last = delivery.last_attempt
+    lane = ids.lane_number(row.webhook_id)
     return DeliverySchema.of(
         row,
+        **({"lane": lane} if lane > 1 else {}),
         attempt_count=row.attempts,
         arrived_by_replay=_text("dlv", delivery.arrived_by_replay),
         last_attempt=None if last is None else delivery_attempts.summarise(last),

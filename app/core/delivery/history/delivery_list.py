@@ -27,6 +27,7 @@ from app.core.delivery.history.delivery_history import (
     Row,
     event_values,
 )
+from app.core.delivery.lanes import lanes
 from app.database import cursor
 
 # Sorting this many open rows for a page takes about ten milliseconds. With more open rows, a page
@@ -93,6 +94,9 @@ def page(
         if wide and not few and filters.group is None:
             walk_ends = _end_walk(session, conditions, values)
         parts = _rows(statuses, conditions, values, sort=few)
+    if filters.webhook_id is not None:
+        keys = lanes.of_webhook(session, tenant_id, filters.webhook_id)
+        parts = lanes.on_each(parts, "webhook_id", keys, values)
     query = _PAGE.format(columns=COLUMNS, rows=" UNION ALL ".join(parts) or _NONE)
     found = cursor(session, class_row(Row)).execute(query, values).fetchall()
     listed = delivery_history.listed(session, tenant_id, found)

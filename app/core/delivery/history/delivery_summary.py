@@ -48,8 +48,8 @@ SELECT CASE WHEN w.deleted_at IS NOT NULL THEN 'deleted'
             WHEN EXISTS (SELECT FROM present_slots(l.tenant_id, l.webhook_id) AS s
                           WHERE s.lease_until > clock_timestamp()) THEN 'sending'
             ELSE 'idle' END AS state, l.paused_until
-  FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id AND l.webhook_id = w.id
- WHERE w.tenant_id = %(tenant)s AND w.id = %(webhook)s
+  FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id
+ WHERE w.tenant_id = %(tenant)s AND w.id = webhook_of(%(lane)s) AND l.webhook_id = %(lane)s
 """
 _AHEAD = """
 SELECT count(*) FROM (
@@ -76,33 +76,34 @@ SELECT min(next) FROM (
 """
 
 
-_OVERDUE_OF_ONE = _OVERDUE.format(webhook="(SELECT %(webhook)s::uuid)")
 _BACKLOGS = f"""
-SELECT l.webhook_id, l.events_open + l.replays_open + l.tests_open
-                     + count_unnumbered(l.tenant_id, l.webhook_id),
-       ({_OVERDUE.format(webhook="l.webhook_id")})
-  FROM lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
- WHERE l.tenant_id = %(tenant)s AND w.deleted_at IS NULL
+SELECT w.id, sum(l.events_open + l.replays_open + l.tests_open
+                 + count_unnumbered(l.tenant_id, l.webhook_id))::bigint,
+       min(({_OVERDUE.format(webhook="l.webhook_id")}))
+  FROM lanes AS l
+  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = webhook_of(l.webhook_id)
+ WHERE l.tenant_id = %(tenant)s AND w.deleted_at IS NULL AND w.id = coalesce(%(webhook)s, w.id)
+ GROUP BY w.id
 """
 
 
-def backlogs(session: Session, tenant_id: UUID) -> dict[UUID, tuple[int, datetime | None]]:
-    """Return how many deliveries wait at each webhook, and since when one is overdue, if any."""
-    found = cursor(session).execute(_BACKLOGS, {"tenant": tenant_id})
-    return {webhook_id: (waiting, overdue) for webhook_id, waiting, overdue in found}
+def backlogs(
+    session: Session, tenant_id: UUID, webhook_id: UUID | None = None
+) -> dict[UUID, tuple[int, datetime | None]]:
+    """Return how many deliveries wait at each webhook, and since when one is overdue, if any.
 
-
-def overdue_since(session: Session, tenant_id: UUID, webhook_id: UUID) -> datetime | None:
-    """Return when a webhook's next delivery became due; None while none is due."""
-    wanted = {"tenant": tenant_id, "webhook": webhook_id}
-    return cursor(session, scalar_row).execute(_OVERDUE_OF_ONE, wanted).fetchone()
+    Of one webhook alone where it is named.
+    """
+    found = cursor(session).execute(_BACKLOGS, {"tenant": tenant_id, "webhook": webhook_id})
+    return {each: (waiting, overdue) for each, waiting, overdue in found}
 
 
 def of(
     session: Session, tenant_id: UUID, webhook_id: UUID, explanation: str, deliveries: list[Listed]
 ) -> dict[str, Any]:
     """Return `summary` and `lane` of an event on a webhook, from its newest delivery."""
-    wanted = {"tenant": tenant_id, "webhook": webhook_id}
+    key = deliveries[-1].row.webhook_id if deliveries else webhook_id
+    wanted = {"tenant": tenant_id, "lane": key}
     lane = cursor(session, class_row(_Lane)).execute(_LANE, wanted).fetchone()
     assert lane is not None  # noqa: S101  # every webhook has a lane
     until = lane.paused_until if lane.state == LaneState.PAUSED else None

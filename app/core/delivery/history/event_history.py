@@ -105,6 +105,6 @@ def _decided(webhook_id: UUID, name: str, deliveries: list[Listed]) -> dict[str,
         "deliveries": [
             delivery_history.represent(each)
             for each in deliveries
-            if each.row.webhook_id == webhook_id
+            if ids.webhook_of(each.row.webhook_id) == webhook_id
         ],
     }

@@ -20,6 +20,7 @@ from app.core.delivery.history import (
 )
 from app.core.delivery.history.delivery_filters import Filters, Group
 from app.core.delivery.history.delivery_history import EVENT_ROWS, event_values
+from app.core.delivery.lanes import lanes
 from app.database import cursor
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -37,7 +38,7 @@ MOST_GROUPS = 200
 
 
 class FailureGroupSchema(AnswerSchema):
-    """Failures of one webhook that ended the same way."""
+    """Failures of one webhook, or of one of its lanes, that ended the same way."""
 
     group = fields.Text(100, description="The name of the group.", example=GROUP_EXAMPLE)
     webhook_id = fields.Id("whk")
@@ -156,14 +157,17 @@ def find(
         table = f"({EVENT_ROWS})"
         values |= {"webhook": filters.webhook_id} | event_values(events)
     passing = " AND ".join(conditions)
-    newest = " UNION ALL ".join(
+    parts = [
         _NEWEST.format(table=table, status=status, conditions=passing, window=window)
         for status in sorted(statuses)
-    )
-    if not newest:
+    ]
+    if not parts:
         return Groups([], complete=True, window=window)
+    if filters.webhook_id is not None:
+        keys = lanes.of_webhook(session, tenant_id, filters.webhook_id)
+        parts = lanes.on_each(parts, "webhook_id", keys, values)
     values |= later_replays.values(session, tenant_id)
-    query = _GROUPS.format(newest=newest, window=window, most=most)
+    query = _GROUPS.format(newest=" UNION ALL ".join(parts), window=window, most=most)
     # A prepared statement's generic plan reads far more.
     rows = cursor(session).execute(query, values, prepare=False).fetchall()
     found = [Found(*row[1:]) for row in rows if row[1] is not None]

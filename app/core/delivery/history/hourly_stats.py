@@ -16,6 +16,7 @@ from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
+from app.core.delivery.lanes import lanes
 from app.core.delivery.lanes.lane_hours import COLUMNS, COUNTS, LATENCY_MS
 from app.database import cursor
 from app.errors import FieldError, Invalid
@@ -113,7 +114,7 @@ SELECT {at} AS at, {sums} FROM ({hours}) AS hours
 """
 _OF_ONE = f"""
 SELECT tenant_id, at, {", ".join(COLUMNS)} FROM delivery_hours
- WHERE webhook_id = (SELECT %(webhook)s::uuid)
+ WHERE webhook_id = ANY (%(lanes)s)
 """
 # The hours not summed yet span two days, if the worker prunes daily.
 _OF_ALL = f"""
@@ -137,9 +138,11 @@ def rows(
     including tests and replays: `succeeded` and `failed` those that ended their delivery, `retried`
     those that are followed by another.
     """
-    values = {"tenant": tenant_id, "webhook": webhook_id, "since": span.since, "until": span.until}
+    values = {"tenant": tenant_id, "since": span.since, "until": span.until}
     values |= {"starts": span.starts} if span.step is Step.DAY else {}
-    if webhook_id is None:
+    if webhook_id is not None:
+        values["lanes"] = lanes.of_webhook(session, tenant_id, webhook_id)
+    else:
         summed = cursor(session).execute(_SUMMED, (tenant_id,)).fetchone()
         values["unsummed"] = max(span.since, _after(summed[0] if summed else None))
     hours = _OF_ALL if webhook_id is None else _OF_ONE
@@ -150,7 +153,7 @@ def rows(
 
 
 _OF_EACH = f"""
-SELECT webhook_id, at, {_SUMS} FROM delivery_hours
+SELECT webhook_of(webhook_id) AS webhook_id, at, {_SUMS} FROM delivery_hours
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND at >= %(since)s AND at < %(until)s
  GROUP BY 1, 2
 """

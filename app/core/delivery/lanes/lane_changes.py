@@ -54,7 +54,7 @@ SELECT {", ".join(f"l.{name}" for name in (*_HEALTH, *_LEARNED))},
   FROM {_WANTED}
   JOIN present_lanes AS l
     ON l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
-  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
 """
 
 

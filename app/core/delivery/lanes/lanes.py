@@ -1,16 +1,18 @@
-"""A lane is one webhook's queue: its sequence numbers, its pause, and when it is due.
+"""A lane is a webhook's queue, or one of its several: its numbers, its pause, when it is due.
 
 Every writer, also of its slots (`lane_slots`), takes the lane's row lock first (`load`): no gap in
 a sequence, one holder per slot, one probe per pause. `lanes.due_at` is computed when a worker's
 turn ends, and lowered when a row becomes due.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
 
+from app import ids
 from app.core import epochs
 from app.core.delivery.lanes import lane_hours, recovery
 from app.database import Tx, cursor
@@ -30,6 +32,7 @@ class Lane:
     sealed_secrets: bytes
     receiver_since: datetime | None
     max_in_flight: int
+    lanes: int
     sends: bool
     suspended: bool
     held: bool
@@ -38,6 +41,12 @@ class Lane:
     slow_at: datetime | None
     concurrency: int
     latency_ms: float | None
+
+    @property
+    def number(self) -> int | None:
+        """Its number among the webhook's lanes; None where there is but one."""
+        number = ids.lane_number(self.webhook_id)
+        return number if max(number, self.lanes) > 1 else None
 
     @property
     def allowed(self) -> int:
@@ -67,13 +76,13 @@ _LOAD = f"""
 SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, ({epochs.PRESENT}) AS epoch,
        w.sealed_target,
        w.sealed_secrets, l.receiver_since,
-       w.max_in_flight, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
+       w.max_in_flight, w.lanes, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
        EXISTS (SELECT FROM tenants AS t
                 WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS suspended,
        l.held_since IS NOT NULL AS held,
        l.paused_until, l.pause_level, l.slow_at,
        l.concurrency, l.latency_ms
-  FROM present_lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+  FROM present_lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
  WHERE l.tenant_id = %s AND l.webhook_id = %s
 """
 
@@ -97,6 +106,43 @@ def load(session: Tx, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True)
 def lock(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     """Hold the lane's row lock until the transaction ends."""
     cursor(session).execute(_LOCK, (tenant_id, webhook_id))
+
+
+_OF_WEBHOOK = """
+SELECT id FROM webhook_lanes WHERE tenant_id = %s AND webhook_id = %s ORDER BY id
+"""
+
+
+def of_webhook(session: Tx, tenant_id: UUID, webhook_id: UUID) -> list[UUID]:
+    """Return the keys of a webhook's lanes, as they are locked; none for an unknown webhook."""
+    return cursor(session, scalar_row).execute(_OF_WEBHOOK, (tenant_id, webhook_id)).fetchall()
+
+
+def on_each(
+    parts: Sequence[str], name: str, keys: Sequence[UUID], values: dict[str, object]
+) -> list[str]:
+    """Return parts of a statement about one lane, its parameter `name`, for each of several.
+
+    Adds their parameters to `values`. So each is read in the order of its index.
+    """
+    found = list(parts)
+    for number, key in enumerate(keys[1:], 1):
+        found += [part.replace(f"%({name})s", f"%({name}_{number})s") for part in parts]
+        values[f"{name}_{number}"] = key
+    if keys:
+        values[name] = keys[0]
+    return found
+
+
+def lock_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> list[UUID]:
+    """Lock all lanes of a webhook in the order of their keys, as all do; return these."""
+    locked: list[UUID] = []
+    # Another lane may have been made while this waited.
+    while left := sorted({*of_webhook(session, tenant_id, webhook_id)} - {*locked}):
+        for lane in left:
+            lock(session, tenant_id, lane)
+        locked += left
+    return locked
 
 
 # The open rows of a level of urgency, as `claim_deliveries` finds them.

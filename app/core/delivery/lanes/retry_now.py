@@ -150,10 +150,8 @@ SELECT open.*, ended.*
 """
 
 
-def tally(
-    tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any], count: int
-) -> dict[str, int]:
-    """Return what became of the `count` rows of an `Open`, whose fields `found` has.
+def tally(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any]) -> dict[str, int]:
+    """Return what became of the rows of an `Open`, whose fields `found` has: those not succeeded.
 
     `waiting` had no attempt since, `retrying` failed at one and wait for the next. Reads open rows
     and failures only: what else there was has succeeded.
@@ -167,9 +165,7 @@ def tally(
     }
     counts = cursor(tx, dict_row).execute(_TALLY, wanted).fetchone()
     assert counts is not None  # noqa: S101  # aggregates are one row
-    unsent = counts["waiting"] + counts["cancelled"]
-    succeeded = count - unsent - counts["retrying"] - counts["failed"]
-    return {"sent": count - unsent, "succeeded": succeeded, **counts}
+    return counts
 
 
 # A delivery that is due already counts no further unscheduled attempt. A lease that has ended is a

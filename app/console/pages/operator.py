@@ -1,0 +1,157 @@
+"""The operator's view over tenants: figures, and nothing of content; suspend and resume."""
+
+import hmac
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, cast
+from uuid import UUID
+
+from flask import Blueprint, g, redirect, request, url_for
+from werkzeug.wrappers import Response as AnyResponse
+
+from app import ids
+from app.api.http.access import auth, rate_limit
+from app.api.http.access.auth import Access
+from app.api.http.services import services
+from app.console.frame import access, browser, forms, rendering
+from app.core import tenant_control, tenant_figures
+from app.core.callers import Actor
+from app.core.keys.operator_sessions import OperatorToken
+from app.core.tenant_control import Act
+from app.core.tenant_figures import Figures, Sort
+from app.core.verification import alerts
+from app.errors import FieldError, Invalid
+from app.schemas import fields
+from app.schemas.schema import Schema
+
+blp = Blueprint("operator", __name__, url_prefix="/operator")
+
+OPERATOR = Access(None, operator=True)
+_MOST = 50
+_P = ParamSpec("_P")
+
+
+class TenantArgs(Schema):
+    """How the list of tenants is sorted and filtered, and where its page begins."""
+
+    sort = fields.Choice(Sort, load_default=Sort.WAITING)
+    q = fields.Text(200)
+    suspended = fields.Boolean()
+    after = fields.Text(60)
+
+
+class SuspendSchema(Schema):
+    """Why a tenant is suspended: for its audit chain."""
+
+    reason = fields.Text(500)
+
+
+def operator_only(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
+    """Let only an operator's session reach the view; forms are from here and from the session."""
+
+    @wraps(view)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> AnyResponse:
+        rate_limit.count_address()
+        token = OperatorToken(request.cookies.get(browser.cookie_name("operator"), ""))
+        with services().database.statement() as tx:
+            found = token.find(tx)
+        if found is None:
+            return redirect(url_for("console.sign_in.ask"), 303)
+        g.operator, g.operator_until = found
+        g.form_token = token.form_token
+        if request.method == "POST":
+            access.require_own_form()
+            sent = forms.sent().form_token
+            if not hmac.compare_digest(sent.encode(), token.form_token.encode()):
+                raise access.ForeignForm("This form is of another session. Reload its page.")
+        return view(*args, **kwargs)
+
+    return auth.mark(checked, OPERATOR)
+
+
+@blp.get("")
+@operator_only
+def index() -> AnyResponse:
+    """List tenants by their figures."""
+    typed = forms.query()
+    args: dict[str, Any] = {"sort": Sort.WAITING}
+    found: list[Figures] = []
+    with typed.refusing():
+        args = typed.load(TenantArgs)
+        found = _found(args)
+    with services().database.across_tenants() as session:
+        computed_at = tenant_figures.computed_at(session)
+    more = len(found) > _MOST
+    rows = [{"id": ids.text("ten", each.tenant_id), **vars(each)} for each in found[:_MOST]]
+    last = f"{rows[-1][args['sort']]}-{rows[-1]['tenant_id'].hex}" if more and rows else None
+    return rendering.page(
+        "operator/list",
+        typed=typed,
+        found=rows,
+        last=last,
+        sort=str(args["sort"]),
+        computed_at=computed_at,
+        operator=g.operator,
+        until=g.operator_until,
+    )
+
+
+@blp.post("/<tenant_id>/suspend")
+@operator_only
+def suspend(tenant_id: str) -> AnyResponse:
+    """Suspend a tenant: its keys and people are refused, its deliveries and mails wait."""
+    reason = forms.sent().load(SuspendSchema).get("reason")
+    actor = Actor("operator", f"console ({g.operator})")
+    done = _act(tenant_id, lambda session, who: tenant_control.suspend(session, who, reason, actor))
+    return _done(f"{tenant_id} is suspended." if done else f"{tenant_id} was suspended before.")
+
+
+@blp.post("/<tenant_id>/resume")
+@operator_only
+def resume(tenant_id: str) -> AnyResponse:
+    """Resume a tenant."""
+    actor = Actor("operator", f"console ({g.operator})")
+    done = _act(tenant_id, lambda session, who: tenant_control.resume(session, who, actor))
+    return _done(f"{tenant_id} goes on." if done else f"{tenant_id} was not suspended.")
+
+
+@blp.post("/sign-out")
+@operator_only
+def sign_out() -> AnyResponse:
+    """End the operator's session."""
+    token = OperatorToken(request.cookies[browser.cookie_name("operator")])
+    with services().database.across_tenants() as session:
+        token.end(session)
+    answered = redirect(url_for("console.sign_in.ask"), 303)
+    browser.set_cookie(answered, "operator", "", 0)
+    return answered
+
+
+def _found(args: dict[str, Any]) -> list[Figures]:
+    after = None
+    if "after" in args:
+        number, dash, tenant = args["after"].partition("-")
+        tenant_id = ids.parse("ten", f"ten_{tenant}")
+        if not (dash and number.isdecimal() and tenant_id and len(number) < 20):
+            raise Invalid(FieldError("/after", "This is no position: begin again."))
+        after = (int(number), tenant_id)
+    with services().database.across_tenants() as session:
+        if args.get("q"):
+            return list(tenant_figures.find(session, args["q"], _MOST))
+        suspended = bool(args.get("suspended"))
+        page = tenant_figures.rows(session, args["sort"], after, _MOST + 1, suspended=suspended)
+        return list(page)
+
+
+def _act(text: str, act: Callable[[Any, UUID], Act[bool]]) -> bool:
+    tenant_id = ids.parse("ten", text) or UUID(int=0)
+    here = services()
+    with here.database.transaction(tenant_id) as session:
+        done = act(session, tenant_id)
+    if done.untold is not None:
+        alerts.report_break(here.database, tenant_id, done.untold)
+    return done.result
+
+
+def _done(said: str) -> AnyResponse:
+    return rendering.done(cast(str, url_for(".index", q=request.view_args["tenant_id"])), said)

@@ -1,0 +1,169 @@
+"""Reads of a real replica: what was written before is read; one that is unfit is passed over."""
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from app.core import tenants
+from app.core.health.parts import Part, State
+from app.database import Database
+from app.errors import Unavailable
+from app.lib.database.replica import Replica, preferred
+from app.manage.doctor import stores
+from app.manage.doctor.context import Context
+from app.models import NO_TENANT
+from app.settings import Settings
+from dev.stores.postgres import EmbeddedPostgres
+from dev.stores.store import Store
+from tests.support.callers.api import serving
+from tests.support.callers.making import finding_of, make_session
+from tests.support.database.databases import make_template, of_database, sqlalchemy_url
+from tests.support.faults import until
+from tests.support.secrets import MASTER_KEYS
+
+pytestmark = pytest.mark.toolbox
+
+
+@dataclass
+class Pair:
+    """A primary and its standby."""
+
+    primary: EmbeddedPostgres
+    standby: EmbeddedPostgres
+    reads: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def database(self) -> Iterator[Database]:
+        """Open the primary with its replica."""
+        replica = Replica(
+            sqlalchemy_url(self.standby.url), 2, lambda where: self.reads.update([where])
+        )
+        opened = Database(sqlalchemy_url(self.primary.url), application="tests", replica=replica)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    def on_standby(self, query: str) -> object:
+        """Ask the standby as its superuser."""
+        url = self.standby.admin_url.replace(self.standby.url.rpartition("/")[2], "postgres")
+        with psycopg.connect(url, autocommit=True) as connection:
+            row = connection.execute(query.encode()).fetchone()
+        return None if row is None else row[0]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("pair")
+    with ExitStack() as held:
+        primary = held.enter_context(EmbeddedPostgres(folder / "a", durable=False))
+        make_template(primary)
+        owner = of_database(primary.admin_url, "postgres")
+        with psycopg.connect(owner, autocommit=True) as connection:
+            connection.execute("ALTER DATABASE record_service ALLOW_CONNECTIONS true")
+        (folder / "b").mkdir()
+        kept = (folder / "a" / "secrets").read_text().splitlines(keepends=True)
+        passwords = "".join(line for line in kept if not line.startswith("PORT"))
+        (folder / "b" / "secrets").write_text(passwords)
+        standby = held.enter_context(EmbeddedPostgres(folder / "b", durable=False))
+        for each in (standby, primary):
+            Store.stop(each)
+        subprocess.run(["rm", "-rf", str(standby.data)], check=True)
+        subprocess.run(["cp", "-a", str(primary.data), str(standby.data)], check=True)
+        (standby.data / "standby.signal").touch()
+        with (standby.data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"primary_conninfo = '{owner}'\n")
+        for each in (primary, standby):
+            Store.start(each)
+        yield Pair(primary, standby)
+
+
+def is_on_standby(database: Database) -> bool:
+    with database.transaction(NO_TENANT) as session:
+        return bool(session.execute(text("SELECT pg_is_in_recovery()")).scalar_one())
+
+
+def write(database: Database) -> None:
+    with database.transaction(NO_TENANT) as session:
+        session.execute(text("UPDATE tenants SET name = name"))
+
+
+def test_a_read_that_prefers_it_is_the_standby_s_and_sees_every_write_before(pair: Pair) -> None:
+    with pair.database() as database:
+        assert not is_on_standby(database)
+        for number in range(20):
+            made, _ = tenants.create(database, MASTER_KEYS, f"tenant {number}")
+            with preferred() as reading, database.transaction(made.id) as session:
+                found = session.execute(text("SELECT name FROM tenants")).scalars().all()
+            assert found == [f"tenant {number}"]
+            pair.reads["seen"] += bool(reading.from_replica)
+        with preferred():
+            until(lambda: is_on_standby(database))
+    assert pair.reads["replica"] > 0
+
+
+def test_a_standby_that_is_behind_or_away_is_passed_over(pair: Pair) -> None:
+    with pair.database() as database:
+        pair.on_standby("SELECT pg_wal_replay_pause()")
+        made, _ = tenants.create(database, MASTER_KEYS, "while it stands still")
+        before = pair.reads["behind"]
+        with preferred(), database.transaction(made.id) as session:
+            assert session.execute(text("SELECT count(*) FROM tenants")).scalar_one() == 1
+        assert pair.reads["behind"] == before + 1
+        pair.on_standby("SELECT pg_wal_replay_resume()")
+        Store.stop(pair.standby)
+        try:
+            for _ in range(3):
+                with preferred():
+                    assert not is_on_standby(database)
+        finally:
+            Store.start(pair.standby)
+    assert pair.reads["away"] == 3
+
+
+def test_the_doctor_tells_a_replica_from_what_is_none(pair: Pair, settings: Settings) -> None:
+    def told(url: str) -> Part:
+        given = replace(settings, database_replica_url=sqlalchemy_url(url), redis_url=None)
+        database = Database(sqlalchemy_url(pair.primary.url), application="tests")
+        context = Context(given, database, {}, patience=20.0)
+        (part,) = stores.replica(context)
+        context.close()
+        database.close()
+        return part
+
+    assert told(pair.standby.url).state is State.OK
+    assert "replicates nothing" in told(pair.primary.url).text
+    assert "does not answer" in told("postgresql://nobody@127.0.0.1:1/none").text
+
+
+def test_a_view_that_writes_or_whose_standby_fails_runs_again_on_the_primary(
+    pair: Pair, settings: Settings
+) -> None:
+    urls = {
+        "database_url": sqlalchemy_url(pair.primary.url),
+        "database_admin_url": sqlalchemy_url(pair.primary.admin_url),
+        "database_replica_url": sqlalchemy_url(pair.standby.url),
+    }
+    with pair.database() as database:
+        key = tenants.create(database, MASTER_KEYS, "of the API")[1]
+        with preferred():
+            until(lambda: is_on_standby(database))
+            with pytest.raises(Unavailable):
+                write(database)
+        write(database)
+    with serving(replace(settings, **urls, redis_url=None)) as api:
+        session_id = make_session(api(key))["id"]
+        made = [api(key).post("/v1/findings", finding_of(session_id)).json for _ in range(5)]
+        listed = api(key).get("/v1/findings").json["data"]
+        assert {each["id"] for each in listed} == {each["id"] for each in made}
+        Store.stop(pair.standby)
+        try:
+            assert len(api(key).get("/v1/findings").json["data"]) == 5
+        finally:
+            Store.start(pair.standby)
