@@ -120,9 +120,8 @@ class HeadComparison:
         self._wanted = _KIND if chain is None else chain.hex().encode()
         self._batch: list[tuple[int, AuditHead, bytes]] = []
 
-    @property
     def is_clean(self) -> bool:
-        """Whether no chain is without a tenant, or contradicted, so far."""
+        """Say whether no chain is without a tenant, or contradicted, so far."""
         return not self.unknown and all(each.broken is None for each in self.by_tenant.values())
 
     def add(self, first: int, bundle: bytes, data: list[bytes]) -> None:

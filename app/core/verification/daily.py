@@ -178,8 +178,8 @@ def _walk(database: Database, last: Published, heads: HeadComparison, walked: Wa
                 walk.add(session, data)
                 heads.add(first, bundle, data)
             heads.settle(session)
-        walked.come_to(generation.origin, end, end - begin, clean=heads.is_clean)
-    walked.come_to(generation.origin, size, 0, clean=False)
+        walked.come_to(generation.origin, end, end - begin, heads.is_clean)
+    walked.come_to(generation.origin, size, 0, heads.is_clean)
     walk.require(last)
 
 

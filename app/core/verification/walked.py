@@ -5,7 +5,7 @@ says how far, which nobody else can write. All of it is walked each week, whenev
 and on command; a walk that is killed goes on where its last part ended.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -61,12 +61,12 @@ class Walked:
         known = self.begins.get(origin, 0)
         return min(known, size - 1) // WIDTH * WIDTH if 0 < known <= size else 0
 
-    def come_to(self, origin: str, size: int, leaves: int, *, clean: bool) -> None:
+    def come_to(self, origin: str, size: int, leaves: int, is_clean: Callable[[], bool]) -> None:
         """Note that a log was read up to `size`; keep that now and then, while all is well."""
         due = self.leaves // PART_LEAVES < (self.leaves + leaves) // PART_LEAVES
         self.leaves += leaves
         self.reached[origin] = size
-        if self.full is not None and clean and due:
+        if self.full is not None and due and is_clean():
             logs = {**self.begins, **self.reached}
             kept = {"logs": {}, "full": self.full, "walking": {"logs": logs, "since": self.full}}
             self._write(kept)
