@@ -22,8 +22,8 @@ from redis.sentinel import Sentinel
 from app import heartbeats, metrics
 from app.lib.breaker import Breaker
 from app.lib.metric_registry import Tally
-from app.lib.redis_reasons import reason
-from app.lib.store_addresses import Sentinels
+from app.lib.stores.addresses import Sentinels
+from app.lib.stores.redis_reasons import reason
 
 _log = structlog.get_logger(__name__)
 
@@ -55,6 +55,7 @@ ACTORS: Final[Mapping[str, str]] = {
     "check_master_keys": "tick",
     "reseal": "tick",
     "free_stuck_jobs": "tick",
+    "look_at_backlog": "tick",
     "index_words": "tick",
     "complete_idle_sessions": "tick",
 }

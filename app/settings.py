@@ -20,12 +20,13 @@ from cryptography.x509 import Certificate
 
 from app import setting_values as values
 from app.ledger.policy import NONE, Policy
-from app.lib import forwarded, store_addresses
+from app.lib import forwarded
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.mail.mailer import MailServer
 from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
+from app.lib.stores import addresses
 
 VERSION = "0.1.0"
 
@@ -79,14 +80,12 @@ class OpenId:
 class Settings:
     """All settings, read from the environment; docs/operations.md describes each variable."""
 
-    database_url: str = _setting("DATABASE_URL", store_addresses.postgres, secret=True)
-    database_admin_url: str = _setting(
-        "DATABASE_ADMIN_URL", store_addresses.postgres, None, secret=True
-    )
+    database_url: str = _setting("DATABASE_URL", addresses.postgres, secret=True)
+    database_admin_url: str = _setting("DATABASE_ADMIN_URL", addresses.postgres, None, secret=True)
     database_replica_url: str | None = _setting(
-        "DATABASE_REPLICA_URL", partial(store_addresses.postgres, writes=False), None, secret=True
+        "DATABASE_REPLICA_URL", partial(addresses.postgres, writes=False), None, secret=True
     )
-    redis_url: str | None = _setting("REDIS_URL", store_addresses.redis, None, secret=True)
+    redis_url: str | None = _setting("REDIS_URL", addresses.redis, None, secret=True)
     redis_ca_file: str | None = _setting("REDIS_CA_FILE", values.authorities, None)
     redis_tls_verify: bool = _setting("REDIS_TLS_VERIFY", values.redis_tls_verify, True)
     master_keys: MasterKeys = _setting("MASTER_KEYS", MasterKeys.parse, secret=True)

@@ -9,7 +9,7 @@ with process.importing():
     import redis
 
     from app import heartbeats, logs, queue
-    from app.lib.redis_reasons import reason
+    from app.lib.stores.redis_reasons import reason
     from app.settings import SettingError, load
     from scheduler.clock import Clock, connect
     from scheduler.timetable import TIMETABLE

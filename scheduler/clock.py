@@ -18,7 +18,7 @@ import structlog
 from rq_scheduler import Scheduler
 
 from app import heartbeats, queue
-from app.lib.redis_reasons import reason
+from app.lib.stores.redis_reasons import reason
 from scheduler.timetable import Entry
 
 _log = structlog.get_logger(__name__)

@@ -46,6 +46,7 @@ TIMETABLE: Final = by_name(
         # The sweep rings it each second while traces are due.
         Entry("assemble", actor="assemble", every=10, max_age=10),
         Entry("free_stuck_jobs", actor="free_stuck_jobs", every=_MINUTE, max_age=_MINUTE),
+        Entry("look_at_backlog", actor="look_at_backlog", every=_MINUTE, max_age=_MINUTE),
         Entry(
             "complete_idle_sessions",
             actor="complete_idle_sessions",

@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http import problems
 from app.api.http.access.auth import caller, public
-from app.console.frame import assets, browser, navigation, rendering
+from app.console.frame import assets, browser, downloads, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
     alerts,
@@ -27,6 +27,7 @@ from app.console.pages import (
     settings,
     sign_in,
     time_zone,
+    views,
 )
 from app.console.pages.deliveries import deliveries, events, receivers, replays, webhooks
 from app.console.pages.records import agents, records, sessions, traces
@@ -57,6 +58,7 @@ PAGES = (
     settings,
     alerts,
     search,
+    views,
     time_zone,
     assets,
 )
@@ -85,6 +87,7 @@ def failure(error: Exception) -> Response:
 blp = Blueprint("console", __name__, url_prefix="/console", template_folder="templates")
 blp.register_error_handler(Exception, failure)
 blp.record(rendering.add_filters)
+blp.record(lambda state: state.app.jinja_env.globals.update(views_of=downloads.views_of))
 for _page in PAGES:
     blp.register_blueprint(_page.blp)
 

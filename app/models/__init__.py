@@ -13,7 +13,7 @@ from app.models.agents import (
 )
 from app.models.base import Base
 from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
-from app.models.delivery_hours import DeliveryHour, TenantHour
+from app.models.delivery_hours import BacklogHour, DeliveryHour, TenantHour
 from app.models.digests import Alert, AlertMail, AlertRecipient, Digest
 from app.models.evidence_packs import (
     EvidenceExport,
@@ -33,6 +33,7 @@ from app.models.keys import (
     KnownPerson,
     MasterKey,
     OperatorSession,
+    SavedView,
     SigningKey,
     TenantGroup,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "AuditEntry",
     "AuditHead",
     "AuditSegment",
+    "BacklogHour",
     "Base",
     "Bundle",
     "BundleWords",
@@ -137,6 +139,7 @@ __all__ = [
     "RuleTurn",
     "RuleVersion",
     "RuleWork",
+    "SavedView",
     "SessionDigests",
     "SessionPackPart",
     "SessionStatement",

@@ -52,3 +52,13 @@ class TenantHour(_Counts, Base):
 
     tenant_id: Mapped[TenantId]
     at: Mapped[datetime] = mapped_column(primary_key=True)
+
+
+class BacklogHour(Base):
+    """The most deliveries of a tenant that waited in an hour, as looked at each minute."""
+
+    __tablename__ = "backlog_hours"
+
+    tenant_id: Mapped[TenantId]
+    at: Mapped[datetime] = mapped_column(primary_key=True)
+    most: Mapped[Count]

@@ -53,6 +53,20 @@ class ConsoleSession(Base):
     last_used_at: Mapped[datetime]
 
 
+class SavedView(Base):
+    """A list's filters under a name: `page` of the console with `query`."""
+
+    __tablename__ = "saved_views"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    page: Mapped[str]
+    name: Mapped[str]
+    query: Mapped[str]
+    created_at: Mapped[CreatedAt]
+    created_by: Mapped[UUID]
+
+
 class KnownPerson(Base):
     """A person who signed in by OpenID Connect, with the labels that the provider told last."""
 

@@ -310,6 +310,10 @@ class JsonValue(Strict):
         self.max_bytes = max_bytes
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> canonical_json.JSON:
+        # C writes JSON in a tenth of the time, and strings at least as long; canonical JSON has up
+        # to 21 digits where it has 1e+20.
+        if 5 * len(json.dumps(value)) <= self.max_bytes:
+            return value  # type: ignore[no-any-return]
         size = len(canonical_json.dumps(value))
         if size > self.max_bytes:
             raise ValidationError(f"At most {self.max_bytes} bytes of JSON; this has {size}.")

@@ -1,6 +1,8 @@
 """Fields of what was a span in OpenTelemetry: ids in hex, and times to the nanosecond."""
 
 import re
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from marshmallow import ValidationError
@@ -15,7 +17,14 @@ class PreciseTime(Time):
     For times that are kept as text.
     """
 
+    _PLAIN = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z", re.ASCII)
+
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:  # type: ignore[override]  # a text, where the base has a moment
+        plain = self._PLAIN.fullmatch(value) if type(value) is str else None
+        if plain is not None:
+            # In UTC and to the microsecond, as nearly all are: a third of the time.
+            with suppress(ValueError):
+                return f"{datetime.fromisoformat(plain[1]).isoformat()}.{plain[2] or '':0<6}Z"
         written = rfc3339(super()._deserialize(value))
         match = self._FORM.fullmatch(value)
         nanoseconds = (match[2] if match else None) or ""

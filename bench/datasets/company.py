@@ -12,6 +12,7 @@ import psycopg
 
 from app import ids
 from app.api.http.responses.answers import encode
+from app.core import finding_search
 from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.replay import bulk_replay
@@ -43,10 +44,13 @@ SELECT tenant_id, id, session_id, id, agent_id, principal, 'r' || n %% %(rules)s
 """
 _FINDING_WORDS = """
 INSERT INTO finding_words (tenant_id, finding_id, words)
-SELECT f.tenant_id, f.id, own.words::tsvector || array_to_tsvector(ARRAY[
-           'session_id=' || encode(uuid_send(session_id), 'hex'),
-           'agent_id=' || encode(uuid_send(agent_id), 'hex'), 'principal=' || principal,
-           'severity=' || severity, 'rule=' || rule])
+SELECT f.tenant_id, f.id, own.words::tsvector || (
+           SELECT array_to_tsvector(array_agg(
+                      left(encode(sha256(convert_to(each, 'UTF8')), 'hex'), 10)))
+             FROM unnest(ARRAY['session_id=' || encode(uuid_send(session_id), 'hex'),
+                               'agent_id=' || encode(uuid_send(agent_id), 'hex'),
+                               'principal=' || principal, 'severity=' || severity,
+                               'rule=' || rule]) AS each)
   FROM findings AS f
   JOIN unnest(%(titles)s::text[], %(words)s::text[]) AS own (title, words) USING (title)
 """
@@ -127,7 +131,7 @@ def _find(connection: "psycopg.Connection[tuple[object, ...]]", books: Library) 
     values = {"severities": list(_SEVERITIES), "of": len(_SEVERITIES), "rules": _RULES}
     connection.execute(_FINDINGS, values)
     titles = [str(row[0]) for row in connection.execute("SELECT DISTINCT title FROM findings")]
-    lexemes = Lexemes(books.tenant_id.bytes)
+    lexemes = Lexemes(books.tenant_id.bytes, finding_search.WORD_BYTES)
     words = [lexemes.vector(taken_apart((each,)), {}) for each in titles]
     connection.execute(_FINDING_WORDS, {"titles": titles, "words": words})
     connection.execute(_INDEXED)

@@ -21,13 +21,13 @@ INSERT INTO tenants (id, name) SELECT id, 'bench' FROM unnest(%s::uuid[]) AS t (
     ON CONFLICT DO NOTHING
 """
 _WEBHOOKS = """
-WITH fresh AS (SELECT * FROM unnest(%s::uuid[], %s::uuid[]) AS fresh (tenant_id, id)),
-made AS (
-    INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets, sealed_target)
-    SELECT tenant_id, id, 'http://127.0.0.1:9/', %s, 'enabled', '', '' FROM fresh
-)
+INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets, sealed_target)
+SELECT tenant_id, id, 'http://127.0.0.1:9/', %s, 'enabled', '', ''
+  FROM unnest(%s::uuid[], %s::uuid[]) AS fresh (tenant_id, id)
+"""
+_LANES = """
 INSERT INTO lanes (tenant_id, webhook_id, due_at)
-SELECT tenant_id, id, clock_timestamp() FROM fresh
+SELECT tenant_id, id, clock_timestamp() FROM webhook_lanes WHERE id = ANY (%s)
 """
 _SLOT_ROWS = """
 INSERT INTO lane_slots (tenant_id, webhook_id, slot)
@@ -92,7 +92,8 @@ def make(
     session_id = ids.new()
     with psycopg.connect(admin_url) as connection:
         connection.execute(_TENANTS, (tenant_ids,))
-        connection.execute(_WEBHOOKS, (*map(list, zip(*pairs, strict=True)), _SLOTS))
+        connection.execute(_WEBHOOKS, (_SLOTS, *map(list, zip(*pairs, strict=True))))
+        connection.execute(_LANES, ([pair[1] for pair in pairs],))
         connection.execute(_SLOT_ROWS, (_SLOTS,))
         connection.execute(_SESSION, {"tenant": tenant_ids[0], "id": session_id})
     return Crowd(pairs, session_id)

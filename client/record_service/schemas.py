@@ -301,6 +301,8 @@ class DeliveriesOfTenantQuery(TypedDict):
     until: NotRequired[Time]
     status: NotRequired[Sequence[DeliveryStatus]]
     group: NotRequired[str]
+    finished_since: NotRequired[Time]
+    finished_until: NotRequired[Time]
 
 
 class Delivery(TypedDict):
@@ -591,6 +593,7 @@ class Job(TypedDict):
 class JobsListQuery(TypedDict):
     kind: NotRequired[str]
     status: NotRequired[JobStatus]
+    record_id: NotRequired[str]
 
 
 class Jwks(TypedDict):

@@ -48,6 +48,7 @@ FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "check_master_keys": ticks.check_master_keys,
     "reseal": ticks.reseal,
     "free_stuck_jobs": ticks.free_stuck_jobs,
+    "look_at_backlog": ticks.look_at_backlog,
     "index_words": ticks.index_words,
     "complete_idle_sessions": ticks.complete_idle_sessions,
 }

@@ -12,6 +12,7 @@ import structlog
 from app.core import finding_expiry, finding_search, idle_sessions, tenant_figures
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
+from app.core.delivery.history import backlog
 from app.core.digests import alerts, schedule
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports
@@ -130,6 +131,12 @@ def free_stuck_jobs(here: Runtime) -> None:
     """Each minute: free jobs that are due too late; the sweep then rings those that are due."""
     with here.database.across_tenants() as session:
         leases.free_stuck(session)
+
+
+def look_at_backlog(here: Runtime) -> None:
+    """Each minute: note how many deliveries wait, for the console's chart."""
+    with here.database.across_tenants() as session:
+        backlog.look(session)
 
 
 def complete_idle_sessions(here: Runtime) -> None:

@@ -1,11 +1,14 @@
 """Pages of deliveries: they offer only what sends something, and count a long past."""
 
 import re
+from html import unescape
 from typing import Any
 
 import pytest
 
+from app.core.delivery.history import backlog
 from app.core.delivery.history.delivery_list import MOST_READ
+from app.database import Database
 from tests.api.deliveries.replays.single import replay
 from tests.support.callers.api import ApiOf
 from tests.support.callers.console import Visitor, hidden
@@ -224,3 +227,43 @@ def test_a_list_that_ends_early_leads_on(admin: Visitor, api: ApiOf, worker: Wor
     assert "No delivery fits" not in page
     assert "there are older ones to look through" in page
     assert 'rel="next"' in page
+
+
+def test_each_bar_leads_to_exactly_what_it_counts(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], worker: Worker, path: str
+) -> None:
+    for count, status in ((3, 200), (2, 500)):
+        make_findings(api(), count)
+        worker.send(webhook, status)
+    for page in (OVERVIEW, f"{OVERVIEW}?step=day", path):
+        bars = re.findall(
+            r'<a href="([^"]*finished_since[^"]*)" tabindex="-1">', admin.get(page).text
+        )
+        found = {}
+        for bar in map(unescape, bars):
+            listed = admin.get(bar).text
+            counted = re.search(r"(\d+) deliver\w+ (\w+) in that time", said(listed))
+            assert counted is not None
+            assert listed.count("data-row=") == int(counted[1])
+            found[counted[2]] = int(counted[1])
+        assert found == {"succeeded": 3, "failed": 2}
+    rows = history(api(), webhook)
+    ends = {"finished_since": rows[-1]["finished_at"], "finished_until": rows[0]["finished_at"]}
+    assert len(api().get("/v1/deliveries", query_string=ends).json["data"]) < 5
+    assert api().get("/v1/deliveries", query_string=ends | {"status": "pending"}).json["data"] == []
+
+
+def test_the_backlog_keeps_the_most_that_waited_in_an_hour(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], worker: Worker, database: Database
+) -> None:
+    def most() -> int:
+        with database.across_tenants() as session:
+            backlog.look(session)
+        shown = admin.get(OVERVIEW).text
+        return int(re.findall(r"(\d+) waited at once</title>", shown)[-1])
+
+    make_findings(api(), 4)
+    assert most() == 4
+    worker.send(webhook, 200)
+    make_findings(api(), 1)
+    assert most() == 4

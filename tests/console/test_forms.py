@@ -208,3 +208,34 @@ def test_a_form_that_comes_too_late_leads_back_to_its_page(
     late = admin.post(f"{path}/test", fields)
     assert late.status_code == 409
     assert f'<a href="{path}">Back to its page</a>' in late.text
+
+
+def test_enabling_offers_what_was_skipped_and_only_if_something_was(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], path: str
+) -> None:
+    def turn(status: str) -> str:
+        answer = admin.post(path, {**admin.form(path, path), "status": status})
+        assert answer.status_code == 303
+        return str(answer.headers["Location"])
+
+    turn("disabled")
+    assert turn("enabled") == path
+    assert "Nothing was left out meanwhile" in admin.get(path).text
+    turn("disabled")
+    make_findings(api(), 2)
+    offered = turn("enabled")
+    assert offered == f"/console/replays/new?webhook_id={webhook['id']}&status=skipped"
+    page = admin.get(offered).text
+    assert "The webhook is enabled" in page
+    assert "Replay 2 events" in page
+
+
+def test_an_error_stands_under_no_success(admin: Visitor, path: str) -> None:
+    form = admin.form(path, path)
+    assert admin.post(path, {**form, "held": "true"}).status_code == 303
+    # The page with the success was never opened: another form went first.
+    wrong = admin.post(path, {**form, "_key": "other", "max_in_flight": "0"})
+    assert wrong.status_code == 422
+    assert 'class="said"' not in wrong.text
+    assert "The webhook is held" not in wrong.text
+    assert 'class="said"' not in admin.get(path).text

@@ -5,11 +5,10 @@ strict Content-Security-Policy.
 """
 
 from copy import deepcopy
+from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-import flask_swagger_ui
 from apispec import APISpec
 from flask import (
     Blueprint,
@@ -19,12 +18,14 @@ from flask import (
     current_app,
     redirect,
     render_template,
-    send_from_directory,
+    request,
 )
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.access.auth import public
 from app.api.http.responses.answers import conditional_bytes, open_to_all
+from app.api.http.services import services
+from app.api.pages import reference
 from app.errors import PROBLEM_TYPES
 from app.evidence import pack
 
@@ -32,11 +33,9 @@ DOCUMENT = "record-service-openapi"
 
 blp = Blueprint("site", __name__, template_folder="templates")
 
-_DIST = Path(flask_swagger_ui.__file__).parent / "dist"
-_ASSETS = frozenset(("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"))
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 
 _ROBOTS = """\
@@ -110,24 +109,34 @@ def openapi() -> Response:
 @blp.get("/docs")
 @public
 def docs() -> Response:
-    """Serve the page that shows the OpenAPI document."""
-    return _page("docs")
+    """Serve the reference of the API; `q` has the words of the operations that are shown."""
+    words, document = request.args.get("q", "")[:200], current_app.extensions[DOCUMENT]
+    return _answer(_reference(document, words) if words else _whole_reference(document))
 
 
-@blp.get("/docs/start.js")
+@cache
+def _whole_reference(document: bytes) -> str:
+    return _reference(document, "")
+
+
+def _reference(document: bytes, words: str) -> str:
+    every = reference.read(document)
+    groups = reference.matching(every, words)
+    return render_template(
+        "site/docs.html",
+        groups=groups,
+        q=words,
+        base_url=services().settings.base_url,
+        total=sum(len(group.operations) for group in every),
+        total_found=sum(len(group.operations) for group in groups),
+    )
+
+
+@blp.get("/docs/docs.js")
 @public
-def start() -> Response:
-    """Serve the script that starts Swagger UI."""
-    return Response(render_template("site/start.js"), content_type="text/javascript; charset=utf-8")
-
-
-@blp.get("/docs/<name>")
-@public
-def asset(name: str) -> Response:
-    """Serve one of Swagger UI's files."""
-    if name not in _ASSETS:
-        abort(404)
-    return send_from_directory(_DIST, name, max_age=3600)
+def script() -> Response:
+    """Serve the reference's script."""
+    return Response(render_template("site/docs.js"), content_type="text/javascript; charset=utf-8")
 
 
 @blp.get("/problems/<slug>")
@@ -141,8 +150,12 @@ def explain(slug: str) -> Response:
 
 
 def _page(name: str, **shown: object) -> Response:
+    return _answer(render_template(f"site/{name}.html", **shown))
+
+
+def _answer(text: str) -> Response:
     return Response(
-        render_template(f"site/{name}.html", **shown),
+        text,
         content_type="text/html; charset=utf-8",
         headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"},
     )

@@ -32,6 +32,7 @@ class JobArgs(PageArgs):
 
     kind = fields.Text(100)
     status = fields.Choice(Status)
+    record_id = fields.Id("rec", description="Jobs that build the evidence pack of this record.")
 
 
 JobPageSchema = page_schema(JobSchema)

@@ -19,7 +19,8 @@ class Entry:
 
     Who has not the `role` does not see it.
 
-    `also` names further folders of templates whose pages belong to it.
+    `also` names further folders of templates whose pages belong to it. `g`, then its `letter`,
+    leads to it.
     """
 
     name: str
@@ -27,41 +28,42 @@ class Entry:
     whole_tenant: bool = True
     also: tuple[str, ...] = ()
     role: Role = Role.READ
+    letter: str = ""
 
 
 # The first row of the navigation, and under each name the second.
 GROUPS: dict[str, tuple[Entry, ...]] = {
     "Overview": (
-        Entry("Overview", "console.overview.index"),
-        Entry("Jobs", "console.jobs.index"),
+        Entry("Overview", "console.overview.index", letter="o"),
+        Entry("Jobs", "console.jobs.index", letter="j"),
     ),
     "Records": (
-        Entry("Records", "console.records.index", whole_tenant=False),
-        Entry("Sessions", "console.sessions.index", whole_tenant=False),
-        Entry("Agents", "console.agents.index", whole_tenant=False),
-        Entry("Traces", "console.traces.index", whole_tenant=False),
+        Entry("Records", "console.records.index", whole_tenant=False, letter="r"),
+        Entry("Sessions", "console.sessions.index", whole_tenant=False, letter="s"),
+        Entry("Agents", "console.agents.index", whole_tenant=False, letter="a"),
+        Entry("Traces", "console.traces.index", whole_tenant=False, letter="t"),
     ),
     "Findings": (
-        Entry("Findings", "console.findings.index", whole_tenant=False),
-        Entry("Rules", "console.rules.index"),
+        Entry("Findings", "console.findings.index", whole_tenant=False, letter="f"),
+        Entry("Rules", "console.rules.index", letter="u"),
     ),
     "Deliveries": (
-        Entry("Deliveries", "console.deliveries.index", also=("events",)),
-        Entry("Failures", "console.deliveries.groups"),
-        Entry("Replays", "console.replays.index"),
-        Entry("Webhooks", "console.webhooks.index"),
+        Entry("Deliveries", "console.deliveries.index", also=("events",), letter="d"),
+        Entry("Failures", "console.deliveries.groups", letter="x"),
+        Entry("Replays", "console.replays.index", letter="p"),
+        Entry("Webhooks", "console.webhooks.index", letter="w"),
     ),
     "Audit": (
-        Entry("Audit chain", "console.audit.index"),
-        Entry("Anchors", "console.audit.anchor_list"),
-        Entry("Exports", "console.exports.index"),
-        Entry("Holds", "console.holds.index"),
+        Entry("Audit chain", "console.audit.index", letter="c"),
+        Entry("Anchors", "console.audit.anchor_list", letter="n"),
+        Entry("Exports", "console.exports.index", letter="e"),
+        Entry("Holds", "console.holds.index", letter="h"),
     ),
     "Settings": (
-        Entry("Settings", "console.settings.index"),
-        Entry("Keys", "console.keys.index", whole_tenant=False),
-        Entry("Alerts", "console.alerts.index"),
-        Entry("Sign-ins", "console.people.index", role=Role.ADMIN),
+        Entry("Settings", "console.settings.index", letter="i"),
+        Entry("Keys", "console.keys.index", whole_tenant=False, letter="k"),
+        Entry("Alerts", "console.alerts.index", letter="m"),
+        Entry("Sign-ins", "console.people.index", role=Role.ADMIN, letter="l"),
     ),
 }
 

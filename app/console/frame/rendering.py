@@ -59,7 +59,9 @@ def page(
 
     A template in a folder belongs to the entry of the navigation whose blueprint has that name.
     """
-    message = None if browser.refreshes_itself() else _sent_twice() or _kept_message()
+    kept = None if browser.refreshes_itself() else _kept_message()
+    # An error stands under no success, be it this form's of before or another's.
+    message = (_sent_twice() or kept) if status < 400 else None
     frame = _frame(template.partition("/")[0])
     text = render_template(f"console/{template}.html", **frame, message=message, **shown)
     lasting = text.replace(_KEY_PLACE, "")
@@ -72,7 +74,7 @@ def page(
     text = text.replace(_KEY_PLACE, forms.new_key())
     answered = Response(text, status, {**_HEADERS, **(headers or {})}, content_type=CONTENT_TYPE)
     answered.set_etag(etag)
-    if message:
+    if kept:
         browser.set_cookie(answered, "said", "", 0)
     return answered
 
@@ -203,14 +205,15 @@ def add_filters(state: BlueprintSetupState) -> None:
 def _frame(section: str) -> dict[str, Any]:
     """Return the variables of the base template."""
     caller: Caller | None = g.get("caller")
-    groups = navigation.groups_for(caller) if caller else {}
+    places = navigation.groups_for(caller) if caller else {}
     return {
         "caller": caller,
         "key_name": g.get("key_name"),
         "form_token": g.get("form_token", ""),
         "form_key": _KEY_PLACE,
-        "groups": groups,
-        "current": navigation.current(groups, section),
+        "places": places,
+        "pinned": caller is not None and caller.pin is not None,
+        "current": navigation.current(places, section),
         "notices": g.get("notices", []),
         "version": assets.version,
         "unchosen_zone": zone.unchosen_cookie(),

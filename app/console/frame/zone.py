@@ -50,6 +50,12 @@ def choose(answer: Response, name: str) -> None:
     browser.set_cookie(answer, _COOKIE, name, _YEAR)
 
 
+def label(moment: str | datetime, step: str) -> str:
+    """Write the beginning of an hour or a day below a chart: `13:00`, `31 Jan`."""
+    at = _moment(moment).astimezone(chosen())
+    return f"{at:%H:%M}" if step == "hour" else f"{at:%-d %b}"
+
+
 def words(moment: str | datetime | None) -> str:
     """Write a moment in the reader's zone, to the second: `31 Jan 2026, 13:00:00 CET`."""
     if moment is None:

@@ -11,17 +11,30 @@ from app.api.http.access.auth import caller
 from app.api.http.paging import page_of
 from app.api.http.transactions import transaction
 from app.api.resources.findings import FindingArgs, fetch
-from app.console.frame import forms, rendering
+from app.console.frame import downloads, forms, rendering
 from app.console.frame.access import signed_in
+from app.console.frame.downloads import Listed
 from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
 from app.core import findings
 from app.core.callers import Role
 from app.core.delivery.history import event_history, subject_events
 from app.core.delivery.history.delivery_filters import Filters
-from app.core.findings import Severity, Source
+from app.core.findings import FindingSchema, Severity, Source
 from app.core.records import activity
 
 blp = Blueprint("findings", __name__, url_prefix="/findings")
+
+downloads.offer(
+    blp,
+    Listed(
+        "findings",
+        "console.findings.index",
+        FindingArgs,
+        FindingSchema,
+        fetch,
+        lambda _, row: findings.represent(row),
+    ),
+)
 
 
 @blp.get("")

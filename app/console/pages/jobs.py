@@ -14,14 +14,15 @@ from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
 from app.api.http.transactions import transaction
 from app.api.resources.jobs import JobArgs
-from app.console.frame import forms, rendering
+from app.console.frame import downloads, forms, rendering
 from app.console.frame.access import signed_in
+from app.console.frame.downloads import Listed
 from app.core.callers import Caller, Role
 from app.core.digests import schedule
 from app.core.exports import building as exporting
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
-from app.core.jobs.control import Status
+from app.core.jobs.control import JobSchema, Status
 from app.core.packs import building
 from app.core.records import expiry
 from app.core.replay import bulk_replay, job_changes, send_now
@@ -34,6 +35,21 @@ from app.schemas import fields
 from app.schemas.schema import Schema
 
 blp = Blueprint("jobs", __name__, url_prefix="/jobs")
+
+downloads.offer(
+    blp,
+    Listed(
+        "jobs",
+        "console.jobs.index",
+        JobArgs,
+        JobSchema,
+        lambda session, args, before, limit: job_control.find(
+            session, caller().tenant_id, before=before, limit=limit, **filters(args)
+        ),
+        job_changes.represent,
+    ),
+    whole_tenant=True,
+)
 
 # A tenant's kinds of jobs, in words.
 KINDS = {

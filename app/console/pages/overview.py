@@ -14,10 +14,10 @@ from app.api.resources import health
 from app.api.resources.deliveries.stats import StatsArgs
 from app.console.frame import forms, rendering, zone
 from app.console.frame.access import signed_in
-from app.console.pages.deliveries.deliveries import known_webhooks
+from app.console.pages.deliveries.deliveries import charted, known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
-from app.core.delivery.history import failure_groups, hourly_stats
+from app.core.delivery.history import backlog, failure_groups, hourly_stats
 from app.core.delivery.history.delivery_filters import Filters, Status
 from app.core.digests import history
 from app.core.health import probes
@@ -30,7 +30,6 @@ from app.errors import Invalid
 
 blp = Blueprint("overview", __name__)
 
-_MOST_DEAD = 100
 # Grouping takes a tenth of the page's time, and twice as long for twice as many.
 _MOST_FAILED = 500
 _REFUSED = {"recipient_refused": "its address", "content_refused": "what it says"}
@@ -66,7 +65,10 @@ def index() -> Response:
             args["step"],
             zone.chosen(),
         )
-        traffic = hourly_stats.rows(session, caller().tenant_id, span)
+        traffic = charted(hourly_stats.rows(session, caller().tenant_id, span), span)
+        waited = backlog.of(session, caller().tenant_id, span)
+        for row, start in zip(traffic, span.starts, strict=True):
+            row["waiting"] = waited.get(start, 0)
     return rendering.page(
         "overview/index",
         typed=typed,
@@ -103,14 +105,9 @@ def _needs(
             place = url_for("console.webhooks.show", webhook_id=webhook["id"])
             grave = webhook["health"]["state"] == State.REFUSING
             yield Need(f"{name} {trouble}", "Look at it", place, grave)
-    dead = len(
-        job_control.find(
-            session, caller().tenant_id, before=None, limit=_MOST_DEAD + 1, status="dead"
-        )
-    )
+    dead = job_control.count_dead(session, caller().tenant_id)
     if dead:
-        count = f"{_MOST_DEAD}+" if dead > _MOST_DEAD else str(dead)
-        text = f"{count} job{'s have' if dead > 1 else ' has'} given up."
+        text = f"{dead:,} job{'s have' if dead > 1 else ' has'} given up."
         yield Need(text, "Look at them", url_for("console.jobs.index", status="dead"))
     yield from _mail(session)
     for part in parts:
@@ -138,8 +135,9 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
     failed = Filters(status=frozenset((Status.FAILED,)))
     found = failure_groups.find(session, caller().tenant_id, failed, window=_MOST_FAILED)
     count = sum(group.count for group, _ in found.groups)
-    in_all = f" In all {books['failed']:,} have failed since the webhooks began, and "
-    in_all += f"{books['arrived_by_replay']:,} of them arrived by a replay."
+    left = books["failed"] - books["arrived_by_replay"]
+    in_all = f"{left:,} of {books['failed']:,} events that failed for good have not arrived by a "
+    in_all += f"replay. Of the newest {_MOST_FAILED:,} "
     if count:
         causes = "one cause" if len(found.groups) == 1 else f"{len(found.groups)} causes"
         were = "were" if count > 1 else "was"
@@ -147,13 +145,11 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
             text = f"{count:,} event{'s' if count > 1 else ''} failed for good and {were} not "
             text += f"replayed, of {causes}."
         else:
-            text = f"Of the newest {_MOST_FAILED:,} events that failed for good, {count:,} {were} "
-            text += f"not replayed, of {causes}.{in_all}"
+            text = f"{in_all}{count:,} {were} not replayed, of {causes}."
         place = url_for("console.deliveries.groups", status="failed")
         yield Need(text, "See the causes", place, grave=True)
     elif not found.complete:
-        text = f"The newest {_MOST_FAILED:,} events that failed were replayed; older ones may wait."
-        text += in_all
+        text = f"{in_all}all were replayed; older ones may wait."
         place = url_for("console.deliveries.index", status="failed")
         yield Need(text, "See what failed", place)
 

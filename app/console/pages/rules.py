@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from flask import Blueprint, redirect, url_for
@@ -22,7 +23,7 @@ from app.api.resources.records.rules import (
     tried,
     tried_now,
 )
-from app.console.frame import forms, rendering
+from app.console.frame import forms, rendering, zone
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.core.callers import Role
@@ -269,7 +270,10 @@ def _page(
         "rules/one",
         status,
         rule=represent(found),
-        hours=hours,
+        hours=[
+            {**asdict(row), "at": row.hour, "label": zone.label(row.hour, "hour"), "links": {}}
+            for row in hours
+        ],
         versions=told,
         typed=typed,
         checked=checked,

@@ -208,6 +208,168 @@ function checkAsTyped(form) {
   });
 }
 
+const KEYS = {
+  "/": "search", "j, k": "next and previous row", "Enter": "open the row", "Ctrl+K": "pages, acts and search",
+  "?": "this help",
+};
+const places = [...document.querySelectorAll("#places option")];
+let going = 0; // until when a letter after `g` leads somewhere
+
+function keysAreOn() {
+  return localStorage.getItem("keys") !== "off";
+}
+
+/** Make an element of text and children. */
+function make(tag, attributes, ...children) {
+  const made = Object.assign(document.createElement(tag), attributes);
+  made.append(...children);
+  return made;
+}
+
+/** Show a modal dialog that is gone once it is closed; the focus returns to where it was. */
+function show(name, ...children) {
+  const dialog = make("dialog", { className: name, ariaLabel: name }, ...children);
+  dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+/** A box that switches the single keys on and off, for this browser (WCAG 2.1.4). */
+function wireSwitch(box) {
+  box.checked = keysAreOn();
+  box.addEventListener("change", () => localStorage.setItem("keys", box.checked ? "on" : "off"));
+  return box;
+}
+
+function help() {
+  const lines = Object.entries(KEYS);
+  for (const place of places) {
+    if (place.dataset.letter) lines.push([`g ${place.dataset.letter}`, place.label]);
+  }
+  const rows = lines.flatMap(([key, text]) => [make("dt", {}, make("kbd", { textContent: key })), make("dd", { textContent: text })]);
+  const box = make("label", { className: "inline" }, wireSwitch(make("input", { type: "checkbox" })), " These keys work (but Ctrl+K, which always does)");
+  show("Keyboard", make("h2", { textContent: "Keyboard" }), make("dl", {}, ...rows), box, make("form", { method: "dialog" }, make("button", { className: "plain", textContent: "Close" })));
+}
+
+/** What the palette offers for a text: pages, acts of this page, then what the search finds. */
+function offers(text) {
+  const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const fits = (label) => wanted.every((word) => label.toLowerCase().includes(word));
+  const found = places.filter((place) => fits(place.label)).map((place) => ["Page", place.label, () => location.assign(place.value)]);
+  for (const act of main.querySelectorAll("form.act button, a.button, summary")) {
+    const label = act.textContent.trim();
+    if (!label || !fits(label) || act.closest("[hidden]") !== null) continue;
+    found.push(["On this page", label, () => { act.focus(); act.click(); }]);
+  }
+  if (text.trim()) {
+    const query = new URLSearchParams({ q: text.trim() });
+    found.push(["Search", `“${text.trim()}”`, () => location.assign(`/console/search?${query}`)]);
+  }
+  return found.slice(0, 12);
+}
+
+/** Return what the service's search finds, as the palette offers it. */
+async function search(text) {
+  const answer = await fetch(`/console/search?${new URLSearchParams({ q: text })}`);
+  if (!answer.ok) return [];
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (answer.redirected) return [["Found", page.querySelector("h1").textContent.trim(), () => location.assign(answer.url)]];
+  return [...page.querySelectorAll("main tbody tr")].slice(0, 8).map((row) => {
+    const link = row.querySelector("a");
+    return [row.cells[0].textContent.trim(), link.textContent.trim(), () => location.assign(link.getAttribute("href"))];
+  });
+}
+
+function palette() {
+  const input = make("input", { type: "search", placeholder: "A page, an act, an id or words", spellcheck: false, autocomplete: "off", ariaLabel: "A page, an act, an id or words" });
+  input.setAttribute("role", "combobox");
+  input.setAttribute("aria-expanded", "true");
+  input.setAttribute("aria-controls", "offers");
+  const list = make("ul", { id: "offers", role: "listbox", ariaLabel: "Offers" });
+  const dialog = show("Palette", input, list);
+  let now = [], at = 0, due = 0;
+  const mark = () => {
+    [...list.children].forEach((item, place) => item.setAttribute("aria-selected", place === at));
+    if (list.children[at]) {
+      input.setAttribute("aria-activedescendant", list.children[at].id);
+      list.children[at].scrollIntoView({ block: "nearest" });
+    }
+  };
+  const fill = (found) => {
+    now = found;
+    at = 0;
+    list.replaceChildren(...found.map(([kind, label, act], place) => {
+      const item = make("li", { id: `offer-${place}`, role: "option" }, make("span", { className: "soft", textContent: kind }), " ", make("bdi", { textContent: label }));
+      item.addEventListener("click", () => { dialog.close(); act(); });
+      return item;
+    }));
+    mark();
+  };
+  fill(offers(""));
+  input.addEventListener("input", () => {
+    const text = input.value;
+    fill(offers(text));
+    clearTimeout(due);
+    if (text.trim().length < 2) return;
+    due = setTimeout(async () => {
+      const found = await search(text).catch(() => []);
+      if (dialog.isConnected && input.value === text) fill([...offers(text), ...found]);
+    }, 250);
+  });
+  input.addEventListener("keydown", (event) => {
+    if (event.isComposing) return;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step && now.length) {
+      at = (at + step + now.length) % now.length;
+      mark();
+      event.preventDefault();
+    } else if (event.key === "Enter" && now[at]) {
+      dialog.close();
+      now[at][2]();
+      event.preventDefault();
+    }
+  });
+}
+
+/** Move the focus to the first link of the next row, or of the one before. */
+function step(by) {
+  const rows = [...main.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a") !== null && row.offsetParent !== null);
+  const at = rows.findIndex((row) => row.contains(document.activeElement));
+  const next = rows[at === -1 ? (by > 0 ? 0 : rows.length - 1) : at + by];
+  if (next) next.querySelector("a").focus({ focusVisible: true });
+}
+
+/** Single keys, unless the reader types, composes, holds a modifier, or has switched them off. */
+function key(event) {
+  if (event.defaultPrevented || event.isComposing || event.altKey || document.querySelector("dialog[open]")) return;
+  if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "k" && places.length) {
+    event.preventDefault();
+    return palette();
+  }
+  const typing = event.target.closest?.("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
+  if (event.ctrlKey || event.metaKey || typing || !keysAreOn()) return;
+  const place = Date.now() < going && places.find((each) => each.dataset.letter === event.key);
+  going = event.key === "g" ? Date.now() + 1500 : 0;
+  if (place) location.assign(place.value);
+  else if (event.key === "/") document.getElementById("find")?.focus();
+  else if (event.key === "j") step(1);
+  else if (event.key === "k") step(-1);
+  else if (event.key === "?") help();
+  else return;
+  event.preventDefault();
+}
+
+addEventListener("keydown", key);
+for (const line of document.querySelectorAll("[data-switch]")) {
+  line.hidden = false;
+  wireSwitch(line.querySelector("input"));
+}
+for (const button of document.querySelectorAll("button[data-keys]")) {
+  button.hidden = false;
+  button.addEventListener("click", help);
+}
 offerZone();
 offerCopies();
 setInterval(ago, 10_000);

@@ -120,12 +120,12 @@ def withdraw(session: Session, tenant_id: UUID, webhook_id: UUID, job_id: UUID) 
 
 
 _ARRIVED_NOW = """
-    SELECT tenant_id, webhook_id, date_trunc('hour', clock_timestamp(), 'UTC') AS at,
+    SELECT tenant_id, webhook_id, date_trunc('hour', statement_timestamp(), 'UTC') AS at,
            count(*) AS succeeded
       FROM arrived GROUP BY tenant_id, webhook_id"""
 _ARRIVED = f"""
 WITH arrived AS (
-    UPDATE ended_deliveries AS d SET status = 'succeeded', finished_at = clock_timestamp()
+    UPDATE ended_deliveries AS d SET status = 'succeeded', finished_at = statement_timestamp()
       FROM unnest(%(tenants)s::uuid[], %(deliveries)s::uuid[]) AS sent (tenant_id, id)
      WHERE d.tenant_id = sent.tenant_id AND d.id = sent.id AND d.status = 'cancelled'
        AND d.id = ANY (%(deliveries)s::uuid[])

@@ -156,9 +156,9 @@ WITH {_OUTCOME}, gone AS (
            (tenant_id, id, webhook_id, event_id, created_at, finished_at, attempted_at, sequence,
             priority, attempts, kind, status, event_type, replay_of, job_id, failure, outcome,
             {_ATTEMPT})
-    SELECT tenant_id, id, webhook_id, event_id, created_at, clock_timestamp(), started_at, sequence,
-           greatest(priority, {PRIORITY_LIVE}), number, kind, status, event_type, replay_of, job_id,
-           failure, CASE WHEN failure IS NOT NULL THEN outcome END, {_ATTEMPT}
+    SELECT tenant_id, id, webhook_id, event_id, created_at, statement_timestamp(), started_at,
+           sequence, greatest(priority, {PRIORITY_LIVE}), number, kind, status, event_type,
+           replay_of, job_id, failure, CASE WHEN failure IS NOT NULL THEN outcome END, {_ATTEMPT}
       FROM gone
 ), done AS (
     SELECT tenant_id, webhook_id, id, claim_no, status, NULL::timestamptz AS next_attempt_at,

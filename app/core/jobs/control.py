@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from marshmallow import fields as plain
-from sqlalchemy import Select, literal, select, tuple_
+from sqlalchemy import Select, func, literal, select, tuple_
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -20,6 +20,8 @@ from app.schemas.schema import AnswerSchema
 # Jobs of other kinds follow a tenant's settings, and have an audit entry only at their end.
 CANCELLABLE = frozenset({"bulk_replay", "retry_now", "rule_test", "rule_backfill"})
 
+# The kind of jobs that are of one record, whose id is their key.
+OF_RECORDS = "evidence_pack"
 _PLACE = tuple_(Job.kind, Job.id)
 
 
@@ -57,9 +59,24 @@ def find(
     limit: int,
     kind: str | None = None,
     status: str | None = None,
+    record_id: UUID | None = None,
 ) -> list[Job]:
-    """Return the tenant's jobs, newest first, older than the id `before`."""
-    return list(session.scalars(_wanted(tenant_id, before, kind, status).limit(limit)))
+    """Return the tenant's jobs, newest first, older than the id `before`.
+
+    Those of a record build its evidence pack.
+    """
+    if record_id is not None and kind not in (None, OF_RECORDS):
+        return []
+    query = _wanted(tenant_id, before, kind if record_id is None else OF_RECORDS, status)
+    if record_id is not None:
+        query = query.where(Job.dedupe_key == ids.text("rec", record_id))
+    return list(session.scalars(query.limit(limit)))
+
+
+def count_dead(session: Session, tenant_id: UUID) -> int:
+    """Return how many of the tenant's jobs have given up."""
+    dead = (Job.tenant_id == tenant_id, Job.status == "dead")
+    return session.scalar(select(func.count()).select_from(Job).where(*dead)) or 0
 
 
 def _wanted(

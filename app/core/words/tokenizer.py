@@ -95,9 +95,14 @@ def in_json(value: Any) -> Iterator[str]:
 class Lexemes:
     """Turns one tenant's words into lexemes, and these into a `tsvector` or `tsquery`."""
 
-    def __init__(self, key: bytes) -> None:
-        """Use the tenant's search key, or for what lies beside them in clear, its id."""
+    def __init__(self, key: bytes, size: int = _BYTES) -> None:
+        """Use the tenant's search key, or for what lies beside them in clear, its id.
+
+        `size` is how many bytes of its hash name a word. With 5, beside a million other words, one
+        search in a million finds another's row.
+        """
         self._key = key
+        self._size = size
 
     def vector(self, texts: Iterable[Sequence[str]], pairs: Mapping[str, str]) -> str:
         """Return a `tsvector` of the words of texts, and of pairs of name and value.
@@ -164,5 +169,5 @@ class Lexemes:
         return self._hash(f"{len(name)}\0{name}{value}".encode())
 
     def _hash(self, what: bytes) -> str:
-        digest = blake2b(what, key=self._key, digest_size=_BYTES).digest()
-        return urlsafe_b64encode(digest).decode()
+        digest = blake2b(what, key=self._key, digest_size=self._size).digest()
+        return urlsafe_b64encode(digest).decode().rstrip("=")

@@ -23,7 +23,7 @@ from app.lib.mail.mailer import NotAccepted, Refusal
 from app.lib.mail.smtp import Smtp
 from app.lib.outbound.addresses import EVERYWHERE
 from app.lib.outbound.client import Answer, Outbound
-from app.lib.store_addresses import place
+from app.lib.stores.addresses import place
 from app.manage.doctor.context import Context
 from app.models import NO_TENANT
 

@@ -11,7 +11,7 @@ from app.core import partitions
 from app.core.health import database_state, gauges, probes
 from app.core.health.parts import NotChecked, Part, failed, not_checked, ok, warning
 from app.database import cursor
-from app.lib.store_addresses import place
+from app.lib.stores.addresses import place
 from app.manage.doctor.context import Context, reason
 
 _DEGRADED = "#readyz-says-degraded"

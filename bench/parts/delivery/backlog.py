@@ -165,13 +165,14 @@ class Steps:
             lanes.load(session, tenant_id, webhook_id)
             lanes.reschedule(session, tenant_id, webhook_id)
 
-    def sweep(self) -> None:
-        """Sweep, and take it back: a lane that was rung is left alone for two seconds."""
+    def sweep(self, *, keep: bool = False) -> None:
+        """Sweep, and unless it is kept take it back: a lane that was rung waits two seconds."""
         try:
             with self._database.across_tenants(scans=False) as session:
                 sweeping.wake(session)
                 sweeping.due(session)
-                raise _Undo
+                if not keep:
+                    raise _Undo
         except _Undo:
             pass
 

@@ -93,7 +93,7 @@ def _deliver(
         timed("leave", began)
         if turn % 100 == 0:
             began = time.perf_counter()
-            steps.sweep()
+            steps.sweep(keep=True)
             timed("sweep", began)
             began = time.perf_counter()
             with database.across_tenants(scans=False) as session:

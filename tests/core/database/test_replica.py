@@ -89,6 +89,21 @@ def is_on_standby(database: Database) -> bool:
         return bool(session.execute(text("SELECT pg_is_in_recovery()")).scalar_one())
 
 
+def prefers_standby(database: Database) -> bool:
+    with preferred():
+        return is_on_standby(database)
+
+
+def refuses_to_write(database: Database) -> bool:
+    """Read in one context, then write in it: False where the primary was read."""
+    with preferred():
+        if not is_on_standby(database):
+            return False
+        with pytest.raises(Unavailable):
+            write(database)
+        return True
+
+
 def write(database: Database) -> None:
     with database.transaction(NO_TENANT) as session:
         session.execute(text("UPDATE tenants SET name = name"))
@@ -99,12 +114,11 @@ def test_a_read_that_prefers_it_is_the_standby_s_and_sees_every_write_before(pai
         assert not is_on_standby(database)
         for number in range(20):
             made, _ = tenants.create(database, MASTER_KEYS, f"tenant {number}")
-            with preferred() as reading, database.transaction(made.id) as session:
+            with preferred() as reading, database.transaction(made) as session:
                 found = session.execute(text("SELECT name FROM tenants")).scalars().all()
             assert found == [f"tenant {number}"]
             pair.reads["seen"] += bool(reading.from_replica)
-        with preferred():
-            until(lambda: is_on_standby(database))
+        until(lambda: prefers_standby(database))
     assert pair.reads["replica"] > 0
 
 
@@ -113,7 +127,7 @@ def test_a_standby_that_is_behind_or_away_is_passed_over(pair: Pair) -> None:
         pair.on_standby("SELECT pg_wal_replay_pause()")
         made, _ = tenants.create(database, MASTER_KEYS, "while it stands still")
         before = pair.reads["behind"]
-        with preferred(), database.transaction(made.id) as session:
+        with preferred(), database.transaction(made) as session:
             assert session.execute(text("SELECT count(*) FROM tenants")).scalar_one() == 1
         assert pair.reads["behind"] == before + 1
         pair.on_standby("SELECT pg_wal_replay_resume()")
@@ -145,19 +159,18 @@ def test_the_doctor_tells_a_replica_from_what_is_none(pair: Pair, settings: Sett
 def test_a_view_that_writes_or_whose_standby_fails_runs_again_on_the_primary(
     pair: Pair, settings: Settings
 ) -> None:
-    urls = {
-        "database_url": sqlalchemy_url(pair.primary.url),
-        "database_admin_url": sqlalchemy_url(pair.primary.admin_url),
-        "database_replica_url": sqlalchemy_url(pair.standby.url),
-    }
+    own = replace(
+        settings,
+        database_url=sqlalchemy_url(pair.primary.url),
+        database_admin_url=sqlalchemy_url(pair.primary.admin_url),
+        database_replica_url=sqlalchemy_url(pair.standby.url),
+        redis_url=None,
+    )
     with pair.database() as database:
         key = tenants.create(database, MASTER_KEYS, "of the API")[1]
-        with preferred():
-            until(lambda: is_on_standby(database))
-            with pytest.raises(Unavailable):
-                write(database)
+        until(lambda: refuses_to_write(database))
         write(database)
-    with serving(replace(settings, **urls, redis_url=None)) as api:
+    with serving(own) as api:
         session_id = make_session(api(key))["id"]
         made = [api(key).post("/v1/findings", finding_of(session_id)).json for _ in range(5)]
         listed = api(key).get("/v1/findings").json["data"]

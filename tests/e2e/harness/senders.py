@@ -20,8 +20,9 @@ SELECT f.title, f.tenant_id, s.tenant_id, 'fnd_' || encode(uuid_send(f.id), 'hex
 _RECORDS = """
 SELECT r.title, r.tenant_id, s.tenant_id, 'rec_' || encode(uuid_send(r.id), 'hex'),
        (SELECT count(*) FROM bundles AS b JOIN log_leaves AS l ON l.data = convert_to(
-               '{"bundle_sha256":"' || encode(b.sha256, 'hex') || '","type":"record"}', 'UTF8')
-         WHERE (b.tenant_id, b.record_id, b.sha256) = (r.tenant_id, r.id, r.bundle_sha256))
+               '{"bundle_sha256":"' || encode(r.bundle_sha256, 'hex') || '","type":"record"}',
+               'UTF8')
+         WHERE (b.tenant_id, b.record_id) = (r.tenant_id, r.id))
   FROM records AS r LEFT JOIN sessions AS s ON s.id = r.session_id WHERE r.kind = 'grouped'
 """
 ROWS = {"findings": _FINDINGS, "records": _RECORDS}

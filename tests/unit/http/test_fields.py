@@ -39,6 +39,7 @@ TAKEN: list[tuple[plain.Field[Any], list[tuple[Any, Any]]]] = [
     (fields.JsonObject(100), [(ANYTHING, ANYTHING)]),
     # Measured in canonical bytes.
     (fields.JsonValue(4), [("ab", "ab"), ("é", "é")]),
+    (fields.JsonValue(221), [([1e20] * 10, [1e20] * 10)]),
     (fields.JsonValue(4, allow_none=True), [(None, None)]),
     (fields.JsonObject(4, allow_none=True), [(None, None)]),
     (COUNTED, [([1, 2], [1, 2])]),
@@ -61,6 +62,8 @@ REFUSED: list[tuple[plain.Field[Any], list[Any]]] = [
         [*NOT_TEXT, "", "agt_", "ses_" + "0" * 32, "agt_" + "G" * 32, "x" * 5000],
     ),
     (fields.JsonValue(4), ["abc", "éé", None]),
+    # Canonical JSON writes these longer than any other: 21 digits each.
+    (fields.JsonValue(219), [[1e20] * 10]),
     (fields.JsonObject(100), [[], "{}", 1, True, None]),
     # Counted before they are read.
     (COUNTED, [[], ["not", "an", "integer"], "12", {"0": 1}]),

@@ -173,6 +173,8 @@ class TenantHistoryArgs(FilterArgs, AttemptArgs, SubjectArgs):
     """Filters of a tenant's deliveries; all given must match."""
 
     group = group_field()
+    finished_since = fields.Time(description="Ended at this moment or later.")
+    finished_until = fields.Time(description="Ended before this moment.")
 
 
 class ListedDeliverySchema(DeliverySchema):

@@ -1,7 +1,7 @@
 """Deliveries of all webhooks: the list, failures in groups, and the page of one."""
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from flask import Blueprint, request, url_for
@@ -15,8 +15,10 @@ from app.api.http.transactions import transaction
 from app.api.resources.deliveries.deliveries import tenant_filters
 from app.api.resources.deliveries.delivery_schemas import GroupArgs, TenantHistoryArgs
 from app.api.resources.webhooks import represent
-from app.console.frame import forms, navigation, rendering
+from app.clock import rfc3339
+from app.console.frame import downloads, forms, navigation, rendering, zone
 from app.console.frame.access import signed_in
+from app.console.frame.downloads import Listed
 from app.core import lookup
 from app.core.callers import Role
 from app.core.delivery import accounting
@@ -27,14 +29,33 @@ from app.core.delivery.history import (
     delivery_summary,
     event_history,
     failure_groups,
+    hourly_stats,
 )
 from app.core.delivery.history.delivery_filters import Status
+from app.core.delivery.history.delivery_history import DeliverySchema
+from app.core.delivery.history.hourly_stats import Span
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 from app.core.webhooks.webhooks import MOST_WEBHOOKS
 from app.errors import Invalid
 
 blp = Blueprint("deliveries", __name__)
+
+downloads.offer(
+    blp,
+    Listed(
+        "deliveries",
+        "console.deliveries.index",
+        TenantHistoryArgs,
+        DeliverySchema,
+        lambda session, args, before, limit: delivery_list.page(
+            session, caller().tenant_id, tenant_filters(dict(args)), before=before, limit=limit
+        ),
+        lambda _, row: delivery_history.represent(row),
+    ),
+    "/deliveries",
+    whole_tenant=True,
+)
 
 OUTCOMES = (
     "succeeded",
@@ -95,6 +116,7 @@ def index() -> Response:
         except Invalid as wrong:
             typed = typed.refused(wrong)
         about = subjects(session, {row["event_id"] for row in found["data"]})
+        ended = _count_ended(session, args)
     query = request.query_string.decode("ascii", "replace")
     return rendering.page(
         "deliveries/list",
@@ -103,6 +125,7 @@ def index() -> Response:
         names=names,
         subjects=about,
         paused=_paused(known),
+        ended=ended,
         offer=_offer(args, found, known),
         filtered=sorted(filters_named(args)),
         choices=_choices(names),
@@ -229,6 +252,37 @@ def subjects(session: Session, event_ids: Collection[str]) -> dict[str, dict[str
     }
 
 
+def charted(
+    rows: Sequence[dict[str, Any]], span: Span, webhook_id: str | None = None
+) -> list[dict[str, Any]]:
+    """Return rows of `hourly_stats` for a chart: with a label, and links to what they count."""
+    starts = [*span.starts, span.until]
+    shown = []
+    for row, since, until in zip(rows, span.starts, starts[1:], strict=True):
+        asked = {"finished_since": rfc3339(since), "finished_until": rfc3339(until)}
+        asked |= {} if webhook_id is None else {"webhook_id": webhook_id}
+        links = {
+            name: url_for("console.deliveries.index", status=name, **asked)
+            for name in ("succeeded", "failed")
+        }
+        shown.append({**row, "label": zone.label(since, span.step), "links": links})
+    return shown
+
+
+def _count_ended(session: Session, args: dict[str, Any]) -> int | None:
+    """Return how many deliveries a list of what ended in whole hours has; None for another."""
+    statuses = set(args.get("status", ()))
+    named = filters_named(args) - {"webhook_id"}
+    since, until = args.get("finished_since"), args.get("finished_until")
+    if since is None or until is None or named != {"status", "finished_since", "finished_until"}:
+        return None
+    whole = not any(each.minute or each.second or each.microsecond for each in (since, until))
+    if not whole or since >= until or not statuses <= {Status.SUCCEEDED, Status.FAILED}:
+        return None
+    counts = hourly_stats.ended(session, caller().tenant_id, since, until, args.get("webhook_id"))
+    return sum(counts[status] for status in statuses)
+
+
 def filters_named(args: dict[str, Any]) -> set[str]:
     """Return the names of the filters in a list's arguments."""
     return args.keys() - {"limit", "cursor"}
@@ -283,9 +337,9 @@ def _offer(
 def _is_replayable(args: dict[str, Any]) -> bool:
     """Return whether a bulk replay can select exactly what these filters list."""
     named = filters_named(args)
-    if "group" in named:
-        return named == {"group"}
     statuses = frozenset(args.get("status", (Status.FAILED,)))
+    if "group" in named:
+        return named <= {"group", "status"} and statuses == {Status.FAILED}
     return named <= _REPLAYED_BY and statuses <= _REPLAYABLE
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from flask import Blueprint, url_for
+from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
@@ -16,10 +17,13 @@ from app.console.frame.forms import Input
 from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
 from app.console.pages.jobs import is_watched, move
 from app.core.callers import Role
+from app.core.delivery.history import delivery_history, delivery_list, failure_groups
+from app.core.delivery.history.delivery_filters import Filters, Group, Status
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.replay import bulk_replay, job_changes
 from app.core.replay.replay_plan import Pace
+from app.core.webhooks import webhooks
 from app.errors import Invalid
 from app.schemas import fields
 
@@ -96,9 +100,11 @@ def show(job_id: str) -> Response:
         job = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
         names = webhook_names(known_webhooks(session))
         told = job_changes.represent(session, job)
+        cause = _replayed_cause(session, told) if told["args"].get("group") else None
     return rendering.page(
         "replays/one",
         job=told,
+        cause=cause,
         names=names,
         watched=is_watched(told),
         does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
@@ -112,11 +118,15 @@ def _preview(typed: Input) -> Response:
     preview: dict[str, Any] | None = None
     # The one webhook whose deliveries are wanted; None for those of all.
     waits_at: str | None = None
+    cause: dict[str, Any] | None = None
     with transaction(snapshot=True) as session:
         names = webhook_names(known_webhooks(session))
         try:
-            if not typed.errors:
-                body = typed.load(ReplayForm)
+            # What is wrong with the pace leaves the selection as it was.
+            if typed.errors.keys() <= set(_HOW):
+                body = typed.without(*typed.errors).load(ReplayForm)
+                if "group" in body:
+                    cause = _cause(session, body["group"])
                 one = body["group"].webhook_id if "group" in body else body.get("webhook_id")
                 waits_at = None if one is None else ids.text("whk", one)
                 as_of, rate = body.get("as_of"), body.get("rate")
@@ -128,8 +138,9 @@ def _preview(typed: Input) -> Response:
             typed = typed.refused(wrong)
     return rendering.page(
         "replays/new",
-        200 if preview else 422,
+        200 if preview and not typed.errors else 422,
         typed=typed,
+        cause=cause,
         preview=preview,
         waits_at=waits_at,
         names=names,
@@ -148,3 +159,28 @@ def _selected(body: dict[str, Any]) -> dict[str, Any]:
     all_webhooks = webhook_id is None
     wanted = wanted_of(body, webhook_id, all_webhooks=all_webhooks)
     return {"webhook_id": webhook_id, "wanted": wanted, "all_webhooks": all_webhooks}
+
+
+def _cause(session: Session, group: Group) -> dict[str, Any] | None:
+    """Return why a group's deliveries failed, and when; None for one that has no failures now."""
+    wanted = Filters(group=group, status=frozenset((Status.FAILED,)))
+    found = failure_groups.find(session, caller().tenant_id, wanted, window=_MOST_COUNTED, most=1)
+    told = failure_groups.represent(found)["data"]
+    return told[0] if told else None
+
+
+def _replayed_cause(session: Session, job: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the same of a replay's group, as one of the deliveries that it replays has it."""
+    tenant_id = caller().tenant_id
+    made = Filters(job_id=ids.parse("job", job["id"]))
+    for replayed in delivery_list.page(session, tenant_id, made, before=None, limit=1):
+        told = delivery_history.represent(replayed)
+        webhook, first = ids.parse("whk", told["webhook_id"]), ids.parse("dlv", told["replay_of"])
+        known = webhooks.require_history(session, caller(), webhook)
+        last = delivery_history.represent(delivery_history.find(session, tenant_id, known, first))[
+            "last_attempt"
+        ]
+        if last:
+            told |= {"outcome": last["outcome"], "status_code": last["status"]}
+            return told
+    return None

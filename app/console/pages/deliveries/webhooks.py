@@ -4,6 +4,7 @@ import enum
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from flask import Blueprint, redirect, url_for
 from sqlalchemy.orm import Session
@@ -19,7 +20,7 @@ from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
-from app.console.pages.deliveries.deliveries import known_webhooks
+from app.console.pages.deliveries.deliveries import charted, known_webhooks
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
@@ -31,7 +32,8 @@ from app.core.delivery.history import (
 )
 from app.core.delivery.history.delivery_filters import Filters
 from app.core.delivery.history.hourly_stats import Step
-from app.core.replay import replay, send_now
+from app.core.replay import bulk_replay, replay, send_now
+from app.core.replay.replay_selection import Status, Wanted
 from app.core.webhooks import webhook_secrets, webhooks
 from app.core.webhooks.webhooks import State
 from app.database import database_now
@@ -43,11 +45,13 @@ blp = Blueprint("webhooks", __name__, url_prefix="/webhooks")
 
 _LATEST = 10
 _ADDS = ("webhooks add URL", "POST /v1/webhooks")
-_TEXTS = {
+_TEXTS: dict[tuple[str, object], str] = {
     ("held", True): "The webhook is held: events are accepted and wait.",
     ("held", False): "The webhook is released: what has gathered goes out.",
-    ("status", "enabled"): (
-        "The webhook is enabled. What happened while it was disabled can be replayed, below."
+    ("status", "enabled"): ("The webhook is enabled. Nothing was left out meanwhile."),
+    ("skipped", True): (
+        "The webhook is enabled. What happened while it was disabled was not sent to it: this "
+        "sends it now, or leave it."
     ),
     ("status", "disabled"): "The webhook is disabled, and what was waiting is cancelled.",
 }
@@ -153,7 +157,17 @@ def change(webhook_id: str) -> Response:
         return page_of(webhook_id, typed.refused(wrong), 422)
     texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
     place = url_for(".show", webhook_id=webhook_id)
+    if wanted.get("status") == "enabled" and _was_skipped(webhook):
+        skipped = url_for("console.replays.new", webhook_id=webhook_id, status="skipped")
+        return rendering.done(skipped, _TEXTS["skipped", True])
     return rendering.done(place, " ".join(texts) or "The webhook was changed.")
+
+
+def _was_skipped(webhook: UUID | None) -> bool:
+    """Say whether something happened while the webhook was disabled, and did not arrive since."""
+    wanted = Wanted(statuses=frozenset({Status.SKIPPED}))
+    with transaction(snapshot=True) as session:
+        return bool(bulk_replay.preview(session, caller(), webhook, wanted, most=1).count)
 
 
 @blp.post("/<webhook_id>/delete")
@@ -223,7 +237,9 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
             "lane": delivery_summary.of(session, tenant_id, found.id, "", [])["lane"],
             "overdue": delivery_summary.backlogs(session, tenant_id, found.id)[found.id][1],
             "books": accounting.of(session, tenant_id, found.id),
-            "hours": hourly_stats.rows(session, tenant_id, hours, found.id),
+            "hours": charted(
+                hourly_stats.rows(session, tenant_id, hours, found.id), hours, webhook_id
+            ),
             "latest": [delivery_history.represent(each) for each in latest],
             "secret_ends": [secret.until for secret in secrets],
         }

@@ -10,10 +10,12 @@ from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
 from app.api.http.transactions import transaction
 from app.api.resources.agents import AgentArgs
-from app.console.frame import forms, rendering, zone
+from app.console.frame import downloads, forms, rendering, zone
 from app.console.frame.access import signed_in
+from app.console.frame.downloads import Listed
 from app.console.pages.records.sessions import listed
 from app.core import agents, feeds, sessions
+from app.core.agents import AgentSchema
 from app.core.callers import Role
 from app.core.delivery.history import hourly_stats
 from app.core.delivery.history.hourly_stats import Step
@@ -23,6 +25,18 @@ from app.database import database_now
 from app.models import Record
 
 blp = Blueprint("agents", __name__, url_prefix="/agents")
+
+downloads.offer(
+    blp,
+    Listed(
+        "agents",
+        "console.agents.index",
+        AgentArgs,
+        AgentSchema,
+        lambda session, args, *where: agents.rows(session, caller(), filters(args), *where),
+        lambda _, row: agents.represent(row),
+    ),
+)
 
 _NEWEST, _MOST_KEYS = 20, 50
 

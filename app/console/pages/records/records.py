@@ -16,11 +16,13 @@ from app.api.pages.shared_page import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.record_list import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
-from app.console.frame import browser, forms, rendering
+from app.console.frame import browser, downloads, forms, rendering
 from app.console.frame.access import signed_in
+from app.console.frame.downloads import Listed
 from app.core import feeds, findings
 from app.core.callers import Role
 from app.core.records import holds, records, share_links
+from app.core.records.records import RecordSchema
 from app.core.statements import statements
 from app.database import database_now
 from app.evidence.page.view import MOST_STEPS
@@ -32,6 +34,19 @@ blp = Blueprint("records", __name__, url_prefix="/records")
 
 _MOST_LINKS = 200
 _MOST_HOLDS, _MOST_FINDINGS = 10, 20
+downloads.offer(
+    blp,
+    Listed(
+        "records",
+        "console.records.index",
+        RecordArgs,
+        RecordSchema,
+        fetch,
+        lambda _, row: row[1],
+        position,
+    ),
+)
+
 _LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days"))
 
 

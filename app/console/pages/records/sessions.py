@@ -19,15 +19,16 @@ from app.api.http.transactions import transaction
 from app.api.resources.records import session_evidence
 from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
-from app.console.frame import browser, forms, rendering
+from app.console.frame import browser, downloads, forms, rendering
 from app.console.frame.access import signed_in
+from app.console.frame.downloads import Listed
 from app.core import feeds, findings, sessions
 from app.core.audit import record_reads
 from app.core.callers import Role
 from app.core.delivery.history import delivery_list
 from app.core.delivery.history.delivery_filters import Filters
 from app.core.records import activity, bundles, holds
-from app.core.sessions import SessionStatus
+from app.core.sessions import SessionSchema, SessionStatus
 from app.core.statements import statements
 from app.errors import NotFound
 from app.evidence import bundle
@@ -37,6 +38,18 @@ from app.evidence.times import unix_nanoseconds
 from app.models import AgentSession, Finding, Record
 
 blp = Blueprint("sessions", __name__, url_prefix="/sessions")
+
+downloads.offer(
+    blp,
+    Listed(
+        "sessions",
+        "console.sessions.index",
+        SessionArgs,
+        SessionSchema,
+        lambda session, args, *where: sessions.rows(session, caller(), filters(args), *where),
+        lambda _, row: sessions.represent(row),
+    ),
+)
 
 # A page of 50 records reads and writes so much in half of its time.
 _MOST_HOLDS, _MOST_FINDINGS, _MOST_DELIVERIES = 10, 20, 200

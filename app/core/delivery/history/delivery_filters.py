@@ -80,7 +80,7 @@ _GROUP = re.compile(r"grp_([0-9a-f]{32})([0-9a-f]{16})", re.ASCII)
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of a list of deliveries; empty ones are ignored. `until` is exclusive.
+    """Filters of a list of deliveries; empty ones are ignored. What ends in `until` is exclusive.
 
     `outcome` and `status_code` are those of the last attempt; `session_id`, `record_id` and
     `finding_id` name the event's subject.
@@ -99,6 +99,8 @@ class Filters:
     session_id: UUID | None = None
     record_id: UUID | None = None
     finding_id: UUID | None = None
+    finished_since: datetime | None = None
+    finished_until: datetime | None = None
 
 
 def conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
@@ -114,6 +116,15 @@ def conditions(filters: Filters) -> tuple[list[str], dict[str, object]]:
     if filters.until is not None:
         found += ["d.created_at < %(until)s", "d.id < %(until_id)s"]
         values |= {"until": filters.until, "until_id": latest_id(filters.until)}
+    if filters.finished_since is not None:
+        found.append("d.finished_at >= %(finished_since)s")
+        values["finished_since"] = filters.finished_since
+    if filters.finished_until is not None:
+        found += ["d.finished_at < %(finished_until)s", "d.id < %(finished_until_id)s"]
+        values |= {
+            "finished_until": filters.finished_until,
+            "finished_until_id": latest_id(filters.finished_until),
+        }
     if filters.outcome is not None:
         found += _ended_as(filters.outcome)
         values["outcome"] = filters.outcome

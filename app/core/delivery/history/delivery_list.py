@@ -5,13 +5,19 @@ selective filter scans a smaller set: an index of failures, of jobs, of open row
 or the ids of events.
 """
 
+from datetime import timedelta
 from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core import feeds
-from app.core.delivery.history import delivery_filters, delivery_history, subject_events
+from app.core.delivery.history import (
+    delivery_filters,
+    delivery_history,
+    hourly_stats,
+    subject_events,
+)
 from app.core.delivery.history.delivery_filters import (
     FAILING,
     IS_OPEN,
@@ -27,12 +33,15 @@ from app.core.delivery.history.delivery_history import (
     Row,
     event_values,
 )
+from app.core.delivery.history.hourly_stats import Step
 from app.core.delivery.lanes import lanes
 from app.database import cursor
 
 # Sorting this many open rows for a page takes about ten milliseconds. With more open rows, a page
 # scans this many rows, open or not, and may end early.
 MOST_READ = 10_000
+# As many that ended in a range are sorted; more of them are scanned, newest first.
+MOST_SORTED = 50_000
 # Statuses of a delivery whose last attempt failed.
 _UNHAPPY = frozenset({Status.FAILED, Status.CANCELLED, Status.RETRYING, Status.SENDING})
 
@@ -51,6 +60,12 @@ _NONE = "SELECT * FROM deliveries WHERE false"
 _OPEN_ROWS = """
 (SELECT * FROM deliveries
   WHERE tenant_id = (SELECT %(tenant)s::uuid) AND finished_at IS NULL OFFSET 0)
+"""
+# The same of those that ended in a range: they lie side by side, whenever they were created.
+_ENDED_ROWS = """
+(SELECT * FROM deliveries
+  WHERE tenant_id = (SELECT %(tenant)s::uuid)
+    AND finished_at >= %(finished_since)s AND finished_at < %(finished_until)s OFFSET 0)
 """
 _FEW_ARE_OPEN = f"""
 SELECT count(*) <= {MOST_READ} FROM (
@@ -81,17 +96,18 @@ def page(
     if before is not None:
         conditions.append("d.id < %(before)s")
     events, walk_ends = subject_events.asked_for(session, tenant_id, filters), None
-    if events is not None:
+    ended = filters.finished_since is not None and filters.finished_until is not None
+    if events is not None or (ended and _few_ended(session, tenant_id, filters)):
         if filters.status:
             conditions.append(f"({STATUS}) = ANY (%(statuses)s)")
             values["statuses"] = sorted(filters.status)
-        values |= event_values(events)
-        parts = [_select(f"({EVENT_ROWS})", conditions)]
+        values |= event_values(events) if events is not None else {}
+        parts = [_select(_ENDED_ROWS if events is None else f"({EVENT_ROWS})", conditions)]
     else:
         statuses = _statuses(filters)
         wide = statuses and statuses & OPEN and not (filters.webhook_id or filters.job_id)
         few = bool(wide) and _few_are_open(session, tenant_id)
-        if wide and not few and filters.group is None:
+        if ended or (wide and not few and filters.group is None):
             walk_ends = _end_walk(session, conditions, values)
         parts = _rows(statuses, conditions, values, sort=few)
     if filters.webhook_id is not None:
@@ -157,3 +173,12 @@ def _implied(filters: Filters) -> frozenset[Status]:
 
 def _few_are_open(session: Session, tenant_id: UUID) -> bool:
     return bool(cursor(session, scalar_row).execute(_FEW_ARE_OPEN, (tenant_id,)).fetchone())
+
+
+def _few_ended(session: Session, tenant_id: UUID, filters: Filters) -> bool:
+    since, until = filters.finished_since, filters.finished_until
+    if filters.group is not None or since is None or until is None or since >= until:
+        return False
+    if until - since > hourly_stats.MOST_ROWS[Step.HOUR] * timedelta(hours=1):
+        return False
+    return sum(hourly_stats.ended(session, tenant_id, since, until).values()) <= MOST_SORTED

@@ -179,6 +179,22 @@ def of_each(
     }
 
 
+def ended(
+    session: Session,
+    tenant_id: UUID,
+    since: datetime,
+    until: datetime,
+    webhook_id: UUID | None = None,
+) -> dict[str, int]:
+    """Return how many deliveries ended in the hours that hold a range, by their status.
+
+    Of whole hours that is what a list of those that `finished_at` puts there has.
+    """
+    hours = Span(_begin(since, Step.HOUR, UTC), until, Step.HOUR)
+    found = rows(session, tenant_id, hours, webhook_id)
+    return {name: sum(row[name] for row in found) for name in ("succeeded", "failed")}
+
+
 def _after(hour: datetime | None) -> datetime:
     return _EPOCH if hour is None else hour + LENGTHS[Step.HOUR]
 

@@ -1,7 +1,8 @@
 """Hourly counts of each lane's deliveries: the columns, sums over lanes, retention.
 
 Every writer of an hour holds its lane's lock: numbering (`accepted`, in the hour that
-`accepted_hour` says) and outcomes (the rest, in the hour in which they are recorded).
+`accepted_hour` says) and outcomes (the rest, in the hour of their statement, which is their
+`finished_at` too: a list by that has what an hour counts).
 """
 
 from collections.abc import Iterable
@@ -62,6 +63,8 @@ SELECT tenant_id, at, {_SUMS} FROM delivery_hours
 _FORGET = """
 WITH summed AS (
     DELETE FROM tenant_hours WHERE tenant_id = %(tenant)s AND at < %(before)s
+), waited AS (
+    DELETE FROM backlog_hours WHERE tenant_id = %(tenant)s AND at < %(before)s
 )
 DELETE FROM delivery_hours WHERE (tenant_id, at, webhook_id) IN (
     SELECT tenant_id, at, webhook_id FROM delivery_hours
@@ -78,7 +81,7 @@ def add(done: str) -> str:
     """
     counted = (f"count(*) FILTER (WHERE {which}) AS {name}" for name, which in _ADDED.items())
     counts = f"""
-    SELECT tenant_id, webhook_id, date_trunc('hour', clock_timestamp(), 'UTC') AS at,
+    SELECT tenant_id, webhook_id, date_trunc('hour', statement_timestamp(), 'UTC') AS at,
            {", ".join(counted)}
       FROM {done} GROUP BY tenant_id, webhook_id"""
     return added(counts, _ADDED)
