@@ -8,7 +8,7 @@ from app.core.anchoring import monitor
 from app.core.log import head_guard, head_store, history, rebuild, status, succession
 from app.core.log.history import History
 from app.core.log.sequencer import Sequencer
-from app.core.verification import alerts
+from app.core.verification import alerts, walked
 from app.core.verification import daily as verification_jobs
 from app.database import Database
 from app.errors import AuditChainBroken, LogGoesOn
@@ -27,6 +27,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--check", action="store_true", help="change nothing; exit 1 if something stored differs"
     )
     rebuilding.set_defaults(run=_rebuild)
+    commands.add_parser(
+        "verify", help="have a worker verify all of the log, from its first leaf"
+    ).set_defaults(run=_verify)
     adopt = commands.add_parser(
         "adopt", help="store the database's head at LOG_HEAD_URL, which has none"
     )
@@ -64,6 +67,13 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     for line in found.lines(repair=repair):
         print(line)
     return 0 if repair or found.is_identical else 1
+
+
+def _verify(_: argparse.Namespace) -> None:
+    with service() as (settings, database), database.across_tenants() as session:
+        walked.forget(session, settings.master_keys)
+        verification_jobs.enqueue_daily(session)
+    print("a worker walks all of the log: `parts.audit` of /readyz says what it finds")
 
 
 def _adopt(arguments: argparse.Namespace) -> None:

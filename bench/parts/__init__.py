@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 from bench.figures import Figure
 from bench.lab import Lab
-from bench.parts.capacity import accept, front_door, idle, preset, reading, rules, starvation
+from bench.parts.capacity import (
+    accept,
+    front_door,
+    idle,
+    preset,
+    reading,
+    rules,
+    starvation,
+    tenants,
+)
 from bench.parts.delivery import (
     backlog,
     deliveries,
@@ -22,7 +31,7 @@ from bench.parts.delivery import (
     snapshot,
     wal,
 )
-from bench.parts.evidence import audit, canonical, ledger, log
+from bench.parts.evidence import audit, canonical, daily, ledger, log
 from bench.parts.volume import blobs, console, expiry, history, search
 from bench.scale import Scale
 
@@ -37,6 +46,7 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "slow": slow.run,
     "starvation": starvation.run,
     "rules": rules.run,
+    "tenants": tenants.run,
     "reading": reading.run,
     "preset": preset.run,
     "backlog": backlog.run,
@@ -53,6 +63,7 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "ledger": ledger.run,
     "log": log.run,
     "audit": audit.run,
+    "daily": daily.run,
     # What its webhooks leave is cancelled afterwards, beside whatever is measured then.
     "fan_out": fan_out.run,
 }

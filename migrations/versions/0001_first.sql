@@ -773,6 +773,20 @@ SELECT isolate('lanes');
 CREATE INDEX lanes_look_at ON lanes (look_at) WHERE look_at IS NOT NULL;
 -- No sound lane is in it.
 CREATE INDEX lanes_troubled ON lanes (tenant_id) WHERE unsuccessful_since IS NOT NULL;
+-- Those that may be due at no time although something is open, and few.
+CREATE INDEX lanes_stopped ON lanes (tenant_id, webhook_id)
+    WHERE held_since IS NOT NULL OR paused_until IS NOT NULL;
+
+-- How many webhooks there are, and lanes of them, by status: see `count_webhooks`.
+CREATE TABLE webhook_counts (
+    status   text NOT NULL,
+    shard    integer NOT NULL,
+    webhooks bigint NOT NULL,
+    lanes    bigint NOT NULL,
+    PRIMARY KEY (status, shard)
+);
+CREATE TRIGGER count_webhooks AFTER INSERT OR DELETE OR UPDATE OF status, deleted_at, lanes
+    ON webhooks FOR EACH ROW EXECUTE FUNCTION count_webhooks();
 CREATE TRIGGER renew_lane BEFORE INSERT OR UPDATE ON lanes
     FOR EACH ROW EXECUTE FUNCTION renew_lane();
 
@@ -1217,12 +1231,16 @@ CREATE INDEX history_marks_at ON history_marks (at);
 
 -- Audit chains -----------------------------------------------------------------------------------
 
+-- `anchored` says how far the service has anchored it: no more than a hint where to look, which the
+-- daily verification sets right.
 CREATE TABLE audit_heads (
     tenant_id uuid PRIMARY KEY REFERENCES tenants,
     seq       bigint NOT NULL,
-    hash      bytea NOT NULL CHECK (length(hash) = 32)
+    hash      bytea NOT NULL CHECK (length(hash) = 32),
+    anchored  bigint NOT NULL DEFAULT 0
 );
 SELECT isolate('audit_heads');
+CREATE INDEX audit_heads_due ON audit_heads (tenant_id) WHERE seq > anchored;
 
 CREATE TABLE audit_entries (
     tenant_id uuid NOT NULL REFERENCES tenants,

@@ -61,7 +61,7 @@ def test_the_same_rendering_is_answered_to_all_and_304_to_those_who_have_it(
         ("GET", "/%2Fv1/agents", ["x-api-key: {key}"], 404),
         ("GET", "/v1%2fagents", ["x-api-key: {key}"], 404),
         ("GET", "/v1/agents%2F", ["x-api-key: {key}"], 404),
-        ("GET", "/v1/agents?q=%2F", ["x-api-key: {key}"], 422),
+        ("GET", "/v1/agents?r=%2F", ["x-api-key: {key}"], 422),
         ("GET", "/v1/%61gents", ["x-api-key: {key}"], 200),
         ("GET", "//healthz", [], 404),
         ("DELETE", "/v1/keys/self", ["x-api-key: {key}"], 405),

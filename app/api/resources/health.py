@@ -16,8 +16,7 @@ from app.api.http.responses import prometheus
 from app.api.http.responses.answers import answer, encode
 from app.api.http.services import services
 from app.core.health import database_state, gauges, probes
-from app.core.health.gauges import Gauge
-from app.core.health.parts import Part
+from app.core.health.parts import Gauge, Part
 from app.errors import Unauthenticated, Unavailable
 from app.lib.gateway.gateway import PROBE_SECONDS
 from app.models import NO_TENANT

@@ -30,16 +30,29 @@ MOST_TENANTS = 500
 
 _FIRST = UUID(int=0)
 
-# One index probe for each tenant, at the end of its anchors: ten thousand take some tens of ms.
-# An anchor beyond the chain's end is none of this service, and keeps no head from being anchored.
+# One index probe at the end of the anchors of each chain that has moved on, however many rest. An
+# anchor beyond the chain's end is none of this service, and keeps no head from being anchored.
 _DUE = """
 SELECT t.id, t.chain_salt, t.chain_seal, h.seq, h.hash, clock_timestamp()
-  FROM tenants AS t JOIN audit_heads AS h ON h.tenant_id = t.id
- WHERE t.anchoring_enabled AND t.id > %(after)s
+  FROM audit_heads AS h JOIN tenants AS t ON t.id = h.tenant_id
+ WHERE h.seq > h.anchored AND t.anchoring_enabled AND h.tenant_id > %(after)s
    AND h.seq > coalesce((SELECT a.seq FROM audit_anchors AS a
                           WHERE a.tenant_id = t.id AND a.seq <= h.seq
                           ORDER BY a.seq DESC LIMIT 1), 0)
- ORDER BY t.id LIMIT %(most)s
+ ORDER BY h.tenant_id LIMIT %(most)s
+"""
+_ANCHORED = """
+UPDATE audit_heads AS h SET anchored = new.seq
+  FROM unnest(%(tenants)b::uuid[], %(seqs)b::bigint[]) AS new (tenant_id, seq)
+ WHERE h.tenant_id = new.tenant_id AND h.anchored < new.seq
+"""
+# What a restore, or somebody with the database, left of the hint.
+SET_RIGHT = """
+UPDATE audit_heads AS h SET anchored = found.seq
+  FROM audit_heads AS own
+ CROSS JOIN LATERAL (SELECT coalesce(max(a.seq), 0) AS seq FROM audit_anchors AS a
+                      WHERE a.tenant_id = own.tenant_id AND a.seq <= own.seq) AS found
+ WHERE own.tenant_id = ANY (%s) AND h.tenant_id = own.tenant_id AND h.anchored <> found.seq
 """
 # Of two workers with the same head at once, the second waits here and then adds nothing.
 _ADD = """
@@ -120,4 +133,6 @@ def _add(session: Session, due: Sequence[_Due]) -> int:
         "ids": [ids.new(each.at) for each in due],
         "data": data,
     }
-    return cursor(session).execute(_ADD, values).rowcount
+    added = cursor(session).execute(_ADD, values).rowcount
+    cursor(session).execute(_ANCHORED, values)
+    return added

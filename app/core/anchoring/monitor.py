@@ -41,11 +41,11 @@ SELECT prepared_at, unpublished_note IS NOT NULL FROM checkpoints
 """
 # The first entry of any chain that no anchor covers. One beyond the chain's end covers nothing.
 _OLDEST_ENTRY = """
-SELECT min(e.at) FROM tenants AS t JOIN audit_heads AS h ON h.tenant_id = t.id
+SELECT min(e.at) FROM audit_heads AS h JOIN tenants AS t ON t.id = h.tenant_id
  CROSS JOIN LATERAL (SELECT coalesce(max(a.seq), 0) AS seq FROM audit_anchors AS a
                       WHERE a.tenant_id = t.id AND a.seq <= h.seq) AS anchored
   JOIN audit_entries AS e ON e.tenant_id = t.id AND e.seq = anchored.seq + 1
- WHERE t.anchoring_enabled
+ WHERE h.seq > h.anchored AND t.anchoring_enabled
 """
 # The checkpoints that witnesses were asked for last and answered, newest first.
 _COSIGNED = """
@@ -103,7 +103,7 @@ def watch_log(session: Session) -> None:
 def unanchored_since(session: Session) -> datetime | None:
     """Return when the oldest entry that no anchor covers was made, of the chains to be anchored.
 
-    In a session that sees all tenants; one index probe a tenant.
+    In a session that sees all tenants; one index probe a chain that has moved on.
     """
     row = cursor(session).execute(_OLDEST_ENTRY).fetchone()
     return None if row is None else row[0]

@@ -6,19 +6,18 @@ database is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import monitor
 from app.core.anchoring.evidence import Voucher
-from app.core.delivery.lanes.lane_health import REFUSES
 from app.core.digests import digest_rows
+from app.core.health import lane_gauges
+from app.core.health.parts import Gauge
 from app.core.master_keys import key_registry
 from app.core.verification import daily
 from app.database import cursor, database_now
@@ -28,28 +27,11 @@ from app.settings import VERSION, Settings
 
 # The sweep rings each second, and turns at a lane with a backlog follow within seconds.
 OVERDUE = timedelta(seconds=60)
-# The state of a lane is the first that applies.
-STATES: Final = ("suspended", "held", "paused", "refusing", "recovering", "slow", "ready")
-# Most webhooks named in metrics: each is a time series.
-WORST = 20
 # The count of waiting leaves stops here.
 MOST_COUNTED = 100_000
 # Shown as 0 while the log is in order: an alert must not wait for a series to begin.
 _HALTS = tuple(sorted({each.slug for each in LogHalted.__subclasses__()}))
 _JOBS = ("queued", "running", "retrying", "dead")
-
-
-@dataclass(frozen=True)
-class Gauge:
-    """A family: its name without `record_service_`, and a value by the values of its labels.
-
-    These are tuples of texts, in the order of `labels`; a mapping's keys are invariant to mypy.
-    """
-
-    name: str
-    text: str
-    values: Mapping[Any, float]
-    labels: tuple[str, ...] = ()
 
 
 _TOTALS: Final = {
@@ -88,8 +70,9 @@ WITH unseen AS (
 ), suspended AS MATERIALIZED (
     SELECT id FROM tenants WHERE suspended_at IS NOT NULL
 ), waiting AS (
-    SELECT l.tenant_id, l.webhook_id, l.due_at FROM present_lanes AS l
-     WHERE l.due_at <= (SELECT now FROM present)
+    SELECT l.tenant_id, l.webhook_id, l.due_at FROM lanes AS l
+     WHERE l.look_at >= (SELECT lanes_through FROM sweeps)
+       AND l.due_at <= (SELECT now FROM present)
     UNION ALL
     SELECT u.tenant_id, u.webhook_id, greatest(u.next_attempt_at, l.paused_until)
       FROM unseen AS u
@@ -103,12 +86,13 @@ WITH unseen AS (
       FROM jobs WHERE finished_at IS NULL
 )
 SELECT lane.*, job.*, incident.*, broken.*, trace.*,
-       (SELECT count(*) FROM present_lanes
-         WHERE paused_until > (SELECT now FROM present)) AS lanes_paused,
-       (SELECT count(*) FROM webhooks
-         WHERE status <> 'disabled' AND deleted_at IS NULL) AS webhooks_enabled,
-       (SELECT count(*) FROM webhooks
-         WHERE status = 'disabled' AND deleted_at IS NULL) AS webhooks_disabled,
+       (SELECT count(*) FROM lanes
+         WHERE (held_since IS NOT NULL OR paused_until IS NOT NULL)
+           AND paused_until > (SELECT now FROM present)) AS lanes_paused,
+       (SELECT coalesce(sum(webhooks), 0)::bigint FROM webhook_counts
+         WHERE status = 'enabled') AS webhooks_enabled,
+       (SELECT coalesce(sum(webhooks), 0)::bigint FROM webhook_counts
+         WHERE status = 'disabled') AS webhooks_disabled,
        (SELECT count(*) FROM jobs WHERE status = 'dead') AS jobs_dead,
        (SELECT count(*) FROM epochs WHERE accepted_at IS NULL) AS history_rolled_back,
        (SELECT greatest(coalesce(extract(epoch FROM (SELECT now FROM present) - min(claimed_at)),
@@ -187,81 +171,6 @@ def _totals(session: Session, _: Settings) -> Iterator[Gauge]:
     yield Gauge("webhooks", "Webhooks by status.", webhooks, ("status",))
     jobs = {(status,): now[f"jobs_{status}"] for status in _JOBS}
     yield Gauge("jobs", "Jobs that are open, or dead.", jobs, ("status",))
-
-
-_OF_LANES: Final = {
-    "lanes": "Lanes of enabled webhooks.",
-    # Since the oldest with open deliveries is held, failing, refusing, recovering or due.
-    "lane_lag_seconds": "How long the longest waiting lane has waited.",
-    "lane_concurrency": "Concurrent POSTs allowed, in all.",
-    "lane_open_deliveries": "Open deliveries that have a number.",
-}
-# One pass over the lanes, a row for each webhook and no more, however many deliveries wait.
-# MATERIALIZED makes the planner group by hashing; otherwise it would sort every lane.
-_READ_LANES = f"""
-WITH present AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-), lane AS MATERIALIZED (
-    SELECT CASE WHEN t.suspended_at IS NOT NULL THEN 'suspended'
-                WHEN l.held_since IS NOT NULL THEN 'held'
-                WHEN l.paused_until > present.now THEN 'paused'
-                WHEN {REFUSES} THEN 'refusing'
-                WHEN l.recovering > 0 THEN 'recovering'
-                WHEN l.slow_at IS NOT NULL THEN 'slow'
-                ELSE 'ready' END AS state,
-           CASE WHEN t.suspended_at IS NOT NULL THEN t.suspended_at
-                WHEN l.held_since IS NOT NULL THEN l.held_since
-                WHEN l.paused_until > present.now THEN l.failing_since
-                WHEN {REFUSES} THEN l.unsuccessful_since
-                WHEN l.recovering > 0 THEN l.recovering_since
-                ELSE l.due_at END AS since,
-           l.events_open + l.replays_open + l.tests_open AS open,
-           least(l.concurrency, w.max_in_flight) AS concurrency
-      FROM present_lanes AS l
-      JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
-      JOIN tenants AS t ON t.id = l.tenant_id
-     CROSS JOIN present
-     WHERE w.status = 'enabled' AND w.deleted_at IS NULL
-)
-SELECT state, count(*) AS lanes, sum(concurrency) AS lane_concurrency,
-       sum(open)::bigint AS lane_open_deliveries,
-       greatest(coalesce(extract(epoch FROM (SELECT now FROM present)
-                                            - min(since) FILTER (WHERE open > 0)), 0), 0)::float8
-           AS lane_lag_seconds
-  FROM lane GROUP BY state
-"""
-_READ_WORST = f"""
-SELECT l.tenant_id, l.of_webhook, max(counted.failures) AS failures
-  FROM present_lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
- CROSS JOIN LATERAL (
-    SELECT CASE WHEN {REFUSES} THEN l.unsuccessful_attempts
-                ELSE l.consecutive_failures END AS failures) AS counted
- WHERE counted.failures > 0 AND w.status = 'enabled' AND w.deleted_at IS NULL
- GROUP BY l.tenant_id, l.of_webhook
- ORDER BY failures DESC, min(l.unsuccessful_since), l.of_webhook LIMIT %s
-"""
-
-
-def _lanes(session: Session, _: Settings) -> Iterator[Gauge]:
-    """Yield for each state how many lanes are in it, their lag, concurrency and open deliveries."""
-    found = {row["state"]: row for row in cursor(session, dict_row).execute(_READ_LANES.encode())}
-    for name, text in _OF_LANES.items():
-        values = {(state,): float(found.get(state, {}).get(name, 0)) for state in STATES}
-        yield Gauge(name, text, values, ("state",))
-
-
-def _worst_webhooks(session: Session, _: Settings) -> Iterator[Gauge]:
-    """Yield how often in a row the receivers failed, or refuse and refused, that did so most."""
-    values = {
-        (ids.text("ten", tenant), ids.text("whk", webhook)): float(failures)
-        for tenant, webhook, failures in cursor(session).execute(_READ_WORST.encode(), (WORST,))
-    }
-    yield Gauge(
-        "webhook_consecutive_failures",
-        "Failures in a row of the webhooks that have the most, 20 at most.",
-        values,
-        ("tenant_id", "webhook_id"),
-    )
 
 
 # Each ORDER BY matches a small index only, as in `generations`.
@@ -357,7 +266,15 @@ def _seconds_since(session: Session, moment: datetime | None) -> float:
 
 # Each is read in a transaction of its own: a query that takes too long loses only its figures.
 OF_DATABASE: Final[tuple[Callable[[Session, Settings], Iterator[Gauge]], ...]] = (
-    *(_totals, _lanes, _worst_webhooks, _log, _digests, _master_keys, _verification),
+    *(
+        _totals,
+        lane_gauges.lanes,
+        lane_gauges.worst_webhooks,
+        _log,
+        _digests,
+        _master_keys,
+        _verification,
+    ),
 )
 
 

@@ -1,12 +1,13 @@
 """What a probe says of a part of the service: its state, since when, why, and what mends it.
 
-`/readyz`, `manage doctor`, `/metrics` and the console all render these.
+`/readyz`, `manage doctor`, `/metrics` and the console all render these. And what a gauge is.
 """
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from app.clock import rfc3339
 
@@ -53,6 +54,19 @@ class Part:
         """Reason, time and detail in one line."""
         since = f" since {rfc3339(self.since)}" if self.since else ""
         return f"{self.reason}{since}{f': {self.detail}' if self.detail else ''}"
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A family: its name without `record_service_`, and a value by the values of its labels.
+
+    These are tuples of texts, in the order of `labels`; a mapping's keys are invariant to mypy.
+    """
+
+    name: str
+    text: str
+    values: Mapping[Any, float]
+    labels: tuple[str, ...] = ()
 
 
 class NotChecked(Exception):

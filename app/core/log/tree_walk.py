@@ -55,26 +55,27 @@ class TreeWalk:
         self._exact = exact
         self._repair = repair
         self._wanted = sorted({end, *(size for size in sizes if size <= end)} - {0})
-        self._begun = 0
+        self._compares = True
         self._grown = 0
         # The partial tiles of the tree so far, and leaf hashes that it does not hold yet.
         self._edge: dict[TileId, bytes] = {}
         self._waiting: list[bytes] = []
         self._computed: dict[TileId, bytes] = {}
 
-    def begin_at(self, session: Session, size: int) -> None:
+    def begin_at(self, session: Session, size: int, *, compare: bool = False) -> None:
         """Begin behind the first `size` leaves (a multiple of 256), by stored tiles.
 
-        These are not compared; the root at the end proves them all the same. Raises `LogDamaged`
-        without them.
+        The root at the end proves these all the same. Without `compare` those that follow are not
+        compared either. Raises `LogDamaged` without them.
         """
+        self._compares = compare
         edge = tiles.edge(size)
         stored = tile_rows.read(session, self._generation, [each.id for each in edge])
         try:
             self._edge = {each.id: tiles.cut(stored[each.id], each.width) for each in edge}
         except (KeyError, ValueError):
             raise LogDamaged(f"A tile of the tree at size {size} is missing or narrow.") from None
-        self._begun = self._grown = size
+        self._grown = size
 
     def add(self, session: Session, data: list[bytes]) -> None:
         """Let the tree grow by the leaves of the next entry bundle: 256, or fewer at the end."""
@@ -114,7 +115,7 @@ class TreeWalk:
 
     def _compare(self, session: Session, *, ends: bool) -> None:
         """Compare the tiles that are as wide as they get, of a walk from the first leaf on."""
-        if self._begun:
+        if not self._compares:
             self._computed = {}
         computed, partial = self._computed, {} if ends else self._edge
         self._computed = {where: data for where, data in computed.items() if where in partial}

@@ -45,10 +45,9 @@ _NOTHING_OF_AGENTS = "It has no span of an agent, a tool or a model."
 
 _log = structlog.get_logger(__name__)
 
+# It reads what is staged, and no tenant.
 _DUE = """
-SELECT t.id FROM tenants AS t
- WHERE EXISTS (SELECT FROM traces
-                WHERE tenant_id = t.id AND status = 'staged' AND due_at <= clock_timestamp())
+SELECT DISTINCT tenant_id FROM traces WHERE status = 'staged' AND due_at <= clock_timestamp()
 """
 
 

@@ -120,6 +120,10 @@ class HeadComparison:
         self._wanted = _KIND if chain is None else chain.hex().encode()
         self._batch: list[tuple[int, AuditHead, bytes]] = []
 
+    def is_clean(self) -> bool:
+        """Say whether no chain is without a tenant, or contradicted, so far."""
+        return not self.unknown and all(each.broken is None for each in self.by_tenant.values())
+
     def add(self, first: int, bundle: bytes, data: list[bytes]) -> None:
         """Collect the heads of one entry bundle, whose first leaf is number `first`."""
         if self._wanted not in bundle:

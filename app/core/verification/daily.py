@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
+from app.core.anchoring.heads import SET_RIGHT
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import tree_walk
@@ -26,6 +27,7 @@ from app.core.verification.anchored_heads import HeadComparison
 from app.core.verification.published_log import Ended, Outside
 from app.core.verification.stamps import Stamps
 from app.core.verification.verifier import Asked, Verifier
+from app.core.verification.walked import Walked
 from app.database import Database, cursor, database_now
 from app.errors import (
     AuditChainBroken,
@@ -71,15 +73,17 @@ def _run(verifier: Verifier) -> dict[str, Any] | LogHeadUnavailable:
     with verifier.database.across_tenants() as session:
         began = database_now(session)
     progress: dict[str, Any] = {"began": rfc3339(began)}
+    walked = Walked.plan(verifier.database, verifier.master_keys, began)
     last: Published | None = None
     broken: dict[UUID, AuditChainBroken] = {}
     try:
-        last, found, broken = _walk_log(verifier, began)
+        last, found, broken = _walk_log(verifier, walked, began)
         progress |= {"log": "intact", **found}
     except LogHeadUnavailable as error:
         return error
     except LogHalted as error:
         alerts.report_log(verifier.database, error)
+        walked.end(good=False)
         progress["log"] = error.slug
     # Neither the log nor a chain has a break since the run began; and a chain without a tenant may
     # be any one's, from before its name was changed.
@@ -99,7 +103,7 @@ def _end(
 
 
 def _walk_log(
-    verifier: Verifier, began: datetime
+    verifier: Verifier, walked: Walked, began: datetime
 ) -> tuple[Published | None, dict[str, Any], dict[UUID, AuditChainBroken]]:
     """Walk the log and those before it; return what was read, and which chains it contradicts.
 
@@ -122,8 +126,8 @@ def _walk_log(
             compared = HeadComparison(
                 each.generation, newest=each is last, acknowledged=acknowledged
             )
-            _walk(database, each, compared)
             heads.append(compared)
+            _walk(database, each, compared, walked)
     unknown = {chain: place for each in reversed(heads) for chain, place in each.unknown.items()}
     broken: dict[UUID, AuditChainBroken] = {}
     for each_log in heads:
@@ -137,23 +141,28 @@ def _walk_log(
         sealed_notes.keep_found(session, keys, unknown, began)
     if heads and heads[0].unexpected is not None:
         _log.critical("log_leaf_unexpected", leaf=heads[0].unexpected)
+    walked.end(good=not broken and not unknown)
     counts = {
         "leaves": 0 if last is None else last.checkpoint.size,
+        "walked": walked.leaves,
         "heads": heads[0].matched if heads else 0,
         "unknown_chains": len(unknown),
     }
     return last, counts, broken
 
 
-def _walk(database: Database, last: Published, heads: HeadComparison) -> None:
-    """Read all leaves of a log, compare the tiles with them and the heads with the chains.
+def _walk(database: Database, last: Published, heads: HeadComparison, walked: Walked) -> None:
+    """Read the leaves of a log that are to be walked, compare tiles with them, heads with chains.
 
     What was published never changes, so each part has a snapshot of its own. Raises `LogDamaged`.
     """
     generation, size = last.generation, last.checkpoint.size
     before = generation.predecessor
-    walk = TreeWalk(generation, size)
-    for begin in range(0, size, _LEAVES_AT_ONCE):
+    walk, first_leaf = TreeWalk(generation, size), walked.begin(generation.origin, size)
+    if first_leaf:
+        with database.across_tenants(snapshot=True) as session:
+            walk.begin_at(session, first_leaf, compare=True)
+    for begin in range(first_leaf, size, _LEAVES_AT_ONCE):
         end = min(begin + _LEAVES_AT_ONCE, size)
         with database.across_tenants(snapshot=True) as session:
             cursor(session).execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
@@ -169,6 +178,8 @@ def _walk(database: Database, last: Published, heads: HeadComparison) -> None:
                 walk.add(session, data)
                 heads.add(first, bundle, data)
             heads.settle(session)
+        walked.come_to(generation.origin, end, end - begin, heads.is_clean)
+    walked.come_to(generation.origin, size, 0, heads.is_clean)
     walk.require(last)
 
 
@@ -185,6 +196,7 @@ def _verify_chains(
         wanted = select(Tenant.id).where(Tenant.id > after).order_by(Tenant.id)
         with verifier.database.across_tenants() as session:
             tenants = list(session.scalars(wanted.limit(_TENANTS_AT_ONCE)))
+            cursor(session).execute(SET_RIGHT, (tenants,))
         for tenant_id in tenants:
             counts["tenants"] += 1
             try:

@@ -3,20 +3,21 @@
 from datetime import date, datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Date, FetchedValue
+from sqlalchemy import BigInteger, Date, FetchedValue, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Count, CreatedAt, Id, TenantId
 
 
 class AuditHead(Base):
-    """The last entry of a tenant's chain; an append locks its row."""
+    """The last entry of a tenant's chain; an append locks its row. `anchored` is a hint."""
 
     __tablename__ = "audit_heads"
 
     tenant_id: Mapped[TenantId]
     seq: Mapped[int]
     hash: Mapped[bytes]
+    anchored: Mapped[int] = mapped_column(server_default=text("0"))
 
 
 class AuditEntry(Base):

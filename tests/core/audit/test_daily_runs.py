@@ -1,7 +1,7 @@
 """The daily run reads the log once and every chain; its notes, job and plans."""
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from app.core import tenants
 from app.core.jobs import job_rows, leases
-from app.core.verification import anchored_heads, daily, sealed_notes, stored_chain
+from app.core.verification import anchored_heads, daily, sealed_notes, stored_chain, walked
 from app.core.verification.verifier import Verifier
 from app.database import Database, cursor, database_now
 from app.lib.crypto.sealing import MasterKeys
@@ -19,6 +19,7 @@ from jobs.process.runtime import Runtime
 from tests.support.database.databases import empty
 from tests.support.database.plans import explained, rows_met
 from tests.support.evidence.chains import FLIP_BUNDLES, Place, daily_run, done, standing
+from tests.support.evidence.logs import Killed
 from tests.support.secrets import MASTER_KEYS
 
 
@@ -30,6 +31,69 @@ def test_a_daily_run_reads_the_log_once_and_every_chain(place: Place) -> None:
     assert (report["tenants"], report["entries"], report["broken"]) == (2, 14, 0)
     assert standing(place) is None
     assert place.verifier.check_chain(other, None, None) == 2
+
+
+def test_what_was_walked_is_not_walked_again(place: Place) -> None:
+    place.world.grow(600)
+    place.anchor()
+    first = daily_run(place)
+    assert (first["log"], first["walked"]) == ("intact", first["leaves"])
+    place.world.grow(700)
+    second = daily_run(place)
+    # From the last whole tile on.
+    grown = second["leaves"] - first["leaves"] // 256 * 256
+    assert (second["log"], second["walked"]) == ("intact", grown)
+    third = daily_run(place)
+    assert (third["log"], third["walked"]) == ("intact", third["leaves"] % 256)
+
+
+def test_what_was_changed_below_is_found_when_all_is_walked(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.world.grow(600)
+    daily_run(place)
+    place.owner("UPDATE log_tiles SET data = set_byte(data, 9, 1) WHERE level = -1 AND number = 0")
+    place.world.grow(300)
+    assert daily_run(place)["log"] == "intact", "nobody read it"
+    with monkeypatch.context() as patched:
+        patched.setattr(walked, "FULL_EVERY", timedelta(0))
+        assert daily_run(place)["log"] == "log-damaged"
+    # A break that is open has all walked, until it is mended.
+    assert daily_run(place)["log"] == "log-damaged"
+    place.world.rebuild(repair=True)
+    whole = daily_run(place)
+    assert (whole["log"], whole["walked"]) == ("intact", whole["leaves"])
+    assert daily_run(place)["walked"] < 256
+
+
+def test_what_changed_where_the_new_leaves_begin_is_found_at_once(place: Place) -> None:
+    place.world.grow(600)
+    daily_run(place)
+    place.world.grow(10)
+    place.owner("UPDATE log_tiles SET data = set_byte(data, 9, 1) WHERE level = 1 AND number = 0")
+    assert daily_run(place)["log"] == "log-damaged"
+
+
+def test_a_killed_walk_of_everything_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.world.grow(1_500)
+    monkeypatch.setattr(walked, "PART_LEAVES", 256)
+    monkeypatch.setattr(daily, "_LEAVES_AT_ONCE", 256)
+    parts = iter(range(3))
+
+    def settle(*_: object) -> None:
+        if next(parts, None) is None:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(anchored_heads.HeadComparison, "settle", settle)
+        with pytest.raises(Killed):
+            daily_run(place)
+    resumed = daily_run(place)
+    assert (resumed["log"], resumed["walked"]) == ("intact", resumed["leaves"] - 768)
+    with place.world.database.across_tenants() as session:
+        walked.forget(session, MASTER_KEYS)
+    again = daily_run(place)
+    assert again["walked"] == again["leaves"]
 
 
 def test_a_chain_is_recomputed_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from app.core.health import gauges
-from app.core.health.gauges import Gauge
+from app.core.health.parts import Gauge
 from app.database import Database
 from app.settings import Settings
 from tests.support.workers.outbox import Outbox

@@ -6,7 +6,7 @@ from sqlalchemy import text
 from app import ids
 from app.core.delivery import sweeping
 from app.core.health import gauges
-from app.core.health.gauges import STATES
+from app.core.health.lane_gauges import STATES, WORST
 from app.core.jobs import job_queue
 from tests.core.health.conftest import Read
 from tests.support.database.plans import explained, rows_met
@@ -155,7 +155,7 @@ def test_a_receiver_that_refuses_is_among_the_worst(outbox: Outbox, seen: Read) 
 
 
 def test_only_the_worst_webhooks_are_named(outbox: Outbox, seen: Read) -> None:
-    webhooks = [outbox.webhook() for _ in range(gauges.WORST + 3)]
+    webhooks = [outbox.webhook() for _ in range(WORST + 3)]
     for failures, webhook in enumerate(webhooks):
         outbox.run(
             "UPDATE lanes SET consecutive_failures = :n WHERE webhook_id = :w",
@@ -165,6 +165,6 @@ def test_only_the_worst_webhooks_are_named(outbox: Outbox, seen: Read) -> None:
     worst = seen()["webhook_consecutive_failures"].values
     tenant = ids.text("ten", outbox.tenant_id)
     assert list(worst) == [(tenant, ids.text("whk", each)) for each in webhooks[:2:-1]]
-    assert next(iter(worst.values())) == gauges.WORST + 2
+    assert next(iter(worst.values())) == WORST + 2
     outbox.run("UPDATE lanes SET consecutive_failures = 0")
     assert seen()["webhook_consecutive_failures"].values == {}

@@ -199,7 +199,7 @@ def done(place: Place, job: Job) -> Job:
                 steps.advance(session, claimed, ended)
 
 
-def daily_run(place: Place) -> dict[str, object]:
+def daily_run(place: Place) -> dict[str, Any]:
     """Verify every chain as the worker does each day; return what it shows of that."""
     with place.world.database.across_tenants() as session:
         job = verification.enqueue_daily(session)

@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from app.core.health.gauges import Gauge
+from app.core.health.parts import Gauge
 from app.lib.metric_registry import Counter, Histogram
 from app.metrics import COUNTERS, HISTOGRAMS
 

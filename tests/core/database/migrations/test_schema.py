@@ -32,6 +32,7 @@ WITHOUT_TENANT = (
     "history_policy",
     "sweeps",
     "epochs",
+    "webhook_counts",
     "history_marks",
     "operator_sessions",
 )
