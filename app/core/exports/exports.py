@@ -26,7 +26,7 @@ from app.core.exports import building, parts
 from app.database import Database, cursor, database_now
 from app.errors import ExportGone, FieldError, Invalid, NotFound, TooManyExports
 from app.models import Export, Job
-from app.schemas import fields
+from app.schemas import fields, party_fields
 from app.schemas.schema import AnswerSchema
 from app.settings import Settings
 
@@ -74,7 +74,7 @@ class ExportSchema(AnswerSchema):
     )
     download_url = fields.Text(2000, allow_none=True)
     created_at = fields.Time()
-    created_by = fields.CallerId()
+    created_by = party_fields.CallerId()
     made_at = fields.Time(allow_none=True)
     expires_at = fields.Time(allow_none=True, description="When the file goes.")
     deleted_at = fields.Time(allow_none=True, description="When the file went.")

@@ -22,7 +22,7 @@ from app.core.records import expiry, records
 from app.database import database_now
 from app.errors import NotFound
 from app.models import Hold, Record
-from app.schemas import fields
+from app.schemas import fields, party_fields
 from app.schemas.schema import AnswerSchema
 
 SCOPES = ("record_id", "session_id", "agent_id", "since", "until")
@@ -49,9 +49,9 @@ class HoldSchema(AnswerSchema):
     until = fields.Time(allow_none=True)
     status = fields.Choice(HoldStatus)
     created_at = fields.Time()
-    created_by = fields.CallerId()
+    created_by = party_fields.CallerId()
     released_at = fields.Time(allow_none=True)
-    released_by = fields.CallerId(allow_none=True)
+    released_by = party_fields.CallerId(allow_none=True)
 
 
 def represent(hold: Hold) -> dict[str, Any]:

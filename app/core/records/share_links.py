@@ -20,7 +20,7 @@ from app.database import database_now
 from app.errors import FieldError, Invalid, NotFound, TooManyShareLinks
 from app.lib.crypto import share_tokens
 from app.models import Record, ShareLink
-from app.schemas import fields
+from app.schemas import fields, party_fields
 from app.schemas.schema import AnswerSchema
 
 MAX_ACTIVE = 100
@@ -41,7 +41,7 @@ class ShareLinkSchema(AnswerSchema):
     expires_at = fields.Time()
     active = fields.Boolean(description="False once it is revoked or has expired.")
     created_at = fields.Time()
-    created_by = fields.CallerId()
+    created_by = party_fields.CallerId()
     revoked_at = fields.Time(allow_none=True)
     opened = fields.Count(
         description="Requests that the link opened: page and exports, by people or robots.",

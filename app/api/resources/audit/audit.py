@@ -28,7 +28,7 @@ from app.core.verification.export import Layout
 from app.errors import FieldError, Invalid
 from app.ledger.hash_chain import Outcome
 from app.models import AuditEntry, Job
-from app.schemas import fields
+from app.schemas import fields, party_fields
 from app.schemas.schema import AnswerSchema, Schema
 
 blp = Blueprint(
@@ -56,7 +56,7 @@ class AuditArgs(PageArgs, RangeArgs):
     """Filters of the audit chain; all given must match."""
 
     order = fields.Choice(view.Order, load_default=view.Order.DESCENDING)
-    actor = fields.Party(
+    actor = party_fields.Party(
         (SYSTEM.id, OPERATOR.id, UNSUBSCRIBER.id),
         # An e-mail address.
         r"[^@ ]+@[^@ ]+$",
@@ -65,7 +65,7 @@ class AuditArgs(PageArgs, RangeArgs):
         example="key_0192f0c1a2b37c4d8e5f60718293a4b5",
     )
     # Routes have paths, and generations of the log origins.
-    target = fields.Party(
+    target = party_fields.Party(
         pattern=r".*[/.]",
         description="The id of the object; of a refusal, the path of the route; of a succession of "
         "the log, the new origin.",

@@ -17,7 +17,7 @@ from app.core.callers import Role
 from app.core.keys import console_sessions, groups
 from app.core.keys.console_sessions import Token
 from app.errors import Invalid
-from app.schemas import fields
+from app.schemas import fields, party_fields
 from app.schemas.schema import AnswerSchema
 
 blp = Blueprint("people", __name__)
@@ -27,7 +27,7 @@ class SignedInSchema(AnswerSchema):
     """A session of the console."""
 
     id = fields.Id("con")
-    caller_id = fields.CallerId()
+    caller_id = party_fields.CallerId()
     name = fields.Text(200)
     email = fields.Text(254, allow_none=True)
     role = fields.Choice(Role)
