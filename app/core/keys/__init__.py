@@ -2,5 +2,5 @@
 
 `keyring` authenticates requests and records when keys were used, `console_sessions` browsers that
 signed in, `operator_sessions` those of operators. `keys` mints, lists and revokes; `groups` gives
-people of an OpenID provider their roles; `saved_views` are the console's.
+people of an OpenID provider their roles; `saved_views` keeps filters by name.
 """

@@ -121,10 +121,10 @@ def test_suspending_and_resuming_is_the_operator_s_act_in_the_tenant_s_chain(
     assert 'class="status suspended"' in shown
     fields = operator.form(place, f"{PAGE}/{name}/resume")
     assert operator.post(f"{PAGE}/{name}/resume", fields).status_code == 303
-    entries = api().get("/v1/audit?action=tenant.&actor=console%20(Ops%20on%20call)").json["data"]
+    entries = api().get("/v1/audit?action=tenant.&limit=2").json["data"]
     assert [each["action"] for each in entries] == ["tenant.resume", "tenant.suspend"]
     assert entries[1]["details"] == {"reason": "unpaid"}
-    assert entries[0]["actor"]["type"] == "operator"
+    assert entries[0]["actor"] == {"type": "operator", "id": "console (Ops on call)"}
     stranger = operator.post(f"{PAGE}/{ids.text('ten', ids.new())}/suspend", fields)
     assert stranger.status_code == 404
     operator.post(f"{PAGE}/sign-out", operator.form(PAGE, f"{PAGE}/sign-out"))
@@ -149,5 +149,5 @@ def test_the_list_is_accessible_and_narrow(
     found = Axe().run(page).response["violations"]
     assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
     page.set_viewport_size({"width": 320, "height": 640})
-    assert page.evaluate("document.documentElement.scrollWidth") == 320
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
     page.close()
