@@ -1,1 +1,1 @@
-"""JSON shapes: values (`fields`, `span_fields`), and objects (`schema`)."""
+"""JSON shapes: values (`fields`, `span_fields`, `party_fields`), and objects (`schema`)."""

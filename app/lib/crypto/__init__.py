@@ -1,5 +1,6 @@
 """Keys, tokens and signatures.
 
 `sealing` at rest, `signing` (Ed25519), `signing_certificates` of its keys, `webhook_signing` (with
-receivers' mistakes), `timestamps` (RFC 3161), and the texts of `api_keys` and `share_tokens`.
+receivers' mistakes), `timestamps` (RFC 3161), `randomness`, and the texts of `api_keys` and
+`share_tokens`.
 """
