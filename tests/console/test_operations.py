@@ -14,7 +14,8 @@ from app.api.http.services import EXTENSION
 from app.clock import rfc3339
 from app.core.audit import view
 from app.core.delivery import accounting
-from app.core.digests.content import Content, Group, Line, Part, Trouble, write
+from app.core.digests.content import Content, Group, Line, Part, write
+from app.core.digests.troubles import Kind, Trouble
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
 from app.core.verification import alerts, daily, sealed_notes
@@ -300,7 +301,8 @@ def places(api: ApiOf, webhook: dict[str, Any]) -> list[str]:
     """Return the path of each link in a mail with a finding and a webhook of the tenant."""
     finding = make_finding(api(), make_session(api())["id"])
     line = Line(ids.read("fnd", finding["id"]), "A title", "bob", AT, again=False)
-    trouble = Trouble(ids.read("whk", webhook["id"]), "https://hooks.example.com", "failing")
+    failing = Kind.WEBHOOK_FAILING
+    trouble = Trouble(failing, webhook["id"], AT, "https://hooks.example.com", "failing")
     parts = [Part(ids.new(), AT) for _ in range(12)]
     content = Content(
         *("Acme", 1, 0, {"high": 1}, [Group("high", "pii", 1, [line])], 0, 1, [trouble], parts)

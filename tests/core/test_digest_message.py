@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from app import ids
 from app.core.digests import content as digest_content
-from app.core.digests.content import Content, Group, Line, Part, Trouble
+from app.core.digests.content import Content, Group, Line, Part
+from app.core.digests.troubles import Kind, Trouble
 from app.lib import text_sanitizer
 from app.lib.mail import mailbox
 
@@ -49,7 +50,15 @@ def content_of(title: str = "A title", **changes: object) -> Content:
         ],
         groups_left=0,
         shown=1,
-        webhooks=[Trouble(WEBHOOK, "https://hooks.example.com", "failing since yesterday")],
+        webhooks=[
+            Trouble(
+                Kind.WEBHOOK_FAILING,
+                ids.text("whk", WEBHOOK),
+                AT,
+                "https://hooks.example.com",
+                "failing since yesterday",
+            )
+        ],
         parts=[Part(DIGEST, None)],
     )
     return replace(made, **changes)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.audit import chain
 from app.core.callers import UNSUBSCRIBER, Caller
+from app.core.delivery.lanes.lane_health import REFUSES
 from app.core.digests import schedule, troubles
 from app.core.digests.schedule import Subscription
 from app.core.digests.troubles import Kind, Trouble
@@ -146,7 +147,7 @@ SELECT l.tenant_id, x.kind, 'whk_' || replace(w.id::text, '-', '') AS subject,
   JOIN webhooks AS w ON w.tenant_id = k.tenant_id AND w.id = k.webhook_id
  CROSS JOIN LATERAL (
        SELECT CASE WHEN w.status = 'disabled' THEN '{Kind.WEBHOOK_DISABLED}'
-                   WHEN {troubles.REFUSES} THEN '{Kind.WEBHOOK_REFUSING}'
+                   WHEN {REFUSES} THEN '{Kind.WEBHOOK_REFUSING}'
                    ELSE '{Kind.WEBHOOK_FAILING}' END AS kind) AS x
  WHERE l.unsuccessful_since IS NOT NULL AND {troubles.TROUBLED}
    AND (x.kind <> '{Kind.WEBHOOK_FAILING}' OR l.failing_since <= clock_timestamp() - %(lasting)s)

@@ -206,7 +206,7 @@ def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
 
 
 def _name_of(caller: Caller) -> str | None:
-    return caller.person and caller.person.name
+    return None if caller.person is None else caller.person.name
 
 
 def _lock_parent(session: Session, caller: Caller) -> ApiKey | None:
@@ -226,7 +226,7 @@ def _lock_parent(session: Session, caller: Caller) -> ApiKey | None:
 
 def _within(parent: ApiKey | None, wanted: NewKey, expires_at: datetime | None) -> datetime | None:
     if parent is None or parent.expires_at is None or expires_at is None:
-        return expires_at or (parent and parent.expires_at)
+        return expires_at or (None if parent is None else parent.expires_at)
     if expires_at > parent.expires_at:
         until = rfc3339(parent.expires_at)
         by_term = wanted.expires_in is not None

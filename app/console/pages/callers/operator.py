@@ -3,7 +3,7 @@
 import hmac
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec
 from uuid import UUID
 
 from flask import Blueprint, g, redirect, request, url_for
@@ -153,4 +153,4 @@ def _act(text: str, act: Callable[[Any, UUID], Act[bool]]) -> bool:
 
 
 def _done(said: str) -> AnyResponse:
-    return rendering.done(cast(str, url_for(".index", q=request.view_args["tenant_id"])), said)
+    return rendering.done(url_for(".index", q=(request.view_args or {})["tenant_id"]), said)

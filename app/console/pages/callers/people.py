@@ -98,7 +98,7 @@ def end_of_person(person_id: str) -> Response:
     return _end("people.show", of=of, person_id=person_id)
 
 
-def _end(page: str, *, one: UUID | None = None, of: UUID | None = None, **at: str) -> Response:
+def _end(page: str, *, one: UUID | None = None, of: UUID | None = None, **at: Any) -> Response:
     own = cast(Token, browser.read_token())
     done = forms.once(
         lambda session: {"count": console_sessions.end_some(session, caller(), own, one=one, of=of)}

@@ -155,8 +155,8 @@ def sign_out() -> AnyResponse:
     """End the browser's session; the form may be of an earlier session, or sent twice."""
     access.require_own_form()
     access.sign_out()
-    out = {"out": "1"} if browser.returns_to_provider() else {}
-    answered = redirect(url_for(".ask", **out), 303)
+    out = "1" if browser.returns_to_provider() else None
+    answered = redirect(url_for(".ask", out=out), 303)
     browser.forget(answered)
     return answered
 
