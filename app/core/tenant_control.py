@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.audit import chain
-from app.core.callers import OPERATOR, Actor, Role
+from app.core.callers import Role
 from app.database import cursor, database_now
 from app.errors import AuditChainBroken, NotFound
 from app.lib.crypto import api_keys
@@ -45,7 +45,7 @@ class Act(Generic[_Result]):
 
 
 def suspend(
-    session: Session, tenant_id: UUID, reason: str | None, actor: Actor = OPERATOR
+    session: Session, tenant_id: UUID, reason: str | None, by: str | None = None
 ) -> Act[bool]:
     """Suspend a tenant; the result is False if it was suspended before.
 
@@ -58,10 +58,10 @@ def suspend(
     while cursor(session).execute(_SUSPEND_KEYS, (tenant_id,)).rowcount:
         pass
     details = {} if reason is None else {"reason": reason}
-    return Act(result=True, untold=_record(session, tenant_id, "tenant.suspend", details, actor))
+    return Act(result=True, untold=_record(session, tenant_id, "tenant.suspend", details, by))
 
 
-def resume(session: Session, tenant_id: UUID, actor: Actor = OPERATOR) -> Act[bool]:
+def resume(session: Session, tenant_id: UUID, by: str | None = None) -> Act[bool]:
     """Resume a suspended tenant; the result is False if it was not suspended. Raises `NotFound`.
 
     Keys that were revoked before or during the suspension stay revoked.
@@ -71,7 +71,7 @@ def resume(session: Session, tenant_id: UUID, actor: Actor = OPERATOR) -> Act[bo
         return Act(result=False)
     tenant.suspended_at = None
     cursor(session).execute(_RESUME_KEYS, (tenant_id,))
-    return Act(result=True, untold=_record(session, tenant_id, "tenant.resume", {}, actor))
+    return Act(result=True, untold=_record(session, tenant_id, "tenant.resume", {}, by))
 
 
 def revoke_keys(session: Session, tenant_id: UUID) -> Act[int]:
@@ -135,12 +135,11 @@ def _lock_good_keys(session: Session, tenant_id: UUID) -> list[ApiKey]:
 
 
 def _record(
-    session: Session, tenant_id: UUID, action: str, details: Mapping[str, Any], actor: Actor
+    session: Session, tenant_id: UUID, action: str, details: Mapping[str, Any], by: str | None
 ) -> AuditChainBroken | None:
     target = ("tenant", ids.text("ten", tenant_id))
-    return chain.append_if_whole(
-        session, tenant_id, action, target=target, details=details, actor=actor
-    )
+    told = {**details, "by": by} if by else details
+    return chain.append_if_whole(session, tenant_id, action, target=target, details=told)
 
 
 def _record_key(

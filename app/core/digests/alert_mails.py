@@ -69,9 +69,10 @@ class _Attempt(Attempt[AlertMail]):
         token = schedule.write_token(
             settings.master_keys, Subscription(mail.tenant_id, mail.nonce), "alerts"
         )
-        data = {
+        subject = f"Alert: {letters.of(len(known), 'trouble')}"
+        data: dict[str, Any] = {
             "tenant": name,
-            "subject": f"Alert: {letters.of(len(known), 'trouble')}",
+            "subject": subject,
             "found": [(each, _place(each)) for each in known[:MOST]],
             "more": len(known[MOST:]),
             "again": again,
@@ -80,7 +81,7 @@ class _Attempt(Attempt[AlertMail]):
         }
         return letters.write(
             ids.text("alm", mail.id),
-            str(data["subject"]),
+            subject,
             "alert",
             data,
             sender=settings.mail_from,

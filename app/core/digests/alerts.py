@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import chain
-from app.core.callers import Actor, Caller
+from app.core.callers import UNSUBSCRIBER, Caller
 from app.core.delivery.lanes.lane_health import REFUSES
 from app.core.digests import schedule, troubles
 from app.core.digests.schedule import Subscription
@@ -113,7 +113,7 @@ def leave(session: Session, subscription: Subscription, request_id: str) -> bool
     chain.append(
         session,
         tenant_id,
-        Actor("link", "alerts.unsubscribe"),
+        UNSUBSCRIBER,
         "alerts.unsubscribe",
         target=("tenant", ids.text("ten", tenant_id)),
         details={"addresses": len(left)},

@@ -30,7 +30,7 @@ from app.errors import (
 )
 from app.lib.crypto import api_keys
 from app.models import Agent, ApiKey, KnownPerson
-from app.schemas import fields, party_fields
+from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
 _NO_KEY = "There is no such key."
@@ -46,7 +46,7 @@ class PinSchema(Schema):
 class MinterSchema(AnswerSchema):
     """The key, or the person in the console, that minted a key."""
 
-    id = party_fields.CallerId()
+    id = fields.CallerId()
     name = fields.Text(
         200, allow_none=True, description="Null: it lies outside the pin of the key in use."
     )
@@ -61,7 +61,7 @@ class KeySchema(AnswerSchema):
     pin = fields.Object(PinSchema, allow_none=True)
     expires_at = fields.Time(allow_none=True)
     created_at = fields.Time()
-    created_by = party_fields.CallerId(allow_none=True)
+    created_by = fields.CallerId(allow_none=True)
     minted_by = fields.Object(
         MinterSchema,
         allow_none=True,
@@ -226,7 +226,7 @@ def _lock_parent(session: Session, caller: Caller) -> ApiKey | None:
 
 def _within(parent: ApiKey | None, wanted: NewKey, expires_at: datetime | None) -> datetime | None:
     if parent is None or parent.expires_at is None or expires_at is None:
-        return expires_at if parent is None else expires_at or parent.expires_at
+        return expires_at or (None if parent is None else parent.expires_at)
     if expires_at > parent.expires_at:
         until = rfc3339(parent.expires_at)
         by_term = wanted.expires_in is not None

@@ -123,8 +123,8 @@ def test_suspending_and_resuming_is_the_operator_s_act_in_the_tenant_s_chain(
     assert operator.post(f"{PAGE}/{name}/resume", fields).status_code == 303
     entries = api().get("/v1/audit?action=tenant.&limit=2").json["data"]
     assert [each["action"] for each in entries] == ["tenant.resume", "tenant.suspend"]
-    assert entries[1]["details"] == {"reason": "unpaid"}
-    assert entries[0]["actor"] == {"type": "operator", "id": "console (Ops on call)"}
+    assert entries[1]["details"] == {"reason": "unpaid", "by": "Ops on call"}
+    assert entries[0]["actor"] == {"type": "operator", "id": "manage"}
     stranger = operator.post(f"{PAGE}/{ids.text('ten', ids.new())}/suspend", fields)
     assert stranger.status_code == 404
     operator.post(f"{PAGE}/sign-out", operator.form(PAGE, f"{PAGE}/sign-out"))

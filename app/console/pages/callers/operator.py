@@ -14,12 +14,10 @@ from app.api.http.access import auth, rate_limit
 from app.api.http.access.auth import Access
 from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
-from app.core import tenant_control
-from app.core.callers import Actor
-from app.core.health import tenant_figures
-from app.core.health.tenant_figures import Figures, Sort
+from app.core import tenant_control, tenant_figures
 from app.core.keys.operator_sessions import OperatorToken
 from app.core.tenant_control import Act
+from app.core.tenant_figures import Figures, Sort
 from app.core.verification import alerts
 from app.errors import FieldError, Invalid
 from app.schemas import fields
@@ -102,8 +100,9 @@ def index() -> AnyResponse:
 def suspend(tenant_id: str) -> AnyResponse:
     """Suspend a tenant: its keys and people are refused, its deliveries and mails wait."""
     reason = forms.sent().load(SuspendSchema).get("reason")
-    actor = Actor("operator", f"console ({g.operator})")
-    done = _act(tenant_id, lambda session, who: tenant_control.suspend(session, who, reason, actor))
+    done = _act(
+        tenant_id, lambda session, who: tenant_control.suspend(session, who, reason, g.operator)
+    )
     return _done(f"{tenant_id} is suspended." if done else f"{tenant_id} was suspended before.")
 
 
@@ -111,8 +110,7 @@ def suspend(tenant_id: str) -> AnyResponse:
 @operator_only
 def resume(tenant_id: str) -> AnyResponse:
     """Resume a tenant."""
-    actor = Actor("operator", f"console ({g.operator})")
-    done = _act(tenant_id, lambda session, who: tenant_control.resume(session, who, actor))
+    done = _act(tenant_id, lambda session, who: tenant_control.resume(session, who, g.operator))
     return _done(f"{tenant_id} goes on." if done else f"{tenant_id} was not suspended.")
 
 
@@ -155,5 +153,4 @@ def _act(text: str, act: Callable[[Any, UUID], Act[bool]]) -> bool:
 
 
 def _done(said: str) -> AnyResponse:
-    of = (request.view_args or {})["tenant_id"]
-    return rendering.done(url_for(".index", q=of), said)
+    return rendering.done(url_for(".index", q=(request.view_args or {})["tenant_id"]), said)
