@@ -30,7 +30,7 @@ from app.errors import (
 )
 from app.lib.crypto import api_keys
 from app.models import Agent, ApiKey, KnownPerson
-from app.schemas import fields
+from app.schemas import fields, party_fields
 from app.schemas.schema import AnswerSchema, Schema
 
 _NO_KEY = "There is no such key."
@@ -46,7 +46,7 @@ class PinSchema(Schema):
 class MinterSchema(AnswerSchema):
     """The key, or the person in the console, that minted a key."""
 
-    id = fields.CallerId()
+    id = party_fields.CallerId()
     name = fields.Text(
         200, allow_none=True, description="Null: it lies outside the pin of the key in use."
     )
@@ -61,7 +61,7 @@ class KeySchema(AnswerSchema):
     pin = fields.Object(PinSchema, allow_none=True)
     expires_at = fields.Time(allow_none=True)
     created_at = fields.Time()
-    created_by = fields.CallerId(allow_none=True)
+    created_by = party_fields.CallerId(allow_none=True)
     minted_by = fields.Object(
         MinterSchema,
         allow_none=True,

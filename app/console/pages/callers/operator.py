@@ -14,10 +14,11 @@ from app.api.http.access import auth, rate_limit
 from app.api.http.access.auth import Access
 from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
-from app.core import tenant_control, tenant_figures
+from app.core import tenant_control
+from app.core.health import tenant_figures
+from app.core.health.tenant_figures import Figures, Sort
 from app.core.keys.operator_sessions import OperatorToken
 from app.core.tenant_control import Act
-from app.core.tenant_figures import Figures, Sort
 from app.core.verification import alerts
 from app.errors import FieldError, Invalid
 from app.schemas import fields
