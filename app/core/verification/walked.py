@@ -1,8 +1,8 @@
 """How far the log was walked: what the daily verification found good is not walked again.
 
 What grew since is walked, and the signed root at its end proves the tree before it. A sealed note
-says how far, which nobody else can write. All of it is walked each week, whenever a break is open,
-and on command; a walk that is killed goes on where its last part ended.
+says how far. All is walked each week, whenever a break is open, and on command; a walk that is
+killed goes on where its last part ended.
 """
 
 from collections.abc import Callable, Mapping
