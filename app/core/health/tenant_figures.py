@@ -47,9 +47,10 @@ class Figures:
 _COMPUTE = f"""
 WITH lane AS (
     SELECT l.tenant_id, sum(l.events_open + l.replays_open + l.tests_open)::bigint AS waiting,
-           count(*) FILTER (WHERE {troubles.TROUBLED}) AS failing,
+           count(DISTINCT w.id) FILTER (WHERE {troubles.TROUBLED}) AS failing,
            count(*) FILTER (WHERE w.status = 'enabled' AND l.slow_at IS NOT NULL) AS slow
-      FROM lanes AS l JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.webhook_id
+      FROM lanes AS l
+      JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = webhook_of(l.webhook_id)
      WHERE w.deleted_at IS NULL GROUP BY l.tenant_id
 ), hour AS (
     SELECT tenant_id, sum(failed) AS failed FROM delivery_hours

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser
 from sqlalchemy import Engine, text
 
 from app import ids
+from app.core.delivery.lanes import lanes
 from app.core.health import tenant_figures
 from app.core.health.tenant_figures import Sort
 from app.database import Database
@@ -100,6 +101,22 @@ def test_tenants_are_listed_by_what_they_have_most_of_without_their_content(
     found = operator.get(f"{PAGE}?q=A%20STRAN").text
     assert ids.text("ten", other_tenant.id) in found
     assert ids.text("ten", tenant.id) not in found
+
+
+def test_every_lane_of_a_webhook_counts(
+    database: Database, api: ApiOf, tenant: FreshTenant, worker: Worker
+) -> None:
+    webhook = make_webhook(api(), lanes=4)
+    for _ in range(12):
+        make_findings(api(), 1)
+    with database.across_tenants() as session:
+        for lane in lanes.of_webhook(session, tenant.id, ids.read("whk", webhook["id"])):
+            lanes.number(session, tenant.id, lane)
+        failing = "UPDATE lanes SET failing_since = now(), consecutive_failures = 99"
+        session.execute(text(f"{failing} WHERE tenant_id = :tenant"), {"tenant": tenant.id})
+        tenant_figures.compute(session)
+        (found,) = tenant_figures.find(session, str(tenant.id), 5)
+    assert (found.waiting, found.failing) == (12, 1)
 
 
 def test_suspending_and_resuming_is_the_operator_s_act_in_the_tenant_s_chain(
