@@ -5,19 +5,17 @@ indexed. Revoked, expired and unknown links get the same answer.
 """
 
 import hashlib
-from datetime import datetime
 from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, request
 
 from app.api.http.access.auth import public
 from app.api.http.requests import large_bodies
-from app.api.http.requests.headers import client_address, request_id
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
 from app.api.pages import private_page
-from app.api.resources.records.bundle_access import QUERY
+from app.api.resources.records.bundle_access import QUERY, open_link
 from app.core import agents, findings, signing_keys
 from app.core.records import anonymous_access, bundles, records
 from app.core.records.anonymous_access import Link
@@ -86,7 +84,7 @@ def read(token: str) -> Response:
 
 def _opened(link: Link) -> Response:
     """Count the opening of the link, and answer its record."""
-    ends_at = _open(link)
+    ends_at = open_link(link)
     if ends_at is None:
         return _dead()
     with services().database.transaction(link.tenant_id) as session:
@@ -128,11 +126,6 @@ def view_of(record: Record, agent_name: str = "", before: int = 0) -> ShownBundl
     with here.database.transaction(record.tenant_id) as session:
         raw = bundles.read(session, here.settings.master_keys, record.tenant_id, record.id)
     return None if raw is None else shown(bundle.read(raw, agent_name), before)
-
-
-def _open(link: Link) -> datetime | None:
-    with services().database.transaction(link.tenant_id) as session:
-        return anonymous_access.open_link(session, link, client_address(), request_id())
 
 
 def _dead() -> Response:

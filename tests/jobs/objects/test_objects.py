@@ -20,7 +20,7 @@ from app.errors import Unavailable
 from jobs.actors import ticks
 from tests.jobs.objects.worlds import World, brought_back, taken_away
 from tests.support.callers.console import signed_in
-from tests.support.callers.making import make_session
+from tests.support.callers.making import make_session, token_to
 from tests.support.database.storing import index_words
 from tests.support.evidence.objects import move, names_in, sweep, work_off
 from tests.support.workers.expiring import keep_for
@@ -177,6 +177,17 @@ def test_what_a_store_took_without_saying_so_is_swept_before_its_bytes_are_moved
     assert here.lies(record) == (False, True)
     assert len(names_in(folder)) == 1
     assert here.bundle(record).status_code == 200
+
+
+def test_an_opening_of_a_share_link_is_counted_once(here: World, folder: Path) -> None:
+    record = here.record()
+    links = f"/v1/records/{record['id']}/share-links"
+    token, _ = token_to(here.api(), record)
+    assert here.api(None).get(f"/s/{token}").status_code == 200
+    assert here.api().get(links).json["data"][0]["opened"] == 1
+    bundle = f"/v1/records/{record['id']}/bundle?share_token={token}"
+    assert here.api(None).get(bundle).status_code == 200
+    assert here.api().get(links).json["data"][0]["opened"] == 2
 
 
 def test_a_file_of_many_parts_reads_objects_in_each(

@@ -8,6 +8,7 @@ something else.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial, wraps
 from typing import TypeAlias, cast
 from uuid import UUID
@@ -189,7 +190,7 @@ class _Rule:
 def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
     key_text = auth.presented_key()
     rule = _Rule(services().database, record_id, may_be_public, bool(key_text), _tokens())
-    found = rule.apply(auth.authenticate, _open)
+    found = rule.apply(auth.authenticate, lambda link: open_link(link) is not None)
     by_key = partial(services().keyring.authenticate, key_text, request_id(), client_address())
 
     def again() -> Admission:
@@ -203,11 +204,17 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
     return found
 
 
-def _open(link: Link) -> bool:
-    """Count an opening of a link; return whether it still opens the record."""
-    with services().database.transaction(link.tenant_id) as session:
-        ends_at = anonymous_access.open_link(session, link, client_address(), request_id())
-    return ends_at is not None
+def open_link(link: Link) -> datetime | None:
+    """Count an opening of a link, once a request; return when it ends, None if it has ended.
+
+    A view is called again when what it reads was fetched from the object store.
+    """
+    opened: dict[UUID, datetime | None] = g.setdefault("opened_links", {})
+    if link.id not in opened:
+        with services().database.transaction(link.tenant_id) as session:
+            ends_at = anonymous_access.open_link(session, link, client_address(), request_id())
+        opened[link.id] = ends_at
+    return opened[link.id]
 
 
 def _tokens() -> list[str]:
