@@ -186,7 +186,7 @@ _LATELY = """
  OR m.status = 'content_refused'
     AND m.claimed_at BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp())
 """
-# Who was not told what was noted, and whose hour is over; `claimed_at` is for the index.
+# Who was not told what was noted, and whose hour is over; a mail may leave days after its claim.
 _UNTOLD = f"""
 SELECT r.tenant_id, r.email FROM alert_recipients AS r
  WHERE EXISTS (SELECT FROM alerts AS a
@@ -195,8 +195,7 @@ SELECT r.tenant_id, r.email FROM alert_recipients AS r
                     WHERE m.tenant_id = r.tenant_id AND m.email = r.email
                       AND m.status IN ('pending', 'sending'))
    AND NOT EXISTS (SELECT FROM alert_mails AS m
-                    WHERE m.tenant_id = r.tenant_id AND m.email = r.email
-                      AND m.claimed_at > clock_timestamp() - interval '2 days' AND {_LATELY})
+                    WHERE m.tenant_id = r.tenant_id AND m.email = r.email AND {_LATELY})
 """
 _DUE = f"""
 SELECT t.id FROM tenants AS t

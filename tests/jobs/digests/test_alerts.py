@@ -173,6 +173,19 @@ def test_while_the_server_is_away_everything_waits_and_goes_in_one_mail(
     assert desk.send() == []
 
 
+def test_a_mail_that_left_after_days_is_the_only_one_of_its_hour(desk: Desk, ops: Watched) -> None:
+    ops.fail(ops.webhook())
+    desk.postbox.taken(Mood.NO_SENDER)
+    desk.send()
+    desk.wait(72)
+    desk.postbox.taken(Mood.TAKE)
+    assert len(desk.send()) == 1
+    ops.fail(ops.webhook())
+    assert desk.send() == []
+    desk.wait(1.5)
+    assert len(desk.send()) == 1
+
+
 def test_a_mail_whose_answer_was_lost_is_repeated_after_an_hour_and_says_so(
     desk: Desk, ops: Watched
 ) -> None:
