@@ -5,6 +5,7 @@ Names have two slashes. Credentials, region and endpoint of a bucket are obstore
 """
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -15,6 +16,7 @@ from uuid import uuid4
 
 # Of one request; S3 takes a thousand.
 AT_ONCE = 1_000
+_WRITTEN_WITHIN_SECONDS = 3600
 
 
 class Away(Exception):
@@ -117,11 +119,12 @@ class Folder:
             raise _away(error) from error
 
     def names(self, after: str) -> Iterator[str]:
-        """Yield the names behind this one, in their order."""
+        """Yield the names behind this one, in their order; clear what killed writers left there."""
         first, _, rest = after.partition("/")
         for outer in _entries(self._path, first):
             begin = rest.partition("/")[0] if outer == first else ""
             for inner in _entries(self._path / outer, begin):
+                _clear(self._path / outer / inner)
                 for each in _entries(self._path / outer / inner, ""):
                     name = f"{outer}/{inner}/{each}"
                     if name > after:
@@ -133,6 +136,19 @@ def _entries(folder: Path, begin: str) -> list[str]:
         return sorted(each for each in os.listdir(folder) if each >= begin and each[0] != ".")  # noqa: PTH208  # names alone
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise _away(error) from error
+
+
+def _clear(folder: Path) -> None:
+    """Delete what writers left in a folder that were killed before they named it."""
+    try:
+        for each in folder.glob(".*"):
+            if time.time() - each.stat().st_mtime > _WRITTEN_WITHIN_SECONDS:
+                each.unlink()
+    except FileNotFoundError:
+        # Another sweep was quicker, or its writer is alive; the next one looks again.
+        return
     except OSError as error:
         raise _away(error) from error
 

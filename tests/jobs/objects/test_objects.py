@@ -1,6 +1,7 @@
 """What comes in lies in the object store, sealed, and is read from there in every form."""
 
 import io
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,18 @@ def test_what_a_store_took_without_saying_so_is_swept_before_its_bytes_are_moved
     move(here.runtime, moving.WAITING)
     assert here.lies(record) == (False, True)
     assert len(names_in(folder)) == 1
+    assert here.bundle(record).status_code == 200
+
+
+def test_what_a_killed_writer_left_goes_with_the_sweep(here: World, folder: Path) -> None:
+    record = here.record()
+    (name,) = names_in(folder)
+    left, fresh = (folder / name).with_name(".left"), (folder / name).with_name(".fresh")
+    for each in (left, fresh):
+        each.write_bytes(b"sealed")
+    os.utime(left, (0, 0))
+    assert sweep(here.runtime) == 0
+    assert (left.exists(), fresh.exists()) == (False, True)
     assert here.bundle(record).status_code == 200
 
 
