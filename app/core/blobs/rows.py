@@ -46,7 +46,7 @@ def retire(session: Session, blob: Blob) -> None:
 
 
 def named(session: Session, blobs: Sequence[Blob]) -> set[Blob]:
-    """Return which of these objects a row names."""
+    """Return which of these objects a row needs: it has the bytes of one that was not stored."""
     found: set[Blob] = set()
     for kind in {each.kind for each in blobs}:
         of_kind = [each for each in blobs if each.kind == kind]
@@ -58,7 +58,7 @@ def named(session: Session, blobs: Sequence[Blob]) -> set[Blob]:
         query = f"""
         SELECT k.n FROM unnest({arrays}, %s::uuid[]) WITH ORDINALITY
                AS k ({", ".join(names)}, blob, n)
-          JOIN {kind} AS t ON {same} AND t.blob = k.blob
+          JOIN {kind} AS t ON {same} AND t.blob = k.blob AND t.bytes IS NULL
         """
         values = (*map(list, keys), [each.blob for each in of_kind])
         rows = cursor(session).execute(query.encode(), values).fetchall()

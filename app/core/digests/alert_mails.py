@@ -21,6 +21,7 @@ from app.models import Alert, AlertMail, AlertRecipient, Job, Tenant
 
 MOST = 50
 _REMOVED = Outcome("cancelled", "The address was removed.")
+_OUTLIVED = Outcome("cancelled", "What it was to tell is older than the history kept.")
 _PAGES = {"whk": "webhooks", "rul": "rules"}
 _ORDER = list(reversed(Kind))
 _TOLD = """
@@ -43,6 +44,8 @@ def step(sender: Sender, session: Session, tenant_id: UUID, job: Job) -> Step | 
         sender.conclude(session, mail, attempts.LOST)
     elif mail.status == "pending" and _recipient(session, mail) is None:
         sender.conclude(session, mail, _REMOVED)
+    elif mail.status == "pending" and not _untold(session, mail):
+        sender.conclude(session, mail, _OUTLIVED)
     if mail.status != "pending":
         return Step(None, _progress(mail))
     if tenant.suspended_at:

@@ -186,14 +186,6 @@ _LATELY = """
  OR m.status = 'content_refused'
     AND m.claimed_at BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp())
 """
-# As `schedule.KEEPS_BACK`, for an hour. A mail dated in the future was written before the clock was
-# set back: it delays nothing.
-_LATELY = """
-(greatest(m.data_at, coalesce(m.sent_at, m.data_at + %(unheard)s))
-     BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp() + interval '15 minutes'
- OR m.status = 'content_refused'
-    AND m.claimed_at BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp())
-"""
 # Who was not told what was noted, and whose hour is over; `claimed_at` is for the index.
 _UNTOLD = f"""
 SELECT r.tenant_id, r.email FROM alert_recipients AS r

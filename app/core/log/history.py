@@ -130,7 +130,8 @@ class History:
                 return
             if outside is not None:
                 cursor(session).execute(_PRUNE, (outside.at,))
-                if database_now(session) - outside.at < EVERY:
+                # One of the future is from before the clock was set back.
+                if timedelta(0) <= database_now(session) - outside.at < EVERY:
                     return
             new = _mark(session)
         # The commit comes first: what lies outside is here. Others may have been quicker.

@@ -98,6 +98,23 @@ def test_a_killed_walk_of_everything_goes_on(place: Place, monkeypatch: pytest.M
     assert again["walked"] == again["leaves"]
 
 
+@pytest.mark.parametrize("age", [walked.FULL_EVERY, timedelta(days=-1)])
+def test_a_note_of_a_killed_walk_that_is_put_back_later_saves_no_walk(
+    place: Place, age: timedelta
+) -> None:
+    place.world.grow(600)
+    first = daily_run(place)
+    with place.world.database.across_tenants() as session:
+        note = sealed_notes.read(session, MASTER_KEYS, walked.NOTE)
+        assert note is not None
+        since = (database_now(session) - age).isoformat()
+        begun = {"logs": {}, "full": since, "walking": {"logs": note["logs"], "since": since}}
+        sealed_notes.write(session, MASTER_KEYS, walked.NOTE, begun)
+    place.owner("UPDATE log_tiles SET data = set_byte(data, 9, 1) WHERE level = -1 AND number = 0")
+    assert first["log"] == "intact"
+    assert daily_run(place)["log"] == "log-damaged"
+
+
 def test_a_chain_is_recomputed_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.anchor()
     monkeypatch.setattr(stored_chain, "ENTRIES_AT_ONCE", 3)

@@ -81,6 +81,21 @@ def test_a_mark_is_made_once_the_last_one_is_old_enough(
     assert place.outside() == mark
 
 
+def test_marks_go_on_when_the_clock_was_set_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "EVERY", timedelta(seconds=5))
+    place.watch()
+    mark = place.outside()
+    ahead = Mark(mark.n, mark.id, mark.at + timedelta(days=3))
+    place.run(f"UPDATE history_marks SET at = at + interval '3 days' WHERE n = {mark.n}")
+    assert place.store.swap(mark.text, ahead.text)
+    place.watch()
+    assert place.outside().n > ahead.n
+    place.watch()
+    assert place.epoch().lost is None
+
+
 @pytest.mark.parametrize("moment", ["before_swap", "after_swap"])
 def test_a_process_that_dies_with_its_mark_leaves_no_alarm(place: Place, moment: str) -> None:
     place.watch()

@@ -284,6 +284,24 @@ def test_a_suspended_tenant_is_told_once_it_is_resumed(desk: Desk, ops: Watched)
     assert len(desk.send()) == 1
 
 
+def test_a_mail_that_waited_for_longer_than_the_history_is_kept_ends(
+    desk: Desk, ops: Watched
+) -> None:
+    webhook = ops.webhook()
+    ops.fail(webhook)
+    desk.postbox.taken(Mood.NO_SENDER)
+    desk.send()
+    ops.recover(webhook)
+    desk.run("DELETE FROM alerts")
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(3)
+    assert desk.send() == []
+    assert [each["status"] for each in ops.mails()] == ["cancelled"]
+    ops.fail(webhook)
+    (mail,) = desk.send()
+    assert told(mail) == [f"webhooks/{webhook}"]
+
+
 def test_whom_nobody_watches_costs_no_row(desk: Desk) -> None:
     nobody = Watched(desk)
     nobody.fail(nobody.webhook())

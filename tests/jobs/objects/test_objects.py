@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from app import ids
+from app.console.frame import downloads
 from app.core.blobs import rows, store, writing
 from app.core.blobs.places import Blob
 from app.core.erasure import moving, sweeping
@@ -18,6 +19,7 @@ from app.core.statements import sealing
 from app.errors import Unavailable
 from jobs.actors import ticks
 from tests.jobs.objects.worlds import World, brought_back, taken_away
+from tests.support.callers.console import signed_in
 from tests.support.callers.making import make_session
 from tests.support.database.storing import index_words
 from tests.support.evidence.objects import move, names_in, sweep, work_off
@@ -154,6 +156,38 @@ def test_the_sweep_takes_what_no_row_ever_named_and_nothing_else(here: World, fo
     assert here.bundle(record).status_code == 200
     # The next one goes on behind the last name.
     assert sweep(here.runtime) == 0
+
+
+def test_what_a_store_took_without_saying_so_is_swept_before_its_bytes_are_moved(
+    here: World, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = store.BlobStore.put
+
+    def unheard(self: store.BlobStore, blobs: Any) -> bool:
+        put(self, blobs)
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.BlobStore, "put", unheard)
+        record = here.record()
+    assert (here.lies(record), len(names_in(folder))) == ((True, True), 1)
+    # The sweep passes here once: what it leaves lies for ever.
+    assert sweep(here.runtime) == 1
+    move(here.runtime, moving.WAITING)
+    assert here.lies(record) == (False, True)
+    assert len(names_in(folder)) == 1
+    assert here.bundle(record).status_code == 200
+
+
+def test_a_file_of_many_parts_reads_objects_in_each(
+    here: World, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "_PART", 1)
+    for _ in range(3):
+        here.record(content={"said": SECRET})
+    visitor = signed_in(here.api().application, here.tenant.root_key)
+    lines = visitor.get("/console/records/all.csv?q=ada").text.splitlines()
+    assert lines[-1] == "# complete: 3 rows"
 
 
 def test_a_row_takes_no_name_of_an_object_that_the_sweep_may_have_taken(here: World) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
+from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
@@ -34,6 +35,11 @@ class Api:
     def __init__(self, client: FlaskClient, key: str | None) -> None:
         self._client = client
         self._key = key
+
+    @property
+    def application(self) -> Flask:
+        """The application that is asked, for a browser's visits."""
+        return self._client.application
 
     def request(self, method: str, path: str, **options: Any) -> Answer:
         """Send one request; extra keyword arguments are the test client's."""
