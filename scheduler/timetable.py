@@ -44,7 +44,7 @@ TIMETABLE: Final = by_name(
         Entry("integrate", actor="integrate", every=10, max_age=10),
         Entry("index_words", actor="index_words", every=10, max_age=10),
         # The sweep rings it each second while traces are due.
-        Entry("assemble", actor="assemble", every=10, max_age=10),
+        Entry("assemble", actor="assemble", every=30, max_age=30),
         Entry("free_stuck_jobs", actor="free_stuck_jobs", every=_MINUTE, max_age=_MINUTE),
         Entry("look_at_backlog", actor="look_at_backlog", every=_MINUTE, max_age=_MINUTE),
         Entry(

@@ -65,9 +65,10 @@ SELECT %(tenant)s, id, 'deploy ' || n, 'admin', sha256(uuid_send(id)),
   FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY AS fresh (id, n)
 """
 _SESSIONS = """
-INSERT INTO console_sessions (tenant_id, digest, api_key_id)
-SELECT %(tenant)s, sha256(int8send(n)), (%(ids)s::uuid[])[1 + n %% 10]
-  FROM generate_series(1, %(many)s) AS n
+INSERT INTO console_sessions (tenant_id, id, digest, api_key_id, expires_at)
+SELECT %(tenant)s, id, sha256(int8send(n)), (%(ids)s::uuid[])[1 + n %% 10],
+       clock_timestamp() + interval '1 day'
+  FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY AS fresh (id, n)
 """
 _JOBS = """
 INSERT INTO jobs (tenant_id, id, kind, args, status, attempts, progress, error, finished_at)
@@ -113,7 +114,7 @@ def make(lab: Lab, settings: Settings, database: Database, scale: Scale) -> Comp
     with psycopg.connect(owner_url(settings), autocommit=True) as connection:
         _find(connection, books)
         keys = [ids.new() for _ in range(scale.keys)]
-        of = {"tenant": books.tenant_id, "ids": keys, "many": scale.keys}
+        of = {"tenant": books.tenant_id, "ids": keys}
         connection.execute(_KEYS, of)
         connection.execute(_SESSIONS, of)
         connection.execute(_DIGESTS, of)

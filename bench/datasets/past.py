@@ -84,7 +84,7 @@ SELECT %(tenant)s, id, id, 1, 'refused', made, n %% 200, 500 + failure
 """
 # 17 bytes each: webhook id and code (app/core/delivery/history/decisions.py).
 _EVENTS = """
-INSERT INTO {events} (tenant_id, id, type, payload, decisions, any_disabled, created_at)
+INSERT INTO {stored_events} (tenant_id, id, type, payload, decisions, any_disabled, created_at)
 SELECT tenant_id, event_id, event_type, %(payload)s,
        uuid_send(webhook_id) || '\\x01'::bytea || uuid_send(%(disabled)s)
        || CASE WHEN sequence %% 100 = 1 THEN '\\x03' ELSE '\\x02' END::bytea,

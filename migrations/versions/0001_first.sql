@@ -843,6 +843,7 @@ INSERT INTO history_policy (days) VALUES (90);
 -- They run with their owner's rights: for the service's role alone, which is granted them.
 REVOKE EXECUTE ON FUNCTION make_history_partition(text, uuid, uuid) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION drop_history_partition(text, uuid) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION archive_audit_entries(uuid, bigint, bigint, bytea) FROM PUBLIC;
 
 CREATE TABLE stored_events (
     tenant_id    uuid NOT NULL,

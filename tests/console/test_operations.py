@@ -82,7 +82,7 @@ def test_the_overview_says_what_needs_attention_and_counts_the_traffic(
         "2 events failed for good and were not replayed, of one cause.",
         "two is held: what is accepted waits until it is released.",
         "1 job has given up.",
-        "0 tried again, 2 failed",
+        "0 succeeded, 2 failed for good",
     ):
         assert sentence in said, sentence
     assert page.index("The audit chain is broken") < page.index("1 job has given up.")

@@ -36,6 +36,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
     "Overview": (
         Entry("Overview", "console.overview.index", letter="o"),
         Entry("Jobs", "console.jobs.index", letter="j"),
+        Entry("Saved views", "console.views.index", letter="v"),
     ),
     "Records": (
         Entry("Records", "console.records.index", whole_tenant=False, letter="r"),
@@ -60,7 +61,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("Holds", "console.holds.index", letter="h"),
     ),
     "Settings": (
-        Entry("Settings", "console.settings.index", letter="i"),
+        Entry("Settings", "console.settings.index", also=("time_zone",), letter="i"),
         Entry("Keys", "console.keys.index", whole_tenant=False, letter="k"),
         Entry("Alerts", "console.alerts.index", letter="m"),
         Entry("Sign-ins", "console.people.index", role=Role.ADMIN, letter="l"),

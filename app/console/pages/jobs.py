@@ -79,6 +79,7 @@ def index() -> Response:
     """List jobs, newest first, as the URL filters them."""
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}
+    names: dict[str, str] = {}
     with typed.refusing(), transaction() as session:
         args = typed.load(JobArgs)
         found = page_of(
@@ -88,10 +89,12 @@ def index() -> Response:
             ),
             lambda job: job_changes.represent(session, job),
         )
+        names = rendering.names_in(session, *(job["args"] for job in found["data"]))
     return rendering.page(
         "jobs/list",
         typed=typed,
         found=found,
+        names=names,
         kinds=KINDS,
         statuses=[(status.value, status.value) for status in Status],
         does=("jobs list", "GET /v1/jobs"),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from random import Random
 from typing import Any
 from urllib.parse import urlencode
@@ -13,8 +14,11 @@ from flask.testing import FlaskClient
 
 from app import ids
 from app.api.http.access.auth import access_rule
+from app.core.callers import Caller, Person, Role
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_filters import Filters
+from app.core.keys import groups
+from app.core.keys.console_sessions import Token
 from app.database import Database, cursor
 from bench.datasets.company import Company
 from bench.processes import BenchError
@@ -22,7 +26,11 @@ from bench.processes import BenchError
 HERE = {"Sec-Fetch-Site": "same-origin"}
 _BARE = "webhooks.new"
 # They lead elsewhere, or send a file.
-_NO_PAGES = frozenset({"console.home", "console.records.download"})
+_NO_PAGES = frozenset(
+    {"console.home", "console.records.download", "console.sessions.download"}
+    | {"console.exports.download"}
+)
+_FILES = ".download_list"
 _SEARCHES = 20
 _STEPS, _MANY_STEPS = 200, 20_000
 _TOKEN = re.compile(r'name="_token" value="([^"]+)"')
@@ -36,6 +44,14 @@ _NEWEST = {
         "SELECT id FROM events ORDER BY id DESC LIMIT 1",
     ),
 }
+_RULE = {
+    "name": "large-refund",
+    "on": "record",
+    "when": "content.amount > 1000",
+    "severity": "high",
+    "title": "{{content.amount}} for {{record.principal}}",
+}
+_PERIOD = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
 _FAILED = """
 SELECT id, event_id FROM deliveries
  WHERE webhook_id = %s AND kind = 'event' AND status = 'failed' ORDER BY id DESC LIMIT 1
@@ -66,7 +82,7 @@ def visits(app: Flask, client: FlaskClient, database: Database, made: Company) -
         _BARE: Visit(["/console/webhooks/new"]),
         **_of_deliveries(names),
         **_of_records(made, names),
-        **_of_the_rest(made, _hold(client, made)),
+        **_of_the_rest(client, database, made),
         **_forms(token[1], names),
     }
     _require_all(app, found)
@@ -83,10 +99,10 @@ def _named(database: Database, made: Company) -> dict[str, str]:
             for name, (prefix, query) in _NEWEST.items()
         }
         delivery, event = cur.execute(_FAILED, (one,)).fetchone() or (None, None)
-        groups = failure_groups.find(session, made.tenant_id, Filters(webhook_id=broken)).groups
-    if delivery is None or event is None or not groups:
+        causes = failure_groups.find(session, made.tenant_id, Filters(webhook_id=broken)).groups
+    if delivery is None or event is None or not causes:
         raise BenchError("nothing has failed")
-    failed = failure_groups.represent(failure_groups.Groups(groups, complete=True))
+    failed = failure_groups.represent(failure_groups.Groups(causes, complete=True))
     return {
         **names,
         "webhook": ids.text("whk", one),
@@ -109,22 +125,18 @@ def _one(row: Any) -> UUID:
 
 def _record(client: FlaskClient, made: Company, count: int) -> str:
     """Push a record with so many steps, as its bundle is shown too; return its id."""
-    agent = made.books.agents[0]
     moment = "2026-01-01T00:00:00Z"
     step = {"kind": "tool", "started_at": moment, "ended_at": moment, "status": "ok"}
     steps = [{**step, "name": f"step {n}", "attributes": {"n": n}} for n in range(count)]
     body = {
-        "session_id": ids.text("ses", agent),
+        "session_id": ids.text("ses", made.books.agents[0]),
         "kind": "decision",
         "title": "a record with steps",
         "occurred_at": moment,
         "content": {"words": "x" * 20_000},
         "steps": steps,
     }
-    answer = client.post("/v1/records", json=body, headers={"Authorization": f"Bearer {made.key}"})
-    if answer.status_code != 201:
-        raise BenchError(f"a record is answered {answer.status_code}: {answer.text}")
-    return str(answer.get_json()["id"])
+    return _made(client, made, "/v1/records", body)
 
 
 def _at(path: str, **query: str) -> Visit:
@@ -149,7 +161,7 @@ def _of_deliveries(names: Mapping[str, str]) -> dict[str, Visit]:
         "deliveries.groups": _at("deliveries/groups"),
         "deliveries.groups of a webhook": _at("deliveries/groups", webhook_id=webhook),
         "deliveries.groups of the broken webhook": _at("deliveries/groups", webhook_id=broken),
-        "delivery.show": _at(f"{one}/deliveries/{names['delivery']}"),
+        "deliveries.show": _at(f"{one}/deliveries/{names['delivery']}"),
         "replays.index": _at("replays"),
         "replays.new": _at("replays/new"),
         "replays.new of the broken webhook": _at("replays/new", webhook_id=broken),
@@ -204,17 +216,30 @@ def _of_records(made: Company, names: Mapping[str, str]) -> dict[str, Visit]:
     }
 
 
-def _hold(client: FlaskClient, made: Company) -> str:
-    """Hold an agent's records; return the hold's id."""
-    body = {"reason": "bench", "agent_id": ids.text("agt", made.books.agents[0])}
-    answer = client.post("/v1/holds", json=body, headers={"Authorization": f"Bearer {made.key}"})
-    if answer.status_code != 201:
-        raise BenchError(f"a hold is answered {answer.status_code}: {answer.text}")
+def _made(client: FlaskClient, made: Company, path: str, body: Mapping[str, Any]) -> str:
+    """Make something by the API; return its id."""
+    answer = client.post(path, json=body, headers={"Authorization": f"Bearer {made.key}"})
+    if answer.status_code not in (201, 202):
+        raise BenchError(f"{path} answers {answer.status_code}: {answer.text}")
     return str(answer.get_json()["id"])
 
 
-def _of_the_rest(made: Company, hold: str) -> dict[str, Visit]:
+def _person(database: Database, made: Company) -> str:
+    """Have a person sign in; return their id."""
+    person = Person("https://id.test", "bench", "Bench", "bench@example.com")
+    caller = Caller(made.tenant_id, person.id, Role.READ, None, "bench", person=person)
+    with database.transaction(made.tenant_id) as session:
+        groups.change(session, made.tenant_id, {"everybody": Role.READ})
+        Token.new(made.tenant_id).begin(session, caller, timedelta(hours=1), ["everybody"])
+    return ids.text("usr", person.id)
+
+
+def _of_the_rest(client: FlaskClient, database: Database, made: Company) -> dict[str, Visit]:
     key = ids.text("key", made.key_id)
+    held = {"reason": "bench", "agent_id": ids.text("agt", made.books.agents[0])}
+    hold = _made(client, made, "/v1/holds", held)
+    rule = _made(client, made, "/v1/rules", _RULE)
+    export = _made(client, made, "/v1/exports", _PERIOD)
     return {
         "holds.index": _at("holds", status="standing"),
         "holds.show": _at(f"holds/{hold}"),
@@ -229,8 +254,21 @@ def _of_the_rest(made: Company, hold: str) -> dict[str, Visit]:
         "jobs.index dead": _at("jobs", status="dead"),
         "jobs.index of a kind": _at("jobs", kind="bulk_replay", status="dead"),
         "jobs.show": _at(f"jobs/{ids.text('job', made.replay)}"),
-        "mail.index": _at("mail"),
+        "settings.mail": _at("mail"),
         "settings.index": _at("settings"),
+        "alerts.index": _at("alerts"),
+        "audit.verify_again": _at("audit/verify"),
+        "exports.index": _at("exports"),
+        "exports.show": _at(f"exports/{export}"),
+        "jobs.preview_all": _at("jobs/all", verb="retry"),
+        "people.index": _at("sign-ins"),
+        "people.show": _at(f"people/{_person(database, made)}"),
+        "rules.index": _at("rules"),
+        "rules.new": _at("rules/new"),
+        "rules.show": _at(f"rules/{rule}"),
+        "rules.version": _at(f"rules/{rule}/versions/1"),
+        "time_zone.ask": _at("time-zone"),
+        "views.index": _at("views"),
     }
 
 
@@ -260,6 +298,7 @@ def _require_all(app: Flask, found: Mapping[str, Visit]) -> None:
         and "GET" in (rule.methods or ())
         and (access := access_rule(app.view_functions[rule.endpoint]))
         and access.role
+        and not rule.endpoint.endswith(_FILES)
     }
     if missing := sorted(pages - visited - _NO_PAGES):
         raise BenchError(f"these pages are not visited: {', '.join(missing)}")

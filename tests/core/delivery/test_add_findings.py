@@ -228,7 +228,11 @@ def test_the_functions_open_no_door_that_row_level_security_closes(
                 " AND pronamespace = 'public'::regnamespace ORDER BY proname"
             )
         ).all()
-    assert definers == ["drop_history_partition", "make_history_partition"]
+    assert definers == [
+        "archive_audit_entries",
+        "drop_history_partition",
+        "make_history_partition",
+    ]
     emit = text(
         "SELECT emit_events(:tenant, 'finding.created', ARRAY[CAST(:id AS uuid)],"
         " ARRAY[''::bytea], ARRAY[NULL::uuid], clock_timestamp(), interval '0', NULL)"

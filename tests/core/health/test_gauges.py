@@ -148,7 +148,10 @@ def test_lanes_without_anything_to_send_are_not_late_and_disabled_ones_are_in_no
 
 def test_a_receiver_that_refuses_is_among_the_worst(outbox: Outbox, seen: Read) -> None:
     outbox.webhook()
-    outbox.run("UPDATE lanes SET unsuccessful_attempts = 30, refused_status = 404")
+    outbox.run(
+        "UPDATE lanes SET unsuccessful_attempts = 30, refused_status = 404,"
+        " unsuccessful_since = clock_timestamp()"
+    )
     assert seen()["webhook_consecutive_failures"].values == {}
     outbox.run("UPDATE lanes SET unsuccessful_deliveries = 10")
     assert list(seen()["webhook_consecutive_failures"].values.values()) == [30]
@@ -158,7 +161,8 @@ def test_only_the_worst_webhooks_are_named(outbox: Outbox, seen: Read) -> None:
     webhooks = [outbox.webhook() for _ in range(WORST + 3)]
     for failures, webhook in enumerate(webhooks):
         outbox.run(
-            "UPDATE lanes SET consecutive_failures = :n WHERE webhook_id = :w",
+            "UPDATE lanes SET consecutive_failures = :n, unsuccessful_since = clock_timestamp()"
+            " WHERE webhook_id = :w",
             n=failures,
             w=webhook,
         )

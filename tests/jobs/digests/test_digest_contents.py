@@ -87,11 +87,11 @@ def test_a_webhook_whose_receiver_refuses_everything_is_named_with_its_answer(
 ) -> None:
     with desk.runtime.database.transaction(tenant.id) as session:
         webhooks.create(session, tenant.caller, desk.settings, {"url": "https://hooks.example.com"})
+    tenant.find_settled()
     desk.run(
         "UPDATE lanes SET unsuccessful_deliveries = 10, refused_status = 401,"
         " unsuccessful_since = '2026-01-02 03:04+00'"
     )
-    tenant.find_settled()
     (mail,) = desk.send()
     said = "has refused everything since 2026-01-02 03:04 UTC, last with HTTP 401"
     for kind in ("plain", "html"):
@@ -105,8 +105,8 @@ def test_a_webhook_that_fails_is_named_with_the_time_in_utc(
     wanted = {"url": "https://hooks.example.com/a-token"}
     with desk.runtime.database.transaction(tenant.id) as session:
         webhooks.create(session, tenant.caller, desk.settings, wanted)
-    desk.run("UPDATE lanes SET consecutive_failures = 5, failing_since = '2026-01-02 03:04+00'")
     tenant.find_settled()
+    desk.run("UPDATE lanes SET consecutive_failures = 5, failing_since = '2026-01-02 03:04+00'")
     name = desk.settings.database_url.rpartition("/")[2]
     desk.run(f"ALTER DATABASE \"{name}\" SET timezone = '{zone}'")
     desk.runtime.database.engine.dispose()

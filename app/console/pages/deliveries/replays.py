@@ -53,9 +53,11 @@ def index() -> Response:
             ),
             lambda job: job_changes.represent(session, job),
         )
+        names = rendering.names_in(session, *(job["args"] for job in found["data"]))
     return rendering.page(
         "replays/list",
         found=found,
+        names=names,
         does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
     )
 

@@ -20,7 +20,7 @@ from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
-from app.console.pages.deliveries.deliveries import charted, known_webhooks
+from app.console.pages.deliveries.deliveries import charted, known_webhooks, subjects
 from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.event_types import EventType
@@ -240,7 +240,8 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
             "hours": charted(
                 hourly_stats.rows(session, tenant_id, hours, found.id), hours, webhook_id
             ),
-            "latest": [delivery_history.represent(each) for each in latest],
+            "latest": (rows := [delivery_history.represent(each) for each in latest]),
+            "subjects": subjects(session, {row["event_id"] for row in rows}),
             "secret_ends": [secret.until for secret in secrets],
         }
     webhook = shown["webhook"]

@@ -145,6 +145,10 @@ def test_what_runs_with_its_owners_rights_is_for_the_service_alone(
         service = make_url(settings.database_url).username
         found = connection.execute(query, {"service": service}).all()
         connection.rollback()
-    assert [row.name for row in found] == ["drop_history_partition", "make_history_partition"]
+    assert [row.name for row in found] == [
+        "archive_audit_entries",
+        "drop_history_partition",
+        "make_history_partition",
+    ]
     assert all(row.service and not row.anyone for row in found)
     assert all("search_path=" in row.config for row in found)
