@@ -106,6 +106,9 @@ def claims(
     audience, authorized party, times, `nonce` and `at_hash`. Raises `NotValid`, and `UnknownKey`.
     """
     allowed = [each for each in ALGORITHMS if each in algorithms]
+    if not allowed:
+        # Of none the library makes its own choice, which has an HMAC.
+        raise NotValid("no algorithm of a key pair")
     registry = JWSRegistry(algorithms=allowed, strict_check_header=False)
     try:
         usable = [each for each in keys["keys"] if each.get("use", "sig") == "sig"]

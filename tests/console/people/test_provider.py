@@ -17,6 +17,7 @@ from joserfc.jwk import OctKey
 from app.api.http.services import EXTENSION
 from app.core.callers import Role
 from app.lib.openid_connect import provider as relying_party
+from app.lib.openid_connect import tokens
 from app.settings import Settings
 from app.web import create_app
 from tests.console.people.conftest import BEGIN, PAGE, come_back, entered, is_in, knowing
@@ -158,6 +159,16 @@ def test_groups_and_address_may_be_told_at_userinfo_alone_and_an_address_must_be
     entered(with_provider)
     actor: dict[str, Any] = api().get("/v1/audit?action=console.").json["data"][0]["actor"]
     assert (actor["person"]["name"], actor["person"]["email"]) == ("Ada Lovelace", None)
+
+
+def test_of_a_provider_that_signs_by_hmac_alone_nothing_is_believed() -> None:
+    key, now = OctKey.generate_key(256, {"kid": "a"}), int(time.time())
+    told = {"iss": "i", "sub": "s", "aud": "c", "iat": now, "exp": now + 60, "nonce": "n"}
+    token = jwt.encode({"alg": "HS256", "kid": "a"}, told, key)
+    keys = {"keys": [key.as_dict(private=True)]}
+    asked = {"issuer": "i", "client_id": "c", "nonce": "n", "access_token": "t"}
+    with pytest.raises(tokens.NotValid):
+        tokens.claims(token, keys, algorithms=["HS256"], **asked)
 
 
 @pytest.mark.toolbox
