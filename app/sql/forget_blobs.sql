@@ -12,5 +12,15 @@ BEGIN
             TG_TABLE_NAME, TG_ARGV[0],
             CASE WHEN TG_NARGS > 1 THEN quote_ident(TG_ARGV[1]) ELSE '0' END);
     END IF;
+    -- What stayed of the row for backups goes with it.
+    IF EXISTS (SELECT FROM dead_blobs WHERE due_at > clock_timestamp()) THEN
+        EXECUTE format(
+            'UPDATE dead_blobs AS d SET due_at = clock_timestamp() FROM gone AS g
+              WHERE d.tenant_id = g.tenant_id AND d.owner_id = g.%I AND d.number = %s
+                AND d.kind = %L AND d.due_at > clock_timestamp()',
+            TG_ARGV[0],
+            CASE WHEN TG_NARGS > 1 THEN 'g.' || quote_ident(TG_ARGV[1]) ELSE '0' END,
+            TG_TABLE_NAME);
+    END IF;
     RETURN NULL;
 END $$;

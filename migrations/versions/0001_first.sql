@@ -317,7 +317,8 @@ CREATE INDEX records_created_at ON records (tenant_id, created_at, id);
 CREATE INDEX records_id ON records (id);
 
 -- What rows no longer name in the object store, and what is to be erased there, in the transaction
--- that removed the row. Bytes that were only moved or sealed anew stay for a day, for backups.
+-- that removed the row. Bytes that were only moved or sealed anew stay for a day, for backups, while
+-- their row is there.
 CREATE TABLE dead_blobs (
     tenant_id uuid NOT NULL,
     blob      uuid NOT NULL,
@@ -329,6 +330,7 @@ CREATE TABLE dead_blobs (
 );
 SELECT isolate('dead_blobs');
 CREATE INDEX dead_blobs_due ON dead_blobs (due_at);
+CREATE INDEX dead_blobs_owner ON dead_blobs (tenant_id, owner_id);
 
 -- A row gone is a bundle expired. Sealed bytes lie here or, where `blob` names an object, in the
 -- object store; with both they lie here, and wait to be carried over.

@@ -142,6 +142,21 @@ def test_expiry_is_proven_by_the_object_s_absence_and_a_hold_keeps_it(
     assert names_in(folder) == []
 
 
+def test_what_stays_of_a_bundle_for_backups_goes_with_it(here: World, folder: Path) -> None:
+    record = here.record()
+    owner = ids.read("rec", record["id"])
+    item = writing.Item("bundles", here.tenant.id, owner, 0, b"\1" + bytes(40))
+    (stowed,) = writing.stow(store.of(here.runtime.settings.blob_url), [item])
+    assert stowed.blob is not None
+    with here.runtime.database.transaction(here.tenant.id) as session:
+        rows.retire(session, Blob(stowed.blob, "bundles", here.tenant.id, owner))
+    here.expirer.age(record, days=9)
+    keep_for(here.api(), 1)
+    assert here.expirer.run() == {"expired": 1}
+    work_off(here.runtime, here.tenant.id)
+    assert names_in(folder) == []
+
+
 def test_the_sweep_takes_what_no_row_ever_named_and_nothing_else(here: World, folder: Path) -> None:
     record = here.record()
     blobs = store.of(here.runtime.settings.blob_url)
