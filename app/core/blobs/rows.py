@@ -27,6 +27,8 @@ def rename(session: Session, changed: Sequence[tuple[Blob, UUID]]) -> int:
         if cursor(session).execute(query.encode(), values).rowcount:
             count += 1
             retire(session, old)
+        else:
+            retire(session, old._replace(blob=new), at_once=True)
     return count
 
 
@@ -36,11 +38,12 @@ def this_row(blob: Blob) -> str:
     return " AND ".join(f"{name} = %s" for name in names)
 
 
-def retire(session: Session, blob: Blob) -> None:
-    """Have an object erased in a day: its bytes lie elsewhere."""
+def retire(session: Session, blob: Blob, *, at_once: bool = False) -> None:
+    """Have an object erased in a day: its bytes lie elsewhere. Or `at_once`: no row took it."""
+    due_at = "clock_timestamp()" + ("" if at_once else f" + {_KEPT_FOR}")
     query = f"""
     INSERT INTO dead_blobs (blob, kind, tenant_id, owner_id, number, due_at)
-    VALUES (%s, %s, %s, %s, %s, clock_timestamp() + {_KEPT_FOR}) ON CONFLICT DO NOTHING
+    VALUES (%s, %s, %s, %s, %s, {due_at}) ON CONFLICT DO NOTHING
     """
     cursor(session).execute(query.encode(), blob)
 

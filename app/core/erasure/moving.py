@@ -175,4 +175,6 @@ def _record(
             size += len(new if back else each.bytes or b"")
             if back:
                 rows.retire(session, blob)
+        elif not back:
+            rows.retire(session, blob._replace(blob=new), at_once=True)
     return count, size

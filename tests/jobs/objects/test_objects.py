@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
 
 from app import ids
 from app.console.frame import downloads
@@ -153,6 +154,26 @@ def test_what_stays_of_a_bundle_for_backups_goes_with_it(here: World, folder: Pa
     here.expirer.age(record, days=9)
     keep_for(here.api(), 1)
     assert here.expirer.run() == {"expired": 1}
+    work_off(here.runtime, here.tenant.id)
+    assert names_in(folder) == []
+
+
+def test_a_bundle_that_goes_while_it_is_moved_leaves_no_object(
+    here: World, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.record()
+    move(here.runtime, moving.DATABASE)
+    carried = moving._carried
+
+    def overtaken(*args: Any, **options: Any) -> Any:
+        done = carried(*args, **options)
+        with here.runtime.database.across_tenants() as session:
+            session.execute(text("DELETE FROM bundles"))
+        return done
+
+    monkeypatch.setattr(moving, "_carried", overtaken)
+    assert move(here.runtime, moving.OBJECTS)["moved"] == 0
+    assert names_in(folder) != []
     work_off(here.runtime, here.tenant.id)
     assert names_in(folder) == []
 
