@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from app.core.delivery.history import subject_events
 from tests.api.traces.conftest import assemble
 from tests.api.traces.test_front_door import RUN, Assemble, records, send
 from tests.support.callers.api import ApiOf, Mint
@@ -73,6 +74,17 @@ def test_agents_and_sessions_show_what_they_did(
     assert "No record was made" in admin.get(f"{SESSIONS}/{make_session(api())['id']}").text
     for page in (AGENTS, SESSIONS):
         assert admin.get(f"{page}/{'0' * 32}").status_code == 404
+
+
+def test_a_session_with_more_findings_than_are_searched_says_so(
+    admin: Visitor, api: ApiOf, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject_events, "MOST_SUBJECTS", 1)
+    for _ in range(2):
+        make_finding(api(), session["id"])
+        page = admin.get(f"{SESSIONS}/{session['id']}")
+        assert page.status_code == 200
+    assert "too many findings to count what was sent" in page.text
 
 
 def test_an_agent_and_a_session_have_their_names_wherever_their_ids_stand(

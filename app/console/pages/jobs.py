@@ -18,6 +18,7 @@ from app.console.frame import downloads, forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.downloads import Listed
 from app.core.callers import Caller, Role
+from app.core.digests import alerts as digest_alerts
 from app.core.digests import schedule
 from app.core.exports import building as exporting
 from app.core.jobs import control as job_control
@@ -59,6 +60,7 @@ KINDS = {
     exporting.KIND: "export of a period",
     expiry.KIND: "expiry of bundles",
     schedule.KIND: "digest",
+    digest_alerts.KIND: "mail of troubles",
     verification.KIND: "verification of the audit chain",
     receiver_check.KIND: "check of a receiver",
     scanning.TEST: "test of a rule",

@@ -30,7 +30,7 @@ from app.core.delivery.history.delivery_filters import Filters
 from app.core.records import activity, bundles, holds
 from app.core.sessions import SessionSchema, SessionStatus
 from app.core.statements import statements
-from app.errors import NotFound
+from app.errors import Invalid, NotFound
 from app.evidence import bundle
 from app.evidence.bundle import Bundle
 from app.evidence.page.view import Axis, as_tree, duration, row_of, span_of
@@ -149,24 +149,28 @@ def show(session_id: str) -> Response:
         blank=forms.blank(),
         found=found,
         findings=told,
-        sent=sent,
+        sent=None if isinstance(sent, Invalid) else sent,
+        too_many_told=isinstance(sent, Invalid),
         did=did,
         names=names,
         does=(f"sessions show {session_id}", f"GET /v1/sessions/{session_id}"),
     )
 
 
-def _sent(session: Session, session_id: UUID) -> Counter[str] | None:
+def _sent(session: Session, session_id: UUID) -> Counter[str] | Invalid | None:
     """Return how many deliveries of a session's events have which status, of the newest.
 
-    None for a caller who may not see deliveries.
+    None for a caller who may not see deliveries; what is wrong where too many findings have any.
     """
     if caller().pin is not None:
         return None
     wanted = Filters(session_id=session_id)
-    page = delivery_list.page(
-        session, caller().tenant_id, wanted, before=None, limit=_MOST_DELIVERIES
-    )
+    try:
+        page = delivery_list.page(
+            session, caller().tenant_id, wanted, before=None, limit=_MOST_DELIVERIES
+        )
+    except Invalid as too_many:
+        return too_many
     return Counter(each.row.status for each in page)
 
 
