@@ -143,6 +143,26 @@ def test_totals_stand_beside_what_is_read_of_the_newest(
     assert "In all 3,001 events have failed since their webhooks began" in groups
 
 
+def test_the_list_of_replays_says_what_each_took(
+    admin: Visitor, api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    make_findings(api(), 1)
+    worker.send(webhook, 500)
+    (group,) = api().get("/v1/deliveries/groups").json["data"]
+    of_one = f"/v1/webhooks/{webhook['id']}/replay"
+    for path, wanted, words in (
+        (of_one, {}, "failed at Incident room"),
+        (
+            "/v1/deliveries/replay",
+            {"status": ["failed", "cancelled"]},
+            "cancelled or failed at every webhook",
+        ),
+        (of_one, {"group": group["group"]}, "of one cause at Incident room"),
+    ):
+        assert api().post(path, wanted).status_code == 202
+        assert words in said(admin.get("/console/replays").text)
+
+
 def test_a_stopped_replay_s_page_tells_what_became_of_what_it_sent(
     admin: Visitor, api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:

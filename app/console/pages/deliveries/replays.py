@@ -53,7 +53,11 @@ def index() -> Response:
             ),
             lambda job: job_changes.represent(session, job),
         )
-        names = rendering.names_in(session, *(job["args"] for job in found["data"]))
+        asked = [job["args"] for job in found["data"]]
+        for each in asked:
+            if group := Group.parse(each.get("group") or ""):
+                each["webhook_id"] = ids.text("whk", group.webhook_id)
+        names = rendering.names_in(session, *asked)
     return rendering.page(
         "replays/list",
         found=found,
