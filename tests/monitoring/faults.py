@@ -253,6 +253,15 @@ def connections_taken(service: Monitored) -> None:
     until(waited)
 
 
+def objects_stay(service: Monitored) -> None:
+    """A bundle that was an object has expired, and no worker erases objects."""
+    api = service.api(service.tenant().root_key)
+    make_record(api, make_session(api)["id"])
+    service.run("UPDATE bundles SET blob = record_id, bytes = NULL")
+    service.run("DELETE FROM bundles")
+    service.run("UPDATE dead_blobs SET due_at = clock_timestamp() - interval '2 hours'")
+
+
 def heavy_callers(service: Monitored) -> None:
     api = service.api(service.tenant().root_key)
     session = make_session(api)
@@ -302,6 +311,7 @@ FAULTS = {
         Fault(log_faults.tile_changed, frozenset({"AuditChainBroken", "LogDamaged"})),
         Fault(fault_inside, frozenset({"WebErrors"})),
         Fault(connections_taken, frozenset({"PoolExhausted", "WebSlow"})),
+        Fault(objects_stay, frozenset({"ObjectsNotErased"})),
         Fault(heavy_callers, frozenset({"WebErrors", "WebRefuses"})),
     )
 }
