@@ -9,27 +9,20 @@ from sqlalchemy.orm import Mapped, mapped_column
 from app.models.base import Base, Count, CreatedAt, Id, TenantId
 
 
-class Digest(Base):
-    """One digest, from its claim to its end.
+class _Mail(Base):
+    """What digests and mails of alerts have in common: a mail, from its claim to its end.
 
-    It lists the findings that name it, and those of the digest that it `repeats`: one of the same
-    `series` (the time in which the tenant had an address) whose mail may not have arrived. Until
-    `findings` says how many there are, they are still being taken, up to the id `through`.
     `data_at` is the moment from which on a mail server may have accepted it: until `sent_at`, or,
     where no answer was heard, for some minutes (`app.core.digests.schedule`). `brief` has it sent
-    without the findings' words, which the server refused. `refusal` is what the last attempt was
+    without strangers' words, which the server refused. `refusal` is what the last attempt was
     refused for good (`app.lib.mail.mailer.Refusal`), and `said` the server's words.
     """
 
-    __tablename__ = "digests"
+    __abstract__ = True
 
     tenant_id: Mapped[TenantId]
     id: Mapped[Id]
-    series: Mapped[UUID]
-    through: Mapped[UUID | None]
-    repeats: Mapped[UUID | None]
     status: Mapped[str] = mapped_column(server_default="pending")
-    findings: Mapped[int | None]
     refusals: Mapped[Count]
     error: Mapped[str | None]
     brief: Mapped[bool] = mapped_column(server_default=false())
@@ -38,6 +31,22 @@ class Digest(Base):
     claimed_at: Mapped[CreatedAt]
     data_at: Mapped[datetime | None]
     sent_at: Mapped[datetime | None]
+
+
+class Digest(_Mail):
+    """One digest.
+
+    It lists the findings that name it, and those of the digest that it `repeats`: one of the same
+    `series` (the time in which the tenant had an address) whose mail may not have arrived. Until
+    `findings` says how many there are, they are still being taken, up to the id `through`.
+    """
+
+    __tablename__ = "digests"
+
+    series: Mapped[UUID]
+    through: Mapped[UUID | None]
+    repeats: Mapped[UUID | None]
+    findings: Mapped[int | None]
 
 
 class AlertRecipient(Base):
@@ -66,27 +75,16 @@ class Alert(Base):
     noted_at: Mapped[CreatedAt]
 
 
-class AlertMail(Base):
-    """One mail of alerts to one recipient; its columns are as a digest's of these names.
+class AlertMail(_Mail):
+    """One mail of alerts to one recipient.
 
     It lists the alerts behind the number `after`, and `alerts` up to `through` once it has left.
     """
 
     __tablename__ = "alert_mails"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     email: Mapped[str]
     nonce: Mapped[UUID]
     after: Mapped[int]
     through: Mapped[int | None]
     alerts: Mapped[int | None]
-    status: Mapped[str] = mapped_column(server_default="pending")
-    refusals: Mapped[Count]
-    error: Mapped[str | None]
-    brief: Mapped[bool] = mapped_column(server_default=false())
-    refusal: Mapped[str | None]
-    said: Mapped[str | None]
-    claimed_at: Mapped[CreatedAt]
-    data_at: Mapped[datetime | None]
-    sent_at: Mapped[datetime | None]
