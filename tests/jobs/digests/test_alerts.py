@@ -75,7 +75,7 @@ def ops(desk: Desk) -> Watched:
 def told(mail: Mail) -> list[str]:
     """Return what a mail's plain text links to, behind the console's address."""
     plain = words(mail).partition("Content-Type: text/html")[0]
-    return [each for each in re.findall(r"/console/(\S+)", plain) if each != "mail"]
+    return [each for each in re.findall(r"/console/(\S+)", plain) if each != "alerts"]
 
 
 def words(mail: Mail) -> str:
@@ -93,6 +93,7 @@ def test_a_webhook_that_goes_on_failing_is_told_once_and_again_when_it_fails_ane
     (mail,) = desk.send()
     assert (mail.recipient, told(mail)) == (OPS, [f"webhooks/{webhook}"])
     assert b"List-Unsubscribe: <https://" in mail.content
+    assert "What was sent: https://records.test/console/alerts\r\n" in words(mail)
     desk.wait(2)
     assert desk.send() == []
     ops.recover(webhook)
