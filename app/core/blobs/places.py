@@ -27,8 +27,7 @@ PLACES: Mapping[str, Place] = {
     place.table: place
     for place in (
         Place("bundles", ("record_id",)),
-        Place("evidence_pack_parts", ("pack_id", "number")),
-        Place("session_pack_parts", ("pack_id", "starts")),
+        Place("evidence_pack_parts", ("pack_id", "starts")),
         Place("export_parts", ("export_id", "number")),
         Place("audit_segments", ("id",)),
     )

@@ -26,7 +26,7 @@ from app.core.callers import OPERATOR
 from app.core.exports import parts
 from app.core.log import generations
 from app.core.master_keys import key_registry
-from app.core.packs import session_store, store
+from app.core.packs import store
 from app.core.records import bundles
 from app.core.verification import alerts, sealed_notes
 from app.core.webhooks import webhook_secrets, webhook_targets
@@ -89,10 +89,10 @@ _OBJECT_BYTES = {
     "export_parts": "t.size",
     "audit_segments": "t.size",
     "evidence_pack_parts": str(store.PART_BYTES),
-    "session_pack_parts": str(store.PART_BYTES),
 }
-_RECORD_OF_A_PART = """
-(SELECT p.record_id FROM evidence_packs AS p WHERE p.tenant_id = t.tenant_id AND p.id = t.pack_id)
+_WHOSE_PACK = """
+(SELECT coalesce(p.record_id, p.session_id) FROM evidence_packs AS p
+  WHERE p.tenant_id = t.tenant_id AND p.id = t.pack_id)
 """
 
 SEALED_COLUMNS = (
@@ -122,17 +122,14 @@ SEALED_COLUMNS = (
         idempotency.identity,
     ),
     SealedColumn("bundles", "bytes", ("tenant_id", "record_id"), bundles.identity),
-    SealedColumn(
-        "session_pack_parts", "bytes", ("tenant_id", "pack_id", "starts"), session_store.identity
-    ),
     SealedColumn("audit_segments", "bytes", ("tenant_id", "id"), archive.identity),
     SealedColumn("export_parts", "bytes", ("tenant_id", "export_id", "number"), parts.identity),
     SealedColumn(
         "evidence_pack_parts",
         "bytes",
-        ("tenant_id", "pack_id", "number"),
+        ("tenant_id", "pack_id", "starts"),
         store.identity,
-        sealed_for=("t.tenant_id", _RECORD_OF_A_PART, "t.pack_id", "t.number"),
+        sealed_for=("t.tenant_id", _WHOSE_PACK, "t.pack_id", "t.starts"),
     ),
 )
 
