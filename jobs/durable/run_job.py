@@ -12,7 +12,6 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
-from app.core.aging import finding_expiry
 from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Authority, Stamper
@@ -34,7 +33,7 @@ from app.core.jobs.steps import Errand, Failed, JobFailed, Step
 from app.core.log import history
 from app.core.packs import record_packs, session_packs
 from app.core.packs.building import Builder
-from app.core.records import expiry
+from app.core.records import expiry, finding_expiry
 from app.core.replay import bulk_replay, send_now
 from app.core.rules import scanning
 from app.core.rules.scanning import Scanner

@@ -21,11 +21,11 @@ from app.api.http.responses.answers import answer, answer_written
 from app.api.http.services import services
 from app.api.http.transactions import prefers_replica, transaction
 from app.core import feeds, finding_search, findings
-from app.core.aging import finding_expiry
-from app.core.aging.finding_expiry import ExpiredFindingsSchema
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
+from app.core.records import finding_expiry
+from app.core.records.finding_expiry import ExpiredFindingsSchema
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema

@@ -20,8 +20,7 @@ from app.clock import rfc3339
 from app.core import idempotency, signing_keys
 from app.core.audit import archive, chain
 from app.core.blobs import rows as rows_of_blobs
-from app.core.blobs.places import PLACES, Blob, new_id
-from app.core.blobs.store import BlobStore
+from app.core.blobs.store import PLACES, Blob, BlobStore, new_id
 from app.core.callers import OPERATOR
 from app.core.exports import parts
 from app.core.log import generations
@@ -30,7 +29,7 @@ from app.core.packs import store
 from app.core.records import bundles
 from app.core.verification import alerts, sealed_notes
 from app.core.webhooks import webhook_secrets, webhook_targets
-from app.core.words import search_keys
+from app.core.words import word_index
 from app.database import Database, cursor, database_now
 from app.errors import AuditChainBroken, Conflict, Unavailable
 from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys, key_of
@@ -112,7 +111,7 @@ SEALED_COLUMNS = (
     ),
     SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity, has_tenant=False),
     SealedColumn("tenants", "chain_seal", ("id",), chain.salt_identity),
-    SealedColumn("tenants", "sealed_search_key", ("id",), search_keys.identity),
+    SealedColumn("tenants", "sealed_search_key", ("id",), word_index.identity),
     SealedColumn("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
     SealedColumn("webhooks", "sealed_target", ("tenant_id", "id"), webhook_targets.identity),
     SealedColumn(

@@ -18,7 +18,7 @@ from app.core.log import proofs
 from app.core.log.publication import Published
 from app.core.packs.building import Choice, Gone, Subject, bulkhead, proven
 from app.core.packs.store import About
-from app.core.records import bundles, contents, records
+from app.core.records import bundles, records
 from app.core.statements import statements
 from app.database import Database
 from app.evidence import pack, statement
@@ -49,7 +49,7 @@ class RecordSubject(Subject):
 
     def require_kept(self, session: Session) -> None:
         """Raise `BundleExpired` when its bundle is due or deleted."""
-        contents.require_kept(session, self.record)
+        bundles.require_kept(session, self.record)
 
     def state(self, session: Session) -> str:
         """Name its findings, and the statement of its session."""

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.blobs import store as blob_store
 from app.core.blobs.reading import Row, opened
-from app.core.blobs.writing import FRESH, Item, Stowed, stow
+from app.core.blobs.store import FRESH, Item, Stowed, stow
 from app.core.records import bundles
 from app.database import Tx, cursor
 from app.lib.crypto.sealing import CannotOpen, MasterKeys

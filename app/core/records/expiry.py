@@ -22,7 +22,7 @@ from app.core.callers import SYSTEM
 from app.core.erasure import erasing
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Step
-from app.core.records import bundles, record_words, retention
+from app.core.records import bundles, retention, search
 from app.database import cursor
 from app.models import Hold, Job, Tenant
 
@@ -202,7 +202,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     wanted = [each.id for each in batch if each.size is not None]
     # The words second: the index may be writing them while it holds the bundles.
     gone = bundles.delete(session, tenant_id, wanted)
-    record_words.forget_content(session, tenant_id, wanted)
+    search.forget_content(session, tenant_id, wanted)
     progress = json.loads(job.progress or "{}")
     progress["expired"] += gone
     if len(batch) == MOST_RECORDS or len(batch) < len(found):

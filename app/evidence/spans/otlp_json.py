@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from app.evidence.spans import span
+from app.evidence.spans.protobuf import Malformed
 from app.evidence.spans.span import Event, Link, NeverTaken, Span
-from app.evidence.spans.wire import Malformed
 from app.lib.canonical_json import JSON
 
 MOST_BRACKETS = 1_000_000

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 from app.api.http.services import EXTENSION
 from app.core.packs import session_packs, store
 from app.core.records import records
-from app.core.statements import sealing, statements
+from app.core.statements import statements
 from app.errors import Unavailable
 from app.settings import Settings
 from jobs.durable.run_job import work_on
@@ -79,8 +79,7 @@ def sealed(packer: Packer) -> Callable[[int], Sealed]:
 def test_a_session_s_pack_verifies_whole(
     sealed: Callable[[int], Sealed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sealing, statements):
-        monkeypatch.setattr(module, "PART", 4)
+    monkeypatch.setattr(statements, "PART", 4)
     monkeypatch.setattr(store, "PART_BYTES", 1500)
     made = sealed(10)
     pending = made.packer.api().get(made.path, headers=AT_ONCE)

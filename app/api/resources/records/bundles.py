@@ -33,7 +33,7 @@ from app.api.resources.records.bundle_access import (
 from app.core import agents
 from app.core.anchoring import quorum
 from app.core.log import proofs
-from app.core.records import contents, records
+from app.core.records import bundles, records
 from app.evidence import bundle, otlp, prov
 from app.evidence.bundle import Bundle
 from app.models import Record
@@ -83,11 +83,11 @@ def exact_bytes() -> Response:
     """Answer the signed bytes of the admitted record, with their signature."""
     master_keys = services().settings.master_keys
     with ExitStack() as held, admitted() as (session, record):
-        contents.require_kept(session, record)
+        bundles.require_kept(session, record)
 
         def read(start: int, stop: int) -> bytes:
             held.enter_context(share_of_memory(record.bundle_size))
-            return contents.read(session, master_keys, record)[start:stop]
+            return bundles.content(session, master_keys, record)[start:stop]
 
         answered = conditional(record.bundle_sha256.hex(), record.bundle_size, read, MEDIA_TYPE)
         answered.call_on_close(held.pop_all().close)
@@ -169,7 +169,7 @@ def export(name: str) -> Response:
     record was made, and the exporters' code, so it is known without rendering.
     """
     with admitted() as (session, record):
-        contents.require_kept(session, record)
+        bundles.require_kept(session, record)
         agent_name = agents.name_at(session, record.tenant_id, record.agent_id, record.created_at)
     of = (record.bundle_sha256.hex(), name, _WRITERS, services().settings.base_url, agent_name)
     etag = sha256("\n".join(of).encode()).hexdigest()
@@ -208,7 +208,7 @@ def _fill(
             return
         held.enter_context(share_of_memory(record.bundle_size))
         with admitted() as (session, _):
-            raw = contents.read(session, services().settings.master_keys, record)
+            raw = bundles.content(session, services().settings.master_keys, record)
         answered.response, whole = renderings.made(etag, write(raw))
         if not whole:
             answered.call_on_close(held.pop_all().close)
