@@ -191,7 +191,7 @@ class _Content:
         parts = statements.digests(self.reading, self.stored) if firsts else iter([b""])
         for part, start, stop in zip(parts, bounds, bounds[1:], strict=False):
             wanted = (self.stored.tenant_id, self.stored.session_id, start, stop, stop)
-            found = _Part(_cut(part), {}, [])
+            found = _Part([part[at : at + 32] for at in range(0, len(part), 32)], {}, [])
             sealed = set(found.digests)
             for row in cursor(self.reading).execute(_ROWS, wanted, binary=True).fetchall():
                 each = _Row(*row)
@@ -239,10 +239,6 @@ class _Part(NamedTuple):
     digests: list[bytes]
     rows: dict[bytes, _Row]
     others: list[_Row]
-
-
-def _cut(digests: bytes) -> list[bytes]:
-    return [digests[at : at + 32] for at in range(0, len(digests), 32)]
 
 
 def _batches(rows: Iterable[_Row]) -> Iterator[list[UUID]]:

@@ -291,8 +291,8 @@ class _WordSearch:
         return _found(self._session, query, rank), read_to
 
     def _read_metadata(self, before: UUID | None) -> tuple[Sequence[Candidate], bool]:
-        batch = [row for row, _ in self._tail(before)]
-        read = [Candidate(each.id, each.metadata(self._lexemes), 0) for each in batch]
+        batch = self._tail(before)
+        read = [Candidate(row.id, row.metadata(self._lexemes), 0) for row, _ in batch]
         return read, len(batch) == AT_ONCE
 
     def _read_content(self, before: UUID | None) -> tuple[Sequence[Candidate], bool]:

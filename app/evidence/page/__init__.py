@@ -1,1 +1,1 @@
-"""A record as a page for people: the service's share page and a pack's `record.html`."""
+"""A record as a page for people: `rendering` writes the share page and a pack's `record.html`."""
