@@ -91,14 +91,13 @@ class Export(Base):
 
 
 class ExportPart(Base):
-    """One part of an export's bytes, from `begin` on, sealed for its place."""
+    """One part of an export, from byte `starts` on, sealed for its place."""
 
     __tablename__ = "export_parts"
 
     tenant_id: Mapped[TenantId]
     export_id: Mapped[Id]
-    number: Mapped[int] = mapped_column(primary_key=True)
-    begin: Mapped[int] = mapped_column(BigInteger)
+    starts: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     size: Mapped[int]
     bytes: Mapped[bytes | None]
     blob: Mapped[UUID | None]

@@ -26,10 +26,10 @@ from app.api.http.responses.answers import (
 )
 from app.api.http.services import services
 from app.api.http.transactions import transaction
+from app.core.blobs.reading import Vanished
 from app.core.callers import Role
 from app.core.exports import exports, parts
 from app.core.exports.exports import FILE, ExportSchema, Found
-from app.core.exports.parts import Vanished
 from app.errors import ExportGone, NotFound, Unavailable
 from app.evidence import bundle
 from app.lib.crypto.sealing import CannotOpen

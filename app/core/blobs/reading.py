@@ -32,6 +32,10 @@ class Needed(BaseException):
         self.blobs = blobs
 
 
+class Vanished(Exception):
+    """Bytes are not there any more: their row has gone, or an object is too old to be named."""
+
+
 class _Source(Protocol):
     def get(self, blobs: Sequence[Blob]) -> dict[Blob, bytes | None]:
         """Return objects; None for each that is not there."""

@@ -3,13 +3,23 @@
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
-from app.core.blobs.store import FRESH, PLACES, Blob
-from app.database import Database, cursor
+from app.core.blobs.reading import Vanished
+from app.core.blobs.store import FRESH, PLACES, Blob, Stowed
+from app.database import Database, Tx, cursor
 
 # For backups: a copy of the objects is made after the dump whose rows name them.
 _KEPT_FOR = "interval '1 day'"
+
+
+def require_fresh(tx: Tx, stowed: Stowed) -> None:
+    """Raise `Vanished` where a row may not name an object any more: the sweep may have taken it."""
+    if stowed.bytes is None and stowed.blob is not None:
+        query = f"SELECT uuid_made_at(%s) > clock_timestamp() - {FRESH}"
+        if not cursor(tx, scalar_row).execute(query.encode(), (stowed.blob,)).fetchone():
+            raise Vanished
 
 
 def rename(session: Session, changed: Sequence[tuple[Blob, UUID]]) -> int:

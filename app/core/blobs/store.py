@@ -35,7 +35,7 @@ PLACES: Mapping[str, Place] = {
     for place in (
         Place("bundles", ("record_id",)),
         Place("evidence_pack_parts", ("pack_id", "starts")),
-        Place("export_parts", ("export_id", "number")),
+        Place("export_parts", ("export_id", "starts")),
         Place("audit_segments", ("id",)),
     )
 }

@@ -21,6 +21,7 @@ from app.core import signing_keys
 from app.core.anchoring import evidence, heads, quorum
 from app.core.anchoring.checkpoint_cache import CheckpointCache
 from app.core.audit import chain
+from app.core.blobs.reading import Vanished
 from app.core.callers import SYSTEM
 from app.core.exports import parts, reading
 from app.core.exports.reading import Place
@@ -226,7 +227,6 @@ class Builder:
             about=about,
             whole=behind - begin - records <= max(MOST_OTHERS, WHOLE_BY * records),
             slack=turn.state.get("slack", 0),
-            parts=0,
             bytes=0,
         )
         return turn.write("listing", draft, [line])
@@ -328,7 +328,7 @@ class Builder:
         try:
             for part in parts.stream(self.database, self.settings, turn.place, 0, size):
                 digest.update(part)
-        except (parts.Vanished, CannotOpen):
+        except (Vanished, CannotOpen):
             return Written(Failed("A part of this export is not there any more."))
         return Written(Step(None, turn.progress("made")), digest=digest.digest())
 

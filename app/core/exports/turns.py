@@ -78,8 +78,7 @@ class Turn:
         **more: Any,
     ) -> Written:
         """Go on in a phase behind these lines."""
-        made = list(parts.cut(lines, self.state["parts"], self.state["bytes"]))
-        self.state["parts"] += len(made)
+        made = list(parts.cut(lines, self.state["bytes"]))
         self.state["bytes"] += sum(map(len, lines))
         gone = self.go(phase, draft=draft.dump(), **more)
         return Written(gone.step, made, signed=signed)

@@ -122,7 +122,7 @@ SEALED_COLUMNS = (
     ),
     SealedColumn("bundles", "bytes", ("tenant_id", "record_id"), bundles.identity),
     SealedColumn("audit_segments", "bytes", ("tenant_id", "id"), archive.identity),
-    SealedColumn("export_parts", "bytes", ("tenant_id", "export_id", "number"), parts.identity),
+    SealedColumn("export_parts", "bytes", ("tenant_id", "export_id", "starts"), parts.identity),
     SealedColumn(
         "evidence_pack_parts",
         "bytes",

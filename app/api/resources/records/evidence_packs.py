@@ -38,6 +38,7 @@ from app.api.resources.records.bundle_access import (
     bundle_content,
     note_read,
 )
+from app.core.blobs.reading import Vanished
 from app.core.callers import Actor, Caller
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
@@ -45,7 +46,7 @@ from app.core.packs import pack_requests, store
 from app.core.packs.building import Subject
 from app.core.packs.pack_requests import PackState
 from app.core.packs.record_packs import RecordSubject
-from app.core.packs.store import Pack, Vanished
+from app.core.packs.store import Pack
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable, RateLimited, Unavailable
 from app.lib.crypto.sealing import CannotOpen, KeyMissing
