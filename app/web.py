@@ -50,7 +50,6 @@ from app.console import site as console
 from app.console.pages.callers import sign_in
 from app.core import findings as findings_core
 from app.core.audit.refusals import Refusals
-from app.core.blobs import reading, store
 from app.core.health import readiness
 from app.core.health.readiness import Readiness
 from app.core.keys.keyring import Keyring
@@ -201,10 +200,6 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.url_map.converters |= {"default": SegmentConverter, "rest": RestConverter}
     # No view is a coroutine, which Flask would look for seven times a request.
     app.ensure_sync = lambda func: func  # type: ignore[method-assign]  # as Flask says
-    blobs = store.of(settings.blob_url)
-    if blobs is not None:
-        # A view that reads what lies in the object store is called again once it is fetched.
-        app.dispatch_request = partial(reading.fetching, blobs, app.dispatch_request)  # type: ignore[method-assign]
     app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
     app.extensions[EXTENSION] = services = _services(settings)
     app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)

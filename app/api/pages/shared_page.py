@@ -14,6 +14,7 @@ from app.api.http.requests import large_bodies
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
+from app.api.http.transactions import reads_objects
 from app.api.pages import private_page
 from app.api.resources.records.bundle_access import QUERY, open_link
 from app.core import agents, findings, signing_keys
@@ -117,6 +118,7 @@ def _opened(link: Link) -> Response:
     )
 
 
+@reads_objects
 def view_of(record: Record, agent_name: str = "", before: int = 0) -> ShownBundle | None:
     """Return what a page shows of a record's bundle: its steps after so many.
 

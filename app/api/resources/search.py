@@ -8,7 +8,7 @@ from app.api.http.access.auth import caller, requires
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
-from app.api.http.transactions import prefers_replica, transaction
+from app.api.http.transactions import prefers_replica, reads_objects, transaction
 from app.core import lookup
 from app.core.callers import Role
 from app.core.lookup import Type
@@ -65,6 +65,7 @@ class HitsSchema(AnswerSchema):
 @blp.arguments(SearchArgs, location="query")
 @blp.response(200, HitsSchema)
 @prefers_replica
+@reads_objects
 def search(args: dict[str, Any]) -> Response:
     """Find any resource by its id or name; records and findings by words
 

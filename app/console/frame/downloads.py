@@ -102,7 +102,6 @@ def _answer(listed: Listed, form: str) -> Response:
             # All files together take no more places than other large work.
             here.large.enter(reader.tenant_id, unqueued=True)
             try:
-                # Later parts are read after `dispatch_request`, which fetches for the first.
                 shown, after = here.fetching(partial(read, after))
             finally:
                 here.large.leave(reader.tenant_id)

@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.transactions import reads_objects, transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.anchors import anchor_reader, anchoring
 from app.api.resources.audit.audit import AuditArgs, RangeArgs, entries, verify_now
@@ -34,6 +34,7 @@ def index() -> Response:
     return _page(forms.blank())
 
 
+@reads_objects
 def _page(export: Input, status: int = 200) -> Response:
     typed = forms.query()
     found: dict[str, Any] = {"data": [], "next_cursor": None}

@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http.access.auth import caller
 from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.transactions import reads_objects, transaction
 from app.api.resources.search import SearchArgs
 from app.console.frame import forms, navigation, picking, rendering
 from app.console.frame.access import signed_in
@@ -29,6 +29,7 @@ class BoxArgs(SearchArgs):
 
 @blp.get("")
 @signed_in(Role.READ)
+@reads_objects
 def index() -> Response:
     """Redirect to the only result, or list the results."""
     typed = forms.query()

@@ -15,7 +15,7 @@ from app.api.http.requests import parsing
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer
 from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.transactions import reads_objects, transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.verification_schemas import HASH, VerificationSchema, VerifyArgs
 from app.core.audit import archive, view
@@ -153,6 +153,7 @@ def entries(
 @blp.response(200, EntryPageSchema)
 @blp.alt_response(409, "CONFLICT")
 @blp.doc(responses={200: {"content": {audit_exports.NDJSON: {"schema": {"type": "string"}}}}})
+@reads_objects
 def list_entries(args: dict[str, Any]) -> Response:
     """List the audit chain, or export it.
 

@@ -22,6 +22,7 @@ from app.api.http.responses.answers import (
     not_modified,
 )
 from app.api.http.services import services
+from app.api.http.transactions import reads_objects
 from app.api.resources.log import LogProofSchema
 from app.api.resources.records.bundle_access import (
     ShareTokenArgs,
@@ -79,6 +80,7 @@ def read_bundle(args: dict[str, Any], record_id: str) -> Response:
     return exact_bytes()
 
 
+@reads_objects
 def exact_bytes() -> Response:
     """Answer the signed bytes of the admitted record, with their signature."""
     master_keys = services().settings.master_keys
@@ -162,6 +164,7 @@ FORMATS: Mapping[str, _Write] = {
 }
 
 
+@reads_objects
 def export(name: str) -> Response:
     """Answer the admitted record in one of `FORMATS`, from the cache if it was rendered lately.
 

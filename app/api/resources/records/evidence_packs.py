@@ -29,6 +29,7 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses import long_poll
 from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer, conditional
 from app.api.http.services import Services, services
+from app.api.http.transactions import reads_objects
 from app.api.resources.records import bundle_access
 from app.api.resources.records.bundle_access import (
     QUERY,
@@ -187,6 +188,7 @@ def _opened() -> Iterator[Asked]:
         yield Asked(session, RecordSubject(session, record), holder, taker)
 
 
+@reads_objects
 def answer_pack(opened: Callable[[], AbstractContextManager[Asked]]) -> Response:
     """Answer a pack, or the progress of its build after waiting for it; raises as the route."""
     settings = services().settings

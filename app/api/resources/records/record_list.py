@@ -17,7 +17,7 @@ from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.requests import large_bodies
 from app.api.http.requests.parsing import MAX_RECORD
 from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.transactions import reads_objects, transaction
 from app.core import feeds
 from app.core.audit import record_reads
 from app.core.records import bundles, records, search
@@ -108,6 +108,7 @@ _CONTENT = ("content", "steps", "approvals")
 _NO_FILTERS = ("q", "label", "order", "after", "include")
 
 
+@reads_objects
 def answer_page(args: Mapping[str, Any]) -> Response:
     """Answer one page of the records that `RecordArgs` selects.
 

@@ -14,7 +14,7 @@ from app.api.http.paging import MAX_LIMIT, PageArgs, page, page_schema
 from app.api.http.requests.parsing import Blueprint
 from app.api.http.responses.answers import answer, no_content
 from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.transactions import reads_objects, transaction
 from app.core.callers import Role
 from app.core.findings import Severity
 from app.core.jobs import control as job_control
@@ -268,6 +268,7 @@ def tried(body: Mapping[str, Any]) -> tuple[RuleText, Wanted]:
     return text, Wanted(on, **choice, limit=body.get("limit", MOST_AT_ONCE))
 
 
+@reads_objects
 def tried_now(text: RuleText, wanted: Wanted) -> dict[str, Any]:
     """Return the result of a short test."""
     here = services()

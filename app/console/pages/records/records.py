@@ -11,7 +11,7 @@ from app.api.http.access.auth import caller
 from app.api.http.paging import page_of
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.transactions import reads_objects, transaction
 from app.api.pages.shared_page import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.record_list import RecordArgs, fetch, position
@@ -52,6 +52,7 @@ _LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("25
 
 @blp.get("")
 @signed_in(Role.READ)
+@reads_objects
 def index() -> Response:
     """Search records, or list them newest first, as the URL filters them."""
     typed = forms.query()

@@ -15,7 +15,7 @@ from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, filters, page_of
 from app.api.http.requests import large_bodies
 from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.transactions import reads_objects, transaction
 from app.api.resources.records import session_evidence
 from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
@@ -219,6 +219,7 @@ def _way(found: Sequence[Record]) -> list[dict[str, Any]]:
     return rows
 
 
+@reads_objects
 def _bundles(found: Iterable[Record]) -> dict[UUID, Bundle]:
     """Return the bundles of the first records that are not too large together to be read."""
     sizes = accumulate(record.bundle_size for record in found)
