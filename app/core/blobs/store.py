@@ -29,6 +29,26 @@ class Place(NamedTuple):
     table: str
     key: tuple[str, ...]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the primary key."""
+        return ("tenant_id", *self.key)
+
+    @property
+    def number(self) -> str:
+        """The column of `Blob.number`, or 0."""
+        return (*self.key[1:], "0")[0]
+
+    @property
+    def casts(self) -> str:
+        """Placeholders for a whole key."""
+        return ", ".join(f"%s::{each}" for each in ("uuid", "uuid", "bigint")[: len(self.columns)])
+
+    @property
+    def is_row(self) -> str:
+        """The condition for one row; its values are a `Blob.key`."""
+        return f"({', '.join(self.columns)}) = ({self.casts})"
+
 
 PLACES: Mapping[str, Place] = {
     place.table: place
@@ -61,7 +81,7 @@ class Blob(NamedTuple):
     @property
     def key(self) -> tuple[UUID | int, ...]:
         """The primary key of its row, the tenant first."""
-        return (self.tenant_id, self.owner_id, self.number)[: 1 + len(PLACES[self.kind].key)]
+        return (self.tenant_id, self.owner_id, self.number)[: len(PLACES[self.kind].columns)]
 
 
 def named(name: str) -> Blob | None:
