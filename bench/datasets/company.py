@@ -172,7 +172,7 @@ def _give_secrets(settings: Settings, database: Database, made: Past) -> None:
     with database.transaction(made.tenant_id) as session:
         for one in made.webhooks[:2]:
             fresh = [Secret(webhook_signing.new_secret())]
-            sealed = webhook_secrets.seal(settings.master_keys, made.tenant_id, one, fresh)
+            sealed = webhook_secrets.seal_secrets(settings.master_keys, made.tenant_id, one, fresh)
             cursor(session).execute(
                 "UPDATE webhooks SET sealed_secrets = %s WHERE id = %s", (sealed, one)
             )

@@ -10,7 +10,7 @@ from app.core.delivery import claims, request_headers, retries
 from app.core.delivery.claims import Claimed
 from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
-from app.core.webhooks.webhook_targets import HIDDEN, Target
+from app.core.webhooks.webhook_secrets import HIDDEN, Target
 from app.lib import canonical_json
 from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import Answer, Burst

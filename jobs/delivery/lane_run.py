@@ -18,7 +18,7 @@ from app.core.delivery.lanes import concurrency, lane_health, lane_slots, lanes
 from app.core.delivery.lanes.lane_slots import Slot, SlotReader
 from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
-from app.core.webhooks import webhook_secrets, webhook_targets
+from app.core.webhooks import webhook_secrets
 from app.database import Tx
 from app.errors import Unavailable
 from app.lib.crypto.webhook_signing import Signer
@@ -129,10 +129,7 @@ class LaneRun:
                 return None
             # Raises if the master key is missing here: the rollback then frees the slot.
             master_keys = self._runtime.settings.master_keys
-            signer = Signer(
-                webhook_secrets.open_secrets(master_keys, lane.sealed_secrets, *self._key, lane.now)
-            )
-            target = webhook_targets.open_sealed(master_keys, lane.sealed_target, *self._key)
+            secrets, target = webhook_secrets.open_lane(master_keys, lane)
             limit = 1 if lane.probes else concurrency.claim_size(lane.latency_ms)
             claim = claims.claim(session, lane, limit, self._holder)
         self._slot = slot()
@@ -152,7 +149,7 @@ class LaneRun:
         full = len(claimed) == limit and not lane.probes
         ring = full and self._slot.held < lane.allowed
         sender = Sender(
-            self._runtime, self._burst, signer, target, lane, loaded_at, self._slot.number
+            self._runtime, self._burst, Signer(secrets), target, lane, loaded_at, self._slot.number
         )
         return Batch(deque(claimed), full=full, ring=ring, sender=sender, leased_at=began)
 

@@ -229,7 +229,7 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
             session, tenant_id, Filters(webhook_id=found.id), before=None, limit=_LATEST
         )
         hours = hourly_stats.span(now, None, None, Step.HOUR)
-        secrets = webhook_secrets.open_sealed(
+        secrets = webhook_secrets.open_secrets(
             here.master_keys, found.webhook.sealed_secrets, tenant_id, found.id, now
         )
         shown: dict[str, Any] = {
