@@ -11,7 +11,7 @@ from app import ids
 from app.core import wakeups
 from app.core.delivery import cancelling
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
-from app.core.delivery.history import later_replays
+from app.core.delivery.history import failure_groups
 from app.core.delivery.lanes import lanes
 from app.core.replay import replay_selection
 from app.core.replay.replay_plan import UNSENT, Scan, oldest_of
@@ -62,7 +62,7 @@ def pick(session: Session, job: Job, selection: Selection, scan: Scan, limit: in
     withdrawn = scan.table == UNSENT
     query = _PICK.format(
         source=_WITHDRAWN if withdrawn else replay_selection.sources(one, scan.table),
-        again=later_replays.AGAIN,
+        again=failure_groups.AGAIN,
         selected="true" if withdrawn else f"{BELONGS} AND {STATE} = 'selected'",
         settled=SETTLED,
     )

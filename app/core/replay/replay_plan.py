@@ -8,7 +8,7 @@ from uuid import UUID
 
 from app import ids
 from app.clock import rfc3339
-from app.core.delivery.history.delivery_filters import earliest_id
+from app.core.delivery.history.delivery_history import earliest_id
 from app.core.jobs import job_rows
 from app.core.replay.replay_selection import Selection, Wanted
 from app.models import Job

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.delivery.history import later_replays
+from app.core.delivery.history import failure_groups
 from app.core.delivery.lanes import lanes
 from app.core.replay import replay_selection
 from app.core.replay.replay_selection import BELONGS, STATE, Selection, Wanted
@@ -38,7 +38,7 @@ WITH candidates AS MATERIALIZED (
     SELECT * FROM ({{sources}}) AS d {{order}}
 ), rows AS MATERIALIZED (
     SELECT * FROM candidates {{newest}}
-), {later_replays.AGAIN}, marked AS (
+), {failure_groups.AGAIN}, marked AS (
     SELECT webhook_id, created_at, {BELONGS} AS counts, {STATE} AS state FROM rows
 ), parts AS (
     SELECT webhook_id, state, count(*) AS count, min(created_at) AS oldest,

@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import decisions, later_replays
-from app.core.delivery.history.delivery_filters import Group, earliest_id, latest_id
+from app.core.delivery.history import event_history, failure_groups
+from app.core.delivery.history.delivery_history import earliest_id, latest_id
+from app.core.delivery.history.delivery_list import Group
 from app.database import cursor, database_now
 
 
@@ -111,23 +112,23 @@ _WAITED = "r.created_at <= %(as_of)s AND (r.finished_at IS NULL OR r.finished_at
 _FAILED = "r.status = 'failed' AND r.finished_at <= %(as_of)s"
 
 BELONGS = f"""
-fits AND NOT (%(of_group)s AND {later_replays.IS_REPLAYED}
-              AND {later_replays.has_later(_FAILED)})
+fits AND NOT (%(of_group)s AND {failure_groups.IS_REPLAYED}
+              AND {failure_groups.has_later_replay(_FAILED)})
 """
 """SQL condition of a source among `rows`: it belongs to the selection.
 
 Of a group it does not where a later replay failed too: then that delivery counts, in its group.
 """
 STATE = f"""
-CASE WHEN NOT {later_replays.IS_REPLAYED} THEN 'selected'
-     WHEN {later_replays.has(_ARRIVED)} THEN 'arrived'
-     WHEN {later_replays.has(_WAITED)} THEN 'waiting'
+CASE WHEN NOT {failure_groups.IS_REPLAYED} THEN 'selected'
+     WHEN {failure_groups.has_replay(_ARRIVED)} THEN 'arrived'
+     WHEN {failure_groups.has_replay(_WAITED)} THEN 'waiting'
      ELSE 'selected' END
 """
 """SQL of a source's state, as of the selection's moment, from the replays of its event."""
 SETTLED = f"""
-{later_replays.IS_REPLAYED}
-AND {later_replays.has("(r.status = 'succeeded' OR r.finished_at IS NULL)")}
+{failure_groups.IS_REPLAYED}
+AND {failure_groups.has_replay("(r.status = 'succeeded' OR r.finished_at IS NULL)")}
 """
 """SQL condition of a source: by now a replay has delivered its event, or is about to."""
 
@@ -196,16 +197,16 @@ def _filtered(wanted: Wanted) -> list[str]:
 
 
 def values(session: Session, tenant_id: UUID, selection: Selection) -> dict[str, Any]:
-    """Return the parameter values of the statements, `later_replays.AGAIN` among them."""
+    """Return the parameter values of the statements, `failure_groups.AGAIN` among them."""
     wanted, as_of = selection.wanted, selection.as_of
     since = wanted.since or datetime.fromtimestamp(0, UTC)
     until = wanted.until or datetime.max.replace(tzinfo=UTC)
     group = wanted.group
     return {
-        **later_replays.values(session, tenant_id),
+        **failure_groups.replayed_values(session, tenant_id),
         "webhook": selection.webhook_id,
         "types": sorted(each.value for each in wanted.event_types),
-        "disabled": bytes([decisions.DISABLED]),
+        "disabled": bytes([event_history.DISABLED]),
         "since": since,
         "since_id": earliest_id(since),
         "until": until,

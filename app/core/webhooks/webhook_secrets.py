@@ -55,16 +55,6 @@ def open_secrets(
     return [secret for secret in secrets if secret.until is None or secret.until > at]
 
 
-def open_lane(master_keys: MasterKeys, lane: Lane) -> tuple[list[str], Target]:
-    """Return the secrets that sign a lane's deliveries at its `now`, newest first, and its target.
-
-    Raises `app.lib.crypto.sealing.CannotOpen` as `open_secrets` does.
-    """
-    key = (lane.tenant_id, lane.webhook_id)
-    secrets = open_secrets(master_keys, lane.sealed_secrets, *key, lane.now)
-    return [each.text for each in secrets], open_target(master_keys, lane.sealed_target, *key)
-
-
 def rotate(secrets: Sequence[Secret], fresh: str, at: datetime, overlap: timedelta) -> list[Secret]:
     """Return the secrets with a fresh one before those in force at `at`; alone without an overlap.
 
@@ -141,3 +131,13 @@ def open_target(
 def target_identity(tenant_id: UUID, webhook_id: UUID) -> str:
     """Return the identity (associated data) under which a webhook's target is sealed."""
     return f"webhooks/{tenant_id}/{ids.webhook_of(webhook_id)}/target"
+
+
+def open_lane(master_keys: MasterKeys, lane: Lane) -> tuple[list[str], Target]:
+    """Return the secrets that sign a lane's deliveries at its `now`, newest first, and its target.
+
+    Raises `app.lib.crypto.sealing.CannotOpen` as `open_secrets` does.
+    """
+    key = (lane.tenant_id, lane.webhook_id)
+    secrets = open_secrets(master_keys, lane.sealed_secrets, *key, lane.now)
+    return [each.text for each in secrets], open_target(master_keys, lane.sealed_target, *key)

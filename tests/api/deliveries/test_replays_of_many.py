@@ -7,7 +7,7 @@ import pytest
 from app import ids
 from app.core.callers import Caller, Role
 from app.core.delivery.history import failure_groups
-from app.core.delivery.history.delivery_filters import Filters, Group
+from app.core.delivery.history.delivery_list import Filters, Group
 from app.core.replay import bulk_replay, replay_deliveries
 from app.core.replay.replay_plan import Scan
 from app.core.replay.replay_preview import Preview

@@ -33,8 +33,8 @@ from app.core.delivery.history import (
     event_history,
     failure_groups,
 )
-from app.core.delivery.history.delivery_filters import Filters, Status
-from app.core.delivery.history.delivery_history import DeliverySchema
+from app.core.delivery.history.delivery_history import DeliverySchema, Status
+from app.core.delivery.history.delivery_list import Filters
 from app.core.delivery.lanes import lanes
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks

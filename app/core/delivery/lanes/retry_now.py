@@ -13,7 +13,7 @@ from uuid import UUID
 from psycopg.rows import class_row, dict_row
 
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
-from app.core.delivery.history.delivery_filters import earliest_id, latest_id
+from app.core.delivery.history.delivery_history import earliest_id, latest_id
 from app.core.delivery.lanes import lanes
 from app.database import Tx, cursor
 
