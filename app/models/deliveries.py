@@ -15,7 +15,8 @@ class Event(Base):
     `payload` is None of a new finding: the view `events` makes it of the finding.
     `decisions` packs one (webhook, code) of 17 bytes for each webhook that existed: 16 of the
     webhook's id and one code (`event_history.py`). `any_disabled` says that one is "disabled":
-    such events are few, and bulk replay looks for them. `subject_id` is the finding or session that it is about, if any.
+    such events are few, and bulk replay looks for them. `subject_id` is the finding
+    or session that it is about, if any.
     """
 
     __tablename__ = "stored_events"

@@ -16,7 +16,7 @@ from app.core import finding_search
 from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.replay import bulk_replay
-from app.core.replay.replay_plan import Pace, Plan
+from app.core.replay.replay_deliveries import Pace, Plan
 from app.core.replay.replay_selection import Selection, Wanted
 from app.core.webhooks import receiver_check, webhook_secrets
 from app.core.webhooks.webhook_secrets import Secret

@@ -24,8 +24,8 @@ from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import DEADLINE_SECONDS
 from jobs.delivery.attempt import Made, Sender
 from jobs.process.bulkhead import Permit
+from jobs.process.middleware import shutting_down
 from jobs.process.runtime import Runtime
-from jobs.process.shutdown import shutting_down
 
 _log = structlog.get_logger(__name__)
 

@@ -23,7 +23,7 @@ from app.core.delivery.history.delivery_list import Filters, Group
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.replay import bulk_replay, job_changes
-from app.core.replay.replay_plan import Pace
+from app.core.replay.replay_deliveries import Pace
 from app.core.webhooks import webhooks
 from app.errors import Invalid, NotFound
 from app.schemas import fields
