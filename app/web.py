@@ -11,12 +11,9 @@ from uuid import UUID
 import structlog
 from flask import Flask
 
-from app import counters, logs, metrics
-from app.api.http import documentation, problems, promises, request_hooks
-from app.api.http.access import auth, rate_limit
-from app.api.http.large_work import LargeWork
+from app import logs, metrics
+from app.api.http import auth, documentation, problems, promises, rate_limit, request_hooks
 from app.api.http.request_hooks import RestConverter, SegmentConverter
-from app.api.http.responses.answers import Renderings
 from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
 from app.api.resources import (
@@ -48,31 +45,13 @@ from app.api.resources.records import (
 )
 from app.console import site as console
 from app.console.pages.callers import sign_in
-from app.core import findings as findings_core
-from app.core.audit.refusals import Refusals
 from app.core.blobs import reading, store
-from app.core.health import readiness
-from app.core.health.readiness import Readiness
-from app.core.keys.keyring import Keyring
-from app.core.log import head_store
-from app.core.master_keys import key_registry
-from app.core.records import intake as records_intake
-from app.core.rules.evaluators import Evaluators
-from app.core.traces.staging import Staging
-from app.core.verification.stamps import Trust
-from app.core.verification.verifier import Verifier
-from app.database import Database
 from app.lib import forwarded
-from app.lib.breaker import Breaker
 from app.lib.fair_shares import Shares
 from app.lib.gateway.answers import Answer, Application
 from app.lib.gateway.bodies import Pace
 from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
-from app.lib.metric_registry import Tally
-from app.lib.openid_connect.provider import Client, Provider
-from app.queue import Bell
-from app.setting_values import MIB
 from app.settings import Settings, load
 
 _log = structlog.get_logger(__name__)
@@ -81,9 +60,6 @@ _log = structlog.get_logger(__name__)
 CONNECTIONS = 1024
 
 _CREDENTIALS = {b"authorization": "authorization", b"x-api-key": "plain"}
-
-# Each process records log damage that requests meet at most once in so many seconds.
-_DAMAGE_SECONDS = 10.0
 
 RESOURCES = (
     keys,
@@ -206,7 +182,7 @@ def create_app(settings: Settings | None = None) -> Flask:
         # A view that reads what lies in the object store is called again once it is fetched.
         app.dispatch_request = partial(reading.fetching, blobs, app.dispatch_request)  # type: ignore[method-assign]
     app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
-    app.extensions[EXTENSION] = services = _services(settings)
+    app.extensions[EXTENSION] = services = Services(settings, sign_in.CALLBACK)
     app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
     request_hooks.register(app, settings)
     problems.register(app)
@@ -236,55 +212,3 @@ def _with_deadline(application: Application, seconds: float) -> Application:
         return application(environ, start_response)
 
     return call
-
-
-def _services(settings: Settings) -> Services:
-    tally = Tally()
-    bell = Bell(settings.redis_url, tally)
-    database = Database.of(settings, "web", bell, tally)
-    trust = Trust(settings.tsa_ca_file, settings.witness_policy)
-    head = head_store.opened(settings.log_head_url)
-    verifier = Verifier(database, settings.master_keys, head, trust)
-    keyring = Keyring(database)
-    damage = Breaker(_DAMAGE_SECONDS)
-    staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
-    limits = settings.web
-    return Services(
-        settings,
-        database,
-        bell,
-        tally,
-        counters.writer(database, tally),
-        key_registry.heartbeat(database, settings.master_keys),
-        readiness.process_report(database, bell, "web"),
-        Readiness(database, settings),
-        keyring,
-        Refusals(database),
-        findings_core.Intake(database, settings.master_keys),
-        records_intake.Intake(database, settings),
-        verifier,
-        damage,
-        staging,
-        LargeWork(limits.large_at_once, limits.large_waiting),
-        Evaluators(),
-        Shares(limits.answer_memory, limits.answer_memory // 4),
-        Renderings(limits.rendering_memory),
-        _provider(settings),
-    )
-
-
-def _provider(settings: Settings) -> Provider | None:
-    told = settings.openid
-    if told.issuer is None:
-        return None
-    return Provider(
-        Client(
-            told.issuer,
-            told.client_id,
-            told.client_secret,
-            f"{settings.base_url}{sign_in.CALLBACK}",
-            told.scopes,
-            told.groups_claim,
-        ),
-        told.ca_file,
-    )

@@ -95,14 +95,14 @@ def test_a_body_that_breaks_off_is_told_from_a_whole_one() -> None:
 
 def test_a_late_body_without_memory_is_refused_unread() -> None:
     memory = Shares(LARGE, LARGE)
-    memory.take("another", LARGE)
     sent = Exchange("POST", "/", (b"content-length", str(LARGE).encode()))
-    assert served(sent, echo, memory=memory).body == b"NoShare"
+    with memory.held("another", LARGE):
+        assert served(sent, echo, memory=memory).body == b"NoShare"
     assert sent.asked == 0
-    memory.give_back("another", LARGE)
     sent = Exchange("POST", "/", (b"content-length", str(LARGE).encode())).with_body(b"x" * LARGE)
     assert served(sent, echo, memory=memory).status == 200
-    memory.take("everything again", LARGE)
+    with memory.held("everything again", LARGE):
+        pass
 
 
 @pytest.mark.parametrize(
