@@ -3,9 +3,8 @@
 `gunicorn 'app.web:create_app()'` serves the plain application; the tests call it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -48,16 +47,12 @@ from app.console.pages.callers import sign_in
 from app.core.blobs import reading, store
 from app.lib import forwarded
 from app.lib.fair_shares import Shares
-from app.lib.gateway.answers import Answer, Application
-from app.lib.gateway.bodies import Pace
-from app.lib.gateway.connections import Connections
+from app.lib.gateway.answers import Answer
 from app.lib.gateway.gateway import Gateway, Limits, Scope
+from app.lib.gateway.requests import Pace
 from app.settings import Settings, load
 
 _log = structlog.get_logger(__name__)
-
-# That all processes of a host hold: granian's default.
-CONNECTIONS = 1024
 
 _CREDENTIALS = {b"authorization": "authorization", b"x-api-key": "plain"}
 
@@ -113,10 +108,6 @@ def create_gateway() -> Gateway:
         answer=Pace(web.answer_seconds, web.answer_rate),
         long_bodies=Shares(web.body_memory, web.body_memory // 2),
     )
-    # What granian lets into one process.
-    most = CONNECTIONS // settings.web_concurrency
-    connections = Connections(most // 4, most // 2, partial(_whose_connection, settings))
-    connections.watch()
     return Gateway(
         application,
         web.threads,
@@ -126,16 +117,8 @@ def create_gateway() -> Gateway:
         most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
         promising=promises.paths(application),
-        connections=connections,
         on_slow_reader=note_slow_reader,
     )
-
-
-def _whose_connection(settings: Settings, peer: str) -> str | None:
-    """Return whom a peer's connections count for; None for a proxy, which has those of many."""
-    if forwarded.is_trusted(peer, settings.trusted_proxies):
-        return None
-    return forwarded.network(peer)
 
 
 def caller(settings: Settings, tenant_of: Callable[[str], UUID | None], scope: Scope) -> UUID | str:
@@ -181,7 +164,6 @@ def create_app(settings: Settings | None = None) -> Flask:
     if blobs is not None:
         # A view that reads what lies in the object store is called again once it is fetched.
         app.dispatch_request = partial(reading.fetching, blobs, app.dispatch_request)  # type: ignore[method-assign]
-    app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
     app.extensions[EXTENSION] = services = Services(settings, sign_in.CALLBACK)
     app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
     request_hooks.register(app, settings)
@@ -197,18 +179,3 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.extensions[site.DOCUMENT] = documentation.write(documented)
     services.key_heartbeat.begin()
     return app
-
-
-def _with_deadline(application: Application, seconds: float) -> Application:
-    """Set a timeout on the socket, so that a silent client does not hold a thread for longer.
-
-    For gunicorn, which shows its socket and reads in the thread; the gateway does not need it.
-    """
-
-    def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        connection = environ.get("gunicorn.socket")
-        if connection is not None:
-            connection.settimeout(seconds)
-        return application(environ, start_response)
-
-    return call

@@ -16,7 +16,7 @@ from app.api.http.services import request_id, services
 from app.core.verification import alerts
 from app.errors import PROBLEM_TYPES, ServiceError
 from app.lib.fair_shares import NoShare
-from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
+from app.lib.gateway.requests import BodyCutShort, BodyTooSlow
 
 _log = structlog.get_logger(__name__)
 

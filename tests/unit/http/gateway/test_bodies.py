@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from app.lib.fair_shares import NoShare, Shares
-from app.lib.gateway.bodies import SMALL, BodyCutShort, BodyTooSlow
-from app.lib.gateway.environ import environ
+from app.lib.gateway.requests import SMALL, BodyCutShort, BodyTooSlow, environ
 from tests.unit.http.gateway.exchange import NO_TIME, Environ, Exchange, served
 
 LARGE = SMALL + 1
