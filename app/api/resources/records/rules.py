@@ -8,13 +8,12 @@ from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import answer, no_content
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once, sent_key
 from app.api.http.paging import MAX_LIMIT, PageArgs, page, page_schema
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer, no_content
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.core.callers import Role
 from app.core.findings import Severity
 from app.core.jobs import control as job_control
