@@ -1345,13 +1345,6 @@ CREATE TABLE audit_breaks (
 SELECT isolate('audit_breaks');
 CREATE INDEX audit_breaks_open ON audit_breaks (tenant_id) WHERE healed_at IS NULL;
 
--- Chains of tenants that were removed on purpose. Sealed: who has the database alone adds none.
-CREATE TABLE acknowledged_chains (
-    chain bytea PRIMARY KEY CHECK (length(chain) = 32),
-    seal  bytea NOT NULL,
-    at    timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-
 -- What keeps heads or checkpoints from being anchored, one row a part for as long as it does; an
 -- alarm is a witness that has seen another log of our name.
 CREATE TABLE anchoring_troubles (
