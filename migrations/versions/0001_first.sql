@@ -752,7 +752,8 @@ CREATE TABLE lanes (
     receiver_since          timestamptz,
     -- Where searches for open deliveries begin (`claim_deliveries`). Whoever gives a delivery another
     -- level of urgency lowers it, or lets the delivery be due no earlier than now.
-    open_from               timestamptz[],
+    open_from               timestamptz[] NOT NULL
+                            DEFAULT array_fill('epoch'::timestamptz, ARRAY[6]),
     -- The accounting: written by each statement that opens or ends deliveries.
     events_succeeded        bigint NOT NULL DEFAULT 0,
     events_failed           bigint NOT NULL DEFAULT 0,
