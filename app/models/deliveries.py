@@ -89,7 +89,10 @@ class Lane(Base):
     recovering_since: Mapped[datetime | None]
     recovered_through: Mapped[datetime | None]
     receiver_since: Mapped[datetime | None]
-    open_from: Mapped[list[datetime] | None] = mapped_column(ARRAY(DateTime(timezone=True)))
+    open_from: Mapped[list[datetime]] = mapped_column(
+        ARRAY(DateTime(timezone=True)),
+        server_default=text("array_fill('epoch'::timestamptz, ARRAY[6])"),
+    )
     held_since: Mapped[datetime | None]
     events_succeeded: Mapped[Count]
     events_failed: Mapped[Count]
