@@ -15,28 +15,25 @@ from flask import Response, request
 from sqlalchemy.orm import Session
 
 from app import clock, ids
-from app.api.http.admission import truncated_stream
-from app.api.http.requests.headers import (
-    LONGEST_WAIT_WITHOUT_KEY,
-    PREFER,
-    Patience,
+from app.api.http import admission
+from app.api.http.admission import LONGEST_WAIT_WITHOUT_KEY, Patience, patience, truncated_stream
+from app.api.http.answers import answer, conditional
+from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, PREFER, RANGE, Blueprint
+from app.api.http.services import (
+    Services,
     client_address,
     client_network,
-    patience,
+    reads_objects,
     request_id,
+    services,
 )
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses import long_poll
-from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer, conditional
-from app.api.http.services import Services, services
-from app.api.http.transactions import reads_objects
 from app.api.resources.records import bundle_access
 from app.api.resources.records.bundle_access import (
     QUERY,
     ShareTokenArgs,
-    admission,
     admitted,
     bundle_content,
+    granted,
     note_read,
 )
 from app.core.blobs.reading import Vanished
@@ -164,7 +161,7 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
 
 def pack() -> Response:
     """Answer the admitted record's evidence pack or its build's progress; raises as the route."""
-    return note_read(answer_pack(_opened), admission().record_id)
+    return note_read(answer_pack(_opened), granted().record_id)
 
 
 class Asked(NamedTuple):
@@ -179,7 +176,7 @@ class Asked(NamedTuple):
 @contextmanager
 def _opened() -> Iterator[Asked]:
     """Open the transaction of a request for a record's pack."""
-    holder, link_id = bundle_access.holder(), admission().link_id
+    holder, link_id = bundle_access.holder(), granted().link_id
     with admitted() as (session, record):
         if holder is not None and not holder.may_touch(record.agent_id, record.principal):
             holder = None
@@ -192,7 +189,7 @@ def _opened() -> Iterator[Asked]:
 def answer_pack(opened: Callable[[], AbstractContextManager[Asked]]) -> Response:
     """Answer a pack, or the progress of its build after waiting for it; raises as the route."""
     settings = services().settings
-    if not long_poll.has_waited():
+    if not admission.has_waited():
         with opened() as asked:
             wait = _patience(asked.holder)
             found = pack_requests.ask(asked.session, settings, asked.subject)
@@ -214,22 +211,22 @@ def _patience(holder: Caller | None) -> Patience:
 
 def _worth_waiting_for(found: PackState, wait: Patience) -> Job | None:
     """Return the job to wait for, if any: a first pack's, or a better one's if `Prefer` asks."""
-    wanted = wait.seconds > 0 and (found.pack is None or wait.asked)
+    wanted = wait.seconds > 0 and (found.pack is None or wait.applied != "")
     at_it = found.job is not None and found.job.status in ("queued", "running")
     return found.job if wanted and at_it else None
 
 
 def _wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | None:
-    """Wait for a job to settle, as `long_poll.wait` does."""
+    """Wait for a job to settle, as `admission.wait` does."""
     database = services().database
 
     def settled() -> bool:
         with database.transaction(job.tenant_id) as session:
             return pack_requests.is_settled(session, job.tenant_id, job.id)
 
-    keyless = long_poll.keyless_bounds(job.tenant_id, client_network())
-    counted = keyless if holder is None else long_poll.bounds(holder)
-    return long_poll.wait(counted, settled, wait.seconds)
+    keyless = admission.keyless_bounds(job.tenant_id, client_network())
+    counted = keyless if holder is None else admission.bounds(holder)
+    return admission.wait(counted, settled, wait.seconds)
 
 
 def _answer(asked: Asked, found: PackState, wait: Patience) -> Response:
@@ -239,8 +236,8 @@ def _answer(asked: Asked, found: PackState, wait: Patience) -> Response:
     else:
         answered = _pending(found.job, asked.holder)
     # Only an applied one (RFC 7240 section 3): not to wait was applied if this is a 202.
-    waited = long_poll.has_waited()
-    if wait.asked and (waited or (wait.seconds == 0 and answered.status_code == 202)):
+    waited = admission.has_waited()
+    if wait.applied and (waited or (wait.seconds == 0 and answered.status_code == 202)):
         answered.headers["Preference-Applied"] = wait.applied
     return answered
 

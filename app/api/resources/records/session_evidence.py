@@ -7,10 +7,10 @@ from flask import Response, request
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.access.auth import caller, requires
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import conditional_bytes
-from app.api.http.transactions import transaction
+from app.api.http.answers import conditional_bytes
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
+from app.api.http.services import caller, transaction
 from app.api.resources.records import bundles
 from app.api.resources.records.bundle_access import note_content_read
 from app.api.resources.records.evidence_packs import Asked, answer_pack, answers_a_pack
