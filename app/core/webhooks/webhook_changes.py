@@ -62,7 +62,6 @@ UPDATE lanes
        unsuccessful_since = NULL, unsuccessful_attempts = DEFAULT,
        unsuccessful_deliveries = DEFAULT, refused_status = NULL,
        concurrency = DEFAULT, halved_at = NULL, latency_ms = NULL,
-       recovering = CASE WHEN %(other)s THEN 1 ELSE 0 END, recovered_through = NULL,
        recovering_since = CASE WHEN %(other)s THEN clock_timestamp() END,
        receiver_since = CASE WHEN %(other)s THEN clock_timestamp() ELSE receiver_since END,
        last_success_at = CASE WHEN NOT %(other)s THEN last_success_at END

@@ -19,8 +19,6 @@ HIGHEST_LEVEL = 10
 LONGEST_HOLD = timedelta(minutes=30)
 # An attempt is slow from this duration on; a lane is slow until an attempt succeeds sooner.
 SLOW_MS = 1000
-# Rows brought forward in one transaction.
-FORWARD_AT_ONCE = 500
 # A receiver refuses when it accepted none of so many different deliveries, or, if it has accepted
 # none yet, none for so long.
 REFUSED_DELIVERIES = 10
@@ -38,9 +36,8 @@ class Health:
     The `unsuccessful_…` are about what was sent since the last 2xx: when its first attempt ended,
     how many attempts, and how many deliveries were first tried. `refused_status` is the last answer
     among them that refuses its delivery alone (3xx, 4xx), `last_failures` the times of the last
-    three attempts, oldest first; `warned_at` is when `webhook.failing` was emitted. `recovering` is
-    how many waiting rows may be brought forward together, 0 unless the lane recovers
-    (`recovery.bring_forward`, which advances `recovered_through`).
+    three attempts, oldest first; `warned_at` is when `webhook.failing` was emitted. Since
+    `recovering_since` the lane brings waiting rows forward.
     """
 
     paused_until: datetime | None = None
@@ -55,9 +52,7 @@ class Health:
     refused_status: int | None = None
     last_failures: Sequence[datetime] = ()
     warned_at: datetime | None = None
-    recovering: int = 0
     recovering_since: datetime | None = None
-    recovered_through: datetime | None = None
 
 
 def refusing_since(lane: Health | Lane, at: datetime) -> datetime | None:
@@ -105,23 +100,16 @@ def after(health: Health, attempted: Attempted, first_pause: timedelta) -> Healt
     return _slowed(failed, attempted, first_pause)
 
 
-def recover(health: Health, at: datetime) -> Health:
-    """Return the health of a lane that starts to recover at `at`, one row at first."""
-    return replace(health, recovering=1, recovering_since=at, recovered_through=None)
-
-
 def _accepted(health: Health, attempted: Attempted) -> Health:
     """Forget all failures. After a pause, or when it refused until now, the lane recovers."""
     at = attempted.ended_at
     clean = Health(
         last_success_at=at,
         slow_at=None if (attempted.total_ms or 0) < SLOW_MS else health.slow_at,
-        recovering=_more(health.recovering),
         recovering_since=health.recovering_since,
-        recovered_through=health.recovered_through,
     )
     recovers = health.pause_level > 0 or refusing_since(health, at) is not None
-    return recover(clean, at) if recovers else clean
+    return replace(clean, recovering_since=at) if recovers else clean
 
 
 def _refused(health: Health, at: datetime) -> Health:
@@ -135,12 +123,8 @@ def _refused(health: Health, at: datetime) -> Health:
     if refusing_since(health, at) is not None:
         return answering
     if health.pause_level > 0:
-        return recover(answering, at)
-    return replace(answering, recovering=_more(health.recovering))
-
-
-def _more(recovering: int) -> int:
-    return min(recovering + 1, FORWARD_AT_ONCE) if recovering else 0
+        return replace(answering, recovering_since=at)
+    return answering
 
 
 def only_failed_since(health: Health, at: datetime) -> datetime | None:
@@ -177,7 +161,6 @@ def _failed(health: Health, at: datetime) -> Health:
         health,
         consecutive_failures=health.consecutive_failures + 1,
         failing_since=health.failing_since or at,
-        recovering=max(1, health.recovering // 2) if health.recovering else 0,
     )
 
 
@@ -188,7 +171,7 @@ def _paused(health: Health, attempted: Attempted, first_pause: timedelta) -> Hea
         health,
         paused_until=attempted.ended_at + max(pause, min(asked, LONGEST_HOLD)),
         pause_level=min(health.pause_level + 1, HIGHEST_LEVEL),
-        recovering=0,
+        recovering_since=None,
     )
 
 

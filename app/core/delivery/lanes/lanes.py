@@ -16,7 +16,7 @@ from psycopg.rows import class_row, scalar_row
 from app import ids
 from app.core import epochs
 from app.core.delivery import hours
-from app.core.delivery.lanes import recovery
+from app.core.delivery.lanes import lane_health, recovery
 from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
@@ -222,8 +222,11 @@ WITH began AS MATERIALIZED (
 ), open AS (
     SELECT urgent, patient FROM next_due(%(tenant)s, %(webhook)s)
 ), due AS (
-    SELECT least(open.urgent, CASE WHEN open.patient IS NOT NULL AND began.held_since IS NULL
-                                   THEN greatest(open.patient, began.paused_until) END) AS at
+    SELECT least(open.urgent, CASE WHEN began.held_since IS NULL THEN least(
+               CASE WHEN open.patient IS NOT NULL
+                    THEN greatest(open.patient, began.paused_until) END,
+               CASE WHEN began.recovering_since IS NOT NULL AND began.paused_until > began.now
+                    THEN began.paused_until END) END) AS at
       FROM open, began
 ), written AS (
     UPDATE lanes AS l
@@ -234,25 +237,37 @@ WITH began AS MATERIALIZED (
        AND l.version = (SELECT version FROM began)
        AND (due.at IS NOT NULL OR l.due_at IS NOT NULL OR l.ring_at IS NOT NULL)
 )
-SELECT coalesce(due.at <= began.now, false), began.recovering > 0 AND began.held_since IS NULL
+SELECT coalesce(due.at <= began.now, false),
+       began.recovering_since IS NOT NULL AND began.held_since IS NULL
+       AND coalesce(began.paused_until <= began.now, true),
+       began.recovering_since, began.receiver_since, began.concurrency, began.latency_ms
   FROM due, began
+"""
+_RECOVERED = """
+UPDATE lanes AS l SET recovering_since = NULL FROM present_lanes AS p
+ WHERE p.tenant_id = %s AND p.webhook_id = %s
+   AND (l.tenant_id, l.webhook_id, l.version) = (p.tenant_id, p.webhook_id, p.version)
 """
 
 
 def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
-    A recovering lane with no due row brings some waiting rows forward.
-
-    The sweep rings a lane that is due already behind those that have waited longer for a ring, and
-    any other as soon as it is due.
+    A recovering lane with no due row brings waiting ones forward. The sweep rings a lane that is
+    due already behind those that have waited longer for a ring, and any other once it is due.
     """
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
     row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
-    due, recovering = row or (False, False)
-    if recovering and not due:
-        return recovery.bring_forward(session, tenant_id, webhook_id)
-    return bool(due)
+    due, recovers, since, receiver_since, concurrency, latency_ms = row or (False,) * 6
+    if due or not recovers:
+        return bool(due)
+    most = concurrency * lane_health.claim_size(latency_ms)
+    moved = recovery.bring_forward(session, (tenant_id, webhook_id), most, since, receiver_since)
+    if moved < most:
+        cursor(session).execute(_RECOVERED, (tenant_id, webhook_id))
+    if moved:
+        due_now(session, tenant_id, webhook_id)
+    return moved > 0
 
 
 def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
