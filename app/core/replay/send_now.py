@@ -89,10 +89,8 @@ def park(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any]) ->
 
     What is urgent goes at once all the same.
     """
-    lane, which = (
-        (tenant_id, webhook_id),
-        f"d.next_attempt_at <= %(as_of)s AND {_UNTRIED} AND {_OF}",
-    )
+    lane = (tenant_id, webhook_id)
+    which = f"d.next_attempt_at <= %(as_of)s AND {_UNTRIED} AND {_OF}"
     moved = recovery.move(tx, lane, which, found, MOST_AT_ONCE, to="%(until)s", counts="0")
     lanes.reschedule(tx, tenant_id, webhook_id)
     return moved == MOST_AT_ONCE

@@ -58,7 +58,7 @@ class Outage:
         return len(self._requests) - before
 
     def turns(self) -> tuple[int, int]:
-        """Let a worker send until nothing is due; return the attempts of its first turn, and all."""
+        """Let a worker send until nothing is due; return its first turn's attempts, and all."""
         sent = [first := self.turn()]
         while sent[-1]:
             sent.append(self.turn())
