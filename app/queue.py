@@ -62,24 +62,27 @@ ACTORS: Final[Mapping[str, str]] = {
 QUEUES: Final = frozenset(ACTORS.values())
 
 WAKE_CHANNEL: Final = "bell"
+# Ends the name of a lane's flag that says that all its slots are held.
+_FULL: Final = ":full"
 
 _TIMEOUT_SECONDS = 0.5
 _BREAK_SECONDS = 5.0
-_FLAG_MS, _BRIEF_FLAG_MS = 2_000, 250
+_FLAG_MS, _FULL_MS = 2_000, 500
 # The longest queue: one without consumers stops growing here, since the rows stay due.
 _MOST_WAITING = 10_000
 _MESSAGES_A_COMMAND = 500
 # Between two rings of a process, so that many commits in a row ring together; the first is at once.
 # While all that is rung waits for a worker already, up to the longest pause.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.004, 0.016
-# Rings the lanes that are not debounced. KEYS: the queue, its messages, a flag a lane. ARGV: the
-# longest queue, the flag's milliseconds, the queue's name, then an id and a message a lane. Returns
-# how many were rung, or -1 for a queue that is too long.
+# Rings the lanes that are neither debounced nor full. KEYS: the queue, its messages, a flag a lane.
+# ARGV: the longest queue, the flag's milliseconds, the queue's name, then an id and a message a
+# lane. Returns how many were rung, or -1 for a queue that is too long.
 _RING_LANES = f"""
 if redis.call("LLEN", KEYS[1]) >= tonumber(ARGV[1]) then return -1 end
 local rung = 0
 for flag = 3, #KEYS do
-  if redis.call("SET", KEYS[flag], 1, "PX", ARGV[2], "NX") then
+  if redis.call("EXISTS", KEYS[flag] .. "{_FULL}") == 0
+     and redis.call("SET", KEYS[flag], 1, "PX", ARGV[2], "NX") then
     local id, message = ARGV[flag * 2 - 2], ARGV[flag * 2 - 1]
     redis.call("HSET", KEYS[2], id, message)
     redis.call("RPUSH", KEYS[1], id)
@@ -206,13 +209,24 @@ class Bell:
             self.tally.add(metrics.BELL_RINGS)
             self._ask(lambda client: self._push(client, actor_name, calls, max_age_ms))
 
-    def end_debounce(self, webhook_id: UUID) -> None:
-        """Let a lane be rung again: a worker is about to claim its due deliveries."""
-        self._ask(lambda client: client.delete(_flag(webhook_id)))
+    def end_debounce(self, webhook_id: UUID) -> bool:
+        """Let a lane be rung again: a worker is about to look at it. Return whether it is full."""
+        flag = _flag(webhook_id)
 
-    def debounce_briefly(self, webhook_id: UUID) -> None:
-        """Let a lane be rung again in a quarter of a second, or once its debounce is ended."""
-        self._ask(lambda client: client.pexpire(_flag(webhook_id), _BRIEF_FLAG_MS))
+        def end(client: redis.Redis) -> bool:
+            with client.pipeline(transaction=False) as pipe:
+                pipe.delete(flag).exists(flag + _FULL)
+                return bool(pipe.execute()[1])
+
+        return bool(self._ask(end))
+
+    def note_full(self, webhook_id: UUID, *, full: bool) -> None:
+        """Leave a lane unrung, half a second at most, while all its slots are held; or ring it.
+
+        Whoever holds a slot looks for rows anew once it has noted that the lane is not full.
+        """
+        key = _flag(webhook_id) + _FULL
+        self._ask(lambda client: client.set(key, 1, px=_FULL_MS) if full else client.delete(key))
 
     def ping(self) -> bool:
         """Return whether Redis answers within half a second; False while the breaker is open."""

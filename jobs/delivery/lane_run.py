@@ -68,7 +68,7 @@ class LaneRun:
         self._began = time.monotonic()
         self._permit: Permit | None = None
         self._slot: Slot | None = None
-        self._entered = False
+        self._full = False
         self._result = "nothing_due"
         self._more_to_cancel = False
         self._ticket = 0
@@ -82,12 +82,10 @@ class LaneRun:
 
     def run(self) -> None:
         """Send due rows until the turn is over, the lane is empty, or the lane must rest."""
-        if self._runtime.full_lanes.drops(self._key):
-            self._runtime.tally.add(metrics.TURNS, "lane_full")
-            self._runtime.bell.debounce_briefly(self._key[1])
-            return
         # Before the claim: a row that is committed from here on must ring again.
-        self._runtime.bell.end_debounce(self._key[1])
+        if self._runtime.bell.end_debounce(self._key[1]):
+            self._runtime.tally.add(metrics.TURNS, "lane_full")
+            return
         try:
             batch = self._claim(first=True)
             while batch is not None and batch.unsent:
@@ -134,17 +132,15 @@ class LaneRun:
         self._slot = slot()
         if self._slot is None:
             self._result = "no_slot"
-            self._close(lane)
             return None
-        if not self._entered:
-            self._runtime.full_lanes.enter(self._key)
-            self._entered = True
         claimed = claim()
         tally = self._runtime.tally
         tally.add(metrics.CLAIMS, count=len(claimed))
         tally.add(metrics.CLAIMS_LOST, count=sum(each.taken_over for each in claimed))
-        if self._slot.held >= lane.allowed:
-            self._close(lane)
+        # Unless its POSTs are slow: a turn is long then.
+        if self._slot.held >= lane.allowed and not lane.slow:
+            self._full = True
+            self._runtime.bell.note_full(self._key[1], full=True)
         full = len(claimed) == limit and not lane.probes
         ring = full and self._slot.held < lane.allowed
         sender = Sender(
@@ -239,15 +235,11 @@ class LaneRun:
             or outcome.probe
         )
 
-    def _close(self, lane: Lane) -> None:
-        """Have rings of a full lane dropped, unless its POSTs are slow: a turn is long then."""
-        if not lane.slow:
-            self._runtime.full_lanes.close(self._key)
-
     def _reopen(self) -> None:
         """Have the lane rung again, before it is looked at for rows."""
-        if self._runtime.full_lanes.reopen(self._key):
-            self._runtime.bell.end_debounce(self._key[1])
+        if self._full:
+            self._full = False
+            self._runtime.bell.note_full(self._key[1], full=False)
 
     def _leave(self) -> None:
         """Once outcomes are written, hand back unsent rows, free the slot, ring if due again.
@@ -265,10 +257,6 @@ class LaneRun:
                 self._reopen()
                 due = self._free_slot()
         finally:
-            if self._entered and self._runtime.full_lanes.leave(self._key):
-                # Dropped since the look for rows.
-                self._runtime.bell.end_debounce(self._key[1])
-                self._runtime.bell.ring_lanes([self._key])
             yields = permit is not None and bulkhead.should_yield(permit)
             if permit is not None:
                 bulkhead.release(permit)

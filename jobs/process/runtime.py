@@ -28,7 +28,7 @@ from app.lib.outbound.client import Outbound
 from app.lib.repeater import Repeater
 from app.queue import Bell
 from app.settings import Settings
-from jobs.process.bulkhead import Bulkhead, FullLanes
+from jobs.process.bulkhead import Bulkhead
 from jobs.process.flusher import Flusher
 
 _FLUSH_AT_STOP_SECONDS = 5.0
@@ -47,7 +47,6 @@ class Runtime:
     authorities: Outbound
     flusher: Flusher
     bulkhead: Bulkhead
-    full_lanes: FullLanes
     log: Sequencer
     history: History
     evaluators: Evaluators
@@ -90,7 +89,6 @@ class Runtime:
             authorities,
             flusher,
             Bulkhead(threads),
-            FullLanes(),
             log,
             History(database, head_store.beside(settings.log_head_url)),
             Evaluators(),

@@ -187,8 +187,6 @@ def test_a_slot_whose_lease_ran_out_is_not_kept_beside_those_taken_since(
                 "UPDATE lane_slots SET lease_until = clock_timestamp() - interval '1 s'"
                 " WHERE holder IS NOT NULL"
             )
-            # As in another process, which does not know that the lane is full.
-            world.runtime.full_lanes.reopen((world.tenant_id, webhook))
             with turns(world, webhook, 1) as successor:
                 until(lambda: receiver.out == 2)
                 receiver.let_go(1)
