@@ -85,10 +85,7 @@ _UNTRIED = "coalesce(d.attempted_at < %(as_of)s, true)"
 
 
 def park(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any]) -> bool:
-    """Let up to 5,000 due rows of a locked lane wait `until` later; say whether more may be due.
-
-    What is urgent goes at once all the same.
-    """
+    """Let up to 5,000 due rows wait `until` later, but urgent ones; say whether more may be due."""
     lane = (tenant_id, webhook_id)
     which = f"d.next_attempt_at <= %(as_of)s AND {_UNTRIED} AND {_OF}"
     moved = recovery.move(tx, lane, which, found, MOST_AT_ONCE, to="%(until)s", counts="0")
@@ -138,10 +135,9 @@ SELECT open.*, ended.*
 
 
 def tally(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any]) -> dict[str, int]:
-    """Return what became of the rows of an `Open`, whose fields `found` has: those not succeeded.
+    """Count what became of the rows of an `Open`, whose fields `found` has: those not succeeded.
 
-    `waiting` had no attempt since, `retrying` failed at one and wait for the next. Reads open rows
-    and failures only: what else there was has succeeded.
+    `waiting` had no attempt since, `retrying` failed at one. Reads open rows and failures only.
     """
     wanted = {
         **found,
@@ -273,7 +269,8 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
         return Step(f"{_BRING} {done + 1}", progress, wait)
     if not progress["waiting"]:
         return Step(None, progress)
-    return Step(f"{_BRING} {done + 1}", progress, _pause(session, job))
+    age, (shortest, longest) = database_now(session) - job.created_at, _COUNT_AGAIN
+    return Step(f"{_BRING} {done + 1}", progress, min(max(age / 20, shortest), longest))
 
 
 def _bring(
@@ -319,11 +316,6 @@ def _plan(job: Job) -> tuple[dict[str, Any], Mapping[UUID, Mapping[str, Any]]]:
         ids.lane_of(webhook_id, int(number)): {**found, "sequence": sequence}
         for number, sequence in args["sequences"].items()
     }
-
-
-def _pause(session: Session, job: Job) -> timedelta:
-    shortest, longest = _COUNT_AGAIN
-    return min(max((database_now(session) - job.created_at) / 20, shortest), longest)
 
 
 def one(
