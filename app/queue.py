@@ -194,7 +194,7 @@ class Bell:
         *,
         max_age_ms: int | None = None,
     ) -> None:
-        """Ring one actor once a call; a call is its arguments. Raises `KeyError` for an unknown name."""
+        """Ring one actor once with each call's arguments. Raises `KeyError` for an unknown name."""
         if actor_name not in ACTORS:
             raise KeyError(actor_name)
         if not calls:

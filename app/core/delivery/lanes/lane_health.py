@@ -87,10 +87,22 @@ def after(health: Health, attempted: Attempted, first_pause: timedelta) -> Healt
         health = replace(health, slow_at=at)
     if verdict.blame is Blame.NOBODY:
         return _accepted(health, attempted)
-    health = _unsuccessful(health, attempted)
-    if verdict.blame is Blame.DELIVERY:
+    refused = verdict.blame is Blame.DELIVERY
+    health = replace(
+        health,
+        unsuccessful_since=health.unsuccessful_since or at,
+        unsuccessful_attempts=health.unsuccessful_attempts + 1,
+        unsuccessful_deliveries=health.unsuccessful_deliveries + (attempted.number == 1),
+        refused_status=attempted.status_code if refused else health.refused_status,
+        last_failures=(*health.last_failures, at)[-RECENT_FAILURES:],
+    )
+    if refused:
         return _refused(health, at)
-    failed = _failed(health, at)
+    failed = replace(
+        health,
+        consecutive_failures=health.consecutive_failures + 1,
+        failing_since=health.failing_since or at,
+    )
     opens = failed.pause_level == 0 and failed.consecutive_failures >= FAILURES_BEFORE_PAUSE
     if attempted.probe or opens:
         return _paused(failed, attempted, first_pause)
@@ -141,27 +153,6 @@ def only_failed_since(health: Health, at: datetime) -> datetime | None:
         and at - health.last_failures[0] <= RECENT
     )
     return (refusing or health.failing_since) if enough else None
-
-
-def _unsuccessful(health: Health, attempted: Attempted) -> Health:
-    """Return the health with one more attempt that got no 2xx, whoever is at fault."""
-    at, refused = attempted.ended_at, attempted.verdict.blame is Blame.DELIVERY
-    return replace(
-        health,
-        unsuccessful_since=health.unsuccessful_since or at,
-        unsuccessful_attempts=health.unsuccessful_attempts + 1,
-        unsuccessful_deliveries=health.unsuccessful_deliveries + (attempted.number == 1),
-        refused_status=attempted.status_code if refused else health.refused_status,
-        last_failures=(*health.last_failures, at)[-RECENT_FAILURES:],
-    )
-
-
-def _failed(health: Health, at: datetime) -> Health:
-    return replace(
-        health,
-        consecutive_failures=health.consecutive_failures + 1,
-        failing_since=health.failing_since or at,
-    )
 
 
 def _paused(health: Health, attempted: Attempted, first_pause: timedelta) -> Health:
@@ -221,9 +212,17 @@ def concurrency_after(
     connection, or an answer of 429, 502, 503 or 504 halves instead. Attempts that began before the
     last halving do not halve again: POSTs in flight together fail from one overload.
     """
-    allowed = min(before.concurrency, most)
-    latency_ms = _latency(before.latency_ms, batch)
-    if _is_overloaded(before, batch):
+    allowed, latency_ms = min(before.concurrency, most), before.latency_ms
+    for each in batch:
+        if each.status_code is not None and (took := each.total_ms) is not None:
+            # A moving average (EWMA).
+            latency_ms = took if latency_ms is None else latency_ms + (took - latency_ms) * _NEWEST
+    if any(
+        each.verdict.blame is Blame.ENDPOINT
+        and (each.status_code is None or each.status_code in SLOW_DOWN)
+        and (before.halved_at is None or each.started_at > before.halved_at)
+        for each in batch
+    ):
         return Concurrency(max(1, allowed // 2), now, latency_ms)
     good = sum(each.verdict.blame is Blame.NOBODY for each in batch)
     more = good * MORE_AT_FIRST if before.halved_at is None else min(good, 1)
@@ -235,20 +234,3 @@ def claim_size(latency_ms: float | None) -> int:
     if latency_ms is None:
         return 1
     return min(max(1, int(CLAIM_SECONDS * 1000 / max(latency_ms, 1.0))), CLAIM_MOST)
-
-
-def _is_overloaded(before: Concurrency, batch: Sequence[Attempted]) -> bool:
-    return any(
-        each.verdict.blame is Blame.ENDPOINT
-        and (each.status_code is None or each.status_code in SLOW_DOWN)
-        and (before.halved_at is None or each.started_at > before.halved_at)
-        for each in batch
-    )
-
-
-def _latency(mean: float | None, batch: Sequence[Attempted]) -> float | None:
-    """Return the moving average (EWMA) of latencies; unchanged by a batch without an answer."""
-    for each in batch:
-        if each.status_code is not None and each.total_ms is not None:
-            mean = each.total_ms if mean is None else mean + (each.total_ms - mean) * _NEWEST
-    return mean

@@ -313,22 +313,18 @@ RETURNING s.slot AS number, held.count + 1 AS held
 """
 
 # A slot counts that is held with fewer than the allowed number of lower ones.
-_MINE = f"""
+_KEEP = f"""
 WITH held AS MATERIALIZED (
     SELECT *, row_number() OVER (ORDER BY slot) AS place FROM {_SLOTS}
      WHERE lease_until > clock_timestamp()
 ), mine AS (
     SELECT slot, version FROM held WHERE holder = %(holder)s AND place <= %(allowed)s
 )
-"""
-_KEEP = f"""
-{_MINE}
 UPDATE lane_slots AS s SET lease_until = clock_timestamp() + %(lease)s
  WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
    AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
 RETURNING s.slot AS number, (SELECT count(*) FROM held) AS held
 """
-_IS_KEPT = f"{_MINE} SELECT 1 FROM mine"
 _FREE = f"""
 WITH mine AS MATERIALIZED (
     SELECT slot, version FROM {_SLOTS} WHERE holder = %(holder)s
@@ -340,24 +336,13 @@ UPDATE lane_slots AS s SET holder = NULL, lease_until = NULL
 
 
 def take_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
-    """Take a free slot of a locked lane for `holder`; return the reader of the result.
-
-    The reader returns None while the allowed number of slots is held.
-    """
+    """Take a free slot of a locked lane; the reader's None: the allowed number is held."""
     return _slot(session, _TAKE, lane, holder)
 
 
 def keep_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
-    """Renew the lease of the holder's slot of a locked lane; return the reader of the result.
-
-    The reader returns None when the slot was lost, or is beyond a limit that was lowered.
-    """
+    """Renew the lease of the holder's slot; the reader's None: lost, or beyond a lowered limit."""
     return _slot(session, _KEEP, lane, holder)
-
-
-def may_keep_slot(session: Tx, lane: Lane, holder: UUID) -> bool:
-    """Say whether `keep_slot` would renew the lease now; the lane need not be locked."""
-    return cursor(session).execute(_IS_KEPT, _values(lane, holder)).fetchone() is not None
 
 
 def free_slot(session: Tx, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
@@ -377,14 +362,11 @@ def provide_slots(session: Tx, tenant_id: UUID, webhook_id: UUID, slots: int) ->
 
 
 def _slot(session: Tx, statement: str, lane: Lane, holder: UUID) -> SlotReader:
-    return cursor(session, class_row(Slot)).execute(statement, _values(lane, holder)).fetchone
-
-
-def _values(lane: Lane, holder: UUID) -> dict[str, object]:
-    return {
+    wanted = {
         "tenant": lane.tenant_id,
         "webhook": lane.webhook_id,
         "holder": holder,
         "lease": SLOT_LEASE,
         "allowed": lane.allowed,
     }
+    return cursor(session, class_row(Slot)).execute(statement, wanted).fetchone
