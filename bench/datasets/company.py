@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 
 from app import ids
-from app.api.http.responses.answers import encode
+from app.api.http.answers import encode
 from app.core import finding_search
 from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer

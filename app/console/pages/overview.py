@@ -8,8 +8,7 @@ from flask import Blueprint, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
-from app.api.http.access.auth import caller
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources import health
 from app.api.resources.deliveries.stats import StatsArgs
 from app.console.frame import forms, rendering, zone

@@ -130,11 +130,16 @@ d.tenant_id = o.tenant_id AND d.id = o.delivery_id AND d.claim_no = o.claim_no
 AND d.attempts = o.number - 1
 """
 # A delivery is deleted where it was open and inserted once where history is, with this attempt. One
-# that is tried again leaves the attempt behind.
+# that is tried again leaves the attempt behind. Open ones are found one by one and written by their
+# place, for their lanes are locked: no plan can then read those that were over long ago.
 _WRITE = f"""
-WITH {_OUTCOME}, gone AS (
-    DELETE FROM open_deliveries AS d USING outcome AS o
-     WHERE {_MINE} AND d.lease_until IS NOT NULL AND o.wait IS NULL
+WITH {_OUTCOME}, mine AS MATERIALIZED (
+    SELECT o.*, open.at FROM outcome AS o CROSS JOIN LATERAL (
+        SELECT d.ctid AS at FROM open_deliveries AS d
+         WHERE {_MINE} AND d.lease_until IS NOT NULL ORDER BY d.id LIMIT 1) AS open
+), gone AS (
+    DELETE FROM open_deliveries AS d USING mine AS o
+     WHERE d.ctid = o.at AND o.wait IS NULL
     RETURNING d.tenant_id, d.id, d.webhook_id, d.event_id, d.created_at, d.sequence, d.priority,
               d.claim_no, d.kind, d.event_type, d.replay_of, d.job_id, o.number, o.status,
               o.started_at, o.failure, o.outcome, {_OF_OUTCOME}
@@ -148,8 +153,8 @@ WITH {_OUTCOME}, gone AS (
            priority = CASE WHEN d.priority = {PRIORITY_URGENT} THEN {PRIORITY_LIVE}
                            ELSE d.priority END,
            next_attempt_at = greatest(o.ended_at + o.wait, clock_timestamp())
-      FROM outcome AS o
-     WHERE {_MINE} AND d.lease_until IS NOT NULL AND o.wait IS NOT NULL
+      FROM mine AS o
+     WHERE d.ctid = o.at AND o.wait IS NOT NULL
     RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status, d.next_attempt_at, o.total_ms
 ), ended AS (
     INSERT INTO ended_deliveries
@@ -170,7 +175,7 @@ WITH {_OUTCOME}, gone AS (
            (tenant_id, id, delivery_id, number, outcome, started_at, {_ATTEMPT})
     SELECT o.tenant_id, o.attempt_id, o.delivery_id, o.number, o.outcome, o.started_at,
            {_OF_OUTCOME}
-      FROM outcome AS o JOIN again ON again.id = o.delivery_id AND again.claim_no = o.claim_no
+      FROM mine AS o JOIN again ON again.id = o.delivery_id AND again.claim_no = o.claim_no
 )
 SELECT id, claim_no, status, next_attempt_at FROM done
 """

@@ -103,13 +103,6 @@ SEALED_COLUMNS = (
     SealedColumn(
         "signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity, has_tenant=False
     ),
-    SealedColumn(
-        "acknowledged_chains",
-        "seal",
-        ("chain",),
-        sealed_notes.acknowledgement_identity,
-        has_tenant=False,
-    ),
     SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity, has_tenant=False),
     SealedColumn("tenants", "chain_seal", ("id",), chain.salt_identity),
     SealedColumn("tenants", "sealed_search_key", ("id",), search_keys.identity),

@@ -13,7 +13,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from app import ids
-from app.api.http.access.auth import access_rule
+from app.api.http.auth import access_rule
 from app.api.http.services import EXTENSION
 from app.core.callers import Caller, Person, Role
 from app.core.delivery.history import failure_groups

@@ -50,7 +50,7 @@ class Endpoint:
         """Make one more attempt at the oldest delivery that waits for one."""
         self._change("lanes", "paused_until = NULL, pause_level = 0")
         self._change("open_deliveries", "next_attempt_at = created_at")
-        self._change("lanes", "open_from = NULL")
+        self._change("lanes", "open_from = DEFAULT")
         self._world.turn(self.id)
 
     def news(self) -> list[dict[str, Any]]:

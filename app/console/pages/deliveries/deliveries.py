@@ -9,9 +9,8 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.deliveries import tenant_filters
 from app.api.resources.deliveries.delivery_schemas import GroupArgs, TenantHistoryArgs
 from app.api.resources.webhooks import represent

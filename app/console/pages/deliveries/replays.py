@@ -7,9 +7,8 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.replays import BulkReplaySchema, wanted_of
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in

@@ -11,9 +11,7 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.deliveries.replays import RetryNowSchema
 from app.api.resources.webhook_schemas import NewWebhookSchema, WebhookChangeSchema
 from app.api.resources.webhooks import represent, with_secret

@@ -7,9 +7,8 @@ from flask import Blueprint
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.findings import FindingArgs, fetch
 from app.console.frame import downloads, forms, rendering
 from app.console.frame.access import signed_in

@@ -151,7 +151,7 @@ def lock_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> list[UUID]:
 _OF_LEVEL = """
 d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
 AND d.priority = level.priority AND d.fresh = level.fresh
-AND d.next_attempt_at >= coalesce((SELECT open_from FROM began)[level.place], 'epoch')
+AND d.next_attempt_at >= (SELECT open_from FROM began)[level.place]
 """
 # `(SELECT …)` hides a value from the planner: for a tenant or webhook newer than the statistics it
 # would expect one row, and accept any index (docs/performance.md).
@@ -166,7 +166,8 @@ WITH began AS MATERIALIZED (
 ), unnumbered AS MATERIALIZED (
     SELECT first.*, row_number() OVER (ORDER BY first.id) AS place
       FROM (SELECT picked.* FROM open_levels() AS level CROSS JOIN LATERAL (
-                SELECT d.id, d.next_attempt_at, level.priority FROM open_deliveries AS d
+                SELECT d.ctid AS at, d.id, d.next_attempt_at, level.priority
+                  FROM open_deliveries AS d
                  WHERE {_OF_LEVEL} AND d.sequence IS NULL
                  ORDER BY d.next_attempt_at LIMIT %(limit)s) AS picked
              WHERE level.fresh LIMIT %(limit)s) AS first
@@ -175,14 +176,13 @@ WITH began AS MATERIALIZED (
        SET sequence = l.next_sequence - 1 + u.place, feed_sequence = l.next_sequence - 1 + u.place,
            fresh = false
       FROM unnumbered AS u, began AS l
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = u.id
+     WHERE d.ctid = u.at
     RETURNING d.created_at
 ), {hours.added(_ACCEPTED, ["accepted"])}
 UPDATE lanes SET next_sequence = next_sequence + found.count,
                  events_open = events_open + found.count,
-                 open_from = CASE WHEN open_from IS NOT NULL THEN
-                     ARRAY[least(open_from[1], found.urgent), open_from[2],
-                           least(open_from[3], found.live)] || open_from[4:] END,
+                 open_from = ARRAY[least(open_from[1], found.urgent), open_from[2],
+                                   least(open_from[3], found.live)] || open_from[4:],
                  due_at = least(due_at, greatest(clock_timestamp(), paused_until))
   FROM (SELECT count(*), min(next_attempt_at) FILTER (WHERE priority = 0) AS urgent,
                min(next_attempt_at) FILTER (WHERE priority = 1) AS live FROM unnumbered) AS found
