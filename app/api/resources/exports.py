@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Any
+from uuid import UUID
 
 import structlog
 from flask import Response
@@ -71,8 +72,7 @@ def create(body: dict[str, Any]) -> Response:
     `GET /v1/exports/:id` until `state` is `ready`; then `download_url` has the file, which
     `verify.py export` verifies offline. A tenant keeps 100 exports, for `EXPORT_DAYS` each.
     """
-    with transaction() as session:
-        return once(session, 202, lambda: represent(exports.create(session, caller(), body)))
+    return once(202, lambda session: represent(exports.create(session, caller(), body)))
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -90,23 +90,23 @@ def list_exports(args: dict[str, Any]) -> Response:
 @blp.route("/<export_id>", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, ExportSchema)
-def read(export_id: str) -> Response:
+def read(export_id: UUID | None) -> Response:
     """Read an export: its state, its totals and where its file is"""
     with transaction() as session:
-        found = exports.find(session, caller().tenant_id, ids.parse("exp", export_id))
+        found = exports.find(session, caller().tenant_id, export_id)
         return answer(represent(found))
 
 
 @blp.route("/<export_id>", methods=["DELETE"])
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.response(204)
-def delete(export_id: str) -> Response:
+def delete(export_id: UUID | None) -> Response:
     """Delete an export's file, or stop its making
 
     What was signed stays readable.
     """
     with transaction() as session:
-        exports.delete(session, caller(), ids.parse("exp", export_id))
+        exports.delete(session, caller(), export_id)
     return no_content()
 
 
@@ -127,13 +127,13 @@ def delete(export_id: str) -> Response:
 @blp.alt_response(412, "PRECONDITION_FAILED")
 @blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
 @blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
-def statement(export_id: str) -> Response:
+def statement(export_id: UUID | None) -> Response:
     """Read the exact bytes that were signed
 
     Their signature is in `x-service-bundle-signature`. They stay when the file has gone.
     """
     with transaction() as session:
-        export = exports.find(session, caller().tenant_id, ids.parse("exp", export_id)).export
+        export = exports.find(session, caller().tenant_id, export_id).export
     if export.statement is None or export.signature is None or export.key_id is None:
         raise NotFound("This export is not signed yet.")
     etag = sha256(export.statement).hexdigest()
@@ -158,7 +158,7 @@ def statement(export_id: str) -> Response:
 @blp.alt_response(412, "PRECONDITION_FAILED")
 @blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
 @blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
-def download(export_id: str) -> Response:
+def download(export_id: UUID | None) -> Response:
     """Download the file of an export that is ready
 
     NDJSON, as docs/formats.md has it; `verify.py export` verifies it offline. A range continues a
@@ -167,11 +167,11 @@ def download(export_id: str) -> Response:
     return sent(export_id)
 
 
-def sent(export_id: str) -> Response:
+def sent(export_id: UUID | None) -> Response:
     """Answer an export's file, or a range of it; raises as the route."""
     here = services()
     with transaction() as session:
-        export = exports.find_made(session, caller().tenant_id, ids.parse("exp", export_id))
+        export = exports.find_made(session, caller().tenant_id, export_id)
 
     def read(start: int, stop: int) -> Iterator[bytes]:
         place = (export.tenant_id, export.id)

@@ -6,6 +6,7 @@ from functools import reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from flask import Response, request
 
@@ -62,7 +63,7 @@ SIGNED_HEADERS = {
 @blp.alt_response(412, "PRECONDITION_FAILED")
 @blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
 @blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
-def read_bundle(args: dict[str, Any], record_id: str) -> Response:
+def read_bundle(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the exact bytes that were signed
 
     Their signature is in `x-service-bundle-signature`, their SHA-256 is the ETag. After expiry the
@@ -118,13 +119,13 @@ def _export(path: str, endpoint: str, *, public: bool) -> Callable[[_View], _Vie
 
 
 @_export("/prov.json", "prov", public=True)
-def read_prov(args: dict[str, Any], record_id: str) -> Response:
+def read_prov(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the record as W3C PROV-JSON"""
     return export("prov.json")
 
 
 @_export("/otlp-logs.json", "otlp_logs", public=False)
-def read_logs(args: dict[str, Any], record_id: str) -> Response:
+def read_logs(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read what happened as OpenTelemetry logs
 
     OTLP/JSON, `LogsData`: a log record for the record, one for each event of its steps and one for
@@ -135,7 +136,7 @@ def read_logs(args: dict[str, Any], record_id: str) -> Response:
 
 
 @_export("/otlp-traces.json", "otlp_traces", public=False)
-def read_traces(args: dict[str, Any], record_id: str) -> Response:
+def read_traces(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the record and its steps as OpenTelemetry spans
 
     OTLP/JSON, `TracesData`. Needs a key of the tenant or a share link, regardless of
@@ -190,7 +191,7 @@ def _fill(answered: Response, record: Record, write: Callable[[bytes], Iterator[
 @blp.arguments(ShareTokenArgs, location="query")
 @blp.response(200, LogProofSchema)
 @blp.alt_response(409, "CONFLICT")
-def read_log_proof(args: dict[str, Any], record_id: str) -> Response:
+def read_log_proof(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the inclusion proof of a record
 
     409 `log-pending` with `Retry-After` until a published checkpoint covers the record. That takes

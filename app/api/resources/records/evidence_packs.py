@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import structlog
 from flask import Response, request
@@ -134,7 +135,7 @@ def answers_a_pack(blp: Blueprint) -> Callable[[_View], _View]:
 @blp.arguments(ShareTokenArgs, location="query")
 @answers_a_pack(blp)
 @blp.alt_response(410, "GONE")
-def read_evidence(args: dict[str, Any], record_id: str) -> Response:
+def read_evidence(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the evidence pack of a record
 
     A ZIP that an auditor verifies offline with the `verify.py` in it or, better, with that of

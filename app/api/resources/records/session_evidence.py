@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from uuid import UUID
 
 import structlog
 from flask import Response, request
@@ -58,7 +59,7 @@ _REPLACED = "The evidence pack has just been replaced; ask again."
 @blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
 @requires(Role.READ)
 @answers_a_pack(blp)
-def read_evidence(session_id: str) -> Response:
+def read_evidence(session_id: UUID | None) -> Response:
     """Read the evidence pack of a whole session
 
     The session's signed statement with its proof in the log, every record's bundle and signature,
@@ -70,7 +71,7 @@ def read_evidence(session_id: str) -> Response:
     return pack(session_id)
 
 
-def statement(session_id: str) -> Response:
+def statement(session_id: UUID | None) -> Response:
     """Answer the exact bytes of a session's statement; raises `SessionOpen`, `StatementPending`."""
     with transaction() as session:
         stored = _stored(session, session_id)
@@ -80,15 +81,15 @@ def statement(session_id: str) -> Response:
     return answered
 
 
-def pack(session_id: str) -> Response:
+def pack(session_id: UUID | None) -> Response:
     """Answer a session's evidence pack or its build's progress; raises as the route."""
     answered = _asked(session_id)
     if answered.status_code in (200, 206) and request.method != "HEAD":
-        note_content_read(caller(), *filter(None, [ids.parse("ses", session_id)]), kind="session")
+        note_content_read(caller(), *filter(None, [session_id]), kind="session")
     return answered
 
 
-def _asked(session_id: str) -> Response:
+def _asked(session_id: UUID | None) -> Response:
     settings, wait = services().settings, patience(DEFAULT_WAIT)
     if not admission.has_waited():
         with transaction() as session:
@@ -106,8 +107,8 @@ def _asked(session_id: str) -> Response:
         return _answer(session, stored, found, wait)
 
 
-def _stored(session: Session, session_id: str) -> SessionStatement:
-    found = sessions.find(session, caller(), ids.parse("ses", session_id))
+def _stored(session: Session, session_id: UUID | None) -> SessionStatement:
+    found = sessions.find(session, caller(), session_id)
     return statements.of(session, found)
 
 
