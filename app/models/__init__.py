@@ -22,7 +22,6 @@ from app.models.evidence_packs import (
     Export,
     ExportPart,
     ExportTaker,
-    SessionPackPart,
 )
 from app.models.findings import ExpiredFindings, Finding, FindingWords
 from app.models.jobs import NO_TENANT, CounterValue, Job
@@ -141,7 +140,6 @@ __all__ = [
     "RuleWork",
     "SavedView",
     "SessionDigests",
-    "SessionPackPart",
     "SessionStatement",
     "ShareLink",
     "ShareLinkOpening",

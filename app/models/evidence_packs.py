@@ -37,28 +37,16 @@ class EvidencePack(Base):
 
 
 class EvidencePackPart(Base):
-    """One part of a pack's bytes, sealed for its place."""
+    """One part of a pack, from byte `starts` on, sealed for its place.
+
+    Bundles of a session's pack are not stored again: `record_ids` name those that are its lines.
+    """
 
     __tablename__ = "evidence_pack_parts"
 
     tenant_id: Mapped[TenantId]
     pack_id: Mapped[Id]
-    number: Mapped[int] = mapped_column(primary_key=True)
-    bytes: Mapped[bytes | None]
-    blob: Mapped[UUID | None]
-
-
-class SessionPackPart(Base):
-    """One part of the bytes of a session's pack, from `starts` on.
-
-    Bundles are not stored again: `record_ids` name those whose lines a part consists of.
-    """
-
-    __tablename__ = "session_pack_parts"
-
-    tenant_id: Mapped[TenantId]
-    pack_id: Mapped[Id]
-    starts: Mapped[int] = mapped_column(primary_key=True)
+    starts: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     bytes: Mapped[bytes | None]
     blob: Mapped[UUID | None]
     record_ids: Mapped[list[UUID] | None] = mapped_column(ARRAY(Uuid))

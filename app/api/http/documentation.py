@@ -155,6 +155,37 @@ class Blueprint(_Untyped):
         """Document another answer."""
         return _only_documented(super().alt_response(status, response, **options))
 
+    def sends_bytes(
+        self,
+        whole: _Schema,
+        part: _Schema,
+        headers: Mapping[str, Any],
+        content_type: str = "application/json",
+        *parameters: Mapping[str, Any],
+    ) -> Callable[[_View], _View]:
+        """Document a view that answers bytes with an ETag: all of them, or a range."""
+        kind = {"content_type": content_type}
+
+        def documented(view: _View) -> _View:
+            for each in (
+                self.doc(parameters=[*parameters, IF_NONE_MATCH, RANGE, IF_RANGE]),
+                self.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE"),
+                self.alt_response(412, "PRECONDITION_FAILED"),
+                self.alt_response(304, description="The caller has these bytes."),
+                self.alt_response(
+                    206,
+                    schema=part,
+                    description="The range that was asked for.",
+                    headers={**headers, "Content-Range": _CONTENT_RANGE},
+                    **kind,
+                ),
+                self.response(200, whole, headers=dict(headers), **kind),
+            ):
+                view = each(view)
+            return view
+
+        return documented
+
     def arguments(
         self, schema: type[marshmallow.Schema], *, location: str = "json", **_: Any
     ) -> Callable[[_View], _View]:
@@ -186,6 +217,14 @@ class Blueprint(_Untyped):
         if added:
             described["parameters"] = [*described.get("parameters", []), *added]
         return described
+
+
+def header_of(description: str, **schema: Any) -> dict[str, Any]:
+    """Return a header of an answer, by its name in `headers`."""
+    return {"description": description, "schema": {"type": "string", **schema}}
+
+
+_CONTENT_RANGE = header_of("The range sent, and the whole size.")
 
 
 def header(name: str, description: str, **schema: Any) -> dict[str, Any]:

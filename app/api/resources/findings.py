@@ -18,11 +18,11 @@ from app.api.http.paging import FeedArgs, PageArgs, filters, page, page_schema
 from app.api.http.promises import may_promise
 from app.api.http.services import caller, prefers_replica, services, transaction
 from app.core import feeds, finding_search, findings
-from app.core.aging import finding_expiry
-from app.core.aging.finding_expiry import ExpiredFindingsSchema
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
+from app.core.records import finding_expiry
+from app.core.records.finding_expiry import ExpiredFindingsSchema
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema

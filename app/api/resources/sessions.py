@@ -9,7 +9,7 @@ from marshmallow import ValidationError
 
 from app.api.http.answers import answer
 from app.api.http.auth import requires
-from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, RANGE, Blueprint
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.parsing import load
@@ -143,13 +143,8 @@ def read(session_id: UUID | None) -> Response:
 
 @blp.route("/<session_id>/statement", methods=["GET"])
 @requires(Role.READ)
-@blp.response(200, {"type": "object"}, headers=SIGNED_HEADERS)
-@blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
-@blp.alt_response(304, description="The caller has these bytes.")
+@blp.sends_bytes({"type": "object"}, {"type": "string"}, SIGNED_HEADERS)
 @blp.alt_response(409, "CONFLICT")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
-@blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
 def read_statement(session_id: UUID | None) -> Response:
     """Read the signed statement of a completed session
 

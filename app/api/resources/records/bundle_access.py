@@ -21,8 +21,8 @@ from app.api.http.documentation import Blueprint, header
 from app.api.http.services import client_address, request_id, services
 from app.core.audit import record_reads
 from app.core.callers import Caller, Role
-from app.core.records import anonymous_access, records
-from app.core.records.anonymous_access import Link
+from app.core.records import records, share_links
+from app.core.records.share_links import Link
 from app.database import Database
 from app.errors import NotFound
 from app.lib.fair_shares import NoShare
@@ -169,7 +169,7 @@ class _Rule:
     def apply(self, by_key: Callable[[], Caller], opens: Callable[[Link], bool]) -> Grant:
         """Return how the request is admitted; `opens` says whether a link opens the record."""
         wanted = self.record_id if self.may_be_public else None
-        open_to_all = anonymous_access.public_tenant(self.database, wanted)
+        open_to_all = share_links.public_tenant(self.database, wanted)
         link = self._link()
         if open_to_all is None and link is None and (self.key_was_sent or not self.tokens):
             caller = by_key()
@@ -180,7 +180,7 @@ class _Rule:
         return Grant(self.record_id, tenant_id, public=open_to_all is not None, link_id=link_id)
 
     def _link(self) -> Link | None:
-        found = (anonymous_access.find_link(self.database, token) for token in self.tokens)
+        found = (share_links.find_link(self.database, token) for token in self.tokens)
         return next((link for link in found if link and link.record_id == self.record_id), None)
 
 
@@ -209,7 +209,7 @@ def open_link(link: Link) -> datetime | None:
     opened: dict[UUID, datetime | None] = g.setdefault("opened_links", {})
     if link.id not in opened:
         with services().database.transaction(link.tenant_id) as session:
-            ends_at = anonymous_access.open_link(session, link, client_address(), request_id())
+            ends_at = share_links.open_link(session, link, client_address(), request_id())
         opened[link.id] = ends_at
     return opened[link.id]
 

@@ -23,7 +23,7 @@ from app.core.records import holds, records, share_links
 from app.core.records.records import RecordSchema
 from app.core.statements import statements
 from app.database import database_now
-from app.evidence.page.view import MOST_STEPS
+from app.evidence.page.rendering import MOST_STEPS
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import Schema

@@ -31,7 +31,7 @@ from app.core.statements import statements
 from app.errors import Invalid, NotFound
 from app.evidence import bundle
 from app.evidence.bundle import Bundle
-from app.evidence.page.view import Axis, as_tree, duration, row_of, span_of
+from app.evidence.page.rendering import Axis, as_tree, duration, row_of, span_of
 from app.evidence.times import unix_nanoseconds
 from app.models import AgentSession, Finding, Record
 
