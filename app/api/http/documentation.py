@@ -127,8 +127,9 @@ def _only_documented(decorate: Callable[[_View], _View]) -> Callable[[_View], _V
 
 def _parse_ids(_endpoint: str | None, values: dict[str, Any] | None) -> None:
     """Give views the ids of their paths as UUIDs, and None for what is no id of its kind."""
-    for name in _PATH_IDS.keys() & (values or {}).keys():
-        values[name] = ids.parse(_PATH_IDS[name], values[name])
+    if values:
+        for name in _PATH_IDS.keys() & values.keys():
+            values[name] = ids.parse(_PATH_IDS[name], values[name])
 
 
 class Blueprint(_Untyped):
