@@ -254,7 +254,7 @@ def _repeated(first: Reply, second: Reply, *, takes_genuine: bool) -> Grade:
         False,
         (
             f"It takes a delivery, and answers {second.status} when the same comes again. "
-            "Answer 2xx to a webhook-id that is known: deliveries come at least once, and refused ones "
-            "are sent again."
+            "Answer 2xx to a webhook-id that is known: deliveries come at least once, and "
+            "refused ones are sent again."
         ),
     )
