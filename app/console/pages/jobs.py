@@ -10,9 +10,8 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.jobs import JobArgs
 from app.console.frame import downloads, forms, rendering
 from app.console.frame.access import signed_in
