@@ -195,7 +195,6 @@ def create_app(settings: Settings | None = None) -> Flask:
     active master key. Raises `SettingError`.
     """
     settings = settings or load()
-    logs.configure(settings)
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"default": SegmentConverter, "rest": RestConverter}
@@ -206,8 +205,7 @@ def create_app(settings: Settings | None = None) -> Flask:
         # A view that reads what lies in the object store is called again once it is fetched.
         app.dispatch_request = partial(reading.fetching, blobs, app.dispatch_request)  # type: ignore[method-assign]
     app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
-    app.extensions[EXTENSION] = services = _services(settings)
-    app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
+    open_services(app, settings)
     request_hooks.register(app, settings)
     problems.register(app)
     documented = documentation.DocumentedApi(app, spec_kwargs=documentation.open_spec(settings))
@@ -219,8 +217,15 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.register_blueprint(client_package.blp)
     site.describe(app, documented.spec)
     app.extensions[site.DOCUMENT] = documentation.write(documented)
-    services.key_heartbeat.begin()
     return app
+
+
+def open_services(app: Flask, settings: Settings) -> None:
+    """Give an application its services, or new ones once those before are closed."""
+    logs.configure(settings)
+    app.extensions[EXTENSION] = opened = _services(settings)
+    app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
+    opened.key_heartbeat.begin()
 
 
 def _with_deadline(application: Application, seconds: float) -> Application:
