@@ -87,5 +87,5 @@ def _used(site: Site) -> None:
                 site.kill(name)
                 site.start(name)
             site.wait_for()
-        closed = tenant.close_books(first, second)
+        closed = tenant.close_books(first.accepted + second.accepted)
     say(f"a leader of each is killed while findings are posted: {closed}")

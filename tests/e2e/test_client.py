@@ -19,9 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from dev.stack import ROOT
-from tests.e2e.harness.misfortune import House, house
-from tests.e2e.harness.ordeal import SETTINGS
-from tests.e2e.harness.stack import PLAIN, TWO_OF_EACH, Caller
+from tests.e2e.harness.misfortune import House
+from tests.e2e.harness.stack import PLAIN, Caller
 from tests.support.faults import until
 from tests.support.programs.documents import block
 from tests.support.servers.ports import own_port
@@ -98,13 +97,6 @@ class Running:
         """Return the signing secret of a listener, once it is ready."""
         until(lambda: self.err.startswith("ready") and self.err.endswith("\n"))
         return self.err.split()[-1]
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Run a service of two processes of each kind, as usual: a client must not notice that."""
-    with house(tmp_path_factory.mktemp("house"), {**SETTINGS, **TWO_OF_EACH}) as running:
-        yield running
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ import psycopg
 from dev.data_dir import LINE, OWNED_BY
 from dev.processes import carrying, children_by_parent
 from dev.stores.postgres import EmbeddedPostgres
-from tests.e2e.harness.elsewhere import Elsewhere
-from tests.e2e.harness.other_worker import OtherWorker
+from tests.e2e.harness.elsewhere import Elsewhere, OtherWorker
 from tests.e2e.harness.stack import RunningStack, running
 from tests.support.faults import OwnValkey, until
 from tests.support.servers.shared import Shared, shared
