@@ -13,9 +13,9 @@ import psycopg
 
 from app import ids
 from tests.deploy import journey
+from tests.deploy.command import heading, say
 from tests.deploy.servers import Servers
 from tests.deploy.site import ASK_AGAIN_SECONDS, Site, Variant
-from tests.deploy.telling import heading, say
 from tests.e2e.harness.books import Tenant
 from tests.e2e.harness.stack import Hook
 from tests.e2e.harness.traffic import Neighbour

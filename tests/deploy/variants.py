@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 import psycopg
 
 from tests.deploy import journey
+from tests.deploy.command import heading, say
 from tests.deploy.servers import Servers
 from tests.deploy.site import Site, Variant
-from tests.deploy.telling import heading, say
 
 VARIANTS = (
     Variant("alone", 1),

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 
 from dev import processes
+from tests.deploy.command import heading, say
 from tests.deploy.ha.cluster import Cluster
 from tests.deploy.journey import tenant
 from tests.deploy.site import ASK_AGAIN_SECONDS, Site, Variant
-from tests.deploy.telling import heading, say
 from tests.e2e.harness.books import Tenant
 from tests.support.faults import until
 
