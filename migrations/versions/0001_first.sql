@@ -746,9 +746,7 @@ CREATE TABLE lanes (
     concurrency             smallint NOT NULL DEFAULT 1,
     halved_at               timestamptz,
     latency_ms              real,
-    recovering              smallint NOT NULL DEFAULT 0,
     recovering_since        timestamptz,
-    recovered_through       timestamptz,
     receiver_since          timestamptz,
     -- Where searches for open deliveries begin (`claim_deliveries`). Whoever gives a delivery another
     -- level of urgency lowers it, or lets the delivery be due no earlier than now.
@@ -801,8 +799,8 @@ SELECT k.tenant_id, k.id AS webhook_id, k.webhook_id AS of_webhook, newest.versi
        newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
        newest.last_failures, newest.warned_at, newest.unsuccessful_since,
        newest.unsuccessful_attempts, newest.unsuccessful_deliveries, newest.refused_status,
-       newest.concurrency, newest.halved_at, newest.latency_ms, newest.recovering,
-       newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
+       newest.concurrency, newest.halved_at, newest.latency_ms,
+       newest.recovering_since, newest.receiver_since, newest.open_from,
        newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
   FROM webhook_lanes AS k
  CROSS JOIN LATERAL (

@@ -9,7 +9,6 @@ from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.api.http import promises
 from app.api.http.answers import answer, answer_written
 from app.api.http.auth import confirmed_caller, requires
@@ -190,8 +189,8 @@ def list_expired(args: dict[str, Any]) -> Response:
 @blp.route("/<finding_id>", methods=["GET"])
 @requires(Role.READ)
 @blp.response(200, FindingSchema)
-def read(finding_id: str) -> Response:
+def read(finding_id: UUID | None) -> Response:
     """Read a finding."""
     with transaction() as session:
-        found = findings.find(session, caller(), ids.parse("fnd", finding_id))
+        found = findings.find(session, caller(), finding_id)
         return answer(findings.represent(found))

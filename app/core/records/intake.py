@@ -279,8 +279,7 @@ class Intake:
         if problem is None:
             return Stored(row.body)
         if problem == "replayed" and sealed is not None and row.repeat is not None:
-            kept = json.loads(row.repeat.open(self._settings.master_keys, sealed))
-            return Stored(_encode(kept["body"]), replayed=True)
+            return Stored(row.repeat.open(self._settings.master_keys, sealed), replayed=True)
         return _REFUSALS[problem](self._settings)
 
 
@@ -344,7 +343,7 @@ def _row(
     body = _encode(records.fresh(signed))
     answer = None
     if repeat is not None:
-        answer = repeat.seal(master_keys, b'{"body":%b,"headers":{}}' % body)
+        answer = repeat.seal(master_keys, body)
     values = (
         number,
         signed.tenant_id,

@@ -16,7 +16,6 @@ from uuid import UUID
 from flask import Response, after_this_request, g, request
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.api.http import admission, auth, large_work, parsing
 from app.api.http.documentation import Blueprint, header
 from app.api.http.services import client_address, request_id, services
@@ -80,10 +79,10 @@ def bundle_content(*, public: bool) -> Callable[[_View], _View]:
         refuse_undeclared = parsing.undeclared_input(view)
 
         @wraps(view)
-        def checked(*args: object, record_id: str, **kwargs: object) -> Response:
+        def checked(*args: object, record_id: UUID | None, **kwargs: object) -> Response:
             after_this_request(_add_headers)
             auth.count()
-            g.grant = _admit(ids.parse("rec", record_id), may_be_public=public)
+            g.grant = _admit(record_id, may_be_public=public)
             refuse_undeclared()
             return view(*args, record_id=record_id, **kwargs)
 
@@ -93,9 +92,9 @@ def bundle_content(*, public: bool) -> Callable[[_View], _View]:
     return decorate
 
 
-def admit(caller: Caller, record_id: str) -> None:
+def admit(caller: Caller, record_id: UUID | None) -> None:
     """Grant `caller` access to a record's bundle, on a route that has authenticated its key."""
-    g.grant = Grant(ids.parse("rec", record_id), caller.tenant_id, caller)
+    g.grant = Grant(record_id, caller.tenant_id, caller)
 
 
 def granted() -> Grant:

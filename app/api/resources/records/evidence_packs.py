@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 import structlog
 from flask import Response, request
@@ -18,7 +19,7 @@ from app import clock, ids
 from app.api.http import admission
 from app.api.http.admission import LONGEST_WAIT_WITHOUT_KEY, Patience, patience, truncated_stream
 from app.api.http.answers import answer, conditional
-from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, PREFER, RANGE, Blueprint
+from app.api.http.documentation import PREFER, Blueprint, header_of
 from app.api.http.services import (
     Services,
     client_address,
@@ -68,27 +69,22 @@ DEFAULT_WAIT = 10.0
 STATE = "x-service-evidence"
 
 
-def _header(description: str, **schema: object) -> dict[str, object]:
-    return {"description": description, "schema": {"type": "string"} | schema}
-
-
 ZIP = {"type": "string", "format": "binary"}
-_APPLIED = {"Preference-Applied": _header("The preference of `Prefer` that was applied, if any.")}
+_APPLIED = {"Preference-Applied": header_of("The preference of `Prefer` that was applied, if any.")}
 PACK_HEADERS = {
-    "ETag": _header("The SHA-256 of the ZIP, in hex."),
-    "Content-Disposition": _header("The name of the file."),
-    STATE: _header(
+    "ETag": header_of("The SHA-256 of the ZIP, in hex."),
+    "Content-Disposition": header_of("The name of the file."),
+    STATE: header_of(
         "`current`, or `outdated`: complete and valid, while a better pack is built.",
         enum=["current", "outdated"],
     ),
     **_APPLIED,
 }
 PENDING_HEADERS = {
-    "Location": _header("The URL to poll: this URL."),
-    "Retry-After": _header("Seconds until the next poll.", pattern="^[0-9]+$"),
+    "Location": header_of("The URL to poll: this URL."),
+    "Retry-After": header_of("Seconds until the next poll.", pattern="^[0-9]+$"),
     **_APPLIED,
 }
-RANGE_HEADERS = {**PACK_HEADERS, "Content-Range": _header("The range sent, and the whole size.")}
 
 
 class PendingJobSchema(JobSchema):
@@ -112,25 +108,14 @@ def answers_a_pack(blp: Blueprint) -> Callable[[_View], _View]:
 
     def documented(view: _View) -> _View:
         for document in (
-            blp.doc(parameters=[PREFER, IF_NONE_MATCH, RANGE, IF_RANGE]),
-            blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE"),
-            blp.alt_response(412, "PRECONDITION_FAILED"),
-            blp.alt_response(409, "CONFLICT"),
-            blp.alt_response(304, description="The caller has these bytes."),
-            blp.alt_response(
-                206,
-                schema=ZIP,
-                content_type=MEDIA_TYPE,
-                description="The range that was asked for.",
-                headers=RANGE_HEADERS,
-            ),
             blp.alt_response(
                 202,
                 schema=PackPendingSchema,
                 description="The pack is being built: poll again.",
                 headers=PENDING_HEADERS,
             ),
-            blp.response(200, ZIP, content_type=MEDIA_TYPE, headers=PACK_HEADERS),
+            blp.alt_response(409, "CONFLICT"),
+            blp.sends_bytes(ZIP, ZIP, PACK_HEADERS, MEDIA_TYPE, PREFER),
         ):
             view = document(view)
         return view
@@ -143,7 +128,7 @@ def answers_a_pack(blp: Blueprint) -> Callable[[_View], _View]:
 @blp.arguments(ShareTokenArgs, location="query")
 @answers_a_pack(blp)
 @blp.alt_response(410, "GONE")
-def read_evidence(args: dict[str, Any], record_id: str) -> Response:
+def read_evidence(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the evidence pack of a record
 
     A ZIP that an auditor verifies offline with the `verify.py` in it or, better, with that of

@@ -2,23 +2,21 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import UUID
 
 from flask import Response, request
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.api.http.answers import conditional_bytes
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
 from app.api.http.services import caller, transaction
-from app.api.resources.records import bundles
 from app.api.resources.records.bundle_access import note_content_read
+from app.api.resources.records.bundles import signed_bytes
 from app.api.resources.records.evidence_packs import Asked, answer_pack, answers_a_pack
 from app.core import sessions
 from app.core.callers import Role
 from app.core.packs.session_packs import SessionSubject
 from app.core.statements import statements
-from app.evidence import bundle
 from app.models import SessionStatement
 
 blp = Blueprint(
@@ -32,7 +30,7 @@ blp = Blueprint(
 @blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
 @requires(Role.READ)
 @answers_a_pack(blp)
-def read_evidence(session_id: str) -> Response:
+def read_evidence(session_id: UUID | None) -> Response:
     """Read the evidence pack of a whole session
 
     The session's signed statement with its proof in the log, every record's bundle and signature,
@@ -44,17 +42,14 @@ def read_evidence(session_id: str) -> Response:
     return pack(session_id)
 
 
-def statement(session_id: str) -> Response:
+def statement(session_id: UUID | None) -> Response:
     """Answer the exact bytes of a session's statement; raises `SessionOpen`, `StatementPending`."""
     with transaction() as session:
         stored = _stored(session, session_id)
-    answered = conditional_bytes(stored.body, stored.sha256.hex(), bundles.MEDIA_TYPE)
-    signed = bundle.signature_header(stored.key_id, stored.signature)
-    answered.headers[bundles.SIGNATURE] = signed
-    return answered
+    return signed_bytes(stored.body, stored.sha256.hex(), stored.key_id, stored.signature)
 
 
-def pack(session_id: str) -> Response:
+def pack(session_id: UUID | None) -> Response:
     """Answer a session's evidence pack or its build's progress; raises as the route."""
 
     @contextmanager
@@ -65,10 +60,10 @@ def pack(session_id: str) -> Response:
 
     answered = answer_pack(opened)
     if answered.status_code in (200, 206) and request.method != "HEAD":
-        note_content_read(caller(), *filter(None, [ids.parse("ses", session_id)]), kind="session")
+        note_content_read(caller(), *filter(None, [session_id]), kind="session")
     return answered
 
 
-def _stored(session: Session, session_id: str) -> SessionStatement:
-    found = sessions.find(session, caller(), ids.parse("ses", session_id))
+def _stored(session: Session, session_id: UUID | None) -> SessionStatement:
+    found = sessions.find(session, caller(), session_id)
     return statements.of(session, found)

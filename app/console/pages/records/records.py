@@ -85,7 +85,7 @@ def download(record_id: str, name: str) -> Response:
 
     A pack is audited as taken by the reader's key, so another site's link leads to the page only.
     """
-    bundle_access.admit(caller(), record_id)
+    bundle_access.admit(caller(), ids.parse("rec", record_id))
     if name == "evidence.zip":
         if not browser.is_from_here():
             text = "Another page has asked for the evidence pack. Take it here, if you want it."
