@@ -5,10 +5,11 @@ is a version 7 UUID of when it was written, whose last four bytes name the maste
 it. No name is used twice, so an object never changes. It is put before the row that names it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -48,6 +49,24 @@ class Place(NamedTuple):
     def is_row(self) -> str:
         """The condition for one row; its values are a `Blob.key`."""
         return f"({', '.join(self.columns)}) = ({self.casts})"
+
+
+class Whole(bytes):
+    """Bytes that are a part of their own (`cut`)."""
+
+
+def cut(stream: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Cut a stream into parts of this size; shorter ones stand before `Whole` and at the end."""
+    waiting = bytearray()
+    for chunk in chain(stream, [Whole()]):
+        if isinstance(chunk, Whole):
+            yield from filter(None, (bytes(waiting), chunk))
+            waiting.clear()
+            continue
+        waiting += chunk
+        while len(waiting) >= size:
+            yield bytes(waiting[:size])
+            del waiting[:size]
 
 
 PLACES: Mapping[str, Place] = {

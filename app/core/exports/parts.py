@@ -4,7 +4,7 @@ A part is written once and read alone, so neither side holds an export. Each is 
 place.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -38,20 +38,6 @@ class Part(NamedTuple):
 
     starts: int
     content: bytes
-
-
-def cut(lines: Iterable[bytes], starts: int) -> Iterator[Part]:
-    """Cut lines into parts, the first of which begins there; lines stay whole."""
-    waiting: list[bytes] = []
-    size = 0
-    for line in lines:
-        if size + len(line) > PART_BYTES and waiting:
-            yield Part(starts, b"".join(waiting))
-            starts, waiting, size = starts + size, [], 0
-        waiting.append(line)
-        size += len(line)
-    if waiting:
-        yield Part(starts, b"".join(waiting))
 
 
 def identity(tenant_id: UUID, export_id: UUID, starts: int) -> str:

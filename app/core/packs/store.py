@@ -17,7 +17,7 @@ from app import ids
 from app.core.blobs import rows
 from app.core.blobs import store as blob_store
 from app.core.blobs.reading import Row, Vanished, opened
-from app.core.blobs.store import Item, Stowed, stow
+from app.core.blobs.store import Item, Stowed, Whole, stow
 from app.core.records import bundles
 from app.database import Tx, cursor
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
@@ -74,7 +74,7 @@ class Pack:
         return {self.about.kind: self.about.text, "pack": str(self.id)}
 
 
-class Lines(bytes):
+class Lines(Whole):
     """Lines of bundles, and of which: they are stored already."""
 
     record_ids: list[UUID]
@@ -152,7 +152,7 @@ class Writer:
     def _sealed(self, archive: Iterable[bytes]) -> Iterator[Part]:
         master_keys, about, starts = self._settings.master_keys, self._about, 0
         blobs = blob_store.of(self._settings.blob_url)
-        for part in cut(archive):
+        for part in blob_store.cut(archive, PART_BYTES):
             self._digest.update(part)
             if isinstance(part, Lines):
                 yield Part(starts, Stowed(None), part.record_ids)
@@ -182,28 +182,6 @@ def add_part(session: Session, tenant_id: UUID, pack_id: UUID, part: Part) -> No
     rows.require_fresh(session, part.stowed)
     values = (tenant_id, pack_id, part.starts, *part.stowed, part.record_ids)
     cursor(session).execute(_PART, values)
-
-
-def cut(archive: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut a stream into parts of `PART_BYTES`; shorter ones stand before `Lines` and at the end."""
-    waiting = bytearray()
-    for chunk in archive:
-        if isinstance(chunk, Lines):
-            if waiting:
-                yield bytes(waiting)
-                waiting.clear()
-            yield chunk
-            continue
-        view = memoryview(chunk)
-        while view:
-            taken = view[: PART_BYTES - len(waiting)]
-            waiting += taken
-            view = view[len(taken) :]
-            if len(waiting) == PART_BYTES:
-                yield bytes(waiting)
-                waiting.clear()
-    if waiting:
-        yield bytes(waiting)
 
 
 def read_part(tx: Session, master_keys: MasterKeys, pack: Pack, at: int) -> tuple[int, bytes]:

@@ -17,8 +17,9 @@ from sqlalchemy import Engine
 
 from app import clock
 from app.core import signing_keys
+from app.core.blobs.store import cut
 from app.core.log import publication
-from app.core.packs import building, record_packs, store
+from app.core.packs import building, record_packs
 from app.core.signing_keys import Purpose
 from app.database import Database
 from app.evidence import pack
@@ -127,9 +128,7 @@ def test_a_large_build_without_room_comes_back(
 )
 def test_parts_are_of_one_size_and_lose_nothing(lengths: list[int], size: int) -> None:
     chunks = [bytes([place]) * length for place, length in enumerate(lengths)]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(store, "PART_BYTES", size)
-        parts = list(store.cut(chunks))
+    parts = list(cut(chunks, size))
     assert b"".join(parts) == b"".join(chunks)
     assert all(len(part) == size for part in parts[:-1])
     assert all(parts)
