@@ -109,7 +109,7 @@ def on_the_spot() -> AbstractContextManager[None]:
 
 def at_once(store: BlobStore | None) -> AbstractContextManager[None]:
     """Fetch on the spot what is read in this block: where nothing else waits meanwhile."""
-    return _reading(store and _Objects(store, None))
+    return _reading(None if store is None else _Objects(store, None))
 
 
 @contextmanager
