@@ -25,10 +25,14 @@ _NAME_PARTS = 5
 
 
 class Place(NamedTuple):
-    """A table with such bytes: `key` is its primary key behind the tenant."""
+    """A table with such bytes: `key` is its primary key behind the tenant.
+
+    `of_object` is the size of what lies in an object, or about that, in SQL.
+    """
 
     table: str
     key: tuple[str, ...]
+    of_object: str = "t.size"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -44,6 +48,11 @@ class Place(NamedTuple):
     def casts(self) -> str:
         """Placeholders for a whole key."""
         return ", ".join(f"%s::{each}" for each in ("uuid", "uuid", "bigint")[: len(self.columns)])
+
+    @property
+    def size(self) -> str:
+        """The size of the bytes of a row `t`, in SQL; they are not read for it."""
+        return f"coalesce(octet_length(t.bytes), {self.of_object})"
 
     @property
     def is_row(self) -> str:
@@ -73,7 +82,7 @@ PLACES: Mapping[str, Place] = {
     place.table: place
     for place in (
         Place("bundles", ("record_id",)),
-        Place("evidence_pack_parts", ("pack_id", "starts")),
+        Place("evidence_pack_parts", ("pack_id", "starts"), "262144"),
         Place("export_parts", ("export_id", "starts")),
         Place("audit_segments", ("id",)),
     )

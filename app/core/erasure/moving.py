@@ -32,8 +32,6 @@ MOST_BYTES = 8 * 1024 * 1024
 # Between two steps: others read and write the same rows and disks.
 _PAUSE = timedelta(milliseconds=50)
 
-_SIZES = dict.fromkeys(("bundles", "export_parts", "audit_segments"), "t.size")
-_PART_BYTES = "262144"
 _LACKS = {
     OBJECTS: "t.bytes IS NOT NULL",
     WAITING: "t.bytes IS NOT NULL AND t.blob IS NOT NULL",
@@ -112,7 +110,7 @@ class Mover:
 def _next(session: Session, place: Place, to: str, after: Sequence[str]) -> list[_Found]:
     keys = ", ".join(place.columns)
     behind = f"AND ({keys}) > ({place.casts})" if after else ""
-    size = f"coalesce(octet_length(t.bytes), {_SIZES.get(place.table, _PART_BYTES)})"
+    size = place.size
     query = f"""
     SELECT t.{place.key[0]}, {place.number}, t.tenant_id, t.bytes, t.blob
       FROM (SELECT t.*, sum({size}) OVER (ORDER BY {keys}) - {size} AS bytes_before
