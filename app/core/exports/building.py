@@ -264,7 +264,7 @@ class Builder:
             )
         with self.database.transaction(turn.tenant_id) as session:
             generation = generations.numbered(session, state["generation"])
-            found = generation and publication.at(session, generation, size)
+            found = None if generation is None else publication.at(session, generation, size)
             if generation is None or found is None:
                 raise LogDamaged(f"The checkpoint at {size} is gone. {publication.MENDED_BY}")
             published = found.intact()
