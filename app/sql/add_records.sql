@@ -6,17 +6,16 @@
 -- most_records, most_bytes  the storage limits of a tenant; null: none
 -- waits                     whether to wait for a session that is being changed, two seconds at most
 --
--- fresh                     a JSON array of the records; what is bytea below is hexadecimal there:
---   asked, tenant, key      the number of its request, with its tenant and API key
---   unconfirmed, atomic     whether that key is to be checked; whether all of the request or nothing
+-- All others are arrays with an element for each record:
+-- asked, tenants, keys      the number of its request, with its tenant and API key
+-- unconfirmed, atomic       whether that key is to be checked; whether all of the request or nothing
 --                           is stored
---   agent_as_of             `updated_at` of the agent that is named in the bundle
---   id … trace              the row of the record; `digest` and `size` are those of its bundle
---   blob                    the object that has its bundle's bytes, if any; see `bundles`
---   leaf_id, …              its leaf
---   scope, body             its Idempotency-Key, as app/core/idempotency.py says; null without one
--- sealed, answers           of each record the bundle's bytes, sealed, and the sealed answer to keep
---                           under its Idempotency-Key; or null
+-- agents_as_of              `updated_at` of the agent that is named in the bundle
+-- ids … traces              the row of the record; `digests` and `sizes` are those of its bundle
+-- sealed, blobs             its bundle's bytes, sealed, or the object that has them; see `bundles`
+-- leaf_ids …                its leaf
+-- scopes, bodies, answers   its Idempotency-Key, as app/core/idempotency.py says, with the sealed
+--                           answer to keep; null without one
 --
 -- problems                  null, or why it was not stored: `key`, `session`, `completed`, `records`
 --                           or `bytes` (the storage limit), `reused` or `in-use` (its
@@ -30,40 +29,19 @@
 -- tenant before its rows are read or written, in an order that is the same for all callers. A pin
 -- needs no argument: agent and principal, which the caller was checked for, must be the session's.
 CREATE OR REPLACE FUNCTION add_records(
-    most_records bigint, most_bytes bigint, waits boolean, fresh json, sealed bytea[],
-    answers bytea[],
+    most_records bigint, most_bytes bigint, waits boolean,
+    asked integer[], tenants uuid[], keys uuid[], unconfirmed boolean[], atomic boolean[],
+    agents_as_of timestamptz[], ids uuid[], sessions uuid[], agents uuid[], principals text[],
+    kinds text[], titles text[], labels text[], occurred timestamptz[], digests bytea[],
+    sizes bigint[], key_ids text[], signatures bytea[], created timestamptz[],
+    traces text[], sealed bytea[], blobs uuid[], leaf_ids uuid[], leaf_hashes bytea[], leaves bytea[],
+    scopes bytea[], bodies bytea[], answers bytea[],
     OUT problems text[], OUT replayed bytea[], OUT moment timestamptz, OUT signing_key text)
 LANGUAGE plpgsql AS $$
 DECLARE
-    asked integer[];
-    tenants uuid[];
-    keys uuid[];
-    unconfirmed boolean[];
-    atomic boolean[];
-    agents_as_of timestamptz[];
-    ids uuid[];
-    sessions uuid[];
-    agents uuid[];
-    principals text[];
-    kinds text[];
-    titles text[];
-    labels text[];
-    occurred timestamptz[];
-    digests bytea[];
-    sizes bigint[];
-    key_ids text[];
-    signatures bytea[];
-    created timestamptz[];
-    traces text[];
-    blobs uuid[];
-    leaf_ids uuid[];
-    leaf_hashes bytea[];
-    leaves bytea[];
-    scopes bytea[];
-    bodies bytea[];
-    has_keys boolean;
     of_tenant uuid;
     since timestamptz;
+    has_keys boolean := cardinality(array_remove(scopes, NULL)) > 0;
     own record;
     stored_count bigint;
     stored_bytes bigint;
@@ -77,24 +55,6 @@ BEGIN
     -- Read after the moment, so a key that signs here was not retired before it.
     SELECT k.key_id, k.created_at INTO signing_key, since FROM signing_keys AS k
      WHERE k.purpose = 'bundle' AND k.retired_at IS NULL;
-    SELECT array_agg(r.asked), array_agg(r.tenant), array_agg(r.key), array_agg(r.unconfirmed),
-           array_agg(r.atomic), array_agg(r.agent_as_of), array_agg(r.id), array_agg(r.session),
-           array_agg(r.agent), array_agg(r.principal), array_agg(r.kind), array_agg(r.title),
-           array_agg(r.labels), array_agg(r.occurred_at), array_agg(decode(r.digest, 'hex')),
-           array_agg(r.size), array_agg(r.key_id), array_agg(decode(r.signature, 'hex')),
-           array_agg(r.created_at), array_agg(r.trace), array_agg(r.blob), array_agg(r.leaf_id),
-           array_agg(decode(r.leaf_hash, 'hex')), array_agg(decode(r.leaf, 'hex')),
-           array_agg(decode(r.scope, 'hex')), array_agg(decode(r.body, 'hex')),
-           count(r.scope) > 0
-      INTO asked, tenants, keys, unconfirmed, atomic, agents_as_of, ids, sessions, agents, principals,
-           kinds, titles, labels, occurred, digests, sizes, key_ids, signatures, created, traces,
-           blobs, leaf_ids, leaf_hashes, leaves, scopes, bodies, has_keys
-      FROM json_to_recordset(fresh) AS r (
-           asked integer, tenant uuid, key uuid, unconfirmed boolean, atomic boolean,
-           agent_as_of timestamptz, id uuid, session uuid, agent uuid, principal text, kind text,
-           title text, labels text, occurred_at timestamptz, digest text, size bigint, key_id text,
-           signature text, created_at timestamptz, trace text, blob uuid, leaf_id uuid,
-           leaf_hash text, leaf text, scope text, body text);
     problems := array_fill(NULL::text, ARRAY[cardinality(ids)]);
     replayed := array_fill(NULL::bytea, ARRAY[cardinality(ids)]);
     FOR of_tenant IN SELECT DISTINCT t FROM unnest(tenants) AS t ORDER BY t LOOP

@@ -42,10 +42,16 @@ _WEIGHT = 4096
 # How often a record is signed, if the key, the time or the agent's name changes meanwhile.
 _TRIES = 3
 
-_ADD = (
-    b"SELECT problems, replayed, moment, signing_key"
-    b" FROM add_records(%s, %s, %s, %s, %b::bytea[], %b::bytea[])"
+# The types of the arrays of `add_records`, as `_row` fills them.
+_TYPES = (
+    "integer uuid uuid boolean boolean timestamptz uuid uuid uuid text text text text timestamptz"
+    " bytea bigint text bytea timestamptz text bytea uuid uuid bytea bytea bytea bytea bytea"
 )
+_ADD = (
+    "SELECT problems, replayed, moment, signing_key FROM add_records(%s, %s, %s, "
+    + ", ".join(f"%b::{each}[]" for each in _TYPES.split())
+    + ")"
+).encode()
 
 
 class Stored(NamedTuple):
@@ -249,9 +255,7 @@ class Intake:
             self._settings.tenant_records or None,
             self._settings.tenant_stored_mib * storage.MIB or None,
             waits,
-            json.dumps([row.fresh for row in rows]),
-            [row.sealed for row in rows],
-            [row.answer for row in rows],
+            *map(list, zip(*(row.values for row in rows), strict=True)),
         )
 
     def _results(
@@ -319,9 +323,7 @@ class _Row(NamedTuple):
 
     repeat: idempotency.Request | None
     body: bytes
-    fresh: dict[str, object]
-    sealed: bytes | None
-    answer: bytes | None
+    values: tuple[object, ...]
 
 
 def _unstored(ready: Ready) -> list[Result]:
@@ -343,35 +345,37 @@ def _row(
     answer = None
     if repeat is not None:
         answer = repeat.seal(master_keys, b'{"body":%b,"headers":{}}' % body)
-    fresh: dict[str, object] = {
-        "asked": number,
-        "tenant": signed.tenant_id.hex,
-        "key": asked.caller.key_id.hex,
-        "unconfirmed": not asked.caller.confirmed,
-        "atomic": asked.atomic,
-        "agent_as_of": signed.agent_as_of.isoformat(),
-        "id": signed.id.hex,
-        "session": signed.session_id.hex,
-        "agent": signed.agent_id.hex,
-        "principal": signed.principal,
-        "kind": signed.kind,
-        "title": signed.title,
-        "labels": signed.labels_json,
-        "occurred_at": signed.occurred_at.isoformat(),
-        "digest": signed.bundle_sha256.hex(),
-        "size": signed.bundle_size,
-        "key_id": signed.key_id,
-        "signature": signed.signature.hex(),
-        "created_at": signed.created_at.isoformat(),
-        "trace": signed.trace_id,
-        "blob": kept.blob and kept.blob.hex,
-        "leaf_id": ids.new(signed.created_at).hex,
-        "leaf_hash": merkle.leaf_hash(leaf).hex(),
-        "leaf": leaf.hex(),
-        "scope": repeat and repeat.scope.hex(),
-        "body": repeat and repeat.body_sha256.hex(),
-    }
-    return _Row(repeat, body, fresh, kept.bytes, answer)
+    values = (
+        number,
+        signed.tenant_id,
+        asked.caller.key_id,
+        not asked.caller.confirmed,
+        asked.atomic,
+        signed.agent_as_of,
+        signed.id,
+        signed.session_id,
+        signed.agent_id,
+        signed.principal,
+        signed.kind,
+        signed.title,
+        signed.labels_json,
+        signed.occurred_at,
+        signed.bundle_sha256,
+        signed.bundle_size,
+        signed.key_id,
+        signed.signature,
+        signed.created_at,
+        signed.trace_id,
+        kept.bytes,
+        kept.blob,
+        ids.new(signed.created_at),
+        merkle.leaf_hash(leaf),
+        leaf,
+        repeat and repeat.scope,
+        repeat and repeat.body_sha256,
+        answer,
+    )
+    return _Row(repeat, body, values)
 
 
 def _encode(body: object) -> bytes:
