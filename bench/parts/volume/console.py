@@ -15,12 +15,12 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from app.api.http.access.auth import access_rule
 from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
 
 from app import ids
-from app.api.http.access.auth import access_rule
 from app.api.http.services import EXTENSION
 from app.core.records import record_words
 from app.core.words import word_index
