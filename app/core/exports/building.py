@@ -29,7 +29,7 @@ from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import generations, publication, tile_rows
 from app.core.log.publication import Published
-from app.core.records.storage import MIB
+from app.core.records.bundles import MIB
 from app.core.signing_keys import Purpose
 from app.database import Database, cursor, database_now
 from app.errors import LogDamaged

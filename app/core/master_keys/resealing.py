@@ -20,17 +20,16 @@ from app.clock import rfc3339
 from app.core import idempotency, signing_keys
 from app.core.audit import archive, chain
 from app.core.blobs import rows as rows_of_blobs
-from app.core.blobs.places import PLACES, Blob, new_id
-from app.core.blobs.store import BlobStore
+from app.core.blobs.store import PLACES, Blob, BlobStore, new_id
 from app.core.callers import OPERATOR
 from app.core.exports import parts
 from app.core.log import generations
 from app.core.master_keys import key_registry
-from app.core.packs import session_store, store
+from app.core.packs import store
 from app.core.records import bundles
 from app.core.verification import alerts, sealed_notes
 from app.core.webhooks import webhook_secrets
-from app.core.words import search_keys
+from app.core.words import word_index
 from app.database import Database, cursor, database_now
 from app.errors import AuditChainBroken, Conflict, Unavailable
 from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys, key_of
@@ -100,10 +99,10 @@ _OBJECT_BYTES = {
     "export_parts": "t.size",
     "audit_segments": "t.size",
     "evidence_pack_parts": str(store.PART_BYTES),
-    "session_pack_parts": str(store.PART_BYTES),
 }
-_RECORD_OF_A_PART = """
-(SELECT p.record_id FROM evidence_packs AS p WHERE p.tenant_id = t.tenant_id AND p.id = t.pack_id)
+_WHOSE_PACK = """
+(SELECT coalesce(p.record_id, p.session_id) FROM evidence_packs AS p
+  WHERE p.tenant_id = t.tenant_id AND p.id = t.pack_id)
 """
 
 SEALED_COLUMNS = (
@@ -116,7 +115,7 @@ SEALED_COLUMNS = (
     ),
     SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity, has_tenant=False),
     SealedColumn("tenants", "chain_seal", ("id",), chain.salt_identity),
-    SealedColumn("tenants", "sealed_search_key", ("id",), search_keys.identity),
+    SealedColumn("tenants", "sealed_search_key", ("id",), word_index.identity),
     SealedColumn(
         "webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.secrets_identity
     ),
@@ -128,17 +127,14 @@ SEALED_COLUMNS = (
         idempotency.identity,
     ),
     SealedColumn("bundles", "bytes", ("tenant_id", "record_id"), bundles.identity),
-    SealedColumn(
-        "session_pack_parts", "bytes", ("tenant_id", "pack_id", "starts"), session_store.identity
-    ),
     SealedColumn("audit_segments", "bytes", ("tenant_id", "id"), archive.identity),
     SealedColumn("export_parts", "bytes", ("tenant_id", "export_id", "number"), parts.identity),
     SealedColumn(
         "evidence_pack_parts",
         "bytes",
-        ("tenant_id", "pack_id", "number"),
+        ("tenant_id", "pack_id", "starts"),
         store.identity,
-        sealed_for=("t.tenant_id", _RECORD_OF_A_PART, "t.pack_id", "t.number"),
+        sealed_for=("t.tenant_id", _WHOSE_PACK, "t.pack_id", "t.starts"),
     ),
 )
 
