@@ -81,9 +81,8 @@ WITH doomed AS (
 def cancel_some(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Cancel up to 5,000 open rows of a locked lane that sends no more; say whether some are left.
 
-    A larger batch would hold the lane's lock for seconds, and the flusher waits for it. Rows that
-    are left make the lane due: the next worker cancels more. Rows are numbered first, so a
-    cancelled event keeps its place in the sequence.
+    More would hold the lane's lock for seconds, and the flusher waits for it. Rows are numbered
+    first, so a cancelled event keeps its place in the sequence.
     """
     for _ in range(CANCEL_AT_ONCE // lanes.NUMBER_AT_ONCE):
         if not lanes.number_locked(session, tenant_id, webhook_id):
@@ -160,8 +159,7 @@ UPDATE lanes AS l SET events_cancelled = l.events_cancelled - totals.events,
 def undo(session: Session, arrived: Sequence[tuple[UUID, UUID]]) -> None:
     """Make cancelled deliveries, as (tenant id, id), succeeded: they arrived all the same.
 
-    They were in flight when their webhook, whose lane is locked, was disabled or deleted. Takes
-    them out of the lane's cancelled ones; the caller adds them to those that succeeded.
+    Takes them out of their locked lanes' cancelled ones; the caller adds them to the succeeded.
     """
     wanted = {"tenants": [each[0] for each in arrived], "deliveries": [each[1] for each in arrived]}
     cursor(session).execute(_ARRIVED, wanted, prepare=False)
@@ -285,9 +283,7 @@ def _lane_of(
 def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> bool:
     """Disable a webhook, cancel its open deliveries, notify the tenant's other webhooks, audit it.
 
-    `webhook_id` is the lane that gives the reason. Returns False when it no longer holds: the
-    webhook is disabled or deleted already, its URL has changed, or it has succeeded since, on any
-    of its lanes.
+    `webhook_id` is the lane that gives the reason. Returns False when it no longer holds.
     """
     if _lane_of(session, tenant_id, webhook_id, reason) is None:
         return False

@@ -25,7 +25,7 @@ class Swept(Outbox):
 
     def wake(self) -> set[UUID]:
         with self.database.across_tenants() as session:
-            return {webhook for _, webhook in sweeping.wake(session).lanes}
+            return {webhook for _, webhook in sweeping.wake(session)[0]}
 
     def sweep_number(self, *webhooks: UUID) -> None:
         """Have the sweep number what these webhooks' workers have not reached."""
@@ -112,9 +112,9 @@ def test_due_jobs_are_found_and_waiting_or_leased_ones_are_not(place: Swept) -> 
         "UPDATE jobs SET run_at = clock_timestamp() + interval '1 hour' WHERE id = :id", id=later
     )
     with place.database.across_tenants() as session:
-        assert [job for _, job in sweeping.due(session).jobs] == [due]
+        assert [job for _, job in sweeping.due(session)[1]] == [due]
     with place.database.across_tenants() as session:
-        assert sweeping.due(session).jobs == []
+        assert sweeping.due(session)[1] == []
 
 
 def test_rows_that_have_waited_long_without_a_number_are_told_of(place: Swept) -> None:

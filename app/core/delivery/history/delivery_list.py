@@ -127,7 +127,9 @@ def conditions_of(filters: Filters) -> tuple[list[str], dict[str, object]]:
             "finished_until_id": latest_id(filters.finished_until),
         }
     if filters.outcome is not None:
-        found += _ended_as(filters.outcome)
+        succeeded = filters.outcome == "succeeded"
+        found.append("d.status = 'succeeded'" if succeeded else "d.status <> 'succeeded'")
+        found += ["d.outcome = %(outcome)s"] * (not succeeded)
         values["outcome"] = filters.outcome
     equal = {
         "status_code": filters.status_code,
@@ -144,12 +146,6 @@ def conditions_of(filters: Filters) -> tuple[list[str], dict[str, object]]:
         found.append("d.failure = %(failure)s")
         values |= {"group_of": filters.group.webhook_id, "failure": filters.group.failure}
     return found, values
-
-
-def _ended_as(outcome: str) -> list[str]:
-    if outcome == "succeeded":
-        return ["d.status = 'succeeded'"]
-    return ["d.outcome = %(outcome)s", "d.status <> 'succeeded'"]
 
 
 MOST_SUBJECTS = 200
@@ -282,9 +278,18 @@ def page(
         values |= event_values(events) if events is not None else {}
         parts = [_select(_ENDED_ROWS if events is None else f"({EVENT_ROWS})", conditions)]
     else:
-        statuses = _statuses(filters)
+        # An empty set for any, None if no row can match.
+        statuses: frozenset[Status] | None = filters.status
+        if filters.group is not None:
+            statuses = (filters.status or FAILING) & FAILING or None
+        elif not statuses and (filters.outcome is not None or filters.status_code is not None):
+            arrived = filters.outcome == "succeeded" or 200 <= (filters.status_code or 0) < 300
+            statuses = frozenset({Status.SUCCEEDED, Status.CANCELLED}) if arrived else _UNHAPPY
         wide = statuses and statuses & OPEN and not (filters.webhook_id or filters.job_id)
-        few = bool(wide) and _few_are_open(session, tenant_id)
+        few = False
+        if wide:
+            asked = cursor(session, scalar_row).execute(_FEW_ARE_OPEN, (tenant_id,))
+            few = bool(asked.fetchone())
         if ended or (wide and not few and filters.group is None):
             walk_ends = _end_walk(session, conditions, values)
         parts = _rows(statuses, conditions, values, sort=few)
@@ -295,13 +300,6 @@ def page(
     found = cursor(session, class_row(Row)).execute(query, values).fetchall()
     listed = delivery_history.listed(session, tenant_id, found)
     return feeds.Page(listed, walk_ends if len(found) < limit else None)
-
-
-def _statuses(filters: Filters) -> frozenset[Status] | None:
-    """Return the possible statuses of rows: an empty set for any, None if no row can match."""
-    if filters.group is None:
-        return filters.status or _implied(filters)
-    return (filters.status or FAILING) & FAILING or None
 
 
 def _end_walk(session: Session, conditions: list[str], values: dict[str, object]) -> UUID | None:
@@ -339,18 +337,6 @@ def _rows(
 
 def _select(table: str, conditions: list[str]) -> str:
     return _ROWS.format(table=table, conditions=" AND ".join(conditions) or "true")
-
-
-def _implied(filters: Filters) -> frozenset[Status]:
-    """Return the statuses that the outcome and status code filters imply; empty for any."""
-    succeeded = filters.outcome == "succeeded" or 200 <= (filters.status_code or 0) < 300
-    if filters.outcome is None and filters.status_code is None:
-        return frozenset()
-    return frozenset({Status.SUCCEEDED, Status.CANCELLED}) if succeeded else _UNHAPPY
-
-
-def _few_are_open(session: Session, tenant_id: UUID) -> bool:
-    return bool(cursor(session, scalar_row).execute(_FEW_ARE_OPEN, (tenant_id,)).fetchone())
 
 
 def _few_ended(session: Session, tenant_id: UUID, filters: Filters) -> bool:
