@@ -18,7 +18,6 @@ from app.core.digests import alerts
 from app.core.jobs import retention as job_retention
 from app.core.keys import console_sessions
 from app.core.packs import store
-from app.core.partitions import Partition
 from app.core.records import anonymous_access
 from app.core.rules import matches
 from app.core.traces import traces
@@ -38,12 +37,19 @@ def run(here: Runtime) -> None:
     dropped: list[str] = []
     kept: list[str] = []
     for partition in outlived:
-        gone = _drop(here.database, partition)
-        (dropped if gone else kept).append(partition.name)
+        # Each in a transaction of its own; a busy one stays until the next run.
+        try:
+            with here.database.across_tenants() as session:
+                partitions.drop(session, partition)
+            dropped.append(partition.name)
+        except (partitions.PartitionKept, Unavailable) as error:
+            kept.append(partition.name)
+            if isinstance(error, Unavailable):
+                _log.warning("partition_busy", partition=partition.name)
     with here.database.across_tenants() as session:
         forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
         forgotten += console_sessions.forget_old(session) + record_reads.forget_old(session)
-    packs = _forget_packs(here.database)
+    packs = _in_batches(here.database, store.MOST_AT_ONCE, store.forget_replaced)
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)
         forgotten += matches.forget_old(session, begins_at) + alerts.forget_old(session, begins_at)
@@ -63,11 +69,6 @@ def run(here: Runtime) -> None:
         jobs=jobs,
         traces=old_traces,
     )
-
-
-def _forget_packs(database: Database) -> int:
-    """Delete replaced packs; return how many."""
-    return _in_batches(database, store.MOST_AT_ONCE, store.forget_replaced)
 
 
 def _close_hours(database: Database, begins_at: datetime) -> int:
@@ -92,16 +93,3 @@ def _in_batches(database: Database, at_once: int, forget: Callable[[Session], in
         total += gone
         if gone < at_once:
             return total
-
-
-def _drop(database: Database, partition: Partition) -> bool:
-    """Drop one partition in a transaction of its own; a busy one stays until the next run."""
-    try:
-        with database.across_tenants() as session:
-            partitions.drop(session, partition)
-    except partitions.PartitionKept:
-        return False
-    except Unavailable:
-        _log.warning("partition_busy", partition=partition.name)
-        return False
-    return True
