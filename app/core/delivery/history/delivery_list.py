@@ -104,45 +104,37 @@ class Filters:
     finished_until: datetime | None = None
 
 
+# `(SELECT …)` hides the value from the planner (docs/performance.md).
+_CONDITIONS = {
+    "event_type": ["d.event_type = %(event_type)s"],
+    "since": ["d.created_at >= %(since)s", "d.id >= %(since_id)s"],
+    "until": ["d.created_at < %(until)s", "d.id < %(until_id)s"],
+    "finished_since": ["d.finished_at >= %(finished_since)s"],
+    "finished_until": ["d.finished_at < %(finished_until)s", "d.id < %(finished_until_id)s"],
+    "outcome": ["d.outcome = %(outcome)s", "d.status <> 'succeeded'"],
+    **{
+        name: [f"d.{name} = (SELECT %({name})s)"]
+        for name in ("status_code", "webhook_id", "job_id")
+    },
+    "group": ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.kind <> 'test'", LATEST],
+}
+
+
 def conditions_of(filters: Filters) -> tuple[list[str], dict[str, object]]:
     """Return the SQL conditions of all filters but the status, with their values."""
-    found: list[str] = []
-    values: dict[str, object] = {}
-    if filters.event_type is not None:
-        found.append("d.event_type = %(event_type)s")
-        values["event_type"] = filters.event_type
-    if filters.since is not None:
-        found += ["d.created_at >= %(since)s", "d.id >= %(since_id)s"]
-        values |= {"since": filters.since, "since_id": earliest_id(filters.since)}
-    if filters.until is not None:
-        found += ["d.created_at < %(until)s", "d.id < %(until_id)s"]
-        values |= {"until": filters.until, "until_id": latest_id(filters.until)}
-    if filters.finished_since is not None:
-        found.append("d.finished_at >= %(finished_since)s")
-        values["finished_since"] = filters.finished_since
-    if filters.finished_until is not None:
-        found += ["d.finished_at < %(finished_until)s", "d.id < %(finished_until_id)s"]
-        values |= {
-            "finished_until": filters.finished_until,
-            "finished_until_id": latest_id(filters.finished_until),
-        }
-    if filters.outcome is not None:
-        succeeded = filters.outcome == "succeeded"
-        found.append("d.status = 'succeeded'" if succeeded else "d.status <> 'succeeded'")
-        found += ["d.outcome = %(outcome)s"] * (not succeeded)
-        values["outcome"] = filters.outcome
-    equal = {
-        "status_code": filters.status_code,
-        "webhook_id": filters.webhook_id,
-        "job_id": filters.job_id,
-    }
-    for name, value in equal.items():
-        if value is not None:
-            # `(SELECT …)` hides the value from the planner (docs/performance.md).
-            found.append(f"d.{name} = (SELECT %({name})s)")
-            values[name] = value
+    values = {name: value for name, value in vars(filters).items() if value is not None}
+    if filters.outcome == "succeeded":
+        del values["outcome"]
+    found = [each for name in values for each in _CONDITIONS.get(name, ())]
+    found += ["d.status = 'succeeded'"] * (filters.outcome == "succeeded")
+    for name, bound in (
+        ("since", earliest_id),
+        ("until", latest_id),
+        ("finished_until", latest_id),
+    ):
+        if isinstance(moment := values.get(name), datetime):
+            values[f"{name}_id"] = bound(moment)
     if filters.group is not None:
-        found += ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.kind <> 'test'", LATEST]
         found.append("d.failure = %(failure)s")
         values |= {"group_of": filters.group.webhook_id, "failure": filters.group.failure}
     return found, values
@@ -292,7 +284,16 @@ def page(
             few = bool(asked.fetchone())
         if ended or (wide and not few and filters.group is None):
             walk_ends = _end_walk(session, conditions, values)
-        parts = _rows(statuses, conditions, values, sort=few)
+        # A subquery for each status, or one for all.
+        parts = [_select("deliveries", conditions)] if statuses == frozenset() else []
+        parts += [
+            _select("deliveries", [f"d.status = '{status}'", *conditions])
+            for status in sorted((statuses or frozenset()) - OPEN)
+        ]
+        if statuses and statuses & OPEN:
+            values["open"] = sorted(statuses & OPEN)
+            table = _OPEN_ROWS if few else "deliveries"
+            parts.append(_select(table, [IS_OPEN, *conditions]))
     if filters.webhook_id is not None:
         keys = lanes.of_webhook(session, tenant_id, filters.webhook_id)
         parts = lanes.on_each(parts, "webhook_id", keys, values)
@@ -311,28 +312,6 @@ def _end_walk(session: Session, conditions: list[str], values: dict[str, object]
         conditions.append("d.id >= %(walk_ends)s")
         values["walk_ends"] = ends
     return ends
-
-
-def _rows(
-    statuses: frozenset[Status] | None,
-    conditions: list[str],
-    values: dict[str, object],
-    *,
-    sort: bool,
-) -> list[str]:
-    """Return the subqueries to merge into a page: one for each status, or one for all."""
-    if statuses is None:
-        return []
-    if not statuses:
-        return [_select("deliveries", conditions)]
-    parts = [
-        _select("deliveries", [f"d.status = '{status}'", *conditions])
-        for status in sorted(statuses - OPEN)
-    ]
-    if statuses & OPEN:
-        values["open"] = sorted(statuses & OPEN)
-        parts.append(_select(_OPEN_ROWS if sort else "deliveries", [IS_OPEN, *conditions]))
-    return parts
 
 
 def _select(table: str, conditions: list[str]) -> str:
