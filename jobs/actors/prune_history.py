@@ -18,7 +18,7 @@ from app.core.digests import alerts
 from app.core.jobs import retention as job_retention
 from app.core.keys import console_sessions
 from app.core.packs import store
-from app.core.records import anonymous_access
+from app.core.records import share_links
 from app.core.rules import matches
 from app.core.traces import traces
 from app.database import Database
@@ -47,7 +47,7 @@ def run(here: Runtime) -> None:
             if isinstance(error, Unavailable):
                 _log.warning("partition_busy", partition=partition.name)
     with here.database.across_tenants() as session:
-        forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
+        forgotten = idempotency.forget_old(session) + share_links.forget_old(session)
         forgotten += console_sessions.forget_old(session) + record_reads.forget_old(session)
     packs = _in_batches(here.database, store.MOST_AT_ONCE, store.forget_replaced)
     with here.database.across_tenants() as session:

@@ -12,7 +12,6 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app import ids, metrics
-from app.core.aging import finding_expiry
 from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Authority, Stamper
@@ -32,10 +31,9 @@ from app.core.exports import building as exporting
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
 from app.core.log import history
-from app.core.packs import building, session_packs
+from app.core.packs import record_packs, session_packs
 from app.core.packs.building import Builder
-from app.core.packs.session_packs import SessionBuilder
-from app.core.records import expiry
+from app.core.records import expiry, finding_expiry
 from app.core.replay import bulk_replay, send_now
 from app.core.rules import scanning
 from app.core.rules.scanning import Scanner
@@ -86,9 +84,9 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     schedule.KIND: lambda here: partial(sending.step, _sender(here)),
     alerts.KIND: lambda here: partial(alert_mails.step, _sender(here)),
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
-    building.KIND: lambda here: Builder(here.database, here.settings).step,
+    record_packs.KIND: lambda here: Builder(here.database, here.settings, record_packs.find).step,
     exporting.KIND: lambda here: exporting.Builder(here.database, here.settings).step,
-    session_packs.KIND: lambda here: SessionBuilder(here.database, here.settings).step,
+    session_packs.KIND: lambda here: Builder(here.database, here.settings, session_packs.find).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
     archiving.KIND: lambda here: (

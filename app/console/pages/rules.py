@@ -128,7 +128,7 @@ def change(rule_id: str) -> Response:
     typed = forms.sent()
     try:
         wanted = typed.load(RuleChangeSchema)
-        changed(rule_id, wanted, forms.once)
+        changed(ids.parse("rul", rule_id), wanted, forms.once)
     except Invalid as wrong:
         return _page(rule_id, typed.refused(wrong), 422)
     texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
