@@ -1,7 +1,4 @@
-"""Daily retention: create the next partitions, drop those older than the history kept.
-
-Also sums final hourly counts over webhooks.
-"""
+"""Daily retention: create the next partitions, drop those older than the history kept."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -53,7 +50,7 @@ def run(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)
         forgotten += matches.forget_old(session, begins_at) + alerts.forget_old(session, begins_at)
-    hours = _close_hours(here.database, begins_at)
+    old_hours = _forget_hours(here.database, begins_at)
     forget_jobs = partial(job_retention.forget_old, before=begins_at)
     jobs = _in_batches(here.database, job_retention.AT_ONCE, forget_jobs)
     forget_traces = partial(traces.forget_old, before=begins_at)
@@ -65,20 +62,17 @@ def run(here: Runtime) -> None:
         kept=kept,
         forgotten=forgotten,
         packs=packs,
-        hours=hours,
+        hours=old_hours,
         jobs=jobs,
         traces=old_traces,
     )
 
 
-def _close_hours(database: Database, begins_at: datetime) -> int:
-    """Sum final hours, delete those from before the history kept; return how many were deleted."""
+def _forget_hours(database: Database, begins_at: datetime) -> int:
     with database.across_tenants() as session:
         every = [tenant.id for tenant in tenants.rows(session)]
     gone = 0
     for tenant_id in every:
-        with database.transaction(tenant_id) as session:
-            hours.close(session, tenant_id)
         forget = partial(hours.forget_old, tenant_id=tenant_id, before=begins_at)
         gone += _in_batches(database, hours.AT_ONCE, forget)
     return gone
