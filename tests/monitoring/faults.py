@@ -46,7 +46,9 @@ TIMED = frozenset(
 
 
 def part_down(service: Monitored) -> None:
-    service.valkey.client.delete("alive:worker")
+    client = service.valkey.client
+    names = [name for name in client.smembers("processes") if name.startswith(b"process:worker:")]
+    client.delete(*names)
 
 
 def disk_full(service: Monitored) -> None:

@@ -71,8 +71,9 @@ class Installation:
 def keep_alive(valkey: OwnValkey) -> None:
     """Record heartbeats of worker and scheduler that do not expire."""
     for role in heartbeats.ROLES:
-        heartbeats.beat(valkey.client, role)
-        valkey.client.persist(heartbeats.key(role))
+        heartbeats.report(valkey.client, heartbeats.this_process(role))
+    for name in valkey.client.smembers(heartbeats.REPORTING):
+        valkey.client.persist(name)
 
 
 @contextmanager
