@@ -13,7 +13,7 @@ from dramatiq import BrokerConnectionError, Message, MessageProxy
 from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.errors import DecodeError
 
-from app.lib.stores.redis_reasons import reason
+from app.lib.stores import reason
 from app.queue import WAKE_CHANNEL
 from jobs.process.wakeup_listener import WakeListener
 

@@ -14,7 +14,7 @@ import redis
 import structlog
 from redis.client import PubSub
 
-from app.lib.stores.redis_reasons import reason
+from app.lib.stores import reason
 from app.queue import WAKE_CHANNEL
 
 _log = structlog.get_logger(__name__)

@@ -14,15 +14,16 @@ from app.core import epochs
 from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import incidents
 from app.core.anchoring.evidence import Chooser
+from app.core.blobs import store
 from app.core.digests import digest_rows
-from app.core.health import objects
+from app.core.erasure import erasing
 from app.core.health.parts import Part, State, failed, ok
 from app.core.log import generations, history, publication
 from app.core.log import status as log_status
 from app.core.master_keys import key_registry
 from app.core.verification import alerts, daily
 from app.database import database_now
-from app.errors import LogDamaged, LogHeadLost, LogHeadUnavailable, LogRolledBack
+from app.errors import LogDamaged, LogHeadLost, LogHeadUnavailable, LogRolledBack, Unavailable
 from app.ledger.notes import Malformed
 from app.lib.mail.mailer import Refusal
 from app.settings import Settings
@@ -54,6 +55,7 @@ _EFFECTS: Final = {
 _UNVERIFIABLE = "The audit chain cannot be verified against the transparency log now: {}."
 UNKNOWN_AUDIT: Final = "Whether the audit chain holds is not known now ({})."
 _LATE = "not verified as a whole"
+_OBJECTS = "#the-object-store"
 _LOG_MENDS: Final = {
     LogRolledBack.slug: "restore the newest database, or its own LOG_HEAD_URL; only if that is"
     " lost: python -m app.manage log succeed --yes",
@@ -225,6 +227,33 @@ def _mail(session: Session, settings: Settings) -> Iterator[Part]:
         yield ok("no digest is refused or late")
 
 
+def unerased(session: Session, settings: Settings) -> Iterator[Part]:
+    """Yield what should be gone from the store for an hour, and is not; nothing without a store."""
+    since = erasing.late_since(session)
+    if since is not None and settings.blob_url is None:
+        mend = "set BLOB_URL to the store that has them"
+        yield failed("objects are to be erased, and BLOB_URL names no store", mend, see=_OBJECTS)
+    elif since is not None and database_now(session) - since > erasing.LATE:
+        mend = "bring the store back, or let BLOB_URL's credentials delete: the job tries again"
+        reason = "what has expired is not erased"
+        yield Part(State.FAILED, reason, mend, _OBJECTS, since=since)
+
+
+def objects_reached(settings: Settings) -> Iterator[Part]:
+    """Yield whether the store answers; nothing without one. With no transaction open."""
+    blobs = store.of(settings.blob_url)
+    if blobs is None:
+        return
+    try:
+        blobs.check()
+    except Unavailable:
+        banner = "The object store is away: what lies there cannot be read now."
+        mend = "bring the store back; until then bundles go into the database"
+        yield Part(State.FAILED, "away", mend, _OBJECTS, banner=banner)
+    else:
+        yield ok("it answers")
+
+
 OF_DATABASE: Final[Mapping[str, Probe]] = {
     "history": _history,
     "log": _log,
@@ -233,7 +262,7 @@ OF_DATABASE: Final[Mapping[str, Probe]] = {
     "audit": _audit,
     "master_keys": _master_keys,
     "mail": _mail,
-    "objects": objects.erased,
+    "objects": unerased,
 }
 
 

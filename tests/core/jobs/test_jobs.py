@@ -41,12 +41,6 @@ def read(database: Database, job: Job) -> Job:
         return job_rows.get(session, job.tenant_id, job.id)
 
 
-def test_a_job_is_claimed_by_one(database: Database, tenant: FreshTenant) -> None:
-    job = enqueue(database, tenant)
-    assert claim(database, job) is not None
-    assert claim(database, job) is None
-
-
 def test_a_lost_worker_s_job_is_due_again_when_its_lease_ends(
     database: Database, tenant: FreshTenant
 ) -> None:
@@ -67,14 +61,6 @@ def test_a_step_leaves_a_cursor_and_frees_the_job(database: Database, tenant: Fr
         steps.advance(session, mine, Step("row 7", {"done": 7}))
     again = claimed(database, job)
     assert (again.cursor, again.progress) == ("row 7", '{"done":7}')
-
-
-def test_a_job_that_waits_is_not_due(database: Database, tenant: FreshTenant) -> None:
-    job = enqueue(database, tenant)
-    mine = claimed(database, job)
-    with database.transaction(tenant.id) as session:
-        steps.advance(session, mine, Step("x", {}, wait=timedelta(hours=1)))
-    assert claim(database, job) is None
 
 
 def test_a_job_that_keeps_failing_is_dead_stays_and_can_be_retried(

@@ -152,24 +152,6 @@ def test_what_is_let_go_is_not_counted(place: Place) -> None:
     assert place.read(job).claims_lost == 0
 
 
-def test_what_is_let_go_may_still_end_well(place: Place) -> None:
-    mine = place.claimed(place.job())
-    with place.database.across_tenants() as session:
-        leases.release(session, mine)
-    place.advance(mine, Step(None, {}))
-    assert place.read(mine).status == "succeeded"
-
-
-def test_a_lease_that_was_taken_over_is_not_released_by_its_former_holder(place: Place) -> None:
-    job = place.job()
-    first = place.claimed(job)
-    place.end_lease(job)
-    assert place.claim(job) is not None
-    with place.database.across_tenants() as session:
-        leases.release(session, first)
-    assert place.read(job).status == "running"
-
-
 def test_the_clock_s_own_job_does_not_stay_dead(place: Place) -> None:
     job = place.ring()
     place.kill(job)
