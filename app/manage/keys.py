@@ -129,5 +129,5 @@ def revoke(key: str, reason: str, since: datetime | None, yes: bool) -> None:
     with service() as (settings, database):
         with database.across_tenants() as session:
             done = signing_keys.revoke(session, settings.master_keys, key, reason, since)
-        print(f"revoked: {key}" + (f"\ncurrent: {done.successor}" if done.successor else ""))
+        print(f"revoked: {key}" + (f"\ncurrent: {done.current}" if done.current else ""))
         tell_untold(settings, database, done.untold)

@@ -11,7 +11,7 @@ from app.core.log import rebuild as rebuilding
 from app.core.log import status as log_status
 from app.core.log.history import History
 from app.core.log.sequencer import Sequencer
-from app.core.verification import alerts, walked
+from app.core.verification import alerts
 from app.core.verification import daily as verification_jobs
 from app.database import Database
 from app.errors import AuditChainBroken, LogGoesOn
@@ -57,7 +57,7 @@ def rebuild(check: bool) -> int:
 def verify() -> None:
     """Have a worker verify all of the log, from its first leaf."""
     with service() as (settings, database), database.across_tenants() as session:
-        walked.forget(session, settings.master_keys)
+        verification_jobs.forget_walk(session, settings.master_keys)
         verification_jobs.enqueue_daily(session)
     print("a worker walks all of the log: `parts.audit` of /readyz says what it finds")
 

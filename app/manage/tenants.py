@@ -12,8 +12,8 @@ from app import ids
 from app.core import tenants
 from app.core.callers import Role
 from app.core.keys import groups as provider_groups
-from app.core.records import storage
-from app.core.records.storage import StorageUse
+from app.core.records import bundles
+from app.core.records.bundles import StorageUse
 from app.core.tenants import Act
 from app.database import database_now
 from app.manage.service import line, require_yes, service, tell_untold
@@ -50,12 +50,12 @@ def list_tenants() -> None:
     """List the tenants, and what each has stored."""
     lines = []
     with service() as (_settings, database), database.across_tenants() as session:
-        stored = storage.of_each(session)
+        stored = bundles.of_each(session)
         for each in tenants.rows(session):
             since = each.suspended_at
             state = f"  suspended since {since:%Y-%m-%d %H:%M} UTC" if since else ""
             has = stored.get(each.id, StorageUse(0, 0))
-            counts = f"{has.records} records  {has.bytes / storage.MIB:.1f} MiB"
+            counts = f"{has.records} records  {has.bytes / bundles.MIB:.1f} MiB"
             first = f"{ids.text('ten', each.id)}  {each.created_at:%Y-%m-%d}  {counts}"
             lines.append(f"{first}  {each.name}{state}")
     # Printed after the transaction: a pager may hold the output for an hour.

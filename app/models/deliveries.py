@@ -85,11 +85,12 @@ class Lane(Base):
     concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
     halved_at: Mapped[datetime | None]
     latency_ms: Mapped[float | None]
-    recovering: Mapped[SmallCount]
     recovering_since: Mapped[datetime | None]
-    recovered_through: Mapped[datetime | None]
     receiver_since: Mapped[datetime | None]
-    open_from: Mapped[list[datetime] | None] = mapped_column(ARRAY(DateTime(timezone=True)))
+    open_from: Mapped[list[datetime]] = mapped_column(
+        ARRAY(DateTime(timezone=True)),
+        server_default=text("array_fill('epoch'::timestamptz, ARRAY[6])"),
+    )
     held_since: Mapped[datetime | None]
     events_succeeded: Mapped[Count]
     events_failed: Mapped[Count]
@@ -127,9 +128,9 @@ class Event(Base):
 
     `payload` is None of a new finding: the view `events` makes it of the finding.
     `decisions` packs one (webhook, code) of 17 bytes for each webhook that existed: 16 of the
-    webhook's id and one code (`app/core/delivery/history/decisions.py`). `any_disabled` says that
-    one is "disabled": such events are few, and bulk replay looks for them. `subject_id` is the
-    finding or session that it is about, if any.
+    webhook's id and one code (`event_history.py`). `any_disabled` says that one is "disabled":
+    such events are few, and bulk replay looks for them. `subject_id` is the finding
+    or session that it is about, if any.
     """
 
     __tablename__ = "stored_events"

@@ -62,18 +62,20 @@ _TOTALS: Final = {
 # that it has not looked at are read (as in `sweeping`).
 _READ_TOTALS = """
 WITH unseen AS (
-    SELECT tenant_id, webhook_id, min(next_attempt_at) AS next_attempt_at FROM open_deliveries
-     WHERE next_attempt_at >= (SELECT through FROM sweeps)
-       AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
+    SELECT tenant_id, webhook_id, min(next_attempt_at) AS next_attempt_at
+      FROM (SELECT * FROM open_deliveries
+             WHERE next_attempt_at >= (SELECT through FROM sweeps)
+               AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
+             ORDER BY next_attempt_at OFFSET 0) AS fresh
      GROUP BY tenant_id, webhook_id
 ), present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), suspended AS MATERIALIZED (
     SELECT id FROM tenants WHERE suspended_at IS NOT NULL
 ), waiting AS (
-    SELECT l.tenant_id, l.webhook_id, l.due_at FROM lanes AS l
-     WHERE l.look_at >= (SELECT lanes_through FROM sweeps)
-       AND l.due_at <= (SELECT now FROM present)
+    (SELECT l.tenant_id, l.webhook_id, l.due_at FROM lanes AS l
+      WHERE l.look_at >= (SELECT lanes_through FROM sweeps)
+        AND l.due_at <= (SELECT now FROM present) ORDER BY l.look_at OFFSET 0)
     UNION ALL
     SELECT u.tenant_id, u.webhook_id, greatest(u.next_attempt_at, l.paused_until)
       FROM unseen AS u
@@ -191,7 +193,9 @@ _STIRRING = f"""
 WITH present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), stirring AS (
-    SELECT tenant_id, webhook_id FROM lanes WHERE look_at >= (SELECT lanes_through FROM sweeps)
+    SELECT * FROM (SELECT tenant_id, webhook_id FROM lanes
+                    WHERE look_at >= (SELECT lanes_through FROM sweeps)
+                    ORDER BY look_at OFFSET 0) AS to_look_at
     UNION SELECT tenant_id, webhook_id FROM lanes
            WHERE held_since IS NOT NULL OR paused_until IS NOT NULL
     UNION SELECT tenant_id, webhook_id FROM lanes WHERE unsuccessful_since IS NOT NULL
@@ -199,7 +203,7 @@ WITH present AS MATERIALIZED (
            WHERE t.suspended_at IS NOT NULL
 ), lane AS MATERIALIZED (
     SELECT l.tenant_id, w.id AS of_webhook, t.suspended_at, l.held_since, l.paused_until,
-           l.failing_since, l.unsuccessful_since, l.recovering, l.recovering_since, l.slow_at,
+           l.failing_since, l.unsuccessful_since, l.recovering_since, l.slow_at,
            l.due_at, {REFUSES} AS refuses, l.unsuccessful_attempts, l.consecutive_failures,
            l.events_open + l.replays_open + l.tests_open AS open,
            least(l.concurrency, w.max_in_flight) AS concurrency
@@ -220,14 +224,14 @@ _READ_LANES = f"""
                 WHEN held_since IS NOT NULL THEN 'held'
                 WHEN paused_until > present.now THEN 'paused'
                 WHEN refuses THEN 'refusing'
-                WHEN recovering > 0 THEN 'recovering'
+                WHEN recovering_since IS NOT NULL THEN 'recovering'
                 WHEN slow_at IS NOT NULL THEN 'slow'
                 ELSE 'ready' END AS state,
            CASE WHEN suspended_at IS NOT NULL THEN suspended_at
                 WHEN held_since IS NOT NULL THEN held_since
                 WHEN paused_until > present.now THEN failing_since
                 WHEN refuses THEN unsuccessful_since
-                WHEN recovering > 0 THEN recovering_since
+                WHEN recovering_since IS NOT NULL THEN recovering_since
                 ELSE due_at END AS since
       FROM lane CROSS JOIN present
 )
