@@ -58,9 +58,8 @@ class Readiness:
     def unknown(self, why: str | None = None) -> Sequence[Part]:
         """Return the parts where none can be read from the database, and why."""
         unknown = Part(State.NOT_CHECKED, "unknown", detail=why)
-        parts = dict.fromkeys(("database_writes", *probes.OF_DATABASE), unknown)
-        if self._settings.blob_url is None:
-            del parts["objects"]
+        stores = () if self._settings.blob_url is None else ("objects",)
+        parts = dict.fromkeys(("database_writes", *probes.OF_DATABASE, *stores), unknown)
         # Of these it is what tenants ask about.
         parts["audit"] = replace(unknown, banner=probes.UNKNOWN_AUDIT.format(why))
         named_parts = [replace(part, name=name) for name, part in parts.items()]
@@ -73,7 +72,9 @@ class Readiness:
             gauges.limit_time(session)
             for name, probe in probes.OF_DATABASE.items():
                 parts += named(name, probe(session, self._settings))
-        parts += named("objects", probes.objects_reached(self._settings))
+            objects = [*probes.unerased(session, self._settings)]
+        objects += probes.objects_reached(self._settings)
+        parts += named("objects", objects) if objects else ()
         writes = database_state.writes(self._database, self._settings.master_keys)
         parts += named("database_writes", [writes])
         self._state = (parts, self._clock())
