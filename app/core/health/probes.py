@@ -191,16 +191,11 @@ def _master_keys(session: Session, settings: Settings) -> Iterator[Part]:
 
 def _mail(session: Session, settings: Settings) -> Iterator[Part]:
     """Yield why digests do not go out; a refused recipient is its tenant's to mend."""
-    if settings.takes_mail:
-        found = digest_rows.standing_troubles(session)
-    else:
-        found = ()
-        waiting = digest_rows.open_ones(session)
-        if waiting:
-            reason = f"SMTP_URL is not set: {waiting} digests wait"
-            yield failed(reason, "set SMTP_URL and MAIL_FROM", see="setup.md#the-digest")
-            return
-    for each in found:
+    waiting = 0 if settings.takes_mail else digest_rows.open_ones(session)
+    if waiting:
+        reason = f"SMTP_URL is not set: {waiting} digests wait"
+        yield failed(reason, "set SMTP_URL and MAIL_FROM", see="setup.md#the-digest")
+    for each in digest_rows.standing_troubles(session) if settings.takes_mail else ():
         if each.what == Refusal.RECIPIENT:
             continue
         since = None

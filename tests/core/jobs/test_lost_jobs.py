@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy import text
 
 from app.core import tenants
-from app.core.jobs import control as job_control
 from app.core.jobs import job_queue, job_rows, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database, database_now
@@ -103,18 +102,6 @@ def test_a_job_whose_workers_die_waits_longer_after_each_and_is_dead_in_the_end(
     dead = place.read(job)
     assert (dead.status, dead.locked_until) == ("dead", None)
     assert "5 times in a row" in (dead.error or "")
-
-
-def test_it_is_retried_as_if_nothing_had_happened(place: Place) -> None:
-    job = place.job()
-    place.set(job, "claims_lost = 5, status = 'dead', finished_at = clock_timestamp()")
-    with place.database.transaction(place.tenant_id) as session:
-        (listed,) = job_control.find(session, place.tenant_id, before=None, limit=10, status="dead")
-        assert listed.id == job.id
-        job_control.retry(session, place.tenant_id, job.id)
-    place.die(job)
-    assert place.claim(job) is not None
-    assert place.read(job).claims_lost == 1
 
 
 @pytest.mark.parametrize("failed", [False, True])
