@@ -29,12 +29,12 @@ def service() -> Iterator[tuple[Settings, Database]]:
 def line(most: int = 200) -> Callable[[str], str]:
     """Return what reads an option of one line, of at most so many characters."""
 
-    def read(text: str) -> str:
-        if not re.fullmatch(rf"[^\x00-\x1f\x7f]{{1,{most}}}", text) or not text.strip():
+    def text(given: str) -> str:
+        if not re.fullmatch(rf"[^\x00-\x1f\x7f]{{1,{most}}}", given) or not given.strip():
             raise click.BadParameter(f"write one line of 1 to {most} characters")
-        return text.strip()
+        return given.strip()
 
-    return read
+    return text
 
 
 def require_yes(yes: bool, what: str) -> None:

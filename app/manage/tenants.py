@@ -102,7 +102,7 @@ def revoke_keys(tenant_id: UUID, yes: bool) -> None:
 @tenant.command()
 @_tenant
 @click.option("--name", type=line(), default="operator", show_default=True)
-@click.option("--role", type=click.Choice(list(Role)), default=Role.ADMIN, show_default=True)
+@click.option("--role", type=click.Choice([*map(str, Role)]), default="admin", show_default=True)
 @click.option(
     "--days", type=click.IntRange(1, 3650), help="After how many days it expires; default: never."
 )
