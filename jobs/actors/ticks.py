@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
@@ -141,7 +140,7 @@ def look_at_backlog(here: Runtime) -> None:
 def complete_idle_sessions(here: Runtime) -> None:
     """Each minute: complete sessions that nothing came to for SESSION_IDLE_SECONDS."""
     deadline = time.monotonic() + IDLE_SECONDS
-    idle = timedelta(seconds=here.settings.session_idle_seconds)
+    idle = here.settings.session_idle
     more = True
     while more and time.monotonic() < deadline:
         with here.database.across_tenants() as session:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app import heartbeats
 from app.core.jobs import job_queue
@@ -78,7 +78,7 @@ def key_dropped(service: Monitored) -> None:
 
 def left_behind(service: Monitored) -> None:
     """A worker of the release before still runs elsewhere."""
-    old = replace(heartbeats.this_process("worker"), host="elsewhere", version="0.0.9")
+    old = heartbeats.Process("worker", host="elsewhere", version="0.0.9")
     heartbeats.report(service.valkey.client, old)
     service.keep_reports()
 

@@ -14,11 +14,11 @@ from app.api.http import auth, rate_limit
 from app.api.http.auth import Access
 from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
-from app.core import tenant_control
+from app.core import tenants
 from app.core.health import tenant_figures
 from app.core.health.tenant_figures import Figures, Sort
 from app.core.keys.operator_sessions import OperatorToken
-from app.core.tenant_control import Act
+from app.core.tenants import Act
 from app.core.verification import alerts
 from app.errors import FieldError, Invalid
 from app.schemas import fields
@@ -101,9 +101,7 @@ def index() -> AnyResponse:
 def suspend(tenant_id: str) -> AnyResponse:
     """Suspend a tenant: its keys and people are refused, its deliveries and mails wait."""
     reason = forms.sent().load(SuspendSchema).get("reason")
-    done = _act(
-        tenant_id, lambda session, who: tenant_control.suspend(session, who, reason, g.operator)
-    )
+    done = _act(tenant_id, lambda session, who: tenants.suspend(session, who, reason, g.operator))
     return _done(f"{tenant_id} is suspended." if done else f"{tenant_id} was suspended before.")
 
 
@@ -111,7 +109,7 @@ def suspend(tenant_id: str) -> AnyResponse:
 @operator_only
 def resume(tenant_id: str) -> AnyResponse:
     """Resume a tenant."""
-    done = _act(tenant_id, lambda session, who: tenant_control.resume(session, who, g.operator))
+    done = _act(tenant_id, lambda session, who: tenants.resume(session, who, g.operator))
     return _done(f"{tenant_id} goes on." if done else f"{tenant_id} was not suspended.")
 
 
