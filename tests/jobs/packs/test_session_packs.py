@@ -29,10 +29,11 @@ from tests.support.callers.making import (
     uuid_of,
 )
 from tests.support.database.databases import execute, waiting
-from tests.support.evidence.packing import AT_ONCE, Packer, files_in, opened_runtime
+from tests.support.evidence.packing import AT_ONCE, Packer, files_in
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.faults import until
 from tests.support.workers.expiring import keep_for
+from tests.support.workers.worlds import opened_runtime
 
 NEWER = UUID(int=(1 << 128) - 1)
 

@@ -17,15 +17,15 @@ from app.core.exports import building
 from app.core.exports.building import Builder
 from app.core.log.sequencer import Sequencer
 from app.core.statements import statements
-from app.database import Database, database_now
+from app.database import database_now
 from app.models import Job
-from app.settings import Settings
 from jobs.durable import run_job
+from jobs.process.runtime import Runtime
 from tests.support.callers.api import Answer, ApiOf, FreshTenant
 from tests.support.callers.making import make_record, make_session, uuid_of
 from tests.support.database.databases import execute
 from tests.support.evidence import verifying
-from tests.support.evidence.packing import Served, opened_runtime
+from tests.support.evidence.packing import Served
 
 PATH = "/v1/exports"
 LINES = 4
@@ -131,8 +131,7 @@ def joined(lines: Sequence[bytes]) -> bytes:
 def exporter(
     api: ApiOf,
     tenant: FreshTenant,
-    settings: Settings,
-    database: Database,
+    runtime: Runtime,
     log: Sequencer,
     admin_engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
@@ -143,7 +142,6 @@ def exporter(
         building.KIND,
         lambda here: Builder(here.database, here.settings, grace=timedelta(0), a_step=LINES).step,
     )
-    with opened_runtime(settings) as runtime:
-        yield Exporter(api, tenant, runtime, log, admin_engine)
+    yield Exporter(api, tenant, runtime, log, admin_engine)
     execute(admin_engine, "DELETE FROM checkpoint_timestamps")
     execute(admin_engine, "DELETE FROM checkpoint_cosignatures")

@@ -14,7 +14,6 @@ from sqlalchemy import Engine, text
 
 from app.core.jobs import control as job_control
 from app.core.log.sequencer import Sequencer
-from app.database import Database
 from app.models import Job
 from app.settings import Settings
 from jobs.durable.run_job import work_on
@@ -22,6 +21,7 @@ from jobs.process.runtime import Runtime
 from tests.support.callers.api import Answer, ApiOf, FreshTenant, serving
 from tests.support.callers.making import make_record, make_session, uuid_of
 from tests.support.database.databases import execute
+from tests.support.workers.worlds import opened_runtime
 
 AT_ONCE = {"Prefer": "wait=0"}
 
@@ -117,28 +117,16 @@ def record_id(record: dict[str, Any]) -> UUID:
     return uuid_of(record["id"])
 
 
-@contextmanager
-def opened_runtime(settings: Settings) -> Iterator[Runtime]:
-    """Open what a worker process holds, without Redis."""
-    opened = Runtime.open(replace(settings, redis_url=None), threads=4)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 @pytest.fixture
 def packer(
     api: ApiOf,
     tenant: FreshTenant,
-    settings: Settings,
-    database: Database,
+    runtime: Runtime,
     log: Sequencer,
     admin_engine: Engine,
 ) -> Iterator[Packer]:
     """Return a packer of the test's tenant; what vouches for its checkpoints goes with it."""
-    with opened_runtime(settings) as runtime:
-        yield Packer(api, tenant, runtime, log)
+    yield Packer(api, tenant, runtime, log)
     execute(admin_engine, "DELETE FROM checkpoint_timestamps")
     execute(admin_engine, "DELETE FROM checkpoint_cosignatures")
 

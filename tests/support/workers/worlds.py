@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import dramatiq
 
 from app.errors import Unavailable
 from app.queue import ACTORS
+from app.settings import Settings
 from jobs.delivery.lane_run import LaneRun
 from jobs.process.broker import BellBroker
 from jobs.process.bulkhead import Permit
@@ -73,3 +75,13 @@ def delivering(runtime: Runtime, redis_url: str, threads: int) -> Iterator[None]
     finally:
         worker.stop(timeout=20_000)
         broker.close()
+
+
+@contextmanager
+def opened_runtime(settings: Settings) -> Iterator[Runtime]:
+    """Open what a worker process holds, without Redis."""
+    opened = Runtime.open(replace(settings, redis_url=None), threads=4)
+    try:
+        yield opened
+    finally:
+        opened.close()
