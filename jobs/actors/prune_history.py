@@ -13,13 +13,13 @@ from sqlalchemy.orm import Session
 from app import clock
 from app.core import idempotency, partitions, tenants
 from app.core.audit import record_reads
-from app.core.delivery.lanes import lane_hours
+from app.core.delivery import hours
 from app.core.digests import alerts
 from app.core.jobs import retention as job_retention
 from app.core.keys import console_sessions
 from app.core.packs import store
 from app.core.partitions import Partition
-from app.core.records import anonymous_access
+from app.core.records import share_links
 from app.core.rules import matches
 from app.core.traces import traces
 from app.database import Database
@@ -41,7 +41,7 @@ def run(here: Runtime) -> None:
         gone = _drop(here.database, partition)
         (dropped if gone else kept).append(partition.name)
     with here.database.across_tenants() as session:
-        forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
+        forgotten = idempotency.forget_old(session) + share_links.forget_old(session)
         forgotten += console_sessions.forget_old(session) + record_reads.forget_old(session)
     packs = _forget_packs(here.database)
     with here.database.across_tenants() as session:
@@ -77,9 +77,9 @@ def _close_hours(database: Database, begins_at: datetime) -> int:
     gone = 0
     for tenant_id in every:
         with database.transaction(tenant_id) as session:
-            lane_hours.close(session, tenant_id)
-        forget = partial(lane_hours.forget_old, tenant_id=tenant_id, before=begins_at)
-        gone += _in_batches(database, lane_hours.AT_ONCE, forget)
+            hours.close(session, tenant_id)
+        forget = partial(hours.forget_old, tenant_id=tenant_id, before=begins_at)
+        gone += _in_batches(database, hours.AT_ONCE, forget)
     return gone
 
 

@@ -10,10 +10,9 @@ from uuid import UUID
 import structlog
 
 from app.core import finding_search
-from app.core.aging import finding_expiry, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
-from app.core.delivery.history import backlog
+from app.core.delivery import hours
 from app.core.digests import alerts, schedule
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports
@@ -21,8 +20,8 @@ from app.core.health import tenant_figures
 from app.core.jobs import leases
 from app.core.log import history
 from app.core.master_keys import key_registry, resealing
-from app.core.records import expiry, record_words
-from app.core.statements import sealing
+from app.core.records import expiry, finding_expiry, search
+from app.core.statements import idle_sessions, statements
 from app.core.verification import daily
 from app.core.words import word_index
 from app.core.words.word_index import Source
@@ -72,7 +71,7 @@ def assemble(here: Runtime) -> None:
 def seal_sessions(here: Runtime) -> None:
     """Each second while completed sessions wait: sign their statements."""
     until = time.monotonic() + SEAL_SECONDS
-    if sealing.seal_due(here.database, here.settings.master_keys, until):
+    if statements.seal_due(here.database, here.settings.master_keys, until):
         here.bell.ring("seal_sessions", ())
 
 
@@ -81,7 +80,7 @@ def index_words(here: Runtime) -> None:
 
     A tenant whose piece fails is logged, and comes last until one succeeds.
     """
-    for source in (finding_search.SOURCE, record_words.source(here.settings.master_keys)):
+    for source in (finding_search.SOURCE, search.source(here.settings.master_keys)):
         deadline = time.monotonic() + INDEX_SECONDS
         with here.database.across_tenants() as session:
             below, began = word_index.floor(session)
@@ -138,7 +137,7 @@ def free_stuck_jobs(here: Runtime) -> None:
 def look_at_backlog(here: Runtime) -> None:
     """Each minute: note how many deliveries wait, for the console's chart."""
     with here.database.across_tenants() as session:
-        backlog.look(session)
+        hours.note_backlog(session)
 
 
 def complete_idle_sessions(here: Runtime) -> None:

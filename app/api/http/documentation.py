@@ -1,27 +1,33 @@
-"""Completes flask-smorest's OpenAPI document: fields, error responses, ids, idempotency.
+"""How views declare what they take and answer, and the OpenAPI document that comes of it.
 
 Every operation lists all errors that it can answer. So a client can be generated from the
 document, and a test can validate real responses against it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+import flask
+import flask_smorest
 import marshmallow
 from apispec import APISpec, BasePlugin
-from flask_smorest import Api
 from flask_smorest.utils import prepare_response
 from marshmallow import fields as plain
 
 from app import ids
+from app.api.http import parsing
 from app.evidence import pack
 from app.lib.crypto import share_tokens
 from app.schemas.fields import ExternalId, Items, Strict
 from app.settings import VERSION, Settings
 
 MEDIA_TYPE = "application/problem+json"
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+_Schema: TypeAlias = type[marshmallow.Schema] | marshmallow.Schema | dict[str, Any]
 
 _TITLE = "record-service"
 _INTRODUCTION = """\
@@ -55,21 +61,25 @@ _SECURITY_SCHEMES: dict[str, dict[str, str]] = {
     "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 
+# The prefixes of ids by their parameters' names in a route.
+_PATH_IDS = {
+    "key_id": "key",
+    "agent_id": "agt",
+    "session_id": "ses",
+    "record_id": "rec",
+    "share_link_id": "shr",
+    "finding_id": "fnd",
+    "hold_id": "hld",
+    "rule_id": "rul",
+    "export_id": "exp",
+    "webhook_id": "whk",
+    "delivery_id": "dlv",
+    "event_id": "evt",
+    "job_id": "job",
+}
 # JSON Schemas of path parameters by their name in a route.
 _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
-    "key_id": ids.json_schema("key"),
-    "agent_id": ids.json_schema("agt"),
-    "session_id": ids.json_schema("ses"),
-    "record_id": ids.json_schema("rec"),
-    "share_link_id": ids.json_schema("shr"),
-    "finding_id": ids.json_schema("fnd"),
-    "hold_id": ids.json_schema("hld"),
-    "rule_id": ids.json_schema("rul"),
-    "export_id": ids.json_schema("exp"),
-    "webhook_id": ids.json_schema("whk"),
-    "delivery_id": ids.json_schema("dlv"),
-    "event_id": ids.json_schema("evt"),
-    "job_id": ids.json_schema("job"),
+    **{name: ids.json_schema(prefix) for name, prefix in _PATH_IDS.items()},
     "tile": {
         "type": "string",
         "pattern": r"^(entries|[0-9]{1,2})/(x[0-9]{3}/){0,6}[0-9]{3}(\.p/[0-9]{1,3})?$",
@@ -81,16 +91,186 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
 # The one changes nothing, and a span is stored once however often it is sent.
 _NEEDS_NO_KEY = ("/verify-signature", "/v1/traces")
 
+
+if TYPE_CHECKING:
+
+    class _Untyped(flask.Blueprint):
+        """flask-smorest's Blueprint, which ships no types: a decorated view is still a view."""
+
+        def __init__(
+            self, name: str, import_name: str, *, url_prefix: str = "", description: str
+        ) -> None: ...
+        def route(self, rule: str, **options: Any) -> Callable[[_View], _View]: ...
+        def arguments(
+            self, schema: type[marshmallow.Schema], *, location: str = "json", **options: Any
+        ) -> Callable[[_View], _View]: ...
+        def response(self, *args: Any, **options: Any) -> Callable[[_View], _View]: ...
+        def alt_response(self, *args: Any, **options: Any) -> Callable[[_View], _View]: ...
+        @staticmethod
+        def doc(**members: Any) -> Callable[[_View], _View]: ...
+        def _prepare_arguments_doc(
+            self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
+        ) -> dict[str, Any]: ...
+else:
+    _Untyped = flask_smorest.Blueprint
+
+
+def _only_documented(decorate: Callable[[_View], _View]) -> Callable[[_View], _View]:
+    """Leave what a decorator of flask-smorest says of a view, not the function that it makes."""
+
+    def documented(view: _View) -> _View:
+        view._apidoc = decorate(view)._apidoc  # type: ignore[attr-defined]  # noqa: SLF001
+        return view
+
+    return documented
+
+
+def _parse_ids(_endpoint: str | None, values: dict[str, Any] | None) -> None:
+    """Give views the ids of their paths as UUIDs, and None for what is no id of its kind."""
+    if values:
+        for name in _PATH_IDS.keys() & values.keys():
+            values[name] = ids.parse(_PATH_IDS[name], values[name])
+
+
+class Blueprint(_Untyped):
+    """A flask-smorest blueprint that reads strictly, and whose views return responses."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.url_value_preprocessor(_parse_ids)
+
+    @staticmethod
+    def doc(**members: Any) -> Callable[[_View], _View]:
+        """Document a view; as the two below, without a function around it."""
+        return _only_documented(_Untyped.doc(**members))
+
+    def response(
+        self, status: int, schema: _Schema | None = None, **options: Any
+    ) -> Callable[[_View], _View]:
+        """Document the answer of a view, which is a `Response`."""
+        return _only_documented(super().response(status, schema, **options))
+
+    def alt_response(
+        self, status: int, response: str | None = None, **options: Any
+    ) -> Callable[[_View], _View]:
+        """Document another answer."""
+        return _only_documented(super().alt_response(status, response, **options))
+
+    def sends_bytes(
+        self,
+        whole: _Schema,
+        part: _Schema,
+        headers: Mapping[str, Any],
+        content_type: str = "application/json",
+        *parameters: Mapping[str, Any],
+    ) -> Callable[[_View], _View]:
+        """Document a view that answers bytes with an ETag: all of them, or a range."""
+        kind = {"content_type": content_type}
+
+        def documented(view: _View) -> _View:
+            for each in (
+                self.doc(parameters=[*parameters, IF_NONE_MATCH, RANGE, IF_RANGE]),
+                self.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE"),
+                self.alt_response(412, "PRECONDITION_FAILED"),
+                self.alt_response(304, description="The caller has these bytes."),
+                self.alt_response(
+                    206,
+                    schema=part,
+                    description="The range that was asked for.",
+                    headers={**headers, "Content-Range": _CONTENT_RANGE},
+                    **kind,
+                ),
+                self.response(200, whole, headers=dict(headers), **kind),
+            ):
+                view = each(view)
+            return view
+
+        return documented
+
+    def arguments(
+        self, schema: type[marshmallow.Schema], *, location: str = "json", **_: Any
+    ) -> Callable[[_View], _View]:
+        """Give a view what its schema has loaded of the body, or of the query string.
+
+        A body is required, and documented so, if a field of it is.
+        """
+        made = schema()
+        read = parsing.from_query if location == "query" else parsing.from_body
+        document = _only_documented(
+            super().arguments(schema, location=location, required=parsing.is_required(made))
+        )
+
+        def decorate(view: _View) -> _View:
+            @wraps(view)
+            def reading(*args: Any, **kwargs: Any) -> Any:
+                return view(*args, read(made), **kwargs)
+
+            return document(cast(_View, reading))
+
+        return decorate
+
+    def _prepare_arguments_doc(
+        self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
+    ) -> dict[str, Any]:
+        """Document the parameters that `doc` adds beside those of the arguments, not instead."""
+        described = super()._prepare_arguments_doc(doc, doc_info, **given)
+        added = doc_info.get("manual_doc", {}).pop("parameters", [])
+        if added:
+            described["parameters"] = [*described.get("parameters", []), *added]
+        return described
+
+
+def header_of(description: str, **schema: Any) -> dict[str, Any]:
+    """Return a header of an answer, by its name in `headers`."""
+    return {"description": description, "schema": {"type": "string", **schema}}
+
+
+_CONTENT_RANGE = header_of("The range sent, and the whole size.")
+
+
+def header(name: str, description: str, **schema: Any) -> dict[str, Any]:
+    """Return a request's header that is not required, for `Blueprint.doc`."""
+    return {
+        "in": "header",
+        "name": name,
+        "required": False,
+        "description": description,
+        "schema": {"type": "string", **schema},
+    }
+
+
+IF_NONE_MATCH = header("If-None-Match", "ETags that the caller has; 304 if this is one of them.")
+RANGE = header("Range", "One range of bytes, such as `bytes=0-1023`.")
+IF_RANGE = header("If-Range", "Send the range only if this is the current ETag; else all bytes.")
+PREFER = header(
+    "Prefer",
+    "`wait=N`: wait up to N seconds (15 at most, 10 without a key), or "
+    "`respond-async`: do not wait (RFC 7240).",
+)
+_CONTENT_ENCODING = header(
+    "Content-Encoding",
+    "`gzip` for a compressed body: one member (RFC 1952). The limit of the body "
+    "holds for what it unpacks to.",
+    enum=["gzip", "identity"],
+)
+
+
 _IDEMPOTENCY_KEY = {
-    "in": "header",
-    "name": "Idempotency-Key",
-    "required": False,
-    "description": "Makes it safe to repeat this request within 24 hours.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+    **header(
+        "Idempotency-Key",
+        "Makes it safe to repeat this request within 24 hours.",
+        minLength=1,
+        maxLength=255,
+        pattern="^[ -~]+$",
+    ),
     "example": "5d3a1c9e-finding-1",
 }
 
-_PROBLEM_PAGES = "URL of the page that explains this kind of error."
+
+def takes_gzip(view: _View) -> _View:
+    """Let the view's body come with `Content-Encoding: gzip`, and document that."""
+    view.takes_gzip = True  # type: ignore[attr-defined]  # read back by parsing
+    return Blueprint.doc(parameters=[_CONTENT_ENCODING])(view)
 
 
 class ProblemSchema(marshmallow.Schema):
@@ -101,7 +281,10 @@ class ProblemSchema(marshmallow.Schema):
 
         unknown = marshmallow.INCLUDE
 
-    type = plain.Url(required=True, metadata={"description": _PROBLEM_PAGES})
+    type = plain.Url(
+        required=True,
+        metadata={"description": "URL of the page that explains this kind of error."},
+    )
     title = plain.String(required=True)
     status = plain.Integer(required=True)
     detail = plain.String(required=True)
@@ -122,7 +305,7 @@ class ProblemSchema(marshmallow.Schema):
     )
 
 
-class DocumentedApi(Api):  # type: ignore[misc]  # flask-smorest ships no types
+class DocumentedApi(flask_smorest.Api):  # type: ignore[misc]  # flask-smorest ships no types
     """flask-smorest's Api, with problem details as its errors and no default response."""
 
     ERROR_SCHEMA = ProblemSchema

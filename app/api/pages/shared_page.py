@@ -9,20 +9,20 @@ from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, request
 
-from app.api.http.access.auth import public
-from app.api.http.requests import large_bodies
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
+from app.api.http import large_work
+from app.api.http.answers import answer
+from app.api.http.auth import public
+from app.api.http.documentation import Blueprint
 from app.api.http.services import services
 from app.api.pages import private_page
 from app.api.resources.records.bundle_access import QUERY, open_link
 from app.core import agents, findings, signing_keys
-from app.core.records import anonymous_access, bundles, records
-from app.core.records.anonymous_access import Link
+from app.core.records import bundles, records, share_links
 from app.core.records.records import RecordSchema
+from app.core.records.share_links import Link
 from app.errors import NotFound
 from app.evidence import bundle, pack
-from app.evidence.page.view import ShownBundle, shown, shown_findings
+from app.evidence.page.rendering import ShownBundle, shown, shown_findings
 from app.models import Record
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -72,13 +72,13 @@ def read(token: str) -> Response:
     After the bundle's expiry the metadata is still there, and says so.
     """
     after_this_request(_add_headers)
-    link = anonymous_access.find_link(services().database, token)
+    link = share_links.find_link(services().database, token)
     if link is None:
         return _dead()
     with services().database.transaction(link.tenant_id) as session:
         size = records.shared(session, link.tenant_id, link.record_id).bundle_size
     # Enter the bulkhead before the count and its audit entry: a refused reader opened nothing.
-    with large_bodies.room_for(0 if _wants_json() else size, link.tenant_id):
+    with large_work.room_for(0 if _wants_json() else size, link.tenant_id):
         return _opened(link)
 
 

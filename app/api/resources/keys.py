@@ -4,17 +4,18 @@ import enum
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import answer, no_content
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer, no_content
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.core.callers import Pin, Role
 from app.core.keys import keys
 from app.core.keys.keys import KeySchema, PinSchema
@@ -95,8 +96,7 @@ def mint(body: dict[str, Any]) -> Response:
     with its own pin, and a key that expires no key that expires later.
     """
     wanted = new_key(body)
-    with transaction() as session:
-        return once(session, 201, lambda: keys.mint(session, caller(), wanted))
+    return once(201, lambda session: keys.mint(session, caller(), wanted))
 
 
 def new_key(body: dict[str, Any]) -> keys.NewKey:
@@ -148,12 +148,12 @@ class RevokeArgs(Schema):
 @requires(Role.ADMIN)
 @blp.arguments(RevokeArgs, location="query")
 @blp.response(204)
-def revoke(args: dict[str, Any], key_id: str) -> Response:
+def revoke(args: dict[str, Any], key_id: UUID | None) -> Response:
     """Revoke a key, at once and for good.
 
     Revoking it again changes nothing and answers 204 too. The key in use cannot revoke itself, nor
     with `descendants` a key that it descends from.
     """
     with transaction() as session:
-        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
+        keys.revoke(session, caller(), key_id, **args)
     return no_content()

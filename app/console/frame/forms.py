@@ -14,11 +14,9 @@ from flask import g, request
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 
-from app.api.http.access.auth import caller
-from app.api.http.requests import parsing
-from app.api.http.responses.answers import encode
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http import parsing
+from app.api.http.answers import encode
+from app.api.http.services import caller, services, transaction
 from app.api.resources.webhook_schemas import OwnHeaders
 from app.console.frame import picking, zone
 from app.core import idempotency

@@ -5,9 +5,7 @@ import re
 from flask import g
 from werkzeug.datastructures import MultiDict
 
-from app.api.http.access.auth import caller
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.core import lookup
 
 MOST = 20

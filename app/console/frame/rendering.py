@@ -15,15 +15,14 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
 
 from app import ids
-from app.api.http.access import auth
-from app.api.http.responses import answers
-from app.api.http.services import services
+from app.api.http import answers
+from app.api.http.services import caller, services
 from app.console.frame import assets, browser, forms, navigation, picking, zone
 from app.core import lookup, tenants
 from app.core.callers import Caller, Role
 from app.core.keys import keys
-from app.evidence.page import view
-from app.evidence.page.view import CONTENT_CHARACTERS, indented
+from app.evidence.page import rendering
+from app.evidence.page.rendering import CONTENT_CHARACTERS, indented
 from app.evidence.times import unix_nanoseconds
 from app.lib.text_sanitizer import visible
 
@@ -98,10 +97,10 @@ def names_in(session: Session, *rows: Mapping[str, Any]) -> dict[str, str]:
     texts = (value for row in rows for name, value in row.items() if name != "id")
     wanted = {text for text in texts if isinstance(text, str) and text.startswith(_NAMED)}
     people = [ids.parse("usr", text) for text in wanted if text.startswith("usr_")]
-    named = keys.names(session, auth.caller().tenant_id, filter(None, people)) if people else {}
-    if (own := ids.text("ten", auth.caller().tenant_id)) in wanted:
-        named[own] = tenants.name(session, auth.caller().tenant_id)
-    return lookup.titles(session, auth.caller(), wanted) | named
+    named = keys.names(session, caller().tenant_id, filter(None, people)) if people else {}
+    if (own := ids.text("ten", caller().tenant_id)) in wanted:
+        named[own] = tenants.name(session, caller().tenant_id)
+    return lookup.titles(session, caller(), wanted) | named
 
 
 def address(query: Mapping[str, Sequence[str]], endpoint: str, **inside: Any) -> str:
@@ -171,7 +170,7 @@ def cells(row: str, columns: Sequence[str]) -> str:
 def took(session: Mapping[str, Any]) -> str:
     """Write how long a session took, as its GET answers it."""
     began, ended = (unix_nanoseconds(session[at]) for at in ("created_at", "completed_at"))
-    return view.duration((began, ended))
+    return rendering.duration((began, ended))
 
 
 def pretty(value: object) -> str:

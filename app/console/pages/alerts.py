@@ -6,9 +6,8 @@ from flask import Blueprint, url_for
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
-from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.tenant import AlertsChangeSchema
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in

@@ -6,9 +6,8 @@ from flask import Blueprint, url_for
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.exports import NewExportSchema, represent, sent
 from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
@@ -67,7 +66,7 @@ def download(export_id: str) -> Response:
     if not browser.is_from_here():
         text = "Another page has asked for the file. Take it here, if you want it."
         return rendering.done(url_for(".show", export_id=export_id), text)
-    return sent(export_id)
+    return sent(ids.parse("exp", export_id))
 
 
 @blp.post("/<export_id>/delete")

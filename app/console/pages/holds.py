@@ -6,9 +6,8 @@ from flask import Blueprint, url_for
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.records.holds import HoldArgs, NewHoldSchema, scope_of
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in

@@ -10,9 +10,8 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.jobs import JobArgs
 from app.console.frame import downloads, forms, rendering
 from app.console.frame.access import signed_in
@@ -24,7 +23,7 @@ from app.core.exports import building as exporting
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.jobs.control import JobSchema, Status
-from app.core.packs import building
+from app.core.packs import record_packs
 from app.core.records import expiry
 from app.core.replay import bulk_replay, job_changes, send_now
 from app.core.replay.job_changes import Bulk
@@ -56,7 +55,7 @@ downloads.offer(
 KINDS = {
     bulk_replay.KIND: "replay",
     send_now.KIND: "sending of what waits",
-    building.KIND: "evidence pack",
+    record_packs.KIND: "evidence pack",
     exporting.KIND: "export of a period",
     expiry.KIND: "expiry of bundles",
     schedule.KIND: "digest",

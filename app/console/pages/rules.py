@@ -10,10 +10,8 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.records.rules import (
     NewRuleSchema,
     RuleBackfillSchema,
@@ -130,7 +128,7 @@ def change(rule_id: str) -> Response:
     typed = forms.sent()
     try:
         wanted = typed.load(RuleChangeSchema)
-        changed(rule_id, wanted, forms.once)
+        changed(ids.parse("rul", rule_id), wanted, forms.once)
     except Invalid as wrong:
         return _page(rule_id, typed.refused(wrong), 422)
     texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]

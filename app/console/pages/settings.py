@@ -9,11 +9,9 @@ from flask import Blueprint, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
-from app.api.http.access.auth import caller
+from app.api.http.answers import encode
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.responses.answers import encode
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.tenant import SettingsChangeSchema
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in

@@ -14,10 +14,10 @@ from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery import cancelling, failures
-from app.core.delivery.disabling import Reason
+from app.core.delivery import cancelling, hours, retries
+from app.core.delivery.cancelling import Reason
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
-from app.core.delivery.lanes import concurrency, lane_changes, lane_health, lane_hours
+from app.core.delivery.lanes import lane_changes, lane_health
 from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LockedLane
 from app.core.delivery.lanes.lane_health import Health, only_failed_since, refusing_since
 from app.core.delivery.retries import Attempted, Blame
@@ -170,7 +170,7 @@ WITH {_OUTCOME}, mine AS MATERIALIZED (
            total_ms FROM gone
      UNION ALL
     SELECT * FROM again
-), {lane_hours.add("done")}, history AS (
+), {hours.add("done")}, history AS (
     INSERT INTO earlier_attempts
            (tenant_id, id, delivery_id, number, outcome, started_at, {_ATTEMPT})
     SELECT o.tenant_id, o.attempt_id, o.delivery_id, o.number, o.outcome, o.started_at,
@@ -190,7 +190,7 @@ WITH {_OUTCOME}, done AS (
      WHERE {_MINE} AND d.status = 'cancelled' AND d.id = ANY (%(delivery_id)b::uuid[])
     RETURNING d.tenant_id, d.webhook_id, d.id, o.claim_no, d.status,
               NULL::timestamptz AS next_attempt_at, o.total_ms
-), {lane_hours.add("done")}
+), {hours.add("done")}
 SELECT id, claim_no, status, next_attempt_at, true AS late FROM done
 """
 
@@ -246,7 +246,7 @@ def _columns(
     columns["failure"] = [
         None
         if each.verdict.status == "succeeded"
-        else failures.fingerprint(each.outcome, each.status_code, each.error)
+        else retries.fingerprint(each.outcome, each.status_code, each.error)
         for each in outcomes
     ]
     return columns
@@ -299,10 +299,14 @@ def _fold(
     for each in outcomes:
         health = lane_health.after(health, each, first_pause)
     if recover:
-        health = lane_health.recover(health, state.now)
-    learned = concurrency.after(state.learned, outcomes, state.max_in_flight, state.now)
+        health = replace(health, recovering_since=state.now)
+    learned = lane_health.concurrency_after(state.learned, outcomes, state.max_in_flight, state.now)
+    begins = health.recovering_since and not state.health.recovering_since
+    if begins:
+        # A receiver that is back is sent to as slowly as a new one.
+        learned = lane_health.Concurrency()
     change = LaneChange(state.tenant_id, state.webhook_id, health, learned)
-    if health.recovering and not state.health.recovering:
+    if begins:
         change.wake_up(state.now)
     return change
 

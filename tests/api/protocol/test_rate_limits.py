@@ -9,14 +9,13 @@ from ipaddress import ip_network
 import pytest
 from flask import Flask
 
-from app.api.http.access import rate_limit
+from app.api.http import rate_limit
 from app.api.http.services import EXTENSION, Services
 from app.core.keys.console_sessions import Token
 from app.lib.crypto import api_keys
 from app.lib.rates import Rate
 from app.settings import SettingError, Settings
-from app.web import create_app
-from tests.support.callers.api import Api, FreshTenant, serving
+from tests.support.callers.api import Api, FreshTenant, application, serving
 from tests.support.callers.console import Visitor
 from tests.support.callers.making import NOBODY, make_record, make_session, token_to
 
@@ -149,9 +148,8 @@ def strict(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flas
     """Return an application that allows two requests a day to each key and each address."""
     monkeypatch.setattr(rate_limit, "REFUSALS", Rate(2, DAY))
     twice = Rate(2, DAY)
-    made = create_app(replace(settings, rate_limit=twice, address_rate_limit=twice))
-    yield made
-    made.extensions[EXTENSION].close()
+    with application(replace(settings, rate_limit=twice, address_rate_limit=twice)) as opened:
+        yield opened
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from app import ids
 from app.core.delivery import claims, outcomes, sweeping
-from app.core.delivery.lanes import lane_slots, lanes
+from app.core.delivery.lanes import lanes
 from app.core.health import gauges
 from app.core.replay import replay
 from app.database import Database, Tx, cursor
@@ -94,7 +94,7 @@ class Reads:
             before = blocks_read(tx)
             lane = lanes.load(tx, tenant_id, self._webhook)
             assert lane is not None
-            lane_slots.take(tx, lane, holder)
+            lanes.take_slot(tx, lane, holder)
             claimed = claims.claim(tx, lane, 10, holder)()
             found["claim"] = blocks_read(tx) - before
         with database.across_tenants(scans=False) as session:
@@ -109,7 +109,7 @@ class Reads:
         with database.raw_transaction(tenant_id) as tx:
             before = blocks_read(tx)
             lanes.lock(tx, tenant_id, self._webhook)
-            lane_slots.free(tx, tenant_id, self._webhook, holder)
+            lanes.free_slot(tx, tenant_id, self._webhook, holder)
             lanes.reschedule(tx, tenant_id, self._webhook)
             found["leave"] = blocks_read(tx) - before
         with database.across_tenants(scans=False) as session:

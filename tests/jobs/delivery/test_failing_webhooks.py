@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app import ids
-from app.core.delivery import disabling
-from app.core.delivery.disabling import Reason
+from app.core.delivery import cancelling
+from app.core.delivery.cancelling import Reason
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World
 
@@ -199,7 +199,7 @@ def test_a_success_between_the_verdict_and_the_disabling_keeps_the_webhook(
     reason = Reason("refusing", row["url"], world.lane(webhook)["unsuccessful_since"])
     world.run("UPDATE lanes SET unsuccessful_since = NULL WHERE webhook_id = :w", w=webhook)
     with world.runtime.database.transaction(world.tenant_id) as session:
-        assert not disabling.disable(session, world.tenant_id, webhook, reason)
+        assert not cancelling.disable(session, world.tenant_id, webhook, reason)
 
 
 def test_an_endpoint_that_fails_again_is_warned_of_again(

@@ -5,18 +5,17 @@ import binascii
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.api.http.access.auth import caller, requires
-from app.api.http.requests import large_bodies, parsing
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http import large_work, parsing
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
+from app.api.http.services import caller, services, transaction
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.webhooks import signature_check
@@ -111,7 +110,7 @@ class DiagnosisSchema(AnswerSchema):
 @requires(Role.WRITE, whole_tenant=True)
 @blp.arguments(PastedSchema)
 @blp.response(200, DiagnosisSchema)
-def verify(body: dict[str, Any], webhook_id: str) -> Response:
+def verify(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Find out why a receiver refuses a signature
 
     Send a request as the receiver got it, or with the signature that the receiver's code computes.
@@ -127,12 +126,11 @@ def room() -> AbstractContextManager[None]:
 
     A body is written anew in eight ways: a quarter of what is large elsewhere is large here.
     """
-    return large_bodies.room_for(4 * len(parsing.body()), caller().tenant_id)
+    return large_work.room_for(4 * len(parsing.body()), caller().tenant_id)
 
 
-def diagnosis(session: Session, webhook_id: str, body: dict[str, Any]) -> dict[str, Any]:
+def diagnosis(session: Session, webhook_id: UUID | None, body: dict[str, Any]) -> dict[str, Any]:
     """Return `DiagnosisSchema` for a request that `PastedSchema` has loaded."""
     raw = body["body_base64"] if "body_base64" in body else body["body"].encode()
     pasted = Pasted(body["headers"], raw, body.get("received_at"))
-    known = ids.parse("whk", webhook_id)
-    return signature_check.check(session, caller(), services().settings, known, pasted)
+    return signature_check.check(session, caller(), services().settings, webhook_id, pasted)

@@ -6,14 +6,13 @@ from uuid import UUID
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import ids
-from app.api.http.access.auth import caller, requires
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.transactions import transaction
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
+from app.api.http.services import caller, transaction
 from app.core.callers import Role
-from app.core.delivery.history import hourly_stats
-from app.core.delivery.history.hourly_stats import Step
+from app.core.delivery import hours
+from app.core.delivery.hours import Step
 from app.core.webhooks import webhooks
 from app.database import database_now
 from app.schemas import fields
@@ -58,9 +57,7 @@ class StatsRowSchema(AnswerSchema):
 class StatsSchema(AnswerSchema):
     """Hours or days, oldest first, those without traffic included."""
 
-    data = fields.Items(
-        fields.Object(StatsRowSchema), max_items=max(hourly_stats.MOST_ROWS.values())
-    )
+    data = fields.Items(fields.Object(StatsRowSchema), max_items=max(hours.MOST_ROWS.values()))
 
 
 @blp.route("/stats", methods=["GET"], endpoint="tenant")
@@ -81,18 +78,16 @@ def read_tenant(args: dict[str, Any]) -> Response:
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(StatsArgs, location="query")
 @blp.response(200, StatsSchema)
-def read_webhook(args: dict[str, Any], webhook_id: str) -> Response:
+def read_webhook(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Count the traffic of a webhook, by hour or day
 
     As `GET /v1/stats`; a deleted webhook's traffic is kept too.
     """
     with transaction(snapshot=True) as session:
-        known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        known = webhooks.require_history(session, caller(), webhook_id)
         return _answer(session, args, known)
 
 
 def _answer(session: Session, args: dict[str, Any], webhook_id: UUID | None = None) -> Response:
-    span = hourly_stats.span(
-        database_now(session), args.get("since"), args.get("until"), args["step"]
-    )
-    return answer({"data": hourly_stats.rows(session, caller().tenant_id, span, webhook_id)})
+    span = hours.span(database_now(session), args.get("since"), args.get("until"), args["step"])
+    return answer({"data": hours.traffic(session, caller().tenant_id, span, webhook_id)})

@@ -5,21 +5,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any
+from uuid import UUID
 
 from flask import Response, request
 from marshmallow import ValidationError
 
-from app import ids
-from app.api.http import promises
-from app.api.http.access.auth import caller, confirmed_caller, requires
+from app.api.http import parsing, promises
+from app.api.http.answers import answer, answer_written, encode
+from app.api.http.auth import confirmed_caller, requires
+from app.api.http.documentation import Blueprint, takes_gzip
 from app.api.http.idempotency import REPLAYED, once, sent_key, sent_request
+from app.api.http.parsing import takes_a_record
 from app.api.http.promises import may_promise
-from app.api.http.requests import parsing
-from app.api.http.requests.content_coding import takes_gzip
-from app.api.http.requests.parsing import Blueprint, takes_a_record
-from app.api.http.responses.answers import answer, answer_written, encode
-from app.api.http.services import services
-from app.api.http.transactions import prefers_replica, raw_transaction, transaction
+from app.api.http.services import caller, prefers_replica, raw_transaction, services, transaction
 from app.api.resources.records import record_list
 from app.api.resources.records.record_list import RecordArgs, RecordPageSchema
 from app.api.resources.records.record_schemas import (
@@ -35,6 +33,7 @@ from app.core.records import intake, records
 from app.core.records.intake import Again, Asked, OtherRefused, Result, Stored
 from app.core.records.records import RecordSchema
 from app.core.records.signing import NewRecord
+from app.database import RawTransaction
 from app.errors import PROBLEM_TYPES, ServiceError
 from app.lib import canonical_json
 from app.schemas.fields import MOST_ERRORS
@@ -54,7 +53,7 @@ _ON_LOOP = 4 * 1024
 @may_promise(_ON_LOOP)
 @requires(Role.WRITE, confirmed_by_view=True)
 @takes_a_record
-@blp.arguments(NewRecordSchema())
+@blp.arguments(NewRecordSchema)
 @blp.response(201, RecordSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
@@ -83,7 +82,7 @@ def create(body: dict[str, Any]) -> Response:
 @requires(Role.WRITE, confirmed_by_view=True)
 @takes_gzip
 @takes_a_record
-@blp.arguments(NewRecordsSchema())
+@blp.arguments(NewRecordsSchema)
 @blp.arguments(BatchArgs, location="query")
 @blp.response(201, RecordsSchema)
 @blp.alt_response(404, "NOT_FOUND")
@@ -101,13 +100,12 @@ def create_batch(body: dict[str, Any], args: dict[str, Any]) -> Response:
         return answer_written(b'{"data":[%b]}' % written, 201)
     confirmed_caller()
     ready = here.prepare(asked)
-    with raw_transaction() as tx:
 
-        def store() -> dict[str, Any]:
-            written = _entries(here.add_within(tx, ready), atomic=atomic)
-            return {"data": [json.loads(each) for each in written]}
+    def store(tx: RawTransaction) -> dict[str, Any]:
+        written = _entries(here.add_within(tx, ready), atomic=atomic)
+        return {"data": [json.loads(each) for each in written]}
 
-        return once(tx, 201, store)
+    return once(201, store, within=raw_transaction)
 
 
 def _asked(sent: Sequence[Any], *, atomic: bool) -> Asked:
@@ -191,8 +189,8 @@ def list_records(args: dict[str, Any]) -> Response:
 @blp.route("/<record_id>", methods=["GET"])
 @requires(Role.READ)
 @blp.response(200, RecordSchema)
-def read(record_id: str) -> Response:
+def read(record_id: UUID | None) -> Response:
     """Read a record's metadata, which remains after its bundle has expired."""
     with transaction() as session:
-        found = records.find(session, caller(), ids.parse("rec", record_id))
+        found = records.find(session, caller(), record_id)
         return answer(records.represent(session, [found])[0])

@@ -6,9 +6,8 @@ from flask import Blueprint, url_for
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.pages import client_package
 from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, new_key
 from app.console.frame import forms, rendering

@@ -8,9 +8,8 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.console.frame import browser, forms, rendering
 from app.console.frame.access import signed_in
 from app.core.callers import Role

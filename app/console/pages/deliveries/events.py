@@ -4,8 +4,7 @@ from flask import Blueprint
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.console.frame import rendering
 from app.console.frame.access import signed_in
 from app.console.pages.deliveries.deliveries import known_webhooks, subjects, webhook_names

@@ -7,11 +7,9 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
+from app.api.http import large_work
 from app.api.http.paging import page_of
-from app.api.http.requests import large_bodies
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.pages.shared_page import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.record_list import RecordArgs, fetch, position
@@ -25,7 +23,7 @@ from app.core.records import holds, records, share_links
 from app.core.records.records import RecordSchema
 from app.core.statements import statements
 from app.database import database_now
-from app.evidence.page.view import MOST_STEPS
+from app.evidence.page.rendering import MOST_STEPS
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import Schema
@@ -86,7 +84,7 @@ def download(record_id: str, name: str) -> Response:
 
     A pack is audited as taken by the reader's key, so another site's link leads to the page only.
     """
-    bundle_access.admit(caller(), record_id)
+    bundle_access.admit(caller(), ids.parse("rec", record_id))
     if name == "evidence.zip":
         if not browser.is_from_here():
             text = "Another page has asked for the evidence pack. Take it here, if you want it."
@@ -161,7 +159,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
         held = holds.standing_on(
             session, caller(), _MOST_HOLDS, *covered, created_at=found.created_at
         )
-    with large_bodies.room_for(found.bundle_size, caller().tenant_id):
+    with large_work.room_for(found.bundle_size, caller().tenant_id):
         inside = None if record["bundle"]["expired"] else view_of(found, before=before)
     if inside is not None:
         bundle_access.note_content_read(caller(), found.id)

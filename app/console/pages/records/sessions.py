@@ -11,11 +11,9 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
+from app.api.http import large_work
 from app.api.http.paging import PageArgs, filters, page_of
-from app.api.http.requests import large_bodies
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.records import session_evidence
 from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
@@ -26,14 +24,14 @@ from app.core import feeds, findings, sessions
 from app.core.audit import record_reads
 from app.core.callers import Role
 from app.core.delivery.history import delivery_list
-from app.core.delivery.history.delivery_filters import Filters
+from app.core.delivery.history.delivery_list import Filters
 from app.core.records import activity, bundles, holds
 from app.core.sessions import SessionSchema, SessionStatus
 from app.core.statements import statements
 from app.errors import Invalid, NotFound
 from app.evidence import bundle
 from app.evidence.bundle import Bundle
-from app.evidence.page.view import Axis, as_tree, duration, row_of, span_of
+from app.evidence.page.rendering import Axis, as_tree, duration, row_of, span_of
 from app.evidence.times import unix_nanoseconds
 from app.models import AgentSession, Finding, Record
 
@@ -99,14 +97,14 @@ def download(session_id: str, name: str) -> Response:
     A pack is audited as taken by the reader's key, so another site's link leads to the page only.
     """
     if name == "statement.json":
-        answered = session_evidence.statement(session_id)
+        answered = session_evidence.statement(ids.parse("ses", session_id))
     elif name != "evidence.zip":
         raise NotFound("A session has no such file.")
     elif not browser.is_from_here():
         text = "Another page has asked for the evidence pack. Take it here, if you want it."
         return rendering.done(url_for(".show", session_id=session_id), text)
     else:
-        answered = session_evidence.pack(session_id)
+        answered = session_evidence.pack(ids.parse("ses", session_id))
         if answered.status_code == 202:
             text = "The evidence pack is being made: ask for it again in a moment."
             return rendering.done(url_for(".show", session_id=session_id), text)
@@ -223,7 +221,7 @@ def _bundles(found: Iterable[Record]) -> dict[UUID, Bundle]:
     """Return the bundles of the first records that are not too large together to be read."""
     sizes = accumulate(record.bundle_size for record in found)
     wanted = [record.id for record, size in zip(found, sizes, strict=True) if size <= _MOST_BYTES]
-    with large_bodies.room_for(_MOST_BYTES, caller().tenant_id), transaction() as session:
+    with large_work.room_for(_MOST_BYTES, caller().tenant_id), transaction() as session:
         keys = services().settings.master_keys
         raw = bundles.read_many(session, keys, caller().tenant_id, wanted).contents
         if services().settings.audit_reads:

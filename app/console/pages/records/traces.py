@@ -5,9 +5,8 @@ from typing import Any
 from flask import Blueprint
 from werkzeug.wrappers import Response
 
-from app.api.http.access.auth import caller
 from app.api.http.paging import filters, page_of
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.traces import TraceArgs
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
