@@ -21,8 +21,9 @@ from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
 
 from app import ids
+from app.api.http.auth import access_rule
 from app.api.http.services import EXTENSION
-from app.core.records import record_words
+from app.core.records import search
 from app.core.words import word_index
 from app.web import create_app
 from bench.datasets import company
@@ -167,7 +168,7 @@ def _provide(app: Flask, client: FlaskClient, made: Company) -> str:
     service = app.extensions[EXTENSION]
     # As the worker does each ten seconds.
     with service.database.transaction(made.tenant_id) as session:
-        source = record_words.source(service.settings.master_keys)
+        source = search.source(service.settings.master_keys)
         word_index.index_piece(session, source, made.tenant_id, ids.new())
     return large
 
