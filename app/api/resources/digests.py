@@ -10,8 +10,9 @@ from app.api.http.requests.parsing import Blueprint
 from app.api.http.services import services
 from app.api.http.transactions import transaction
 from app.core.callers import Role
-from app.core.digests import history
-from app.core.digests.history import DigestSchema, NextSchema
+from app.core.digests import digest_history, sending
+from app.core.digests.digest_history import DigestSchema, NextSchema
+from app.models import Digest
 from app.schemas import fields
 
 blp = Blueprint(
@@ -37,10 +38,11 @@ DigestPageSchema = page_schema(
 def list_digests(args: dict[str, Any]) -> Response:
     """List digests, newest first, and say when the next is due"""
     with transaction() as session:
-        coming = history.next_digest(session, caller().tenant_id, services().settings.digest_settle)
+        settle = services().settings.digest_settle
+        coming = digest_history.next_digest(session, caller().tenant_id, settle)
         return page(
             args,
-            lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
-            history.represent,
-            beside=lambda _: {"next": history.represent_next(coming)},
+            lambda *where: sending.rows(session, Digest, caller().tenant_id, *where),
+            digest_history.represent,
+            beside=lambda _: {"next": digest_history.represent_next(coming)},
         )

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import monitor
 from app.core.anchoring.evidence import Voucher
-from app.core.digests import digest_rows
+from app.core.digests import digest_history
 from app.core.health import lane_gauges
 from app.core.health.parts import Gauge
 from app.core.master_keys import key_registry
@@ -240,7 +240,7 @@ def _log(session: Session, settings: Settings) -> Iterator[Gauge]:
 
 
 def _digests(session: Session, _: Settings) -> Iterator[Gauge]:
-    refused = digest_rows.counted(digest_rows.standing_troubles(session))
+    refused = digest_history.counted(digest_history.standing(session))
     text = "Digests that the mail server refuses for good, by what of them."
     yield Gauge("digests_refused", text, {(what,): n for what, n in refused.items()}, ("what",))
 

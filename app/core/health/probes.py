@@ -14,7 +14,7 @@ from app.core import epochs
 from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import incidents
 from app.core.anchoring.evidence import Chooser
-from app.core.digests import digest_rows
+from app.core.digests import digest_history
 from app.core.health import objects
 from app.core.health.parts import Part, State, failed, ok
 from app.core.log import generations, history, publication
@@ -200,10 +200,10 @@ def _master_keys(session: Session, settings: Settings) -> Iterator[Part]:
 def _mail(session: Session, settings: Settings) -> Iterator[Part]:
     """Yield why digests do not go out; a refused recipient is its tenant's to mend."""
     if settings.takes_mail:
-        found = digest_rows.standing_troubles(session)
+        found = digest_history.standing(session)
     else:
         found = ()
-        waiting = digest_rows.open_ones(session)
+        waiting = digest_history.open_ones(session)
         if waiting:
             reason = f"SMTP_URL is not set: {waiting} digests wait"
             yield failed(reason, "set SMTP_URL and MAIL_FROM", see="setup.md#the-digest")

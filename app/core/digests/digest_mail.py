@@ -1,8 +1,7 @@
-"""The content of a digest and its mail: plain text, HTML and headers; the same at every attempt.
+"""One digest: the findings it takes, its content, the same at every attempt, and its sending.
 
-All findings are counted, some listed. Headers contain no untrusted text; HTML is escaped; in the
-plain text, untrusted text adds no line of its own. Headers are ASCII and bodies quoted-printable:
-no server needs SMTPUTF8 or 8BITMIME.
+All findings are counted, some listed. A lost worker or answer (`uncertain`), or content that is
+refused also without words, has the next digest list the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +15,18 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.digests import letters, troubles
+from app.core.digests.letters import Subscription
+from app.core.digests.sending import ACCEPTED_BY, TIMES, Outcome, Sending
 from app.core.digests.troubles import Trouble
 from app.core.findings import Severity
 from app.database import cursor
 from app.lib.mail.mailer import Letter
 from app.lib.text_sanitizer import one_line
+from app.models import Digest
 
 MOST_FINDINGS = 50
 MOST_GROUPS = 50
+_MOST_TROUBLES = 20
 _TITLE, _RULE, _NAME = 200, 80, 100
 
 
@@ -76,9 +79,8 @@ class Content:
     groups: Sequence[Group]
     groups_left: int
     shown: int
-    webhooks: Sequence[Trouble]
+    troubles: Sequence[Trouble]
     parts: Sequence[Part]
-    rules: Sequence[Trouble] = ()
     brief: bool = False
 
 
@@ -130,9 +132,8 @@ def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Conte
         groups=groups,
         groups_left=(counted[0]["rows"] if counted else 0) - len(totals) - len(groups),
         shown=sum(len(group.lines) for group in groups),
-        webhooks=troubles.webhooks(session, tenant_id),
+        troubles=troubles.of_tenant(session, tenant_id)[:_MOST_TROUBLES],
         parts=parts,
-        rules=troubles.rules(session, tenant_id),
     )
 
 
@@ -151,8 +152,7 @@ def without_words(full: Content, tenant_id: UUID) -> Content:
         tenant=ids.text("ten", tenant_id),
         groups=[Group(each, "", n, lines[each]) for each, n in full.by_severity.items()],
         groups_left=0,
-        webhooks=list(map(troubles.without_words, full.webhooks)),
-        rules=list(map(troubles.without_words, full.rules)),
+        troubles=list(map(troubles.without_words, full.troubles)),
         brief=True,
     )
 
@@ -180,32 +180,125 @@ def _line(row: Mapping[str, Any]) -> Line:
     return Line(row["id"], title, principal, row["created_at"], row["again"])
 
 
-def write(
-    digest_id: UUID, content: Content, base_url: str, token: str, *, sender: str, recipient: str
-) -> Letter:
-    """Return the mail of a digest; `token` is the unsubscribe token of the recipient's address.
-
-    All links but that of the token lead through signing in to the console.
-    """
-    unsubscribe = f"{base_url}/unsubscribe/{token}"
-    data = {"content": content, "base_url": base_url, "unsubscribe": unsubscribe}
-    return letters.write(
-        ids.text("dig", digest_id),
-        subject(content),
-        "digest",
-        data,
-        sender=sender,
-        recipient=recipient,
-    )
-
-
 def subject(content: Content) -> str:
     """Return the subject: numbers and severities, no untrusted text."""
     new = content.total - content.again
-    count = (
-        letters.of(new, "new finding")
-        if new
-        else f"{letters.of(content.again, 'finding')}, listed again"
-    )
+    again = f"{letters.of(content.again, 'finding')}, listed again"
+    count = letters.of(new, "new finding") if new else again
     worst = next(iter(content.by_severity.items()), None)
     return count if worst is None else f"{count} ({worst[1]:,} {worst[0]})"
+
+
+# Findings assigned in one transaction, which takes a fraction of a second.
+TAKEN_AT_ONCE = 2_000
+
+_TAKE = """
+WITH next AS MATERIALIZED (
+    SELECT id FROM findings
+     WHERE tenant_id = %(tenant)s AND digest_id = %(series)s
+       AND id > %(last)s AND id <= %(through)s
+     ORDER BY id LIMIT %(most)s
+), taken AS (
+    UPDATE findings SET digest_id = %(id)s
+     WHERE tenant_id = %(tenant)s AND id = ANY(ARRAY(SELECT id FROM next))
+)
+SELECT count(*), (SELECT id FROM next ORDER BY id DESC LIMIT 1) FROM next
+"""
+# The cursor of a job whose digest has all its findings.
+TAKEN = "taken"
+_TAKING = "taking:"
+_FIX_COUNT = """
+UPDATE digests AS d
+   SET findings = (SELECT count(*) FROM findings AS f
+                    WHERE f.tenant_id = d.tenant_id AND f.digest_id = d.id)
+ WHERE d.tenant_id = %s AND d.id = %s
+"""
+
+
+def _take(session: Session, digest: Digest, after: str | None) -> str:
+    """Assign the next findings to this digest; once there are no more, store their number.
+
+    Returns the job's next cursor; `after` is its current one, so that the scan skips the dead index
+    entries of earlier batches. `through` bounds the scan. A finding that is committed after the
+    scan has passed its id stays in the series, for the next digest.
+    """
+    cur = cursor(session)
+    is_taking = after is not None and after.startswith(_TAKING)
+    wanted = {
+        "tenant": digest.tenant_id,
+        "id": digest.id,
+        "series": digest.series,
+        "through": digest.through,
+        "last": UUID(after.removeprefix(_TAKING)) if after and is_taking else UUID(int=0),
+        "most": TAKEN_AT_ONCE,
+    }
+    taken = cur.execute(_TAKE, wanted).fetchone()
+    if taken is not None and taken[0] == TAKEN_AT_ONCE:
+        return f"{_TAKING}{taken[1]}"
+    cur.execute(_FIX_COUNT, (digest.tenant_id, digest.id))
+    session.refresh(digest)
+    return TAKEN
+
+
+# Digests that delay others of their tenant; the first condition is for the index.
+KEEPS_BACK = f"""
+data_at > (SELECT clock_timestamp() - interval '24 hours' - %(unheard)s)
+   AND {ACCEPTED_BY} > clock_timestamp() - interval '24 hours'
+"""
+_CLEARED = Outcome("cancelled", "The address was cleared.")
+# A change of the address takes the same lock.
+_LOCK_TENANT = """
+SELECT digest_series, address_nonce FROM tenants WHERE id = %s FOR NO KEY UPDATE
+"""
+_BEGIN = f"""
+UPDATE digests SET status = 'sending', data_at = clock_timestamp()
+ WHERE tenant_id = %(tenant)s AND id = %(id)s AND status = 'pending'
+   AND NOT EXISTS (SELECT FROM digests
+                    WHERE tenant_id = %(tenant)s AND id <> %(id)s AND {KEEPS_BACK})
+"""
+
+
+class DigestSending(Sending[Digest]):
+    """The job of a digest, which first assigns its findings."""
+
+    kind, prefix, of, model = "digest", "dig", "findings", Digest
+
+    @property
+    def _address(self) -> str:
+        # A series lasts as long as there is an address, and each address has a nonce.
+        return str(self.tenant.notification_email)
+
+    def _over(self, session: Session) -> Outcome | None:
+        return None if self._locked(session)[0] == self.mail.series else _CLEARED
+
+    def _readdressed(self, session: Session) -> bool:
+        return self._locked(session)[1] != self.tenant.address_nonce
+
+    def _prepare(self, session: Session) -> str | None:
+        return _take(session, self.mail, self.job.cursor) if self.mail.findings is None else None
+
+    def _letter(self, session: Session) -> Letter:
+        settings, digest, tenant = self.sender.settings, self.mail, self.tenant
+        content = read(session, tenant.id, tenant.name, digest.id)
+        if digest.brief:
+            content = without_words(content, tenant.id)
+        assert tenant.address_nonce is not None  # noqa: S101  # as the address
+        subscription = Subscription(tenant.id, tenant.address_nonce)
+        return letters.write(
+            ids.text("dig", digest.id),
+            "digest",
+            {"content": content, "tenant": content.tenant},
+            subject=subject(content),
+            base_url=settings.base_url,
+            token=letters.write_token(settings.master_keys, subscription),
+            sender=settings.mail_from,
+            recipient=self._address,
+        )
+
+    def _begin(self, session: Session) -> bool:
+        wanted = {"tenant": self.mail.tenant_id, "id": self.mail.id, **TIMES}
+        return cursor(session).execute(_BEGIN.encode(), wanted).rowcount == 1
+
+    def _locked(self, session: Session) -> Sequence[UUID | None]:
+        """Return the tenant's series and nonce, locked until the transaction ends."""
+        return cursor(session).execute(_LOCK_TENANT, (self.mail.tenant_id,)).fetchall()[0]
