@@ -70,7 +70,7 @@ from app.lib.gateway.bodies import Pace
 from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.metric_registry import Tally
-from app.lib.openid_connect.provider import Client, Provider
+from app.lib.openid_connect import Client, Provider
 from app.queue import Bell
 from app.setting_values import MIB
 from app.settings import Settings, load

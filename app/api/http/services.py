@@ -24,7 +24,7 @@ from app.database import Database
 from app.lib.breaker import Breaker
 from app.lib.fair_shares import Shares
 from app.lib.metric_registry import Tally
-from app.lib.openid_connect.provider import Provider
+from app.lib.openid_connect import Provider
 from app.lib.repeater import Repeater
 from app.queue import Bell
 from app.settings import Settings
