@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Response, g, redirect, render_template, request, url_for
+from flask import Response, current_app, g, redirect, request, url_for
 from flask.sansio.blueprints import BlueprintSetupState
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
@@ -18,7 +18,7 @@ from app import ids
 from app.api.http.access import auth
 from app.api.http.responses import answers
 from app.api.http.services import services
-from app.console.frame import assets, browser, forms, navigation, picking, zone
+from app.console.frame import assets, browser, forms, navigation, zone
 from app.core import lookup, tenants
 from app.core.callers import Caller, Role
 from app.core.keys import keys
@@ -49,6 +49,11 @@ _HEADERS = {
 _KEY_PLACE = forms.new_key()
 # The kinds of objects that have names.
 _NAMED = ("agt_", "ses_", "rec_", "fnd_", "whk_", "key_", "rul_", "exp_", "hld_", "usr_", "ten_")
+# The templates that have macros; each may use those of the ones before.
+_PARTS = (
+    *("parts", "charts", "holds/parts", "sessions/parts", "deliveries/parts", "people/parts"),
+    *("audit/parts", "rules/editor"),
+)
 _AGO = re.compile(r'(?<=<time class="ago" )[^<]*')
 
 
@@ -62,8 +67,14 @@ def page(
     kept = None if browser.refreshes_itself() else _kept_message()
     # An error stands under no success, be it this form's of before or another's.
     message = (_sent_twice() or kept) if status < 400 else None
-    frame = _frame(template.partition("/")[0])
-    text = render_template(f"console/{template}.html", **frame, message=message, **shown)
+    context = {**_frame(template.partition("/")[0]), "message": message, **shown}
+    current_app.update_template_context(context)
+    templates = current_app.jinja_env
+    # Every macro is at hand in every template.
+    for each in _PARTS:
+        module = templates.get_template(f"console/{each}.html").make_module(context)
+        context = {**vars(module), **context}
+    text = templates.get_template(f"console/{template}.html").render(context)
     lasting = text.replace(_KEY_PLACE, "")
     if browser.refreshes_itself():
         # The script that asks keeps them as they are now.
@@ -199,7 +210,7 @@ def add_filters(state: BlueprintSetupState) -> None:
         cells=cells,
         visible=visible,
     )
-    state.app.jinja_env.globals.update(zone=zone.chosen, meant_by=picking.choices)
+    state.app.jinja_env.globals.update(zone=zone.chosen, meant_by=forms.meant_by)
 
 
 def _frame(section: str) -> dict[str, Any]:

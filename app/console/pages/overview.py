@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from flask import Blueprint, url_for
+from flask import url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
@@ -13,22 +13,21 @@ from app.api.http.transactions import transaction
 from app.api.resources import health
 from app.api.resources.deliveries.stats import StatsArgs
 from app.console.frame import forms, rendering, zone
-from app.console.frame.access import signed_in
+from app.console.frame.access import Pages
 from app.console.pages.deliveries.deliveries import charted, known_webhooks
-from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.history import backlog, failure_groups, hourly_stats
 from app.core.delivery.history.delivery_filters import Filters, Status
-from app.core.digests import history
+from app.core.digests import digest_history, sending
 from app.core.health import probes
 from app.core.health.parts import Part
 from app.core.jobs import control as job_control
 from app.core.verification import alerts
 from app.core.webhooks.webhooks import State
 from app.database import database_now
-from app.errors import Invalid
+from app.models import Digest
 
-blp = Blueprint("overview", __name__)
+blp = Pages("overview")
 
 # Grouping takes a tenth of the page's time, and twice as long for twice as many.
 _MOST_FAILED = 500
@@ -44,17 +43,15 @@ class Need(NamedTuple):
     grave: bool = False
 
 
-@blp.get("/overview")
-@signed_in(Role.READ, whole_tenant=True)
+@blp.page("/overview")
 def index() -> Response:
     """Show the overview."""
     typed = forms.query()
     parts = health.states()
     with transaction(snapshot=True) as session:
-        try:
+        args = StatsArgs().load({})
+        with typed.refusing():
             args = typed.load(StatsArgs)
-        except Invalid as wrong:
-            typed, args = typed.refused(wrong), StatsArgs().load({})
         books = accounting.of_all(session, caller().tenant_id)
         webhooks = known_webhooks(session)
         needs = list(_needs(session, parts, books, webhooks))
@@ -120,8 +117,8 @@ def _needs(
 
 def _mail(session: Session) -> Iterator[Need]:
     """Yield whether the newest digest is refused for good."""
-    for newest in history.rows(session, caller().tenant_id, None, 1):
-        what = _REFUSED.get(history.represent(newest)["status"])
+    for newest in sending.rows(session, Digest, caller().tenant_id, None, 1):
+        what = _REFUSED.get(digest_history.represent(newest)["status"])
         if what is not None:
             text = f"The mail server refuses the mail with new findings: {what}."
             yield Need(text, "See what it said", url_for("console.settings.mail"))

@@ -274,7 +274,7 @@ def _of_the_rest(client: FlaskClient, database: Database, made: Company) -> dict
         "rules.new": _at("rules/new"),
         "rules.show": _at(f"rules/{rule}"),
         "rules.version": _at(f"rules/{rule}/versions/1"),
-        "time_zone.ask": _at("time-zone"),
+        "settings.ask_zone": _at("time-zone"),
         "views.index": _at("views"),
     }
 

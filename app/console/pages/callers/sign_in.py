@@ -17,12 +17,12 @@ from app.api.http.requests.headers import client_address, request_id
 from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
 from app.core.callers import Caller, Person
-from app.core.keys import groups, operator_sessions
+from app.core.keys import console_sessions, groups
+from app.core.keys.console_sessions import OPERATOR_LONGEST, OperatorToken
 from app.core.keys.groups import Membership
-from app.core.keys.operator_sessions import LONGEST, OperatorToken
 from app.errors import NotFound, TenantSuspended, Unauthenticated
 from app.lib.crypto.sealing import CannotOpen
-from app.lib.openid_connect.provider import Asked, Identity, NotSignedIn, Provider, ProviderAway
+from app.lib.openid_connect import Asked, Identity, NotSignedIn, Provider, ProviderAway
 
 blp = Blueprint("sign_in", __name__)
 
@@ -57,7 +57,7 @@ def sign_in() -> AnyResponse:
     kept = sent.value("kept") if sent.value("form") else None
     fields = [] if kept is None else forms.read(kept).kept_fields()
     key_text = sent.value("key").strip()
-    if operator_sessions.is_key(key_text):
+    if console_sessions.is_operator_key(key_text):
         return _enter_as_operator(key_text)
     try:
         token = access.sign_in(key_text)
@@ -168,7 +168,7 @@ def _enter_as_operator(key_text: str) -> AnyResponse:
         text = "This operator's key was used, or has expired: `console-key` makes another."
         return access.sign_in_page(401, browser.HOME, problem=text)
     answered = redirect(url_for("console.operator.index"), 303)
-    browser.set_cookie(answered, "operator", token.text, int(LONGEST.total_seconds()))
+    browser.set_cookie(answered, "operator", token.text, int(OPERATOR_LONGEST.total_seconds()))
     return answered
 
 

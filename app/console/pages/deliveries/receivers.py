@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from flask import Blueprint, url_for
+from flask import url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
@@ -17,7 +17,7 @@ from app.api.resources.deliveries.signature_debugger import PastedSchema, diagno
 from app.api.resources.webhook_schemas import RotationSchema
 from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
-from app.console.frame.access import signed_in
+from app.console.frame.access import Pages
 from app.console.frame.forms import Input
 from app.console.pages.deliveries.webhooks import page_of
 from app.core.callers import Role
@@ -27,42 +27,29 @@ from app.core.webhooks import receiver_check, webhooks
 from app.errors import FieldError, Invalid, NotFound
 from app.lib import canonical_json
 
-blp = Blueprint("receivers", __name__, url_prefix="/webhooks/<webhook_id>")
+blp = Pages("receivers", "/webhooks/<webhook_id>")
 
 
-@blp.post("/rotate-secret")
-@signed_in(Role.ADMIN, whole_tenant=True)
-def rotate(webhook_id: str) -> Response:
+@blp.form("/rotate-secret", Role.ADMIN, again=page_of)
+def rotate(typed: Input, webhook_id: str) -> Response:
     """Rotate the webhook's secret, and show the new one only once."""
-    typed = forms.sent()
-    webhook = ids.parse("whk", webhook_id)
-    try:
-        overlap = timedelta(seconds=typed.load(RotationSchema)["overlap_seconds"])
-        settings = services().settings
-        made = forms.once(
-            lambda session: with_secret(
-                *webhooks.rotate_secret(session, caller(), settings, webhook, overlap)
-            )
-        )
-    except Invalid as wrong:
-        return page_of(webhook_id, typed.refused(wrong), 422)
+    overlap = timedelta(seconds=typed.load(RotationSchema)["overlap_seconds"])
+    given = (services().settings, ids.parse("whk", webhook_id), overlap)
+    made = forms.do(webhooks.rotate_secret, *given, show=lambda made: with_secret(*made))
     does = (f"webhooks rotate {webhook_id}", f"POST /v1/webhooks/{webhook_id}/rotate-secret")
     return rendering.page("webhooks/secret", webhook=made, is_new=False, does=does)
 
 
-@blp.route("/signature", methods=["GET", "POST"])
-@signed_in(Role.WRITE, whole_tenant=True)
+@blp.page("/signature", Role.WRITE, methods=("GET", "POST"))
 def signature(webhook_id: str) -> Response:
     """Diagnose why a receiver refuses a signature; nothing pasted is stored."""
     typed = forms.sent() if parsing.body() else forms.query()
     found: dict[str, Any] | None = None
     with signature_debugger.room(), transaction(snapshot=True) as session:
         name = _name(session, webhook_id)
-        try:
+        with typed.refusing():
             if typed.value("headers"):
                 found = _diagnosis(session, webhook_id, typed)
-        except Invalid as wrong:
-            typed = typed.refused(wrong)
     return rendering.page(
         "webhooks/signature",
         422 if typed.errors else 200,
@@ -77,20 +64,16 @@ def signature(webhook_id: str) -> Response:
     )
 
 
-@blp.post("/check")
-@signed_in(Role.WRITE, whole_tenant=True)
+@blp.form("/check", Role.WRITE)
 def check(webhook_id: str) -> Response:
     """Begin a check of the receiver."""
     webhook = ids.parse("whk", webhook_id)
-    job = forms.once(
-        lambda session: job_control.represent(receiver_check.start(session, caller(), webhook))
-    )
+    job = forms.do(receiver_check.start, webhook, show=job_control.represent)
     place = url_for(".checked", webhook_id=webhook_id, job_id=job["id"])
     return rendering.done(place, "The check has begun.")
 
 
-@blp.get("/checks/<job_id>")
-@signed_in(Role.READ, whole_tenant=True)
+@blp.page("/checks/<job_id>")
 def checked(webhook_id: str, job_id: str) -> Response:
     """Show the results of a receiver check."""
     with transaction() as session:

@@ -1,22 +1,18 @@
 """Agents: the list, and the page of an agent with what it did."""
 
-from typing import Any
-
-from flask import Blueprint
 from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.access.auth import caller
-from app.api.http.paging import filters, page_of
+from app.api.http.paging import filters
 from app.api.http.transactions import transaction
 from app.api.resources.agents import AgentArgs
-from app.console.frame import downloads, forms, rendering, zone
-from app.console.frame.access import signed_in
-from app.console.frame.downloads import Listed
+from app.console.frame import forms, lists, rendering, zone
+from app.console.frame.access import Pages
+from app.console.frame.lists import Listed
 from app.console.pages.records.sessions import listed
 from app.core import agents, feeds, sessions
 from app.core.agents import AgentSchema
-from app.core.callers import Role
 from app.core.delivery.history import hourly_stats
 from app.core.delivery.history.hourly_stats import Step
 from app.core.keys import keys
@@ -24,49 +20,35 @@ from app.core.records import activity, holds, records
 from app.database import database_now
 from app.models import Record
 
-blp = Blueprint("agents", __name__, url_prefix="/agents")
+blp = Pages("agents", "/agents", whole_tenant=False)
 
-downloads.offer(
-    blp,
-    Listed(
-        "agents",
-        "console.agents.index",
-        AgentArgs,
-        AgentSchema,
-        lambda session, args, *where: agents.rows(session, caller(), filters(args), *where),
-        lambda _, row: agents.represent(row),
-    ),
+_AGENTS = Listed(
+    "agents",
+    lambda session, args, *where: agents.rows(session, caller(), filters(args), *where),
+    agents.represent,
+    AgentArgs,
+    AgentSchema,
+    named=lambda _: (),
 )
+lists.offer(blp, _AGENTS)
 
 _NEWEST, _MOST_KEYS = 20, 50
 
 
-@blp.get("")
-@signed_in(Role.READ)
+@blp.page("")
 def index() -> Response:
     """List agents, newest first, as the URL filters them."""
-    typed = forms.query()
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    did: dict[str, activity.Activity] = {}
-    with typed.refusing(), transaction() as session:
-        args = typed.load(AgentArgs)
-        found = page_of(
-            args,
-            lambda *where: agents.rows(session, caller(), filters(args), *where),
-            agents.represent,
-        )
-        did = activity.of(session, caller(), "agt", found["data"])
-    return rendering.page(
+    return lists.page(
+        _AGENTS,
         "agents/list",
-        typed=typed,
-        found=found,
-        did=did,
+        beside=lambda session, _, found: {
+            "did": activity.of(session, caller(), "agt", found["data"])
+        },
         does=("agents list", "GET /v1/agents"),
     )
 
 
-@blp.get("/<agent_id>")
-@signed_in(Role.READ)
+@blp.page("/<agent_id>")
 def show(agent_id: str) -> Response:
     """Show one agent, its newest sessions and records."""
     with transaction() as session:

@@ -1,4 +1,4 @@
-"""A list of the console as a file: CSV or NDJSON of what its filters select, and its saved views.
+"""A list of the console: its page, and as a file, CSV or NDJSON, what its filters select.
 
 A file is read in pages by keyset, each in a short transaction of its own, so its memory does not
 grow. It ends with a line that says that it is whole: one without was cut.
@@ -7,7 +7,7 @@ grow. It ends with a line that says that it is whole: one without was cut.
 import csv
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
@@ -17,19 +17,20 @@ from typing import Any
 from uuid import UUID
 
 import marshmallow
-from flask import Blueprint, Response, current_app, g, request
+from flask import Response, current_app, g, request
 from sqlalchemy.orm import Session
 
 from app import clock
 from app.api.http.access import auth
 from app.api.http.admission import truncated_stream
+from app.api.http.paging import PageArgs, page_of
 from app.api.http.requests.headers import request_id
 from app.api.http.services import services
 from app.api.http.transactions import transaction
-from app.console.frame import forms
-from app.console.frame.access import signed_in
+from app.console.frame import forms, rendering
+from app.console.frame.access import Pages
+from app.console.frame.forms import Input
 from app.core import feeds
-from app.core.callers import Role
 from app.core.keys import saved_views
 
 # Rows of one transaction, and how long a file may take.
@@ -38,35 +39,74 @@ _TYPES = {"csv": "text/csv; charset=utf-8", "ndjson": "application/x-ndjson"}
 # A spreadsheet runs a cell that begins so (OWASP, CSV injection); a quote before it stops that.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
+Row = dict[str, Any]
 Read = Callable[[Session, Mapping[str, Any], Any, int], Sequence[Any]]
+Beside = Callable[[Session, dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A list: the schemas of its query and of a row, and how a page of it is read and shown."""
+    """A list: how a page of it is read by its query, and how a row is shown.
+
+    `name` is also that of its blueprint. `row` is the schema of a row in a file, of a list that has
+    files. `named` are those parts of the rows shown whose ids are shown as names.
+    """
 
     name: str
-    endpoint: str
-    args: type[marshmallow.Schema]
-    row: type[marshmallow.Schema]
     read: Read
-    show: Callable[[Session, Any], dict[str, Any]]
+    show: Callable[[Any], Row]
+    args: type[marshmallow.Schema] = PageArgs
+    row: type[marshmallow.Schema] | None = None
     position: Callable[[Any], UUID | int] = attrgetter("id")
+    named: Callable[[Sequence[Row]], Iterable[Mapping[str, Any]]] = lambda rows: rows
+
+
+def page(
+    listed: Listed,
+    template: str,
+    *,
+    status: int = 200,
+    form: Input | None = None,
+    beside: Beside | None = None,
+    breaks: tuple[type[Exception], ...] = (),
+    snapshot: bool = False,
+    **shown: Any,
+) -> Response:
+    """Show the list as the URL filters it; `form` is the input of a form that its page has.
+
+    `beside` gets the session, the filters (none where any is wrong) and the list's page, and
+    returns what else is shown. Of `breaks` one is shown as `broken`, in place of rows.
+    """
+    typed = forms.query()
+    broken: Exception | None = None
+    args: dict[str, Any] = {}
+    found: dict[str, Any] = {"data": [], "next_cursor": None}
+    with transaction(snapshot=snapshot) as session:
+        try:
+            with typed.refusing():
+                args = typed.load(listed.args)
+                rows = partial(listed.read, session, args)
+                found = page_of(args, rows, listed.show, listed.position)
+        except breaks as error:
+            broken = error
+        shown["names"] = rendering.names_in(session, *listed.named(found["data"]), typed.typed)
+        if beside is not None:
+            shown |= beside(session, args, found)
+    shown |= {"typed": typed, "form": form or forms.blank(), "found": found, "broken": broken}
+    return rendering.page(template, status, **shown)
 
 
 LISTS: dict[str, Listed] = {}
 
 
-def offer(blp: Blueprint, listed: Listed, path: str = "", *, whole_tenant: bool = False) -> None:
+def offer(blp: Pages, listed: Listed, path: str = "") -> None:
     """Let a list be downloaded, at `path` and `all.csv` or `all.ndjson`, and have saved views."""
     LISTS[listed.name] = listed
 
-    def download(form: str) -> Response:
+    @blp.page(f"{path}/all.<any(csv,ndjson):form>")
+    def download_list(form: str) -> Response:
+        """Download the list as a file."""
         return _answer(listed, form)
-
-    download.__doc__ = "Download the list as a file."
-    rule = signed_in(Role.READ, whole_tenant=whole_tenant)
-    blp.get(f"{path}/all.<any(csv,ndjson):form>", endpoint="download_list")(rule(download))
 
 
 def views_of(name: str) -> Sequence[Any]:
@@ -78,6 +118,7 @@ def views_of(name: str) -> Sequence[Any]:
 def _answer(listed: Listed, form: str) -> Response:
     args = forms.query().without("limit", "cursor").load(listed.args)
     here, reader, application = services(), auth.caller(), current_app.app_context().app
+    assert listed.row is not None  # noqa: S101  # a list that is offered as a file
     columns = tuple(listed.row().fields)
     encode = partial(_csv_lines, columns) if form == "csv" else _json_lines
 
@@ -89,7 +130,7 @@ def _answer(listed: Listed, form: str) -> Response:
         ):
             g.caller = reader
             found = listed.read(session, args, after, _PART + 1)
-            shown = [listed.show(session, row) for row in found[:_PART]]
+            shown = [listed.show(row) for row in found[:_PART]]
         follows = found.read_to if isinstance(found, feeds.Page) else None
         if len(found) > _PART:
             follows = listed.position(found[_PART - 1])
