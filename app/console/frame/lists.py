@@ -8,7 +8,7 @@ import csv
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from itertools import chain
@@ -31,6 +31,7 @@ from app.console.frame import forms, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
 from app.core import feeds
+from app.core.callers import Role
 from app.core.keys import saved_views
 
 # Rows of one transaction, and how long a file may take.
@@ -46,10 +47,13 @@ Beside = Callable[[Session, dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Listed:
-    """A list: how a page of it is read by its query, and how a row is shown.
+    """A list: how a page of it is read by its query, and how it is shown.
 
-    `name` is also that of its blueprint. `row` is the schema of a row in a file, of a list that has
-    files. `named` are those parts of the rows shown whose ids are shown as names.
+    `row` is the schema of a row in a file, of a list that has files and saved views; `named` are
+    those parts of the rows shown whose ids are shown as names. `does` names the command and the
+    route that do the same, `shown` what else its template shows. `beside` gets the session, the
+    filters (none where any is wrong) and the list's page, and returns more of that. Of `breaks` one
+    is shown as `broken`, in place of rows.
     """
 
     name: str
@@ -59,54 +63,55 @@ class Listed:
     row: type[marshmallow.Schema] | None = None
     position: Callable[[Any], UUID | int] = attrgetter("id")
     named: Callable[[Sequence[Row]], Iterable[Mapping[str, Any]]] = lambda rows: rows
+    template: str = ""
+    does: tuple[str | None, str] | None = None
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    beside: Beside | None = None
+    breaks: tuple[type[Exception], ...] = ()
 
-
-def page(
-    listed: Listed,
-    template: str,
-    *,
-    status: int = 200,
-    form: Input | None = None,
-    beside: Beside | None = None,
-    breaks: tuple[type[Exception], ...] = (),
-    snapshot: bool = False,
-    **shown: Any,
-) -> Response:
-    """Show the list as the URL filters it; `form` is the input of a form that its page has.
-
-    `beside` gets the session, the filters (none where any is wrong) and the list's page, and
-    returns what else is shown. Of `breaks` one is shown as `broken`, in place of rows.
-    """
-    typed = forms.query()
-    broken: Exception | None = None
-    args: dict[str, Any] = {}
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    with transaction(snapshot=snapshot) as session:
-        try:
-            with typed.refusing():
-                args = typed.load(listed.args)
-                rows = partial(listed.read, session, args)
-                found = page_of(args, rows, listed.show, listed.position)
-        except breaks as error:
-            broken = error
-        shown["names"] = rendering.names_in(session, *listed.named(found["data"]), typed.typed)
-        if beside is not None:
-            shown |= beside(session, args, found)
-    shown |= {"typed": typed, "form": form or forms.blank(), "found": found, "broken": broken}
-    return rendering.page(template, status, **shown)
+    def page(self, form: Input | None = None, status: int = 200) -> Response:
+        """Show the list as the URL filters it; `form` is the input of a form that its page has."""
+        typed = forms.query()
+        broken: Exception | None = None
+        args: dict[str, Any] = {}
+        found: dict[str, Any] = {"data": [], "next_cursor": None}
+        more: Mapping[str, Any] = {}
+        with transaction(snapshot=True) as session:
+            try:
+                with typed.refusing():
+                    args = typed.load(self.args)
+                    rows = partial(self.read, session, args)
+                    found = page_of(args, rows, self.show, self.position)
+            except self.breaks as error:
+                broken = error
+            names = rendering.names_in(session, *self.named(found["data"]), typed.typed)
+            if self.beside is not None:
+                more = self.beside(session, args, found)
+        shown = {"typed": typed, "form": form or forms.blank(), "found": found, "names": names}
+        shown |= {"broken": broken, **self.shown, **more}
+        if self.does is not None:
+            shown["does"] = self.does
+        return rendering.page(self.template or f"{self.name}/list", status, **shown)
 
 
 LISTS: dict[str, Listed] = {}
 
 
-def offer(blp: Pages, listed: Listed, path: str = "") -> None:
-    """Let a list be downloaded, at `path` and `all.csv` or `all.ndjson`, and have saved views."""
-    LISTS[listed.name] = listed
+def serve(
+    blp: Pages, listed: Listed, path: str = "", role: Role = Role.READ, *, endpoint: str = "index"
+) -> Listed:
+    """Serve a list at a path; with `row` also its files, at `all.csv` and `all.ndjson` below."""
 
-    @blp.page(f"{path}/all.<any(csv,ndjson):form>")
-    def download_list(form: str) -> Response:
-        """Download the list as a file."""
-        return _answer(listed, form)
+    @blp.page(path, role, endpoint=endpoint)
+    def index() -> Response:
+        """Show the list."""
+        return listed.page()
+
+    if listed.row is not None:
+        LISTS[listed.name] = listed
+        download = partial(_answer, listed, listed.row)
+        blp.page(f"{path}/all.<any(csv,ndjson):form>", endpoint="download_list")(download)
+    return listed
 
 
 def views_of(name: str) -> Sequence[Any]:
@@ -115,12 +120,11 @@ def views_of(name: str) -> Sequence[Any]:
         return saved_views.rows(session, auth.caller(), name)
 
 
-def _answer(listed: Listed, form: str) -> Response:
+def _answer(listed: Listed, row: type[marshmallow.Schema], form: str) -> Response:
     args = forms.query().without("limit", "cursor").load(listed.args)
     here, reader, application = services(), auth.caller(), current_app.app_context().app
-    assert listed.row is not None  # noqa: S101  # a list that is offered as a file
-    columns = tuple(listed.row().fields)
-    encode = partial(_csv_lines, columns) if form == "csv" else _json_lines
+    columns = tuple(row().fields)
+    encode = partial(_csv_lines if form == "csv" else _json_lines, columns)
 
     def read(after: Any) -> tuple[list[dict[str, Any]], Any]:
         # A response is iterated after its request, and in other threads.
@@ -172,8 +176,9 @@ def _end(form: str, count: int) -> bytes:
     return json.dumps({"complete": True, "rows": count}).encode() + b"\n"
 
 
-def _json_lines(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+def _json_lines(columns: Sequence[str], rows: Sequence[Row]) -> bytes:
+    kept = ({name: row[name] for name in columns if name in row} for row in rows)
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in kept)
 
 
 def _csv_lines(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:

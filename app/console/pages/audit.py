@@ -1,10 +1,10 @@
 """The audit chain: its entries, verification, anchors, and export as a file."""
 
-from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
 from flask import request, url_for
+from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
@@ -29,47 +29,38 @@ from app.models import Job
 blp = Pages("audit", "/audit")
 
 
-_ENTRIES = Listed(
-    "audit",
-    entries,
-    view.represent,
-    AuditArgs,
-    position=attrgetter("seq"),
-    named=lambda found: [{"who": e["actor"]["id"], "what": e["target"]["id"]} for e in found],
-)
-
-
-def _page(form: Input | None = None, status: int = 200) -> Response:
-    stands, verified_at = _stands()
-    return lists.page(
-        _ENTRIES,
-        "audit/list",
-        status=status,
-        form=form,
-        breaks=(AuditChainBroken,),
-        stands=stands,
-        verified_at=verified_at,
-        outcomes=forms.choices(Outcome),
-        layouts=[("chain", "entries as they were hashed"), ("events", "flat events")],
-        orders=[(view.Order.DESCENDING.value, "newest"), (view.Order.ASCENDING.value, "oldest")],
-        does=("audit list", "GET /v1/audit"),
-    )
-
-
-def _stands() -> tuple[dict[str, Any] | None, datetime | None]:
+def _stands(session: Session) -> dict[str, Any]:
     """Return how far the chain is anchored (None: it is broken), and when all were verified."""
-    with transaction(snapshot=True) as session:
-        verified_at = daily.verified_at(session, services().settings.master_keys)
-        try:
-            return anchoring(session, anchor_reader(session)), verified_at
-        except (AuditChainBroken, LogHalted):
-            return None, verified_at
+    verified_at = daily.verified_at(session, services().settings.master_keys)
+    try:
+        stands = anchoring(session, anchor_reader(session))
+    except (AuditChainBroken, LogHalted):
+        stands = None
+    return {"verified_at": verified_at, "stands": stands}
 
 
-@blp.page("")
-def index() -> Response:
-    """List entries, newest first, as the URL filters them."""
-    return _page()
+_ENTRIES = lists.serve(
+    blp,
+    Listed(
+        "audit",
+        entries,
+        view.represent,
+        AuditArgs,
+        position=attrgetter("seq"),
+        named=lambda found: [{"who": e["actor"]["id"], "what": e["target"]["id"]} for e in found],
+        beside=lambda session, *_: _stands(session),
+        breaks=(AuditChainBroken,),
+        shown={
+            "outcomes": forms.choices(Outcome),
+            "layouts": [("chain", "entries as they were hashed"), ("events", "flat events")],
+            "orders": [
+                (view.Order.DESCENDING.value, "newest"),
+                (view.Order.ASCENDING.value, "oldest"),
+            ],
+        },
+        does=("audit list", "GET /v1/audit"),
+    ),
+)
 
 
 @blp.page("/verify")
@@ -99,7 +90,7 @@ def _verified(typed: Input) -> Response:
     return rendering.page("audit/verified", broken=None, found=found, kept=kept, does=does)
 
 
-@blp.form("/export", Role.READ, again=_page)
+@blp.form("/export", Role.READ, again=_ENTRIES.page)
 def export(typed: Input) -> Response:
     """Send the chain between two moments as NDJSON, and append an entry that records that."""
     answered = audit_exports.answer(typed.load(RangeArgs))

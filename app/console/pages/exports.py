@@ -16,25 +16,18 @@ from app.core.exports import exports
 
 blp = Pages("exports", "/exports")
 
-_EXPORTS = Listed(
-    "exports",
-    lambda session, _, *where: exports.rows(session, caller().tenant_id, *where),
-    represent,
+_EXPORTS = lists.serve(
+    blp,
+    Listed(
+        "exports",
+        lambda session, _, *where: exports.rows(session, caller().tenant_id, *where),
+        represent,
+        does=("exports list", "GET /v1/exports"),
+    ),
 )
 
 
-def _page(form: Input | None = None, status: int = 200) -> Response:
-    does = ("exports list", "GET /v1/exports")
-    return lists.page(_EXPORTS, "exports/list", status=status, form=form, does=does)
-
-
-@blp.page("")
-def index() -> Response:
-    """List the exports, newest first."""
-    return _page()
-
-
-@blp.form("", Role.ADMIN, again=_page)
+@blp.form("", Role.ADMIN, again=_EXPORTS.page)
 def create(typed: Input) -> Response:
     """Order an export."""
     made = forms.do(exports.create, typed.load(NewExportSchema), show=represent)

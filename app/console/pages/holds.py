@@ -18,32 +18,20 @@ from app.core.records.holds import HoldStatus
 
 blp = Pages("holds", "/holds")
 
-_HOLDS = Listed(
-    "holds",
-    lambda session, args, *where: holds.rows(session, caller(), filters(args), *where),
-    holds.represent,
-    HoldArgs,
+_HOLDS = lists.serve(
+    blp,
+    Listed(
+        "holds",
+        lambda session, args, *where: holds.rows(session, caller(), filters(args), *where),
+        holds.represent,
+        HoldArgs,
+        shown={"statuses": forms.choices(HoldStatus)},
+        does=("holds list", "GET /v1/holds"),
+    ),
 )
 
 
-def _page(form: Input | None = None, status: int = 200) -> Response:
-    return lists.page(
-        _HOLDS,
-        "holds/list",
-        status=status,
-        form=form,
-        statuses=forms.choices(HoldStatus),
-        does=("holds list", "GET /v1/holds"),
-    )
-
-
-@blp.page("")
-def index() -> Response:
-    """List holds, newest first, as the URL filters them."""
-    return _page()
-
-
-@blp.form("", Role.ADMIN, again=_page)
+@blp.form("", Role.ADMIN, again=_HOLDS.page)
 def create(typed: Input) -> Response:
     """Place a hold."""
     wanted = typed.load(NewHoldSchema)

@@ -55,17 +55,6 @@ def position(found: FoundJob) -> UUID:
     return found[0].id
 
 
-_JOBS = Listed(
-    "jobs",
-    find,
-    itemgetter(1),
-    JobArgs,
-    JobSchema,
-    position,
-    named=lambda jobs: [job["args"] for job in jobs],
-)
-lists.offer(blp, _JOBS)
-
 # A tenant's kinds of jobs, in words.
 KINDS = {
     bulk_replay.KIND: "replay",
@@ -89,16 +78,20 @@ _MOVES: dict[str, tuple[Callable[[Session, Caller, UUID | None], Job], str]] = {
 }
 
 
-@blp.page("")
-def index() -> Response:
-    """List jobs, newest first, as the URL filters them."""
-    return lists.page(
-        _JOBS,
-        "jobs/list",
-        kinds=KINDS,
-        statuses=forms.choices(Status),
+lists.serve(
+    blp,
+    Listed(
+        "jobs",
+        find,
+        itemgetter(1),
+        JobArgs,
+        JobSchema,
+        position,
+        named=lambda jobs: [job["args"] for job in jobs],
+        shown={"kinds": KINDS, "statuses": forms.choices(Status)},
         does=("jobs list", "GET /v1/jobs"),
-    )
+    ),
+)
 
 
 @blp.page("/<job_id>")

@@ -48,14 +48,6 @@ _TEXTS = {
 }
 
 
-_RULES = Listed(
-    "rules",
-    lambda session, _, *where: rules.rows(session, caller().tenant_id, *where),
-    represent,
-    named=lambda _: (),
-)
-
-
 class _TypedRuleSchema(RuleChangeSchema):
     """A rule that is being typed: what is not there yet is not checked."""
 
@@ -110,11 +102,17 @@ def _page(
     )
 
 
-@blp.page("")
-def index() -> Response:
-    """List the rules, and the library."""
-    does = ("rules list", "GET /v1/rules")
-    return lists.page(_RULES, "rules/list", examples=library.examples(), does=does)
+lists.serve(
+    blp,
+    Listed(
+        "rules",
+        lambda session, _, *where: rules.rows(session, caller().tenant_id, *where),
+        represent,
+        named=lambda _: (),
+        shown={"examples": library.examples()},
+        does=("rules list", "GET /v1/rules"),
+    ),
+)
 
 
 @blp.form("/examples/<name>", Role.ADMIN)

@@ -154,25 +154,26 @@ def _state(before: dict[str, Any]) -> str:
     return sha256(encode(before)).hexdigest()
 
 
-_DIGESTS = Listed(
-    "mail",
-    lambda session, _, *where: sending.rows(session, Digest, caller().tenant_id, *where),
-    digest_history.represent,
-    named=lambda _: (),
+def _coming(session: Session, *_: object) -> dict[str, Any]:
+    settle = services().settings.digest_settle
+    coming = digest_history.next_digest(session, caller().tenant_id, settle)
+    return {"coming": digest_history.represent_next(coming)}
+
+
+lists.serve(
+    blp,
+    Listed(
+        "mail",
+        lambda session, _, *where: sending.rows(session, Digest, caller().tenant_id, *where),
+        digest_history.represent,
+        named=lambda _: (),
+        template="settings/mail",
+        beside=_coming,
+        does=(None, "GET /v1/digests"),
+    ),
+    "/mail",
+    endpoint="mail",
 )
-
-
-@blp.page("/mail")
-def mail() -> Response:
-    """List digests, newest first, and the next one."""
-
-    def beside(session: Session, *_: object) -> dict[str, Any]:
-        settle = services().settings.digest_settle
-        coming = digest_history.next_digest(session, caller().tenant_id, settle)
-        return {"coming": digest_history.represent_next(coming)}
-
-    return lists.page(_DIGESTS, "settings/mail", beside=beside, does=(None, "GET /v1/digests"))
-
 
 _ALERTED = {
     Kind.WEBHOOK_FAILING: "a webhook fails for five minutes",
@@ -182,37 +183,26 @@ _ALERTED = {
     Kind.AUDIT_CHAIN_BROKEN: "the audit chain is broken",
     Kind.HISTORY_ROLLED_BACK: "the database lost a part of its history",
 }
-
-
-_ALERT_MAILS = Listed(
-    "alerts",
-    lambda session, _, *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
-    alert_mail.represent,
-    named=lambda _: (),
-)
-
-
-def _alerts(form: Input | None = None, status: int = 200) -> Response:
-    return lists.page(
-        _ALERT_MAILS,
-        "settings/alerts",
-        status=status,
-        form=form,
+_ALERTS = lists.serve(
+    blp,
+    Listed(
+        "alerts",
+        lambda session, _, *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
+        alert_mail.represent,
+        named=lambda _: (),
+        template="settings/alerts",
         beside=lambda session, *_: {
             "kept": alerts.represent(alerts.read(session, caller().tenant_id))
         },
-        kinds=[(kind.value, said) for kind, said in _ALERTED.items()],
+        shown={"kinds": [(kind.value, said) for kind, said in _ALERTED.items()]},
         does=(None, "PUT /v1/tenant/alerts"),
-    )
+    ),
+    "/alerts",
+    endpoint="alert_mails",
+)
 
 
-@blp.page("/alerts")
-def alert_mails() -> Response:
-    """Show who is told of what, and the mails, newest first."""
-    return _alerts()
-
-
-@blp.form("/alerts", Role.ADMIN, again=_alerts)
+@blp.form("/alerts", Role.ADMIN, again=_ALERTS.page)
 def change_alerts(typed: Input) -> Response:
     """Set who is told of what; an address a line."""
     lines = [line.strip() for line in typed.value("emails").splitlines() if line.strip()]

@@ -42,35 +42,25 @@ def _state(key: keys.Minted) -> str:
     return "expired" if row.expires_at is not None and row.expires_at <= clock.now() else "active"
 
 
-_KEYS = Listed(
-    "keys",
-    lambda session, _, *where: keys.rows(session, caller(), *where),
-    lambda row: {**keys.represent(row), "state": _state(row)},
-    named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
+_KEYS = lists.serve(
+    blp,
+    Listed(
+        "keys",
+        lambda session, _, *where: keys.rows(session, caller(), *where),
+        lambda row: {**keys.represent(row), "state": _state(row)},
+        named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
+        beside=lambda *_: {
+            "pin": _pin(),
+            "own": ids.text("key", caller().key_id),
+            "roles": forms.choices(role for role in Role if caller().role.allows(role)),
+        },
+        shown={"terms": [(term.value, text) for term, text in _TERMS.items()]},
+        does=("keys list", "GET /v1/keys"),
+    ),
 )
 
 
-def _page(form: Input | None = None, status: int = 200) -> Response:
-    return lists.page(
-        _KEYS,
-        "keys/list",
-        status=status,
-        form=form,
-        pin=_pin(),
-        own=ids.text("key", caller().key_id),
-        roles=forms.choices(role for role in Role if caller().role.allows(role)),
-        terms=[(term.value, text) for term, text in _TERMS.items()],
-        does=("keys list", "GET /v1/keys"),
-    )
-
-
-@blp.page("")
-def index() -> Response:
-    """List the keys, newest first."""
-    return _page()
-
-
-@blp.form("", Role.ADMIN, again=_page)
+@blp.form("", Role.ADMIN, again=_KEYS.page)
 def mint(typed: Input) -> Response:
     """Mint a key, and show its text on this page only."""
     made = forms.do(keys.mint, new_key(typed.load(NewKeySchema)))

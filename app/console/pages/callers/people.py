@@ -26,24 +26,30 @@ def _shown(found: SignedIn) -> dict[str, Any]:
     return vars(found) | named
 
 
-_SESSIONS = Listed(
-    "people",
-    lambda session, _, *where: console_sessions.rows(session, caller().tenant_id, *where),
-    _shown,
-    named=lambda _: (),
+def _own_id(session: Session) -> str:
+    token = cast(Token, browser.read_token())
+    return ids.text("con", console_sessions.id_of(session, token))
+
+
+def _groups(session: Session, *_: object) -> dict[str, Any]:
+    """Return which groups may sign in, and whose session this is."""
+    roles = groups.of_tenant(session, caller().tenant_id).items()
+    shown = [{"name": name, "role": role} for name, role in roles]
+    return {"own": _own_id(session), "roles": shown}
+
+
+lists.serve(
+    blp,
+    Listed(
+        "people",
+        lambda session, _, *where: console_sessions.rows(session, caller().tenant_id, *where),
+        _shown,
+        named=lambda _: (),
+        beside=_groups,
+    ),
+    "/sign-ins",
+    Role.ADMIN,
 )
-
-
-@blp.page("/sign-ins", Role.ADMIN)
-def index() -> Response:
-    """List who is signed in, newest first, and which groups may."""
-
-    def beside(session: Session, *_: object) -> dict[str, Any]:
-        roles = groups.of_tenant(session, caller().tenant_id).items()
-        shown = [{"name": name, "role": role} for name, role in roles]
-        return {"own": _own_id(session), "roles": shown}
-
-    return lists.page(_SESSIONS, "people/list", beside=beside)
 
 
 @blp.form("/sign-ins/end", Role.ADMIN)
@@ -88,8 +94,3 @@ def _end(page: str, *, one: UUID | None = None, of: UUID | None = None, **at: An
     count = forms.do(end, own)
     many = "1 session was" if count == 1 else f"{count:,} sessions were"
     return rendering.done(url_for(f"console.{page}", **at), f"{many} ended.")
-
-
-def _own_id(session: Session) -> str:
-    token = cast(Token, browser.read_token())
-    return ids.text("con", console_sessions.id_of(session, token))

@@ -39,17 +39,6 @@ from app.core.webhooks.webhooks import MOST_WEBHOOKS
 
 blp = Pages("deliveries")
 
-_DELIVERIES = Listed(
-    "deliveries",
-    lambda session, args, before, limit: delivery_list.page(
-        session, caller().tenant_id, tenant_filters(dict(args)), before=before, limit=limit
-    ),
-    delivery_history.represent,
-    TenantHistoryArgs,
-    DeliverySchema,
-)
-lists.offer(blp, _DELIVERIES, "/deliveries")
-
 _OUTCOMES = (
     *("succeeded", "refused", "timeout", "connect", "dns", "tls", "reset", "protocol"),
     *("refused_address", "bad_url", "worker_lost"),
@@ -77,30 +66,40 @@ curl --include {url} --data-binary "$BODY" --header 'content-type: application/j
 """
 
 
-@blp.page("/deliveries")
-def index() -> Response:
-    """List deliveries, newest first, as the URL filters them."""
-
-    def beside(session: Session, args: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-        known = known_webhooks(session)
-        names = webhook_names(known)
-        return {
-            "names": names,
-            "subjects": subjects(session, {row["event_id"] for row in found["data"]}),
-            "paused": {
-                name: each["health"]["paused_until"]
-                for name, each in known.items()
-                if each["health"]["state"] == "paused"
-            },
-            "ended": _count_ended(session, args),
-            "offer": _offer(args, found, known),
-            "filtered": sorted(filters_named(args)),
-            "choices": _choices(names),
-        }
-
+def _beside(session: Session, args: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return what the list of deliveries shows of their webhooks and events, and offers."""
+    known = known_webhooks(session)
+    names = webhook_names(known)
     query = request.query_string.decode("ascii", "replace")
-    does = ("deliveries list", f"GET /v1/deliveries{'?' if query else ''}{query}")
-    return lists.page(_DELIVERIES, "deliveries/list", beside=beside, snapshot=True, does=does)
+    return {
+        "names": names,
+        "subjects": subjects(session, {row["event_id"] for row in found["data"]}),
+        "paused": {
+            name: each["health"]["paused_until"]
+            for name, each in known.items()
+            if each["health"]["state"] == "paused"
+        },
+        "ended": _count_ended(session, args),
+        "offer": _offer(args, found, known),
+        "choices": _choices(names),
+        "does": ("deliveries list", f"GET /v1/deliveries{'?' if query else ''}{query}"),
+    }
+
+
+lists.serve(
+    blp,
+    Listed(
+        "deliveries",
+        lambda session, args, before, limit: delivery_list.page(
+            session, caller().tenant_id, tenant_filters(dict(args)), before=before, limit=limit
+        ),
+        delivery_history.represent,
+        TenantHistoryArgs,
+        DeliverySchema,
+        beside=_beside,
+    ),
+    "/deliveries",
+)
 
 
 @blp.page("/deliveries/groups")

@@ -52,20 +52,17 @@ def _about(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return asked
 
 
-_REPLAYS = Listed(
-    "replays",
-    lambda session, _, *where: find(session, {"kind": bulk_replay.KIND}, *where),
-    itemgetter(1),
-    position=position,
-    named=_about,
+lists.serve(
+    blp,
+    Listed(
+        "replays",
+        lambda session, _, *where: find(session, {"kind": bulk_replay.KIND}, *where),
+        itemgetter(1),
+        position=position,
+        named=_about,
+        does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
+    ),
 )
-
-
-@blp.page("")
-def index() -> Response:
-    """List replays, newest first."""
-    does = ("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}")
-    return lists.page(_REPLAYS, "replays/list", does=does)
 
 
 def _preview(typed: Input, _: int = 200) -> Response:

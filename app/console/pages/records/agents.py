@@ -22,30 +22,23 @@ from app.models import Record
 
 blp = Pages("agents", "/agents", whole_tenant=False)
 
-_AGENTS = Listed(
-    "agents",
-    lambda session, args, *where: agents.rows(session, caller(), filters(args), *where),
-    agents.represent,
-    AgentArgs,
-    AgentSchema,
-    named=lambda _: (),
-)
-lists.offer(blp, _AGENTS)
-
-_NEWEST, _MOST_KEYS = 20, 50
-
-
-@blp.page("")
-def index() -> Response:
-    """List agents, newest first, as the URL filters them."""
-    return lists.page(
-        _AGENTS,
-        "agents/list",
+lists.serve(
+    blp,
+    Listed(
+        "agents",
+        lambda session, args, *where: agents.rows(session, caller(), filters(args), *where),
+        agents.represent,
+        AgentArgs,
+        AgentSchema,
+        named=lambda _: (),
         beside=lambda session, _, found: {
             "did": activity.of(session, caller(), "agt", found["data"])
         },
         does=("agents list", "GET /v1/agents"),
-    )
+    ),
+)
+
+_NEWEST, _MOST_KEYS = 20, 50
 
 
 @blp.page("/<agent_id>")

@@ -20,29 +20,24 @@ from app.core.records import activity
 
 blp = Pages("findings", "/findings", whole_tenant=False)
 
-_FINDINGS = Listed(
-    "findings",
-    fetch,
-    findings.represent,
-    FindingArgs,
-    FindingSchema,
-)
-lists.offer(blp, _FINDINGS)
-
-
-@blp.page("")
-def index() -> Response:
-    """List findings, newest first, as the URL filters them."""
-    return lists.page(
-        _FINDINGS,
-        "findings/list",
+lists.serve(
+    blp,
+    Listed(
+        "findings",
+        fetch,
+        findings.represent,
+        FindingArgs,
+        FindingSchema,
         beside=lambda session, _, found: {
             "occurred": activity.occurred(session, caller(), found["data"])
         },
-        severities=forms.choices(reversed(Severity)),
-        sources=forms.choices(Source),
+        shown={
+            "severities": forms.choices(reversed(Severity)),
+            "sources": forms.choices(Source),
+        },
         does=("findings list", "GET /v1/findings"),
-    )
+    ),
+)
 
 
 @blp.page("/<finding_id>")

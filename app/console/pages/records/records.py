@@ -34,16 +34,21 @@ blp = Pages("records", "/records", whole_tenant=False)
 
 _MOST_LINKS = 200
 _MOST_HOLDS, _MOST_FINDINGS = 10, 20
-_RECORDS = Listed("records", fetch, itemgetter(1), RecordArgs, RecordSchema, position)
-lists.offer(blp, _RECORDS)
-
 _LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days"))
 
 
-@blp.page("")
-def index() -> Response:
-    """Search records, or list them newest first, as the URL filters them."""
-    return lists.page(_RECORDS, "records/list", does=("records list", "GET /v1/records"))
+lists.serve(
+    blp,
+    Listed(
+        "records",
+        fetch,
+        itemgetter(1),
+        RecordArgs,
+        RecordSchema,
+        position,
+        does=("records list", "GET /v1/records"),
+    ),
+)
 
 
 @blp.page("/<record_id>")

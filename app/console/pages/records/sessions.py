@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 from uuid import UUID
@@ -39,15 +38,6 @@ from app.models import AgentSession, Finding, Record
 
 blp = Pages("sessions", "/sessions", whole_tenant=False)
 
-_SESSIONS = Listed(
-    "sessions",
-    lambda session, args, *where: sessions.rows(session, caller(), filters(args), *where),
-    sessions.represent,
-    SessionArgs,
-    SessionSchema,
-)
-lists.offer(blp, _SESSIONS)
-
 # A page of 50 records reads and writes so much in half of its time.
 _MOST_HOLDS, _MOST_FINDINGS, _MOST_DELIVERIES = 10, 20, 200
 _MOST_BYTES, _MOST_STEPS, _MOST_STEPS_OF_ONE = 512 * 1024, 300, 50
@@ -60,18 +50,21 @@ def listed(session: AgentSession) -> dict[str, Any]:
     return sessions.represent(session) | {"sealed_at": session.sealed_at}
 
 
-@blp.page("")
-def index() -> Response:
-    """List sessions, newest first, as the URL filters them."""
-    return lists.page(
-        replace(_SESSIONS, show=listed),
-        "sessions/list",
+lists.serve(
+    blp,
+    Listed(
+        "sessions",
+        lambda session, args, *where: sessions.rows(session, caller(), filters(args), *where),
+        listed,
+        SessionArgs,
+        SessionSchema,
         beside=lambda session, _, found: {
             "did": activity.of(session, caller(), "ses", found["data"])
         },
-        statuses=forms.choices(SessionStatus),
+        shown={"statuses": forms.choices(SessionStatus)},
         does=("sessions list", "GET /v1/sessions"),
-    )
+    ),
+)
 
 
 @blp.page("/<session_id>/files/<name>")

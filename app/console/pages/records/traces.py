@@ -1,7 +1,5 @@
 """The front door: traces that exporters sent, and what became of each."""
 
-from werkzeug.wrappers import Response
-
 from app.api.http.access.auth import caller
 from app.api.http.paging import filters
 from app.api.resources.traces import TraceArgs
@@ -17,23 +15,19 @@ blp = Pages("traces", "/traces", whole_tenant=False)
 _MOST_RECORDS = 20
 
 
-_TRACES = Listed(
-    "traces",
-    lambda session, args, *where: traces.rows(session, caller(), *where, **filters(args)),
-    traces.represent,
-    TraceArgs,
-    named=lambda _: (),
-)
-
-
-@blp.page("")
-def index() -> Response:
-    """List traces, those that came last first, as the URL filters them."""
-    return lists.page(
-        _TRACES,
-        "traces/list",
+lists.serve(
+    blp,
+    Listed(
+        "traces",
+        lambda session, args, *where: traces.rows(session, caller(), *where, **filters(args)),
+        traces.represent,
+        TraceArgs,
+        named=lambda _: (),
         beside=lambda session, *_: {"counts": traces.counts(session, caller())},
-        most_records=_MOST_RECORDS,
-        statuses=[each.value for each in TraceStatus],
+        shown={
+            "most_records": _MOST_RECORDS,
+            "statuses": [each.value for each in TraceStatus],
+        },
         does=("traces list", "GET /v1/traces"),
-    )
+    ),
+)
