@@ -7,7 +7,7 @@ import enum
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -35,13 +35,14 @@ class Kind(enum.StrEnum):
     HISTORY_ROLLED_BACK = "history.rolled_back"
 
 
+GRAVE = (Kind.HISTORY_ROLLED_BACK, Kind.AUDIT_CHAIN_BROKEN, Kind.WEBHOOK_REFUSING)
 _PAGES = {"whk": "webhooks", "rul": "rules"}
 _GRAVEST_FIRST = list(reversed(Kind))
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A trouble: of what (`subject`, its public id), how that is called, since when, and why.
+    """A trouble: of what (`subject`, its public id), how that is called, since when, and `what`.
 
     A webhook's `name` is its origin: a path may hold a token.
     """
@@ -134,7 +135,7 @@ def read(session: Session, query: str, values: Mapping[str, Any]) -> list[Troubl
 
 def without_words(trouble: Trouble) -> Trouble:
     """Return a trouble with ids and our own words alone."""
-    what = "has errors or was switched off" if trouble.kind is Kind.RULE_FAILING else trouble.what
+    what = "has errors, or was switched off" if trouble.kind is Kind.RULE_FAILING else trouble.what
     return replace(trouble, name=trouble.subject, what=what)
 
 
@@ -149,16 +150,15 @@ def _words(session: Session, kind: Kind, row: Mapping[str, Any]) -> tuple[str, s
             what = f"is not what was written ({why}); keep the database as it is, and investigate"
             return f"Entry {int(row['subject']):,} of the audit chain", what
         case Kind.RULE_FAILING:
-            off = "" if facts["enabled"] else "is off; "
+            so = "has had" if facts["enabled"] else "is off, after"
             last = one_line(json.loads(facts["last"])["detail"], _TITLE)
-            what = f"{off}{facts['errors']:,} of its evaluations had an error, the last one: {last}"
+            what = f"{so} {facts['errors']:,} evaluations with an error, the last one: {last}"
             return one_line(facts["name"], _NAME), what
+        case Kind.WEBHOOK_DISABLED:
+            what = f"was disabled, because {_REASONS.get(facts['reason'], facts['reason'])}"
+        case Kind.WEBHOOK_REFUSING:
+            what = f"refuses everything, last with HTTP {facts['status']}"
+        case Kind.WEBHOOK_FAILING:
+            what = "fails"
     parts = urlsplit(facts["url"])
-    told = f"since {row['since'].astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    if kind is Kind.WEBHOOK_DISABLED:
-        what = f"disabled, because {_REASONS.get(facts['reason'], facts['reason'])}"
-    elif kind is Kind.WEBHOOK_REFUSING:
-        what = f"has refused everything {told}, last with HTTP {facts['status']}"
-    else:
-        what = f"failing {told}"
     return one_line(f"{parts.scheme}://{parts.netloc}", _NAME), what

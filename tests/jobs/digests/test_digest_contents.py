@@ -93,9 +93,9 @@ def test_a_webhook_whose_receiver_refuses_everything_is_named_with_its_answer(
         " unsuccessful_since = '2026-01-02 03:04+00'"
     )
     (mail,) = desk.send()
-    said = "has refused everything since 2026-01-02 03:04 UTC, last with HTTP 401"
     for kind in ("plain", "html"):
-        assert said in mail.part(kind)
+        assert "refuses everything, last with HTTP 401" in mail.part(kind)
+        assert "since 2 January 2026, 03:04 UTC" in mail.part(kind)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
@@ -117,7 +117,7 @@ def test_a_webhook_that_fails_is_named_with_the_time_in_utc(
     desk.run(f'ALTER DATABASE "{name}" RESET timezone')
     for kind in ("plain", "html"):
         assert "https://hooks.example.com" in mail.part(kind)
-        assert "failing since 2026-01-02 03:04 UTC" in mail.part(kind)
+        assert "since 2 January 2026, 03:04 UTC" in mail.part(kind)
         assert "a-token" not in mail.part(kind)
 
 
