@@ -147,7 +147,7 @@ def test_an_event_is_explained_and_a_signature_judged(
     pasted = {"headers": "webhook-id: x\r\nnonsense", "body": "{}"}
     form = admin.form(f"{path}/signature")
     wrong = admin.post(f"{path}/signature", {**form, **pasted})
-    assert "Write each header on a line" in wrong.text
+    assert "Write each header once, in a line" in wrong.text
     judged = admin.post(f"{path}/signature", {**form, "headers": "webhook-id: x", "body": "{}"})
     assert judged.status_code == 200
     assert "A receiver refuses it, and should." in judged.text

@@ -270,7 +270,7 @@ def _put(schema: marshmallow.Schema, data: dict[str, Any], name: str, texts: lis
         data[name] = None
 
 
-def _header_lines(text: str) -> dict[str, str]:
+def header_lines(text: str) -> dict[str, str]:
     """Return headers by name from lines such as `Authorization: Bearer …`."""
     found: dict[str, str] = {}
     for line in filter(str.strip, text.splitlines()):
@@ -290,7 +290,7 @@ def _json(field: Any, texts: list[str]) -> Any:
     if isinstance(field, fields.QueryInteger):
         return text
     if isinstance(field, OwnHeaders):
-        return _header_lines(text)
+        return header_lines(text)
     if isinstance(field, fields.Integer):
         return int(text) if _WHOLE_NUMBER.fullmatch(text) else text
     if isinstance(field, fields.Boolean):

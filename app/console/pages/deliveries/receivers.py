@@ -116,9 +116,4 @@ def _headers(text: str) -> dict[str, Any]:
         found = None
     except canonical_json.NotIJSON as error:
         raise Invalid(FieldError("/headers", error.detail)) from None
-    if isinstance(found, dict):
-        return found
-    pairs = [line.partition(":") for line in text.splitlines() if line.strip()]
-    if not all(colon and name.strip() for name, colon, _ in pairs):
-        raise Invalid(FieldError("/headers", "Write each header on a line: name: value."))
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return found if isinstance(found, dict) else forms.header_lines(text)
