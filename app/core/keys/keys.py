@@ -126,7 +126,8 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     )
     session.add(row)
     session.flush()
-    made = represent(Minted(row, parent.name if parent else caller.person and caller.person.name))
+    minter = parent or caller.person
+    made = represent(Minted(row, minter.name if minter else None))
     details = {name: made[name] for name in _AUDITED}
     chain.append_by(session, caller, "key.mint", target=("key", made["id"]), details=details)
     return {**made, "key": key_text}
