@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import resource
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ def create_app() -> "Gateway":
     While a worker process starts, a stop signal ends it at once: it serves no requests yet.
     """
     process.end_with_parent()
+    # Each connection is an open file.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if multiprocessing.parent_process() is not None:
         _end_when_told()
     with process.importing():

@@ -5,9 +5,79 @@ that explains it. `app/api/http/problems.py` alone answers them. A `detail` neve
 or a driver's message.
 """
 
-from app.problem_types import PROBLEM_TYPES, FieldError, ProblemType, ServiceError
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
 
-__all__ = ["PROBLEM_TYPES", "FieldError", "ProblemType", "ServiceError"]
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class ProblemType:
+    """A problem type: its status, its title, the advice on its page, and headers of its answers."""
+
+    status: int
+    title: str
+    advice: str
+    headers: Mapping[str, str]
+
+
+PROBLEM_TYPES: dict[str, ProblemType] = {}
+"""All problem types by slug; the first of a status stands for what has no other type."""
+
+
+class ServiceError(Exception):
+    """The base class of errors that callers see.
+
+    `members` are added to the problem details, `headers` to the answer.
+    """
+
+    slug: ClassVar[str]
+
+    def __init_subclass__(
+        cls,
+        slug: str | None = None,
+        status: int | None = None,
+        headers: Mapping[str, str] = _NOTHING,
+    ) -> None:
+        if slug is not None:
+            status = status or PROBLEM_TYPES[cls.slug].status
+            cls.slug = slug
+            title, _, advice = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")
+            PROBLEM_TYPES[slug] = ProblemType(
+                status, title.removesuffix("."), " ".join(advice.split()), headers
+            )
+
+    def __init__(
+        self,
+        detail: str,
+        members: Mapping[str, Any] = _NOTHING,
+        headers: Mapping[str, str] = _NOTHING,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.members = members
+        self.headers = {**PROBLEM_TYPES[self.slug].headers, **headers}
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """A refused field: where (RFC 6901 pointer into the body) and why.
+
+    `line` and `column`, both from 1, are the place in the text of an expression.
+    """
+
+    pointer: str
+    detail: str
+    line: int | None = None
+    column: int | None = None
+
+    def members(self) -> dict[str, str | int]:
+        """Return its members in an answer."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
 
 # One text for a key that is unknown, revoked or expired: the answer must not tell which.
 BAD_KEY = "This API key is not known, was revoked or has expired."
@@ -17,6 +87,14 @@ class BadRequest(ServiceError, slug="bad-request", status=400):
     """The request cannot be read.
 
     Look at the detail; the request is not valid HTTP.
+    """
+
+
+class MalformedBody(ServiceError, slug="malformed-body", status=400):
+    """The body is not JSON.
+
+    Send one JSON text (RFC 8259) in UTF-8, without a byte-order mark. NaN and Infinity are not
+    JSON.
     """
 
 
@@ -72,6 +150,21 @@ class NotFound(ServiceError, slug="not-found", status=404):
     """Not found.
 
     It does not exist, or this key may not see it: the answer is the same for both.
+    """
+
+
+class MethodNotAllowed(ServiceError, slug="method-not-allowed", status=405):
+    """The method does not exist here.
+
+    The Allow header names the methods that do.
+    """
+
+
+class RequestTimeout(ServiceError, slug="request-timeout", status=408):
+    """The body came too slowly.
+
+    A body has BODY_SECONDS (20) to arrive, and a second more for each BODY_RATE bytes (16,384).
+    Send it again over a faster connection. The connection was closed.
     """
 
 
@@ -305,6 +398,42 @@ class ExportGone(ServiceError, slug="export-gone", status=410):
     """
 
 
+class PreconditionFailed(ServiceError, slug="precondition-failed", status=412):
+    """Not the version that was asked for.
+
+    If-Match names another ETag than the current one; a bundle never changes.
+    """
+
+
+class BodyTooLarge(ServiceError, slug="body-too-large", status=413):
+    """The body is too large.
+
+    A body is at most 1 MiB, that of records or spans 8 MiB.
+    """
+
+
+class UriTooLong(ServiceError, slug="uri-too-long", status=414):
+    """The URL is too long.
+
+    A URL is at most 8 KiB.
+    """
+
+
+class UnsupportedMediaType(ServiceError, slug="unsupported-media-type", status=415):
+    """The body is not declared as JSON, or is compressed in a way that this route does not take.
+
+    Send Content-Type: application/json, and a Content-Encoding that Accept-Encoding in the answer
+    names: the routes that take many things at once take gzip, all others none.
+    """
+
+
+class RangeNotSatisfiable(ServiceError, slug="range-not-satisfiable", status=416):
+    """The range lies outside.
+
+    Content-Range says how many bytes there are; ask for a range that begins among them.
+    """
+
+
 class Invalid(ServiceError, slug="validation-failed", status=422):
     """Some fields were refused.
 
@@ -352,6 +481,13 @@ class StagingFull(RateLimited, slug="staging-full", headers={"Retry-After": "10"
 
     The bytes of a tenant's staged spans are bounded (TENANT_STAGED_MIB). Exporters send again after
     the seconds that Retry-After names. If the problem persists, no worker assembles them.
+    """
+
+
+class HeadersTooLarge(ServiceError, slug="headers-too-large", status=431):
+    """The headers are too large.
+
+    Headers are at most 16 KiB in all.
     """
 
 

@@ -2,7 +2,7 @@
 
 A message only names a row that is due. Redis's errors are counted, never raised: the sweep rings
 again from the rows, and a circuit breaker skips a failing Redis. Messages have Dramatiq's format
-(`dispatch.lua`); a PUBLISH in the same MULTI wakes `jobs/process/consumer.py`.
+(`dispatch.lua`); a PUBLISH in the same MULTI wakes `jobs/process/broker.py`.
 """
 
 import threading

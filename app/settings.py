@@ -60,7 +60,6 @@ class WebLimits:
     answer_memory: int = _setting("ANSWER_MEMORY_MIB", values.mebibytes, 32 * values.MIB)
     large_at_once: int = _setting("LARGE_AT_ONCE", values.count, 2)
     large_waiting: int = _setting("LARGE_WAITING", values.count, 6)
-    rendering_memory: int = _setting("RENDERING_MEMORY_MIB", values.mebibytes, 16 * values.MIB)
 
 
 @dataclass(frozen=True)

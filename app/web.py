@@ -3,20 +3,16 @@
 `gunicorn 'app.web:create_app()'` serves the plain application; the tests call it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 import structlog
 from flask import Flask
 
-from app import counters, logs, metrics
-from app.api.http import documentation, problems, promises, request_hooks
-from app.api.http.access import auth, rate_limit
-from app.api.http.large_work import LargeWork
+from app import logs, metrics
+from app.api.http import auth, documentation, problems, promises, rate_limit, request_hooks
 from app.api.http.request_hooks import RestConverter, SegmentConverter
-from app.api.http.responses.answers import Renderings
 from app.api.http.services import EXTENSION, Services
 from app.api.pages import client_package, shared_page, site, unsubscribe
 from app.api.resources import (
@@ -48,42 +44,17 @@ from app.api.resources.records import (
 )
 from app.console import site as console
 from app.console.pages.callers import sign_in
-from app.core import findings as findings_core
-from app.core.audit.refusals import Refusals
 from app.core.blobs import reading, store
-from app.core.health import readiness
-from app.core.health.readiness import Readiness
-from app.core.keys.keyring import Keyring
-from app.core.log import head_store
-from app.core.master_keys import key_registry
-from app.core.records import intake as records_intake
-from app.core.rules.evaluators import Evaluators
-from app.core.traces.staging import Staging
-from app.core.verification.stamps import Trust
-from app.core.verification.verifier import Verifier
-from app.database import Database
 from app.lib import forwarded
-from app.lib.breaker import Breaker
 from app.lib.fair_shares import Shares
-from app.lib.gateway.answers import Answer, Application
-from app.lib.gateway.bodies import Pace
-from app.lib.gateway.connections import Connections
+from app.lib.gateway.answers import Answer
 from app.lib.gateway.gateway import Gateway, Limits, Scope
-from app.lib.metric_registry import Tally
-from app.lib.openid_connect import Client, Provider
-from app.queue import Bell
-from app.setting_values import MIB
+from app.lib.gateway.requests import Pace
 from app.settings import Settings, load
 
 _log = structlog.get_logger(__name__)
 
-# That all processes of a host hold: granian's default.
-CONNECTIONS = 1024
-
 _CREDENTIALS = {b"authorization": "authorization", b"x-api-key": "plain"}
-
-# Each process records log damage that requests meet at most once in so many seconds.
-_DAMAGE_SECONDS = 10.0
 
 RESOURCES = (
     keys,
@@ -137,10 +108,6 @@ def create_gateway() -> Gateway:
         answer=Pace(web.answer_seconds, web.answer_rate),
         long_bodies=Shares(web.body_memory, web.body_memory // 2),
     )
-    # What granian lets into one process.
-    most = CONNECTIONS // settings.web_concurrency
-    connections = Connections(most // 4, most // 2, partial(_whose_connection, settings))
-    connections.watch()
     return Gateway(
         application,
         web.threads,
@@ -150,16 +117,8 @@ def create_gateway() -> Gateway:
         most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
         promising=promises.paths(application),
-        connections=connections,
         on_slow_reader=note_slow_reader,
     )
-
-
-def _whose_connection(settings: Settings, peer: str) -> str | None:
-    """Return whom a peer's connections count for; None for a proxy, which has those of many."""
-    if forwarded.is_trusted(peer, settings.trusted_proxies):
-        return None
-    return forwarded.network(peer)
 
 
 def caller(settings: Settings, tenant_of: Callable[[str], UUID | None], scope: Scope) -> UUID | str:
@@ -205,8 +164,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     if blobs is not None:
         # A view that reads what lies in the object store is called again once it is fetched.
         app.dispatch_request = partial(reading.fetching, blobs, app.dispatch_request)  # type: ignore[method-assign]
-    app.wsgi_app = _with_deadline(app.wsgi_app, settings.web.body_seconds)  # type: ignore[assignment, method-assign]  # as Flask says
-    app.extensions[EXTENSION] = services = _services(settings)
+    app.extensions[EXTENSION] = services = Services(settings, sign_in.CALLBACK)
     app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
     request_hooks.register(app, settings)
     problems.register(app)
@@ -221,70 +179,3 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.extensions[site.DOCUMENT] = documentation.write(documented)
     services.key_heartbeat.begin()
     return app
-
-
-def _with_deadline(application: Application, seconds: float) -> Application:
-    """Set a timeout on the socket, so that a silent client does not hold a thread for longer.
-
-    For gunicorn, which shows its socket and reads in the thread; the gateway does not need it.
-    """
-
-    def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        connection = environ.get("gunicorn.socket")
-        if connection is not None:
-            connection.settimeout(seconds)
-        return application(environ, start_response)
-
-    return call
-
-
-def _services(settings: Settings) -> Services:
-    tally = Tally()
-    bell = Bell(settings.redis_url, tally)
-    database = Database.of(settings, "web", bell, tally)
-    trust = Trust(settings.tsa_ca_file, settings.witness_policy)
-    head = head_store.opened(settings.log_head_url)
-    verifier = Verifier(database, settings.master_keys, head, trust)
-    keyring = Keyring(database)
-    damage = Breaker(_DAMAGE_SECONDS)
-    staging = Staging(database, tally, settings.tenant_staged_mib * MIB)
-    limits = settings.web
-    return Services(
-        settings,
-        database,
-        bell,
-        tally,
-        counters.writer(database, tally),
-        key_registry.heartbeat(database, settings.master_keys),
-        readiness.process_report(database, bell, "web"),
-        Readiness(database, settings),
-        keyring,
-        Refusals(database),
-        findings_core.Intake(database, settings.master_keys),
-        records_intake.Intake(database, settings),
-        verifier,
-        damage,
-        staging,
-        LargeWork(limits.large_at_once, limits.large_waiting),
-        Evaluators(),
-        Shares(limits.answer_memory, limits.answer_memory // 4),
-        Renderings(limits.rendering_memory),
-        _provider(settings),
-    )
-
-
-def _provider(settings: Settings) -> Provider | None:
-    told = settings.openid
-    if told.issuer is None:
-        return None
-    return Provider(
-        Client(
-            told.issuer,
-            told.client_id,
-            told.client_secret,
-            f"{settings.base_url}{sign_in.CALLBACK}",
-            told.scopes,
-            told.groups_claim,
-        ),
-        told.ca_file,
-    )

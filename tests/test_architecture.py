@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
-from app.api.http.access.auth import PUBLIC, access_rule
+from app.api.http.auth import PUBLIC, access_rule
 from app.core.anchoring.checkpoint_round import order
 from app.core.jobs.job_queue import enqueue, recur
 from app.queue import ACTORS, QUEUES

@@ -8,7 +8,8 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http import problems
-from app.api.http.access.auth import caller, public
+from app.api.http.auth import public
+from app.api.http.services import caller
 from app.console.frame import assets, browser, lists, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (

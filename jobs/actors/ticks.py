@@ -13,7 +13,7 @@ from app.core import finding_search
 from app.core.aging import finding_expiry, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
-from app.core.delivery.history import backlog
+from app.core.delivery import hours
 from app.core.digests import alerts, schedule
 from app.core.digests.alert_mail import AlertSending
 from app.core.digests.digest_mail import DigestSending
@@ -140,7 +140,7 @@ def free_stuck_jobs(here: Runtime) -> None:
 def look_at_backlog(here: Runtime) -> None:
     """Each minute: note how many deliveries wait, for the console's chart."""
     with here.database.across_tenants() as session:
-        backlog.look(session)
+        hours.note_backlog(session)
 
 
 def complete_idle_sessions(here: Runtime) -> None:

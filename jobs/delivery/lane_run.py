@@ -14,26 +14,25 @@ import structlog
 from app import ids, metrics
 from app.core.delivery import cancelling, claims, retries
 from app.core.delivery.claims import LEASE, Claimed
-from app.core.delivery.lanes import concurrency, lane_health, lane_slots, lanes
-from app.core.delivery.lanes.lane_slots import Slot, SlotReader
-from app.core.delivery.lanes.lanes import Lane
+from app.core.delivery.lanes import lane_health, lanes
+from app.core.delivery.lanes.lanes import Lane, Slot, SlotReader
 from app.core.delivery.outcomes import Outcome
-from app.core.webhooks import webhook_secrets, webhook_targets
+from app.core.webhooks import webhook_secrets
 from app.database import Tx
 from app.errors import Unavailable
 from app.lib.crypto.webhook_signing import Signer
 from app.lib.outbound.client import DEADLINE_SECONDS
 from jobs.delivery.attempt import Made, Sender
 from jobs.process.bulkhead import Permit
+from jobs.process.middleware import shutting_down
 from jobs.process.runtime import Runtime
-from jobs.process.shutdown import shutting_down
 
 _log = structlog.get_logger(__name__)
 
 TURN_SECONDS = 5.0
 # A claim is what should be sent in half a second: the rest of one that takes longer than this is
 # handed back, and the next claims are smaller.
-SLOWER_SECONDS = 2 * concurrency.CLAIM_SECONDS
+SLOWER_SECONDS = 2 * lane_health.CLAIM_SECONDS
 # A change to a webhook applies within a second and the attempt in flight.
 RELOAD_SECONDS = 0.8
 # An attempt, and the write of its outcome, must fit into the rest of the lease.
@@ -123,17 +122,14 @@ class LaneRun:
                 slot = self._enter(session, lane)
             else:
                 # Awaited: the claim would accept a slot beyond a limit that was lowered.
-                kept = None if lane.paused else lane_slots.keep(session, lane, self._holder)()
+                kept = None if lane.paused else lanes.keep_slot(session, lane, self._holder)()
                 slot = None if kept is None else lambda: kept
             if slot is None:
                 return None
             # Raises if the master key is missing here: the rollback then frees the slot.
             master_keys = self._runtime.settings.master_keys
-            signer = Signer(
-                webhook_secrets.open_secrets(master_keys, lane.sealed_secrets, *self._key, lane.now)
-            )
-            target = webhook_targets.open_sealed(master_keys, lane.sealed_target, *self._key)
-            limit = 1 if lane.probes else concurrency.claim_size(lane.latency_ms)
+            secrets, target = webhook_secrets.open_lane(master_keys, lane)
+            limit = 1 if lane.probes else lane_health.claim_size(lane.latency_ms)
             claim = claims.claim(session, lane, limit, self._holder)
         self._slot = slot()
         if self._slot is None:
@@ -152,7 +148,7 @@ class LaneRun:
         full = len(claimed) == limit and not lane.probes
         ring = full and self._slot.held < lane.allowed
         sender = Sender(
-            self._runtime, self._burst, signer, target, lane, loaded_at, self._slot.number
+            self._runtime, self._burst, Signer(secrets), target, lane, loaded_at, self._slot.number
         )
         return Batch(deque(claimed), full=full, ring=ring, sender=sender, leased_at=began)
 
@@ -162,7 +158,7 @@ class LaneRun:
         if self._permit is None:
             self._result = "no_room"
             return None
-        return lane_slots.take(session, lane, self._holder)
+        return lanes.take_slot(session, lane, self._holder)
 
     def _send(self, batch: Batch) -> None:
         loaded_at, claimed = batch.leased_at, len(batch.unsent)
@@ -211,7 +207,7 @@ class LaneRun:
                     and (lane.probes or not now.paused)
                     and (lane.held or not now.held)
                     and _sent_alike(now, lane)
-                    and lane_slots.may_keep(session, now, self._holder)
+                    and lanes.may_keep_slot(session, now, self._holder)
                 )
         except Unavailable:
             return False
@@ -298,7 +294,7 @@ class LaneRun:
                 why: claims.hand_back(session, self._key[0], rows)
                 for why, rows in self._unsent.items()
             }
-            lane_slots.free(session, *self._key, self._holder)
+            lanes.free_slot(session, *self._key, self._holder)
             due = lanes.reschedule(session, *self._key)
         for why, count in counts.items():
             self._runtime.tally.add(metrics.HANDED_BACK, why, count=count)

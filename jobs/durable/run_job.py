@@ -48,9 +48,8 @@ from app.errors import AuditChainBroken, Unavailable
 from app.ledger.hash_chain import Outcome
 from app.lib.outbound.client import Answer
 from app.models import NO_TENANT, Job
-from jobs.process.middleware import kind, where
+from jobs.process.middleware import kind, shutting_down, where
 from jobs.process.runtime import Runtime
-from jobs.process.shutdown import shutting_down
 
 Work: TypeAlias = Callable[[Session, UUID, Job], Step | Failed | Errand[Any]]
 

@@ -5,20 +5,243 @@ time, which the sweep rings. Ticks go before jobs and jobs before deliveries. Pr
 running message, so the bulkhead (`bulkhead.py`) keeps threads free of deliveries.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from threading import Event, Lock, Thread
 from typing import Any, Final
 
-from dramatiq import Actor, Message, Middleware
-from dramatiq.brokers.redis import RedisBroker
+import redis
+import structlog
+from dramatiq import Actor, BrokerConnectionError, Message, MessageProxy, Middleware
+from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
+from dramatiq.errors import DecodeError
 from dramatiq.middleware import AgeLimit, TimeLimit
+from redis.client import PubSub
 
 from app.lib.metric_registry import Tally
-from app.queue import connect
-from jobs.process.consumer import BellConsumer
-from jobs.process.middleware import MessageLog, SignOfLife
-from jobs.process.shutdown import GracefulStop
-from jobs.process.wakeup_listener import WakeListener
+from app.lib.stores.redis_reasons import reason
+from app.queue import WAKE_CHANNEL, connect
+from jobs.process.middleware import GracefulStop, MessageLog, SignOfLife
+
+_READ_SECONDS = 1.0
+_PING_AFTER_SECONDS = 5.0
+_DEAD_AFTER_SECONDS = 15.0
+_FIRST_BACKOFF_SECONDS = 0.1
+_LONGEST_BACKOFF_SECONDS = 2.0
+
+
+class WakeListener:
+    """Sets a queue's event when the bell rings for it."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        """Use `client`; the first call of `event` starts the thread."""
+        self._client = client
+        self._events: defaultdict[str, Event] = defaultdict(Event)
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._stopping = Event()
+        self.heard = False
+
+    def event(self, queue_name: str) -> Event:
+        """Return the event that is set whenever the queue may have a new message."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="wake-listener", daemon=True)
+                self._thread.start()
+            return self._events[queue_name]
+
+    def stop(self) -> None:
+        """Stop listening; the thread ends within a second."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        backoff = _FIRST_BACKOFF_SECONDS
+        while not self._stopping.is_set():
+            try:
+                with PubSub(self._client.connection_pool) as subscription:
+                    subscription.subscribe(WAKE_CHANNEL)
+                    self._listen(subscription)
+            except redis.RedisError as error:
+                if self.heard:
+                    backoff = _FIRST_BACKOFF_SECONDS
+                    _log.warning(
+                        "wakeup_subscription_lost",
+                        error=type(error).__name__,
+                        reason=reason(error),
+                    )
+            self._deaf()
+            self._stopping.wait(backoff)
+            backoff = min(backoff * 2, _LONGEST_BACKOFF_SECONDS)
+
+    def _listen(self, subscription: PubSub) -> None:
+        """Set events until told to stop; raises `redis.TimeoutError` on a silent connection."""
+        last_word = time.monotonic()
+        while not self._stopping.is_set():
+            message = subscription.get_message(timeout=_READ_SECONDS)
+            silence = time.monotonic() - last_word
+            if message is not None:
+                last_word = time.monotonic()
+                self._hear(message["type"], message["data"])
+            elif silence > _DEAD_AFTER_SECONDS:
+                raise redis.TimeoutError("the subscription has gone silent")
+            elif silence > _PING_AFTER_SECONDS:
+                subscription.ping()
+
+    def _hear(self, kind: str, data: bytes | int) -> None:
+        if kind == "subscribe":
+            self.heard = True
+            self._wake(self._events)
+        elif kind == "message" and isinstance(data, bytes):
+            self._wake([data.decode("utf-8", "replace")])
+
+    def _deaf(self) -> None:
+        """Wake all consumers once; they poll from now on."""
+        self.heard = False
+        self._wake(self._events)
+
+    def _wake(self, queue_names: Iterable[str]) -> None:
+        with self._lock:
+            for event in [self._events[name] for name in queue_names if name in self._events]:
+                event.set()
+
+
+_log = structlog.get_logger(__name__)
+
+# Dramatiq's threads check their stop flag at this interval.
+_LONGEST_WAIT_SECONDS = 0.5
+# A process that is silent for 60 s loses its messages to others.
+_UNBIDDEN_SECONDS = 20.0
+_DEAF_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
+
+_OPTIONS = {"redis_message_id", "max_age"}
+
+
+class BellConsumer(_RedisConsumer):
+    """The messages of one queue for one worker process."""
+
+    def __init__(
+        self,
+        listener: WakeListener,
+        broker: RedisBroker,
+        queue_name: str,
+        prefetch: int,
+        timeout: int,
+    ) -> None:
+        super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
+        self._listener = listener
+        self._wake = listener.event(queue_name)
+        # Single messages would cost a round trip each.
+        self._batch = max(1, prefetch // 4)
+        self._fetch_at = 0.0
+        self._full = False
+        self._away = False
+
+    def __next__(self) -> MessageProxy | None:
+        """Return a message, or None after half a second without one."""
+        if not self.message_cache:
+            self._refill()
+        while self.message_cache:
+            message = _read(self.message_cache.pop(0), self.queue_name)
+            if message is not None:
+                self.queued_message_ids.add(message.message_id)
+                return MessageProxy(message)
+        return None
+
+    def ack(self, message: MessageProxy) -> None:
+        """Delete a message. Without Redis it stays with this process, and does no harm."""
+        try:
+            super().ack(message)  # type: ignore[no-untyped-call]
+        except (redis.RedisError, BrokerConnectionError) as error:
+            self._lost(error)
+        if self._full and self._room() >= self._batch:
+            self._wake.set()
+
+    nack = ack
+
+    def requeue(self, messages: Iterable[MessageProxy | Message[None]]) -> None:
+        """Requeue messages for other workers, and wake them.
+
+        Raises `BrokerConnectionError` when Redis is away: the messages come back a minute later.
+        """
+        try:
+            super().requeue(messages)  # type: ignore[no-untyped-call]
+            self.broker.client.publish(WAKE_CHANNEL, self.queue_name)
+        except redis.RedisError as error:
+            kind = type(error).__name__
+            raise BrokerConnectionError(kind) from None  # type: ignore[no-untyped-call]
+
+    def _refill(self) -> None:
+        """Fetch once the bell rang, prefetch room became free, or a poll is due."""
+        until_unbidden = max(self._fetch_at - time.monotonic(), 0.0)
+        woken = self._wake.wait(min(until_unbidden, _LONGEST_WAIT_SECONDS))
+        if not woken and time.monotonic() < self._fetch_at:
+            return
+        # Clear before reading: a ring and a free place set the event after the fact they report.
+        self._wake.clear()
+        self._full = True
+        room = self._room()
+        self._fetch_at = time.monotonic() + (
+            _UNBIDDEN_SECONDS if self._listener.heard else _DEAF_SECONDS
+        )
+        if room >= self._batch:
+            self._full = False
+            self._fetch(room)
+
+    def _fetch(self, room: int) -> None:
+        try:
+            self.message_cache = list(self.broker.do_fetch(self.queue_name, room))
+        except redis.RedisError as error:
+            self._lost(error)
+            self._fetch_at = time.monotonic() + _RETRY_SECONDS
+            return
+        if self._away:
+            self._away = False
+            _log.info("queue_recovered", queue=self.queue_name)
+        if len(self.message_cache) == room:
+            self._wake.set()
+
+    def _room(self) -> int:
+        return int(self.prefetch - self.outstanding_message_count)
+
+    def _lost(self, error: Exception) -> None:
+        if not self._away:
+            self._away = True
+            _log.warning(
+                "queue_unavailable",
+                queue=self.queue_name,
+                error=type(error).__name__,
+                reason=reason(error),
+            )
+
+
+def _read(data: bytes | None, queue_name: str) -> Message[None] | None:
+    """Decode a message; None if it was dropped meanwhile or is not from this service."""
+    if data is None:
+        return None
+    try:
+        message: Message[None] = Message.decode(data)
+        if _is_ours(message, queue_name):
+            return message
+    except DecodeError:
+        pass
+    _log.error("message_unreadable", queue=queue_name)
+    return None
+
+
+def _is_ours(message: Message[None], queue_name: str) -> bool:
+    """Say whether the message is well-formed: a malformed one would kill Dramatiq's threads."""
+    options: object = message.options
+    return (
+        message.queue_name == queue_name
+        and all(isinstance(name, str) for name in (message.actor_name, message.message_id))
+        and isinstance(options, dict)
+        and isinstance(options.get("redis_message_id"), str)
+        and options.keys() <= _OPTIONS
+    )
+
 
 # Smaller numbers go first.
 PRIORITIES: Final = {"tick": 0, "jobs": 10, "deliver": 20}

@@ -11,8 +11,8 @@ from functools import partial
 import structlog
 
 from app import ids, metrics
-from app.core.delivery import disabling, outcomes
-from app.core.delivery.disabling import Reason
+from app.core.delivery import cancelling, outcomes
+from app.core.delivery.cancelling import Reason
 from app.core.delivery.lanes.lane_changes import LaneKey
 from app.core.delivery.outcomes import Outcome, Recorded
 from app.database import Database
@@ -159,14 +159,14 @@ class Flusher:
     def _disable(self, lane: LaneKey, reason: Reason) -> None:
         tenant_id, webhook_id = lane
         with self._database.transaction(tenant_id) as session:
-            disabled = disabling.disable(session, tenant_id, webhook_id, reason)
+            disabled = cancelling.disable(session, tenant_id, webhook_id, reason)
         if disabled:
             self._tally.add(metrics.DISABLED, reason.code)
 
     def _warn(self, lane: LaneKey, reason: Reason) -> None:
         tenant_id, webhook_id = lane
         with self._database.transaction(tenant_id) as session:
-            disabling.warn(session, tenant_id, webhook_id, reason, self._settings.disable_after)
+            cancelling.warn(session, tenant_id, webhook_id, reason, self._settings.disable_after)
 
     def _insist(self, work: Callable[[], None]) -> None:
         """Run `work`; retry with backoff while the database is unavailable, until stopped."""

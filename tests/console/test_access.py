@@ -12,7 +12,7 @@ import pytest
 from flask import Flask
 from record_service import cli
 
-from app.api.http.access.auth import access_rule
+from app.api.http.auth import access_rule
 from app.core.callers import Role
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, hidden, paths, signed_in

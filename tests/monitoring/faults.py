@@ -265,13 +265,9 @@ def objects_stay(service: Monitored) -> None:
 def heavy_callers(service: Monitored) -> None:
     api = service.api(service.tenant().root_key)
     session = make_session(api)
-    room = service.services.large
-    room.enter("another")
-    try:
+    with service.services.large.held("another"):
         large = record_of(session["id"], content={"text": "x" * (128 << 10)})
         assert api.post("/v1/records", large).status_code == 503
-    finally:
-        room.leave("another")
 
 
 FAULTS = {

@@ -1,7 +1,7 @@
 """HTTP machinery that all routes share.
 
-A request passes `request_hooks`, `access/` and `requests/` to its route, which uses `services`,
-`large_work`, `transactions`, `idempotency`, `paging` and `responses/`; after a wait its `admission`
-is repeated. Hot routes answer small POSTs by `promises`. Errors become `problems`.
-`documentation` writes the OpenAPI document.
+A request passes `request_hooks`, `auth`, `rate_limit` and `parsing` to its view, which uses
+`services`, `large_work`, `idempotency`, `paging` and `answers`; after a wait its `admission` is
+repeated. Hot views answer small POSTs by `promises`. Errors become `problems`. Views declare by
+`documentation` what they take, which writes the OpenAPI document.
 """

@@ -1,27 +1,33 @@
-"""Completes flask-smorest's OpenAPI document: fields, error responses, ids, idempotency.
+"""How views declare what they take and answer, and the OpenAPI document that comes of it.
 
 Every operation lists all errors that it can answer. So a client can be generated from the
 document, and a test can validate real responses against it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+import flask
+import flask_smorest
 import marshmallow
 from apispec import APISpec, BasePlugin
-from flask_smorest import Api
 from flask_smorest.utils import prepare_response
 from marshmallow import fields as plain
 
 from app import ids
+from app.api.http import parsing
 from app.evidence import pack
 from app.lib.crypto import share_tokens
 from app.schemas.fields import ExternalId, Items, Strict
 from app.settings import VERSION, Settings
 
 MEDIA_TYPE = "application/problem+json"
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+_Schema: TypeAlias = type[marshmallow.Schema] | marshmallow.Schema | dict[str, Any]
 
 _TITLE = "record-service"
 _INTRODUCTION = """\
@@ -81,16 +87,136 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
 # The one changes nothing, and a span is stored once however often it is sent.
 _NEEDS_NO_KEY = ("/verify-signature", "/v1/traces")
 
+
+if TYPE_CHECKING:
+
+    class _Untyped(flask.Blueprint):
+        """flask-smorest's Blueprint, which ships no types: a decorated view is still a view."""
+
+        def __init__(
+            self, name: str, import_name: str, *, url_prefix: str = "", description: str
+        ) -> None: ...
+        def route(self, rule: str, **options: Any) -> Callable[[_View], _View]: ...
+        def arguments(
+            self, schema: type[marshmallow.Schema], *, location: str = "json", **options: Any
+        ) -> Callable[[_View], _View]: ...
+        def response(self, *args: Any, **options: Any) -> Callable[[_View], _View]: ...
+        def alt_response(self, *args: Any, **options: Any) -> Callable[[_View], _View]: ...
+        @staticmethod
+        def doc(**members: Any) -> Callable[[_View], _View]: ...
+        def _prepare_arguments_doc(
+            self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
+        ) -> dict[str, Any]: ...
+else:
+    _Untyped = flask_smorest.Blueprint
+
+
+def _only_documented(decorate: Callable[[_View], _View]) -> Callable[[_View], _View]:
+    """Leave what a decorator of flask-smorest says of a view, not the function that it makes."""
+
+    def documented(view: _View) -> _View:
+        view._apidoc = decorate(view)._apidoc  # type: ignore[attr-defined]  # noqa: SLF001
+        return view
+
+    return documented
+
+
+class Blueprint(_Untyped):
+    """A flask-smorest blueprint that reads strictly, and whose views return responses."""
+
+    @staticmethod
+    def doc(**members: Any) -> Callable[[_View], _View]:
+        """Document a view; as the two below, without a function around it."""
+        return _only_documented(_Untyped.doc(**members))
+
+    def response(
+        self, status: int, schema: _Schema | None = None, **options: Any
+    ) -> Callable[[_View], _View]:
+        """Document the answer of a view, which is a `Response`."""
+        return _only_documented(super().response(status, schema, **options))
+
+    def alt_response(
+        self, status: int, response: str | None = None, **options: Any
+    ) -> Callable[[_View], _View]:
+        """Document another answer."""
+        return _only_documented(super().alt_response(status, response, **options))
+
+    def arguments(
+        self, schema: type[marshmallow.Schema], *, location: str = "json", **_: Any
+    ) -> Callable[[_View], _View]:
+        """Give a view what its schema has loaded of the body, or of the query string.
+
+        A body is required, and documented so, if a field of it is.
+        """
+        made = schema()
+        read = parsing.from_query if location == "query" else parsing.from_body
+        document = _only_documented(
+            super().arguments(schema, location=location, required=parsing.is_required(made))
+        )
+
+        def decorate(view: _View) -> _View:
+            @wraps(view)
+            def reading(*args: Any, **kwargs: Any) -> Any:
+                return view(*args, read(made), **kwargs)
+
+            return document(cast(_View, reading))
+
+        return decorate
+
+    def _prepare_arguments_doc(
+        self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
+    ) -> dict[str, Any]:
+        """Document the parameters that `doc` adds beside those of the arguments, not instead."""
+        described = super()._prepare_arguments_doc(doc, doc_info, **given)
+        added = doc_info.get("manual_doc", {}).pop("parameters", [])
+        if added:
+            described["parameters"] = [*described.get("parameters", []), *added]
+        return described
+
+
+def header(name: str, description: str, **schema: Any) -> dict[str, Any]:
+    """Return a request's header that is not required, for `Blueprint.doc`."""
+    return {
+        "in": "header",
+        "name": name,
+        "required": False,
+        "description": description,
+        "schema": {"type": "string", **schema},
+    }
+
+
+IF_NONE_MATCH = header("If-None-Match", "ETags that the caller has; 304 if this is one of them.")
+RANGE = header("Range", "One range of bytes, such as `bytes=0-1023`.")
+IF_RANGE = header("If-Range", "Send the range only if this is the current ETag; else all bytes.")
+PREFER = header(
+    "Prefer",
+    "`wait=N`: wait up to N seconds (15 at most, 10 without a key), or "
+    "`respond-async`: do not wait (RFC 7240).",
+)
+_CONTENT_ENCODING = header(
+    "Content-Encoding",
+    "`gzip` for a compressed body: one member (RFC 1952). The limit of the body "
+    "holds for what it unpacks to.",
+    enum=["gzip", "identity"],
+)
+
+
 _IDEMPOTENCY_KEY = {
-    "in": "header",
-    "name": "Idempotency-Key",
-    "required": False,
-    "description": "Makes it safe to repeat this request within 24 hours.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+    **header(
+        "Idempotency-Key",
+        "Makes it safe to repeat this request within 24 hours.",
+        minLength=1,
+        maxLength=255,
+        pattern="^[ -~]+$",
+    ),
     "example": "5d3a1c9e-finding-1",
 }
 
-_PROBLEM_PAGES = "URL of the page that explains this kind of error."
+
+def takes_gzip(view: _View) -> _View:
+    """Let the view's body come with `Content-Encoding: gzip`, and document that."""
+    view.takes_gzip = True  # type: ignore[attr-defined]  # read back by parsing
+    return Blueprint.doc(parameters=[_CONTENT_ENCODING])(view)
 
 
 class ProblemSchema(marshmallow.Schema):
@@ -101,7 +227,10 @@ class ProblemSchema(marshmallow.Schema):
 
         unknown = marshmallow.INCLUDE
 
-    type = plain.Url(required=True, metadata={"description": _PROBLEM_PAGES})
+    type = plain.Url(
+        required=True,
+        metadata={"description": "URL of the page that explains this kind of error."},
+    )
     title = plain.String(required=True)
     status = plain.Integer(required=True)
     detail = plain.String(required=True)
@@ -122,7 +251,7 @@ class ProblemSchema(marshmallow.Schema):
     )
 
 
-class DocumentedApi(Api):  # type: ignore[misc]  # flask-smorest ships no types
+class DocumentedApi(flask_smorest.Api):  # type: ignore[misc]  # flask-smorest ships no types
     """flask-smorest's Api, with problem details as its errors and no default response."""
 
     ERROR_SCHEMA = ProblemSchema

@@ -7,10 +7,9 @@ from typing import Any
 
 from flask import Response, request
 
-from app.api.http.access.auth import caller
-from app.api.http.requests import parsing
-from app.api.http.responses.answers import answer, encode
-from app.api.http.services import services
+from app.api.http import parsing
+from app.api.http.answers import answer, encode
+from app.api.http.services import caller, services
 from app.core import idempotency
 from app.database import Tx
 from app.errors import FieldError, Invalid

@@ -1,70 +1,48 @@
-"""A bulkhead: bounds running and queued large work in a process, with a share for each tenant."""
+"""The bulkhead of large requests: they wait for a place, or are refused if the queue is full.
 
-from collections import Counter
-from threading import Condition
+Work on a large body or bundle holds the GIL for long, and every other request waits for it.
+"""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from flask import g
+
+from app import metrics
+from app.api.http import admission
+from app.api.http.services import services
 from app.errors import Busy
+from app.lib.fair_shares import NoShare
 
-_WAIT_SECONDS = 10.0
-# Queue places that are reserved for tenants with no request in the queue.
-_KEPT = 2
+LARGE = 64 * 1024
 
-_FULL = "Too many large records are being read or written; try again in a moment."
+NO_PLACE = "Too many large records are being read or written; try again in a moment."
 
 
-class LargeWork:
-    """A bulkhead: `at_once` requests run and `waiting` are queued; safe for threads.
+@contextmanager
+def room_for(size: int, whose: object, *, unqueued: bool = False) -> Iterator[None]:
+    """Hold a place in this process's bulkhead if `size` (bytes) exceeds `LARGE`; raises `Busy`.
 
-    One tenant never takes all places of either, if there are at least two.
+    `whose` is the tenant's id. A request that holds a place already takes no second. What is
+    `unqueued` is never refused for the length of the queue. Raises what refuses a caller who had to
+    wait for the place.
     """
-
-    def __init__(self, at_once: int, waiting: int) -> None:
-        self._at_once = at_once
-        self._waiting = waiting
-        self._changed = Condition()
-        self._at_work: Counter[object] = Counter()
-        self._in_line: Counter[object] = Counter()
-
-    def enter(self, whose: object, *, unqueued: bool = False) -> bool:
-        """Take a place; return whether it was waited for.
-
-        Raises `Busy` if the queue is full or after 10 s. What is `unqueued` waits beside the queue,
-        whatever its length: work of moments, which turns at the threads bound already.
-        """
-        with self._changed:
-            waited = not self._has_place(whose)
-            if waited:
-                self._wait(whose, unqueued)
-            self._at_work[whose] += 1
-        return waited
-
-    def leave(self, whose: object) -> None:
-        """Free the place."""
-        with self._changed:
-            _less(self._at_work, whose)
-            self._changed.notify_all()
-
-    def _wait(self, whose: object, unqueued: bool) -> None:
-        if not unqueued and not self._may_wait(whose):
-            raise Busy(_FULL)
-        line: Counter[object] = Counter() if unqueued else self._in_line
-        line[whose] += 1
+    if size <= LARGE or "in_large_room" in g:
+        yield
+        return
+    with ExitStack() as held:
         try:
-            if not self._changed.wait_for(lambda: self._has_place(whose), _WAIT_SECONDS):
-                raise Busy(_FULL)
-        finally:
-            _less(line, whose)
-
-    def _has_place(self, whose: object) -> bool:
-        left = self._at_once - self._at_work.total()
-        return left > 0 and (self._at_work[whose] < max(self._at_once - 1, 1))
-
-    def _may_wait(self, whose: object) -> bool:
-        left = self._waiting - self._in_line.total()
-        return left > (_KEPT if self._in_line[whose] else 0)
+            waited = held.enter_context(services().large.held(whose, unqueued=unqueued))
+        except NoShare:
+            raise refused("large_work", NO_PLACE) from None
+        g.in_large_room = True
+        held.callback(g.pop, "in_large_room")
+        if waited:
+            admission.again()
+        yield
 
 
-def _less(counts: "Counter[object]", of: object) -> None:
-    counts[of] -= 1
-    if not counts[of]:
-        del counts[of]
+def refused(reason: str, detail: str) -> Busy:
+    """Count a refusal and return the error."""
+    services().tally.add(metrics.WEB_REFUSED, reason)
+    return Busy(detail)

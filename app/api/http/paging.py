@@ -14,9 +14,8 @@ from uuid import UUID
 import marshmallow
 from flask import Response, request
 
-from app.api.http.access.auth import caller
-from app.api.http.responses.answers import answer
-from app.api.http.services import services
+from app.api.http.answers import answer
+from app.api.http.services import caller, services
 from app.core import feeds
 from app.errors import FieldError, Invalid
 from app.lib.crypto.sealing import CannotOpen

@@ -9,69 +9,16 @@ from flask import Flask, Response, g
 from werkzeug.exceptions import HTTPException
 
 from app import errors, metrics
-from app.api.http import promises
-from app.api.http.requests import large_bodies
-from app.api.http.requests.headers import request_id
-from app.api.http.responses.answers import encode
-from app.api.http.services import services
+from app.api.http import large_work, promises
+from app.api.http.answers import encode
+from app.api.http.documentation import MEDIA_TYPE
+from app.api.http.services import request_id, services
 from app.core.verification import alerts
 from app.errors import PROBLEM_TYPES, ServiceError
 from app.lib.fair_shares import NoShare
-from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
-
-MEDIA_TYPE = "application/problem+json"
+from app.lib.gateway.requests import BodyCutShort, BodyTooSlow
 
 _log = structlog.get_logger(__name__)
-
-
-class MethodNotAllowed(ServiceError, slug="method-not-allowed", status=405):
-    """The method does not exist here.
-
-    The Allow header names the methods that do.
-    """
-
-
-class RequestTimeout(ServiceError, slug="request-timeout", status=408):
-    """The body came too slowly.
-
-    A body has BODY_SECONDS (20) to arrive, and a second more for each BODY_RATE bytes (16,384).
-    Send it again over a faster connection. The connection was closed.
-    """
-
-
-class PreconditionFailed(ServiceError, slug="precondition-failed", status=412):
-    """Not the version that was asked for.
-
-    If-Match names another ETag than the current one; a bundle never changes.
-    """
-
-
-class BodyTooLarge(ServiceError, slug="body-too-large", status=413):
-    """The body is too large.
-
-    A body is at most 1 MiB, that of records or spans 8 MiB.
-    """
-
-
-class UriTooLong(ServiceError, slug="uri-too-long", status=414):
-    """The URL is too long.
-
-    A URL is at most 8 KiB.
-    """
-
-
-class RangeNotSatisfiable(ServiceError, slug="range-not-satisfiable", status=416):
-    """The range lies outside.
-
-    Content-Range says how many bytes there are; ask for a range that begins among them.
-    """
-
-
-class HeadersTooLarge(ServiceError, slug="headers-too-large", status=431):
-    """The headers are too large.
-
-    Headers are at most 16 KiB in all.
-    """
 
 
 def problem(
@@ -134,12 +81,12 @@ def _log_damaged(error: errors.LogDamaged) -> Response:
 
 def _no_memory_for_body(_: NoShare) -> Response:
     full = "Too many large bodies are being sent; try again in a moment."
-    return _service_error(large_bodies.refused("body_memory", full))
+    return _service_error(large_work.refused("body_memory", full))
 
 
 def _body_too_slow(_: BodyTooSlow) -> Response:
     services().tally.add(metrics.WEB_REFUSED, "slow_body")
-    return _service_error(RequestTimeout("The body did not arrive in time; send it again."))
+    return _service_error(errors.RequestTimeout("The body did not arrive in time; send it again."))
 
 
 def _body_cut_short(_: BodyCutShort) -> Response:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from flask import Flask, Response, request
 
-from app.api.http.responses.answers import MEDIA_TYPE
+from app.api.http.answers import MEDIA_TYPE
 from app.core.idempotency import Answered
 from app.lib.gateway.gateway import ON_LOOP, PROMISE, Environ
 

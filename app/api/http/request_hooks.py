@@ -11,10 +11,8 @@ from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestUR
 from werkzeug.routing import BaseConverter, UnicodeConverter
 
 from app import ids, logs, metrics
-from app.api.http import promises
-from app.api.http.access import auth, rate_limit
-from app.api.http.requests.headers import REQUEST_ID, client_address, request_id
-from app.api.http.services import Services, services
+from app.api.http import auth, promises, rate_limit
+from app.api.http.services import REQUEST_ID, Services, client_address, request_id, services
 from app.errors import BadRequest
 from app.lib.gateway.answers import Application
 from app.lib.gateway.gateway import READY, WAIT
@@ -142,7 +140,6 @@ def _record(here: Services, began: float, answer: _Answer, status: int) -> None:
     here.counters.begin()
     here.key_heartbeat.begin()
     here.process_report.begin()
-    here.renderings.drop_old()
     logs.request_answered(**answer._asdict(), status=status, duration_ms=round(seconds * 1000, 2))
 
 

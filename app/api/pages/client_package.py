@@ -12,8 +12,8 @@ from pathlib import Path
 
 from flask import Blueprint, Response, abort, render_template
 
-from app.api.http.access.auth import public
-from app.api.http.responses.answers import conditional_bytes
+from app.api.http.answers import conditional_bytes
+from app.api.http.auth import public
 from app.api.http.services import services
 
 blp = Blueprint("client_package", __name__, url_prefix="/client", template_folder="templates")

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, request
 
-from app.api.http.access.auth import public
-from app.api.http.requests import large_bodies
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
+from app.api.http import large_work
+from app.api.http.answers import answer
+from app.api.http.auth import public
+from app.api.http.documentation import Blueprint
 from app.api.http.services import services
 from app.api.pages import private_page
 from app.api.resources.records.bundle_access import QUERY, open_link
@@ -78,7 +78,7 @@ def read(token: str) -> Response:
     with services().database.transaction(link.tenant_id) as session:
         size = records.shared(session, link.tenant_id, link.record_id).bundle_size
     # Enter the bulkhead before the count and its audit entry: a refused reader opened nothing.
-    with large_bodies.room_for(0 if _wants_json() else size, link.tenant_id):
+    with large_work.room_for(0 if _wants_json() else size, link.tenant_id):
         return _opened(link)
 
 

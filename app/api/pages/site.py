@@ -22,8 +22,8 @@ from flask import (
 )
 from werkzeug.wrappers import Response as AnyResponse
 
-from app.api.http.access.auth import public
-from app.api.http.responses.answers import conditional_bytes, open_to_all
+from app.api.http.answers import conditional_bytes, open_to_all
+from app.api.http.auth import public
 from app.api.http.services import services
 from app.api.pages import reference
 from app.errors import PROBLEM_TYPES

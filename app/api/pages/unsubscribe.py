@@ -11,10 +11,9 @@ from functools import partial
 from flask import Response, after_this_request, g
 from sqlalchemy.orm import Session
 
-from app.api.http.access.auth import public
-from app.api.http.requests.headers import request_id
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.services import services
+from app.api.http.auth import public
+from app.api.http.documentation import Blueprint
+from app.api.http.services import request_id, services
 from app.api.pages import private_page
 from app.core.digests import alerts, letters, schedule
 from app.core.digests.letters import Subscription

@@ -5,12 +5,13 @@ from typing import Any
 from flask import Response
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.requests.parsing import Blueprint, load
-from app.api.http.responses.answers import answer
-from app.api.http.transactions import transaction
+from app.api.http.parsing import load
+from app.api.http.services import caller, transaction
 from app.core import agents
 from app.core.agents import (
     MAX_METADATA,

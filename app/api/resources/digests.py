@@ -4,11 +4,10 @@ from typing import Any
 
 from flask import Response
 
-from app.api.http.access.auth import caller, requires
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.core.callers import Role
 from app.core.digests import digest_history, sending
 from app.core.digests.digest_history import DigestSchema, NextSchema

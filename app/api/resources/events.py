@@ -7,13 +7,12 @@ from flask import Response
 from marshmallow import fields as plain
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http import admission
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT, open_position, seal_position
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses import long_poll
-from app.api.http.responses.answers import answer
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.core import findings, sessions
 from app.core.callers import Role
 from app.core.delivery import event_types
@@ -145,7 +144,7 @@ def feed(args: dict[str, Any]) -> Response:
     found = _page(args)
     if args["wait"] and not found.read:
         ready = _arrival(found.position)
-        if (dropped := long_poll.wait(long_poll.bounds(caller()), ready, args["wait"])) is not None:
+        if (dropped := admission.wait(admission.bounds(caller()), ready, args["wait"])) is not None:
             return dropped
         found = _page(args)
     data = [event_feed.represent(each) for each in found.events]

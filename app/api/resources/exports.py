@@ -9,23 +9,13 @@ import structlog
 from flask import Response
 
 from app import ids
-from app.api.http.access.auth import caller, requires
 from app.api.http.admission import truncated_stream
+from app.api.http.answers import answer, conditional, conditional_bytes, no_content
+from app.api.http.auth import requires
+from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, RANGE, Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests.headers import request_id
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import (
-    IF_NONE_MATCH,
-    IF_RANGE,
-    RANGE,
-    answer,
-    conditional,
-    conditional_bytes,
-    no_content,
-)
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, request_id, services, transaction
 from app.core.callers import Role
 from app.core.exports import exports, parts
 from app.core.exports.exports import FILE, ExportSchema, Found

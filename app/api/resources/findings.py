@@ -11,15 +11,13 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http import promises
-from app.api.http.access.auth import caller, confirmed_caller, requires
+from app.api.http.answers import answer, answer_written
+from app.api.http.auth import confirmed_caller, requires
+from app.api.http.documentation import Blueprint, takes_gzip
 from app.api.http.idempotency import sent_request
 from app.api.http.paging import FeedArgs, PageArgs, filters, page, page_schema
 from app.api.http.promises import may_promise
-from app.api.http.requests.content_coding import takes_gzip
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer, answer_written
-from app.api.http.services import services
-from app.api.http.transactions import prefers_replica, transaction
+from app.api.http.services import caller, prefers_replica, services, transaction
 from app.core import feeds, finding_search, findings
 from app.core.aging import finding_expiry
 from app.core.aging.finding_expiry import ExpiredFindingsSchema
@@ -92,11 +90,10 @@ class FindingArgs(FeedArgs):
     digest_id = fields.Id("dig", description="The findings of one digest.")
 
 
-# The two hot routes hand over schemas ready made: a class would be instantiated for each request.
 @blp.route("", methods=["POST"])
 @may_promise(_ON_LOOP)
 @requires(Role.WRITE, confirmed_by_view=True)
-@blp.arguments(NewFindingSchema())
+@blp.arguments(NewFindingSchema)
 @blp.response(201, FindingSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
@@ -111,7 +108,7 @@ def create(body: dict[str, Any]) -> Response:
 @may_promise(_ON_LOOP)
 @requires(Role.WRITE, confirmed_by_view=True)
 @takes_gzip
-@blp.arguments(NewFindingsSchema())
+@blp.arguments(NewFindingsSchema)
 @blp.response(201, FindingsSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def create_batch(body: dict[str, Any]) -> Response:

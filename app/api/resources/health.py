@@ -1,29 +1,42 @@
 """Liveness, readiness and metrics, for operators and their tools."""
 
 import hmac
-from collections.abc import Callable, Iterable
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from flask import Response, abort, request
 from marshmallow import fields as plain
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
 
 from app import counters
-from app.api.http.access.auth import probed, public
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses import prometheus
-from app.api.http.responses.answers import answer, encode
+from app.api.http.answers import answer, encode
+from app.api.http.auth import probed, public
+from app.api.http.documentation import Blueprint
 from app.api.http.services import services
 from app.core.health import database_state, gauges, probes
 from app.core.health.parts import Gauge, Part
 from app.errors import Unauthenticated, Unavailable
 from app.lib.gateway.gateway import PROBE_SECONDS
+from app.lib.metric_registry import Counter, Histogram
+from app.metrics import COUNTERS, HISTOGRAMS
 from app.models import NO_TENANT
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
 blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
+
+# A figure's rows: the values of its labels, and how much.
+_Rows = list[tuple[tuple[str, ...], float]]
 
 # The others have figures of their own.
 _WITH_UP = ("database", "database_writes", "redis", "worker", "scheduler")
@@ -130,14 +143,17 @@ def read_metrics() -> Response:
 
 
 def _metrics() -> bytes:
-    """Return the metrics as text; without the database, only those that do not need it."""
+    """Return the metrics as text; without the database, only those that do not need it.
+
+    Prometheus tolerates missing series, but not counters that decrease.
+    """
     here = services()
     parts = [each for each in states() if each.name in _WITH_UP]
     known = {(each.name,): each.is_ok for each in parts if each.is_known}
     up = Gauge("up", "Whether a part of the stack is up.", known, ("part",))
     families = [up, *gauges.of_processes(here.bell.processes() or ())]
     if not parts[0].is_ok:
-        return prometheus.text(None, families)
+        return exposition(None, families)
     here.counters.work()
     figures = None
     with suppress(Unavailable), here.database.transaction(NO_TENANT) as session:
@@ -146,4 +162,69 @@ def _metrics() -> bytes:
         with suppress(Unavailable), here.database.across_tenants(scans=False) as session:
             gauges.limit_time(session)
             families += list(read(session, here.settings))
-    return prometheus.text(figures, families)
+    return exposition(figures, families)
+
+
+def exposition(figures: Iterable[tuple[str, str, float]] | None, gauges: Iterable[Gauge]) -> bytes:
+    """Write the counters and histograms of `figures` (if any), and `gauges`, for Prometheus.
+
+    `figures` come from `app.counters.read`. Figures of another release, with a name or labels that
+    this one does not know, are left out.
+    """
+    counted = () if figures is None else _counted(figures)
+    return generate_latest(_Written([*counted, *map(_gauge, gauges)]))
+
+
+class _Written(Collector):
+    """A collector of metric families that are already built."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families."""
+        return self._families
+
+
+def _gauge(gauge: Gauge) -> Metric:
+    family = GaugeMetricFamily(f"record_service_{gauge.name}", gauge.text, labels=gauge.labels)
+    for labels, value in gauge.values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _counted(figures: Iterable[tuple[str, str, float]]) -> Iterator[Metric]:
+    by_name: dict[str, _Rows] = defaultdict(list)
+    for name, labels, value in figures:
+        by_name[name].append((tuple(json.loads(labels)), value))
+    for counter in COUNTERS:
+        yield _counter(counter, by_name[counter.total])
+    for histogram in HISTOGRAMS:
+        yield _histogram(histogram, by_name[histogram.bucket], by_name[histogram.sum])
+
+
+def _counter(counter: Counter, rows: _Rows) -> Metric:
+    family = CounterMetricFamily(counter.name, counter.help, labels=counter.labels)
+    begun = dict.fromkeys(counter.known if counter.labels else ((),), 0.0)
+    for labels, value in (begun | dict(rows)).items():
+        if len(labels) == len(counter.labels):
+            family.add_metric(labels, value)
+    return family
+
+
+def _histogram(histogram: Histogram, buckets: _Rows, sums: _Rows) -> Metric:
+    family = HistogramMetricFamily(histogram.name, histogram.help, labels=histogram.labels)
+    held: dict[tuple[str, ...], dict[float, float]] = defaultdict(dict)
+    for (*labels, bound), count in buckets:
+        held[tuple(labels)][float(bound)] = count
+    total = dict(sums)
+    for key, counts in held.items():
+        if len(key) == len(histogram.labels):
+            # Prometheus's buckets are cumulative.
+            upto = [
+                (str(float(end)), sum(count for bound, count in counts.items() if bound <= end))
+                for end in (*histogram.bounds, float("inf"))
+            ]
+            upto[-1] = ("+Inf", upto[-1][1])
+            family.add_metric(key, upto, total.get(key, 0.0))
+    return family

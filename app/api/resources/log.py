@@ -15,9 +15,9 @@ from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
 
-from app.api.http.access.auth import public
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer, encode, open_to_all
+from app.api.http.answers import answer, encode, open_to_all
+from app.api.http.auth import public
+from app.api.http.documentation import Blueprint
 from app.api.http.services import services
 from app.core import signing_keys
 from app.core.anchoring import quorum

@@ -4,11 +4,10 @@ from typing import Any
 
 from flask import Response
 
-from app.api.http.access.auth import caller, requires
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.services import services
-from app.api.http.transactions import prefers_replica, transaction
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
+from app.api.http.services import caller, prefers_replica, services, transaction
 from app.core import lookup
 from app.core.callers import Role
 from app.core.lookup import Type

@@ -7,12 +7,13 @@ from flask import Response
 from marshmallow import ValidationError
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, RANGE, Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
-from app.api.http.requests.parsing import Blueprint, load
-from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer
-from app.api.http.transactions import transaction
+from app.api.http.parsing import load
+from app.api.http.services import caller, transaction
 from app.api.resources.agents import ExternalIdSchema
 from app.api.resources.records import session_evidence
 from app.api.resources.records.bundles import SIGNED_HEADERS

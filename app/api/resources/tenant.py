@@ -5,12 +5,11 @@ from typing import Any
 from flask import Response
 from marshmallow import ValidationError
 
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.core import tenant_settings
 from app.core.callers import Role
 from app.core.digests import alert_mail, alerts, sending

@@ -4,19 +4,16 @@ from typing import Any
 
 from flask import Response, g, request
 
-from app.api.http import problems
-from app.api.http.access.auth import caller, requires
+from app.api.http import parsing, problems
+from app.api.http.auth import requires
+from app.api.http.documentation import MEDIA_TYPE, Blueprint, takes_gzip
 from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.requests import parsing
-from app.api.http.requests.content_coding import takes_gzip
-from app.api.http.requests.parsing import Blueprint, UnsupportedMediaType
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.core.callers import Role
 from app.core.traces import staging, traces
 from app.core.traces.staging import Sent
 from app.core.traces.traces import TraceSchema, TraceStatus
-from app.errors import BadRequest
+from app.errors import BadRequest, UnsupportedMediaType
 from app.evidence.spans import export
 from app.evidence.spans.wire import Malformed
 from app.schemas import fields
@@ -44,7 +41,7 @@ _REFUSED = {
     "content": {
         export.PROTOBUF: _BINARY,
         export.JSON_TYPE: {"schema": _STATUS},
-        problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}},
+        MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}},
     },
 }
 

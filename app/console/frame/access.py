@@ -11,12 +11,9 @@ from uuid import UUID
 from flask import Blueprint, Response, g, redirect, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
-from app.api.http import admission
-from app.api.http.access import auth, rate_limit
-from app.api.http.access.auth import Access
-from app.api.http.requests.headers import client_address, request_id
-from app.api.http.services import services
-from app.api.http.transactions import prefers_replica
+from app.api.http import admission, auth, rate_limit
+from app.api.http.auth import Access
+from app.api.http.services import caller, client_address, prefers_replica, request_id, services
 from app.console.frame import browser, forms, rendering
 from app.console.frame.forms import View
 from app.core.callers import Caller, Role
@@ -55,12 +52,12 @@ def signed_in(
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> AnyResponse:
             if not recognise():
                 return _sign_in_first()
-            caller = auth.caller()
-            rate_limit.count_key(caller)
+            holder = caller()
+            rate_limit.count_key(holder)
             try:
-                caller.require(role)
+                holder.require(role)
                 if whole_tenant:
-                    caller.require_no_pin()
+                    holder.require_no_pin()
             except Forbidden as error:
                 auth.note_refusal(error)
                 raise

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from flask import Blueprint, Response, abort
 
-from app.api.http.access.auth import public
-from app.api.http.responses.answers import conditional_bytes
+from app.api.http.answers import conditional_bytes
+from app.api.http.auth import public
 
 blp = Blueprint("assets", __name__, url_prefix="/assets")
 

@@ -17,11 +17,9 @@ from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response as AnyResponse
 
-from app.api.http.access.auth import caller
-from app.api.http.requests import parsing
-from app.api.http.responses.answers import encode
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http import parsing
+from app.api.http.answers import encode
+from app.api.http.services import caller, services, transaction
 from app.api.resources.webhook_schemas import OwnHeaders
 from app.console.frame import zone
 from app.core import idempotency, lookup

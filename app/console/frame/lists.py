@@ -21,18 +21,18 @@ from flask import Response, current_app, g, request
 from sqlalchemy.orm import Session
 
 from app import clock
-from app.api.http.access import auth
 from app.api.http.admission import truncated_stream
+from app.api.http.large_work import NO_PLACE
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.requests.headers import request_id
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, request_id, services, transaction
 from app.console.frame import forms, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
 from app.core import feeds
 from app.core.callers import Role
 from app.core.keys import saved_views
+from app.errors import Busy
+from app.lib.fair_shares import NoShare
 
 # Rows of one transaction, and how long a file may take.
 _PART, _SECONDS = 500, 600
@@ -117,12 +117,12 @@ def serve(
 def views_of(name: str) -> Sequence[Any]:
     """Return the saved views of a list, for its page."""
     with transaction() as session:
-        return saved_views.rows(session, auth.caller(), name)
+        return saved_views.rows(session, caller(), name)
 
 
 def _answer(listed: Listed, row: type[marshmallow.Schema], form: str) -> Response:
     args = forms.query().without("limit", "cursor").load(listed.args)
-    here, reader, application = services(), auth.caller(), current_app.app_context().app
+    here, reader, application = services(), caller(), current_app.app_context().app
     columns = tuple(row().fields)
     encode = partial(_csv_lines if form == "csv" else _json_lines, columns)
 
@@ -145,12 +145,12 @@ def _answer(listed: Listed, row: type[marshmallow.Schema], form: str) -> Respons
         head = _csv([columns]) if form == "csv" else b""
         while True:
             # All files together take no more places than other large work.
-            here.large.enter(reader.tenant_id, unqueued=True)
             try:
-                # Later parts are read after `dispatch_request`, which fetches for the first.
-                shown, after = here.fetching(partial(read, after))
-            finally:
-                here.large.leave(reader.tenant_id)
+                with here.large.held(reader.tenant_id, unqueued=True):
+                    # Later parts are read after `dispatch_request`, which fetches for the first.
+                    shown, after = here.fetching(partial(read, after))
+            except NoShare:
+                raise Busy(NO_PLACE) from None
             count += len(shown)
             end = _end(form, count) if after is None else b""
             yield head + encode(shown) + end

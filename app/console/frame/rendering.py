@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
 
 from app import ids
-from app.api.http.access import auth
-from app.api.http.responses import answers
-from app.api.http.services import services
+from app.api.http import answers
+from app.api.http.services import caller, services
 from app.console.frame import assets, browser, forms, navigation, zone
 from app.core import lookup, tenants
 from app.core.callers import Caller, Role
@@ -109,10 +108,10 @@ def names_in(session: Session, *rows: Mapping[str, Any]) -> dict[str, str]:
     texts = (value for row in rows for name, value in row.items() if name != "id")
     wanted = {text for text in texts if isinstance(text, str) and text.startswith(_NAMED)}
     people = [ids.parse("usr", text) for text in wanted if text.startswith("usr_")]
-    named = keys.names(session, auth.caller().tenant_id, filter(None, people)) if people else {}
-    if (own := ids.text("ten", auth.caller().tenant_id)) in wanted:
-        named[own] = tenants.name(session, auth.caller().tenant_id)
-    return lookup.titles(session, auth.caller(), wanted) | named
+    named = keys.names(session, caller().tenant_id, filter(None, people)) if people else {}
+    if (own := ids.text("ten", caller().tenant_id)) in wanted:
+        named[own] = tenants.name(session, caller().tenant_id)
+    return lookup.titles(session, caller(), wanted) | named
 
 
 def address(query: Mapping[str, Sequence[str]], endpoint: str, **inside: Any) -> str:
@@ -215,22 +214,22 @@ def add_filters(state: BlueprintSetupState) -> None:
 
 def _frame(section: str) -> dict[str, Any]:
     """Return the variables of the base template."""
-    caller: Caller | None = g.get("caller")
-    places = navigation.groups_for(caller) if caller else {}
+    holder: Caller | None = g.get("caller")
+    places = navigation.groups_for(holder) if holder else {}
     return {
-        "caller": caller,
+        "caller": holder,
         "key_name": g.get("key_name"),
         "form_token": g.get("form_token", ""),
         "form_key": _KEY_PLACE,
         "places": places,
-        "sees_all": caller is not None and caller.pin is None,
+        "sees_all": holder is not None and holder.pin is None,
         "current": navigation.current(places, section),
         "notices": g.get("notices", []),
         "version": assets.version,
         "unchosen_zone": zone.unchosen_cookie(),
         "here": request.full_path.rstrip("?") if request.method == "GET" else request.path,
         "base_url": services().settings.base_url,
-        "may": lambda role: caller is not None and caller.role.allows(Role(role)),
+        "may": lambda role: holder is not None and holder.role.allows(Role(role)),
     }
 
 

@@ -9,8 +9,7 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import services, transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.anchors import anchor_reader, anchoring
 from app.api.resources.audit.audit import AuditArgs, RangeArgs, entries, verify_now

@@ -4,8 +4,7 @@ from flask import url_for
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.exports import NewExportSchema, represent, sent
 from app.console.frame import browser, forms, lists, rendering
 from app.console.frame.access import Pages

@@ -11,9 +11,8 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
 from app.api.http.paging import filters
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.jobs import JobArgs
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages

@@ -10,9 +10,7 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.records.rules import (
     NewRuleSchema,
     RuleBackfillSchema,

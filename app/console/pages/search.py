@@ -7,9 +7,7 @@ from flask import redirect, url_for
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.search import SearchArgs
 from app.console.frame import forms, navigation, rendering
 from app.console.frame.access import Pages

@@ -11,10 +11,8 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 from werkzeug.wrappers import Response as AnyResponse
 
-from app.api.http.access.auth import caller
-from app.api.http.responses.answers import encode
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.answers import encode
+from app.api.http.services import caller, services, transaction
 from app.api.resources.tenant import AlertsChangeSchema, SettingsChangeSchema
 from app.console.frame import browser, forms, lists, rendering, zone
 from app.console.frame.access import Pages

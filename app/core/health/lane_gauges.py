@@ -32,7 +32,9 @@ _STIRRING = f"""
 WITH present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), stirring AS (
-    SELECT tenant_id, webhook_id FROM lanes WHERE look_at >= (SELECT lanes_through FROM sweeps)
+    SELECT * FROM (SELECT tenant_id, webhook_id FROM lanes
+                    WHERE look_at >= (SELECT lanes_through FROM sweeps)
+                    ORDER BY look_at OFFSET 0) AS to_look_at
     UNION SELECT tenant_id, webhook_id FROM lanes
            WHERE held_since IS NOT NULL OR paused_until IS NOT NULL
     UNION SELECT tenant_id, webhook_id FROM lanes WHERE unsuccessful_since IS NOT NULL

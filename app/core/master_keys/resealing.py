@@ -29,7 +29,7 @@ from app.core.master_keys import key_registry
 from app.core.packs import session_store, store
 from app.core.records import bundles
 from app.core.verification import alerts, sealed_notes
-from app.core.webhooks import webhook_secrets, webhook_targets
+from app.core.webhooks import webhook_secrets
 from app.core.words import search_keys
 from app.database import Database, cursor, database_now
 from app.errors import AuditChainBroken, Conflict, Unavailable
@@ -103,18 +103,13 @@ SEALED_COLUMNS = (
     SealedColumn(
         "signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity, has_tenant=False
     ),
-    SealedColumn(
-        "acknowledged_chains",
-        "seal",
-        ("chain",),
-        sealed_notes.acknowledgement_identity,
-        has_tenant=False,
-    ),
     SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity, has_tenant=False),
     SealedColumn("tenants", "chain_seal", ("id",), chain.salt_identity),
     SealedColumn("tenants", "sealed_search_key", ("id",), search_keys.identity),
-    SealedColumn("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
-    SealedColumn("webhooks", "sealed_target", ("tenant_id", "id"), webhook_targets.identity),
+    SealedColumn(
+        "webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.secrets_identity
+    ),
+    SealedColumn("webhooks", "sealed_target", ("tenant_id", "id"), webhook_secrets.target_identity),
     SealedColumn(
         "idempotency_keys",
         "sealed_answer",

@@ -20,10 +20,9 @@ from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
 from app.core.delivery.lanes import lanes
 from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import JobFailed, Step
-from app.core.replay import replay_deliveries, replay_preview, replay_selection
-from app.core.replay.replay_plan import UNSENT, Pace, Plan, Position, Scan
-from app.core.replay.replay_preview import Preview
-from app.core.replay.replay_selection import Selection, Wanted
+from app.core.replay import replay_deliveries, replay_selection
+from app.core.replay.replay_deliveries import UNSENT, Pace, Plan, Position, Scan
+from app.core.replay.replay_selection import Preview, Selection, Wanted
 from app.core.webhooks import webhooks
 from app.database import database_now
 from app.errors import FieldError, Invalid, NotFound, WebhookDisabled
@@ -63,13 +62,13 @@ def preview(
     if as_of is not None and as_of > now:
         raise Invalid(FieldError("/as_of", "Send the `as_of` that a dry run returned."))
     if wanted.ids is not None:
-        named = replay_preview.one_each(session, caller.tenant_id, one, wanted.ids)
+        named = replay_selection.one_each(session, caller.tenant_id, one, wanted.ids)
         wanted = Wanted(ids=named)
     selection = Selection(one, wanted, as_of or now)
-    found = replay_preview.of(session, caller.tenant_id, selection, most)
+    found = replay_selection.counted(session, caller.tenant_id, selection, most)
     if found.complete or found.count:
         return found
-    return replay_preview.of(session, caller.tenant_id, selection)
+    return replay_selection.counted(session, caller.tenant_id, selection)
 
 
 def start(

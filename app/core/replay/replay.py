@@ -16,7 +16,7 @@ from app.core.callers import Caller
 from app.core.delivery import events
 from app.core.delivery.event_types import EventType
 from app.core.delivery.events import PRIORITY_URGENT, NewEvent
-from app.core.delivery.history import decisions, delivery_history
+from app.core.delivery.history import delivery_history, event_history
 from app.core.delivery.history.delivery_history import Listed
 from app.core.delivery.lanes import lanes
 from app.core.webhooks import webhooks
@@ -129,7 +129,7 @@ def fire_test(session: Session, caller: Caller, webhook_id: UUID | None) -> List
             "id": delivery_id,
             "type": EventType.WEBHOOK_TEST.value,
             "payload": events.payload(event_id, NewEvent(EventType.WEBHOOK_TEST.value, data, at)),
-            "decisions": decisions.matched(webhook.id),
+            "decisions": event_history.match_of(webhook.id),
             "at": at,
         },
     )

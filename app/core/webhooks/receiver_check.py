@@ -25,7 +25,7 @@ from app.core.delivery.lanes import lanes
 from app.core.delivery.lanes.lanes import Lane
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, JobFailed, Step
-from app.core.webhooks import webhook_secrets, webhook_targets, webhooks
+from app.core.webhooks import webhook_secrets, webhooks
 from app.lib.crypto import webhook_signing
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.webhook_signing import Signer
@@ -157,19 +157,10 @@ class Checker:
         test = NewEvent(EventType.WEBHOOK_TEST.value, data, job.created_at)
         body = events.payload(event_id, test)
         at = lane.now - _STALE_BY if check is Check.STALE else lane.now
-        target = webhook_targets.open_sealed(
-            self.master_keys, lane.sealed_target, lane.tenant_id, lane.webhook_id
-        )
-        signer = Signer(self._secrets(lane, check))
+        secrets, target = webhook_secrets.open_lane(self.master_keys, lane)
+        signer = Signer([webhook_signing.new_secret()] if check is Check.TAMPERED else secrets)
         headers = request_headers.of(signer, event_id, body, at, own=target.headers)
         return partial(self.send, lane, target.url, body, headers)
-
-    def _secrets(self, lane: Lane, check: Check) -> Sequence[str]:
-        if check is Check.TAMPERED:
-            return [webhook_signing.new_secret()]
-        return webhook_secrets.open_secrets(
-            self.master_keys, lane.sealed_secrets, lane.tenant_id, lane.webhook_id, lane.now
-        )
 
 
 def _recorded(progress: dict[str, Any], answer: Answer | None) -> Step:

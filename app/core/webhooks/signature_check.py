@@ -110,7 +110,7 @@ def _known(
     for each in (webhook, *session.scalars(others)):
         own, name = each is webhook, ids.text("whk", each.id)
         try:
-            kept = webhook_secrets.open_sealed(
+            kept = webhook_secrets.open_secrets(
                 settings.master_keys, each.sealed_secrets, each.tenant_id, each.id, _EVER
             )
         except CannotOpen:

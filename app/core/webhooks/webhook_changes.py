@@ -12,7 +12,7 @@ from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.delivery import cancelling
-from app.core.delivery.lanes import lane_slots, lanes
+from app.core.delivery.lanes import lanes
 from app.database import cursor
 from app.models import Webhook
 
@@ -102,7 +102,7 @@ def provide_lanes(session: Session, webhook: Webhook) -> None:
     wanted = {"tenant": webhook.tenant_id, "webhook": webhook.id}
     cursor(session).execute(_PROVIDE, wanted)
     for lane in lanes.of_webhook(session, webhook.tenant_id, webhook.id):
-        lane_slots.provide(session, webhook.tenant_id, lane, webhook.max_in_flight)
+        lanes.provide_slots(session, webhook.tenant_id, lane, webhook.max_in_flight)
 
 
 _HOLD = """

@@ -20,10 +20,9 @@ from app.clock import rfc3339
 from app.core.callers import Caller, Role
 from app.core.delivery import cancelling
 from app.core.delivery.lanes import lane_health, lanes
-from app.core.webhooks import webhook_changes, webhook_secrets, webhook_targets
+from app.core.webhooks import webhook_changes, webhook_secrets
 from app.core.webhooks.webhook_changes import WebhookStatus
-from app.core.webhooks.webhook_secrets import Secret
-from app.core.webhooks.webhook_targets import HIDDEN, Target
+from app.core.webhooks.webhook_secrets import HIDDEN, Secret, Target
 from app.database import database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib.crypto import webhook_signing
@@ -89,7 +88,7 @@ def create(
     _check_url(target.url, settings)
     _check_room(session, caller.tenant_id, settings.max_webhooks)
     webhook_id, secret = ids.new(), webhook_signing.new_secret()
-    sealed = webhook_secrets.seal(
+    sealed = webhook_secrets.seal_secrets(
         settings.master_keys, caller.tenant_id, webhook_id, [Secret(secret)]
     )
     fields = {"event_types": None, "description": None, "max_in_flight": DEFAULT_MAX_IN_FLIGHT}
@@ -98,7 +97,7 @@ def create(
         id=webhook_id,
         status=WebhookStatus.ENABLED.value,
         sealed_secrets=sealed,
-        **webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook_id, target),
+        **webhook_secrets.columns(settings.master_keys, caller.tenant_id, webhook_id, target),
         **(fields | wanted),
     )
     session.add(webhook)
@@ -190,7 +189,7 @@ def change(
     if after != before:
         parts = ("url", "headers")
         changed |= {name for name in parts if getattr(after, name) != getattr(before, name)}
-        others |= webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook.id, after)
+        others |= webhook_secrets.columns(settings.master_keys, caller.tenant_id, webhook.id, after)
     # The column `url` has no path or query, and of headers only the names are told.
     told = {"headers": {"old": sorted(before.headers), "new": sorted(after.headers)}}
     old = {name: getattr(webhook, name) for name in sorted(changed - told.keys())}
@@ -228,7 +227,7 @@ def rotate_secret(
     """
     webhook = lock(session, caller.tenant_id, webhook_id)
     now = database_now(session)
-    in_force = webhook_secrets.open_sealed(
+    in_force = webhook_secrets.open_secrets(
         settings.master_keys, webhook.sealed_secrets, caller.tenant_id, webhook.id, now
     )
     fresh = webhook_signing.new_secret()
@@ -238,7 +237,7 @@ def rotate_secret(
             f"{len(in_force)} secrets of this webhook still sign. Wait until one of them ends, or "
             "end them all by rotating with overlap_seconds 0."
         )
-    webhook.sealed_secrets = webhook_secrets.seal(
+    webhook.sealed_secrets = webhook_secrets.seal_secrets(
         settings.master_keys, caller.tenant_id, webhook.id, secrets
     )
     webhook.updated_at = func.clock_timestamp()
@@ -250,7 +249,7 @@ def rotate_secret(
 
 def target_of(webhook: Webhook, master_keys: MasterKeys) -> Target:
     """Return a webhook's URL and headers; raises `app.lib.crypto.sealing.CannotOpen`."""
-    return webhook_targets.open_sealed(
+    return webhook_secrets.open_target(
         master_keys, webhook.sealed_target, webhook.tenant_id, webhook.id
     )
 

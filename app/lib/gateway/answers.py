@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from app.lib.gateway.bodies import Pace
-from app.lib.gateway.client import Message
+from app.lib.gateway.requests import Message, Pace
 
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Application: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]

@@ -13,12 +13,17 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from app.lib.fair_shares import NoShare, Shares
-from app.lib.gateway import answers, bodies
+from app.lib.gateway import answers, requests
 from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send
-from app.lib.gateway.bodies import BodyCutShort, Failed, Pace
-from app.lib.gateway.client import Client, ClientLeft, Receive
-from app.lib.gateway.connections import Connections
-from app.lib.gateway.environ import environ
+from app.lib.gateway.requests import (
+    BodyCutShort,
+    Client,
+    ClientLeft,
+    Failed,
+    Pace,
+    Receive,
+    environ,
+)
 from app.lib.gateway.threads import Threads
 
 # How long a probe of an urgent path waits for its answer: load balancers wait 5 s and more.
@@ -28,9 +33,6 @@ READY = "gateway.ready"
 # A list for a request that may wait: the application puts a `Wait` there beside its answer, which
 # is dropped then. A request that has waited has WAITED.
 WAIT, WAITED = "gateway.wait", "gateway.waited"
-# The application marks here what it refused for want of room. That answer is held back for so long:
-# who heeds no Retry-After would keep the process busy with refusals.
-REFUSED, REFUSED_SECONDS = "gateway.refused", 1.0
 # Between two looks whether an answer is ready: soon at first.
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWS_BY = 0.05, 0.5, 1.5
 
@@ -80,8 +82,7 @@ class Gateway:
     thread each, where `address` takes turns; what is not answered within `PROBE_SECONDS` there is
     answered by the path's own application, on the event loop. POSTs of `promising` paths are made
     on the event loop, for a `Promise`, if their body has at most so many bytes: it must not be kept
-    long. `connections` hears of each request, and `on_slow_reader` of every answer that was given
-    up.
+    long. `on_slow_reader` hears of every answer that was given up.
     """
 
     def __init__(
@@ -95,12 +96,10 @@ class Gateway:
         most: Callable[[Environ], int] = lambda made: sys.maxsize,
         urgent: Mapping[str, Application] = MappingProxyType({}),
         promising: Mapping[bytes, int] = MappingProxyType({}),
-        connections: Connections | None = None,
         on_slow_reader: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
         self._application = application
         self._limits = limits
-        self._connections = connections or Connections(sys.maxsize, sys.maxsize, lambda peer: None)
         self._on_slow_reader = on_slow_reader
         self._caller = caller
         self._address = address
@@ -113,26 +112,21 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI HTTP specification 2.3)."""
         client = Client(receive)
-        peer = scope.get("client") or ("", "")
-        self._connections.begin(peer, client)
         try:
             if scope["path"] in self._urgent:
                 await self._answer_probe(scope, client, send)
             else:
                 await self._answer_request(scope, client, send)
-        except ClientLeft:
-            # Nobody is there to be answered.
+        except (ClientLeft, ReaderTooSlow):
+            # Nobody is there to be answered; the server ends a connection with half an answer.
             pass
-        except ReaderTooSlow:
-            self._connections.give_up(peer)
         finally:
-            self._connections.end(peer)
             client.close()
 
     async def _answer_probe(self, scope: Scope, client: Client, send: Send) -> None:
         """Answer a request for an urgent path in time; its body, if it has one, is not read."""
         threads, late = self._urgent[scope["path"]]
-        client.body_is_read = bodies.length(scope) == 0
+        client.body_is_read = requests.length(scope) == 0
         made = {**environ(scope, BytesIO()), READY: perf_counter()}
         call = partial(Answer, self._application, made)
         try:
@@ -146,14 +140,13 @@ class Gateway:
         made = environ(scope, BytesIO())
         body: BytesIO | Failed | None = None
         longest = self._promising.get(scope["raw_path"], 0) if scope["method"] == "POST" else 0
-        if longest and 0 < (bodies.length(scope) or 0) <= longest:
-            body = await bodies.read(client, self._limits.body, longest)
+        if longest and 0 < (requests.length(scope) or 0) <= longest:
+            body = await requests.read(client, self._limits.body, longest)
             if isinstance(body, BytesIO):
                 made["wsgi.input"] = body
                 promised = await self._promise(scope, made)
                 if promised is not None:
-                    with client.awaited():
-                        await answers.send_small(promised, send, self._limits.answer)
+                    await answers.send_small(promised, send, self._limits.answer)
                     return
         with ExitStack() as held:
             made["wsgi.input"] = body or await self._body(scope, made, client, held)
@@ -163,13 +156,10 @@ class Gateway:
             await self._wait(scope, client, answer, wait)
             again = {**environ(scope, BytesIO()), WAITED: True}
             answer = await self._call(scope, client, again)
-        if REFUSED in made:
-            await client.stays(REFUSED_SECONDS)
         caller = self._caller(scope)
         more = partial(self._threads.run, caller, answer.pull, client.leaving)
         try:
-            with client.awaited():
-                await answers.send(answer, send, more, self._limits.answer)
+            await answers.send(answer, send, more, self._limits.answer)
         except ReaderTooSlow:
             self._on_slow_reader(answer)
             raise
@@ -216,11 +206,11 @@ class Gateway:
         self, scope: Scope, made: Environ, client: Client, held: ExitStack
     ) -> BytesIO | Failed:
         """Read the body; a long one as far as it may be, if there is memory, which is `held`."""
-        length = bodies.length(scope)
+        length = requests.length(scope)
         if length == 0:
             client.body_is_read = True
             return BytesIO()
-        most = bodies.SMALL
+        most = requests.SMALL
         if length is None or length > most:
             ask = partial(self._most, made)
             most = await self._threads.run(self._caller(scope), ask, client.leaving)
@@ -229,11 +219,11 @@ class Gateway:
                 return Failed(BodyCutShort())
             try:
                 # Now that the application has looked, it may know better who sent it.
-                memory = self._limits.long_bodies.held(self._caller(scope), length or most)
+                memory = self._limits.long_requests.held(self._caller(scope), length or most)
                 held.enter_context(memory)
             except NoShare as refused:
                 return Failed(refused)
-        return await bodies.read(client, self._limits.body, most)
+        return await requests.read(client, self._limits.body, most)
 
     async def _wait(self, scope: Scope, client: Client, answer: Answer, wait: Wait) -> None:
         """Wait until an answer is ready, or as long as asked; no thread is held between looks."""

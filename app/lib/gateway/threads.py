@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from app.lib.gateway.client import ClientLeft
+from app.lib.gateway.requests import ClientLeft
 
 _Result = TypeVar("_Result")
 _Future = asyncio.Future

@@ -12,14 +12,12 @@ from ipaddress import IPv6Network
 from types import TracebackType
 from typing import Any, Self
 
-from app.lib.outbound import certificates
+from app.lib.outbound import dialing
 from app.lib.outbound.addresses import DEFAULT_PORTS, BadURL, Network, Target, parse_url
 from app.lib.outbound.answers import Head
-from app.lib.outbound.attempt import Attempt, Timings
+from app.lib.outbound.attempt import Attempt, Failure, Timings, explain
 from app.lib.outbound.connection import Connection, Pool, Unread
-from app.lib.outbound.dialing import Dialer
-from app.lib.outbound.failures import Failure, explain
-from app.lib.outbound.resolver import Lookup, Resolver, system_lookup
+from app.lib.outbound.dialing import Dialer, Lookup, Resolver, system_lookup
 
 DEADLINE_SECONDS = 15.0
 
@@ -74,7 +72,7 @@ class Outbound:
         Addresses in `nat64_prefixes` are judged by the IPv4 address inside. `authorities` are roots
         (PEM) to trust in place of the public ones. `lookup` resolves a name, blocking.
         """
-        tls = certificates.of_receivers(authorities)
+        tls = dialing.of_receivers(authorities)
         self._dialer = Dialer(Resolver(lookup), allowed_networks, nat64_prefixes, tls)
         self._pool = Pool()
 

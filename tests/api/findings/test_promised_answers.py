@@ -12,8 +12,7 @@ import pytest
 from flask import Flask
 
 from app import metrics
-from app.api.http import promises
-from app.api.http.access import rate_limit
+from app.api.http import promises, rate_limit
 from app.api.http.services import EXTENSION, Services
 from app.lib.gateway.answers import Application
 from app.lib.gateway.gateway import PROMISE, Environ, Promise

@@ -8,7 +8,7 @@ import pytest
 from flask.testing import FlaskClient
 from sqlalchemy import text
 
-from app.api.http.access import rate_limit
+from app.api.http import rate_limit
 from app.core.digests import letters
 from app.core.digests.letters import Subscription
 from app.database import Database

@@ -13,8 +13,8 @@ from redis import Redis
 from sqlalchemy import Engine, create_engine, text
 
 from app import heartbeats, metrics
-from app.api.http.responses import prometheus
 from app.api.http.services import EXTENSION, Services
+from app.api.resources.health import exposition
 from app.core import tenants
 from app.core.health.readiness import Readiness
 from app.core.master_keys import key_registry
@@ -164,8 +164,7 @@ def test_a_scrape_proves_no_write_but_tells_what_readiness_keeps(
     kept = of(one)
     with fresh_database.across_tenants() as session:
         key_registry.announce(session, MASTER_KEYS)
-    readiness = Readiness(kept.database, kept.settings, every=3_600)
-    one.extensions[EXTENSION] = replace(kept, readiness=readiness)
+    kept.readiness = Readiness(kept.database, kept.settings, every=3_600)
     with owner.begin() as connection:
         connection.execute(text(COUNTED_PROOFS))
     for _ in range(3):
@@ -198,7 +197,7 @@ def test_a_database_behind_this_release_is_not_up(webs: tuple[Flask, Flask], own
 def test_figures_of_another_release_are_left_out() -> None:
     claims = metrics.CLAIMS.total
     turns, seconds = metrics.TURNS.total, metrics.ATTEMPT_SECONDS
-    written = prometheus.text(
+    written = exposition(
         [
             ("of_a_later_release_total", "[]", 1),
             (claims, "[]", 2),

@@ -10,7 +10,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from sqlalchemy import text
 
-from app.api.http.access.auth import public
+from app.api.http.auth import public
 from app.api.http.services import EXTENSION, services
 from app.database import cursor
 from app.errors import PROBLEM_TYPES

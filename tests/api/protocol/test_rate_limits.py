@@ -9,7 +9,7 @@ from ipaddress import ip_network
 import pytest
 from flask import Flask
 
-from app.api.http.access import rate_limit
+from app.api.http import rate_limit
 from app.api.http.services import EXTENSION, Services
 from app.core.keys.console_sessions import Token
 from app.lib.crypto import api_keys

@@ -13,7 +13,7 @@ import pytest
 from flask.testing import FlaskClient
 from sqlalchemy import Engine, text
 
-from app.api.http.requests.headers import client_network
+from app.api.http.services import client_network
 from app.core import signing_keys
 from app.database import Database
 from app.evidence import bundle

@@ -8,13 +8,13 @@ from flask import Flask
 
 from app import ids, metrics
 from app.api.http import large_work
-from app.api.http.requests import large_bodies
 from app.api.http.services import EXTENSION
 from app.core.callers import Caller, Role
 from app.core.records.intake import Asked, Intake
 from app.core.records.signing import NewRecord
 from app.database import Database
 from app.errors import SessionCompleted
+from app.lib import fair_shares
 from app.settings import Settings
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
@@ -48,19 +48,16 @@ def test_a_record_comes_in_while_another_is_signed(
 def test_a_large_record_without_room_is_asked_to_come_back_before_it_is_read(
     app: Flask, api: ApiOf, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_work, "_WAIT_SECONDS", 0.01)
-    large = large_bodies.LARGE + 1
+    monkeypatch.setattr(fair_shares, "_WAIT_SECONDS", 0.01)
+    large = large_work.LARGE + 1
     here = app.extensions[EXTENSION]
     refusals = here.tally.value(metrics.WEB_REFUSED, "large_work")
     others = ["another tenant", "and another"]
-    for other in others:
-        here.large.enter(other)
-    answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
-    assert refused(answer, 503, "busy")
-    assert answer.headers["Retry-After"]
-    make_record(api(), session["id"])
-    for other in others:
-        here.large.leave(other)
+    with here.large.held(others[0]), here.large.held(others[1]):
+        answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
+        assert refused(answer, 503, "busy")
+        assert answer.headers["Retry-After"]
+        make_record(api(), session["id"])
     assert here.tally.value(metrics.WEB_REFUSED, "large_work") == refusals + 1
     answer = api().post("/v1/records", data=b"x" * large, content_type="application/json")
     refused(answer, 400, "malformed-body")
@@ -70,15 +67,12 @@ def test_a_key_that_is_revoked_while_its_record_waits_for_room_writes_none(
     app: Flask, api: ApiOf, mint: Mint, session: dict[str, Any]
 ) -> None:
     key, room = mint("write"), app.extensions[EXTENSION].large
-    sent = record_of(session["id"], content="x" * large_bodies.LARGE)
+    sent = record_of(session["id"], content="x" * large_work.LARGE)
     others = ["another tenant", "and another"]
-    for other in others:
-        room.enter(other)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(api(key).post, "/v1/records", sent)
-        until(lambda: room._in_line.total() == 1)
-        revoke(api, key)
-        for other in others:
-            room.leave(other)
+        with room.held(others[0]), room.held(others[1]):
+            asked = pool.submit(api(key).post, "/v1/records", sent)
+            until(lambda: room.in_line.total() == 1)
+            revoke(api, key)
         refused(asked.result(), 401, "unauthenticated")
     assert api().get(f"/v1/records?session_id={session['id']}").json["data"] == []

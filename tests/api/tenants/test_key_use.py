@@ -10,7 +10,7 @@ from flask import Flask
 from sqlalchemy import Engine, event, text
 
 from app import clock
-from app.api.http.access.rate_limit import REFUSALS
+from app.api.http.rate_limit import REFUSALS
 from app.api.http.services import EXTENSION
 from app.core.keys import keyring
 from app.core.keys.keyring import KeyUsage

@@ -12,7 +12,7 @@ import pytest
 from flask import Flask
 
 from app import clock, ids
-from app.api.http.responses import long_poll
+from app.api.http import admission
 from app.api.http.services import EXTENSION
 from app.core.delivery import events
 from app.core.delivery.events import NewEvent
@@ -254,7 +254,7 @@ def test_a_key_that_is_revoked_while_it_waits_gets_no_event(
     path = f"{PATH}?wait=20&after={read(api)['next_after']}"
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(api(key).get, path)
-        until(lambda: bool(long_poll._waiting))
+        until(lambda: bool(admission._waiting))
         revoke(api, key)
         make_finding(api(), session["id"])
         refused(waiting.result(), 401, "unauthenticated")

@@ -9,7 +9,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.api.http.access.rate_limit import SIGN_INS
+from app.api.http.rate_limit import SIGN_INS
 from app.api.http.services import EXTENSION
 from app.core.keys import console_sessions, keys
 from app.database import Database

@@ -8,7 +8,7 @@ from typing import Any, cast
 from flask import Flask
 
 from app import ids
-from app.api.http.access.auth import access_rule
+from app.api.http.auth import access_rule
 from app.api.http.services import EXTENSION
 from app.core.callers import Caller, Person, Role
 from app.core.keys import groups

@@ -3,7 +3,7 @@
 import pytest
 from flask import Flask
 
-from app.api.http.requests.headers import Patience, patience
+from app.api.http.admission import Patience, patience
 
 DEFAULT = Patience(10.0)
 

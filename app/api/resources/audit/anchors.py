@@ -6,11 +6,10 @@ from typing import Any
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app.api.http.access.auth import caller, requires
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.log import Hash, LogProofSchema
 from app.clock import rfc3339
 from app.core.anchoring import anchors, incidents

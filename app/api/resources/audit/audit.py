@@ -8,14 +8,12 @@ from flask import Response
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http import admission
-from app.api.http.access.auth import caller, requires
+from app.api.http import admission, parsing
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.requests import parsing
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.audit import audit_exports
 from app.api.resources.audit.verification_schemas import HASH, VerificationSchema, VerifyArgs
 from app.core.audit import archive, view

@@ -10,12 +10,9 @@ from uuid import UUID
 from flask import Response, request
 
 from app import metrics
-from app.api.http.access.auth import caller
+from app.api.http import parsing
 from app.api.http.admission import truncated_stream
-from app.api.http.requests import parsing
-from app.api.http.requests.headers import request_id
-from app.api.http.services import Services, services
-from app.api.http.transactions import transaction
+from app.api.http.services import Services, caller, request_id, services, transaction
 from app.core.audit import archive
 from app.core.callers import Caller
 from app.core.verification import alerts, export

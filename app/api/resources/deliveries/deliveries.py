@@ -6,13 +6,12 @@ from urllib.parse import urlencode
 from flask import Response, request
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import filters, page
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.deliveries.delivery_schemas import (
     DecisionArgs,
     DecisionSchema,
@@ -33,8 +32,8 @@ from app.core.delivery.history import (
     event_history,
     failure_groups,
 )
-from app.core.delivery.history.delivery_filters import Filters, Status
-from app.core.delivery.history.delivery_history import DeliverySchema
+from app.core.delivery.history.delivery_history import DeliverySchema, Status
+from app.core.delivery.history.delivery_list import Filters
 from app.core.delivery.lanes import lanes
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks

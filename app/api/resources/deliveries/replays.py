@@ -9,18 +9,18 @@ from marshmallow import ValidationError
 from marshmallow import fields as plain
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once, sent_key
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.delivery_schemas import group_field
 from app.core.callers import Role
 from app.core.delivery.event_types import EventType
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.replay import bulk_replay, replay_selection
-from app.core.replay.replay_plan import Pace
+from app.core.replay.replay_deliveries import Pace
 from app.core.replay.replay_selection import Status, Wanted
 from app.errors import FieldError, Invalid
 from app.schemas import fields

@@ -11,12 +11,11 @@ from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.access.auth import caller, requires
-from app.api.http.requests import large_bodies, parsing
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http import large_work, parsing
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
+from app.api.http.services import caller, services, transaction
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.webhooks import signature_check
@@ -127,7 +126,7 @@ def room() -> AbstractContextManager[None]:
 
     A body is written anew in eight ways: a quarter of what is large elsewhere is large here.
     """
-    return large_bodies.room_for(4 * len(parsing.body()), caller().tenant_id)
+    return large_work.room_for(4 * len(parsing.body()), caller().tenant_id)
 
 
 def diagnosis(session: Session, webhook_id: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from flask import Response
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.access.auth import caller, requires
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer
-from app.api.http.transactions import transaction
+from app.api.http.answers import answer
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
+from app.api.http.services import caller, transaction
 from app.core.callers import Role
-from app.core.delivery.history import hourly_stats
-from app.core.delivery.history.hourly_stats import Step
+from app.core.delivery import hours
+from app.core.delivery.hours import Step
 from app.core.webhooks import webhooks
 from app.database import database_now
 from app.schemas import fields
@@ -58,9 +58,7 @@ class StatsRowSchema(AnswerSchema):
 class StatsSchema(AnswerSchema):
     """Hours or days, oldest first, those without traffic included."""
 
-    data = fields.Items(
-        fields.Object(StatsRowSchema), max_items=max(hourly_stats.MOST_ROWS.values())
-    )
+    data = fields.Items(fields.Object(StatsRowSchema), max_items=max(hours.MOST_ROWS.values()))
 
 
 @blp.route("/stats", methods=["GET"], endpoint="tenant")
@@ -92,7 +90,5 @@ def read_webhook(args: dict[str, Any], webhook_id: str) -> Response:
 
 
 def _answer(session: Session, args: dict[str, Any], webhook_id: UUID | None = None) -> Response:
-    span = hourly_stats.span(
-        database_now(session), args.get("since"), args.get("until"), args["step"]
-    )
-    return answer({"data": hourly_stats.rows(session, caller().tenant_id, span, webhook_id)})
+    span = hours.span(database_now(session), args.get("since"), args.get("until"), args["step"])
+    return answer({"data": hours.traffic(session, caller().tenant_id, span, webhook_id)})

@@ -6,7 +6,7 @@ something else.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial, wraps
@@ -17,11 +17,9 @@ from flask import Response, after_this_request, g, request
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http import admission as admission_check
-from app.api.http.access import auth
-from app.api.http.requests import large_bodies, parsing
-from app.api.http.requests.headers import client_address, request_id
-from app.api.http.services import services
+from app.api.http import admission, auth, large_work, parsing
+from app.api.http.documentation import Blueprint, header
+from app.api.http.services import client_address, request_id, services
 from app.core.audit import record_reads
 from app.core.callers import Caller, Role
 from app.core.records import anonymous_access, records
@@ -58,7 +56,7 @@ class ShareTokenArgs(Schema):
 
 
 @dataclass(frozen=True)
-class Admission:
+class Grant:
     """How a request was granted access.
 
     `tenant_id` is None if no credential grants it. `caller` is set for an API key, `link_id` for a
@@ -85,28 +83,28 @@ def bundle_content(*, public: bool) -> Callable[[_View], _View]:
         def checked(*args: object, record_id: str, **kwargs: object) -> Response:
             after_this_request(_add_headers)
             auth.count()
-            g.admission = _admit(ids.parse("rec", record_id), may_be_public=public)
+            g.grant = _admit(ids.parse("rec", record_id), may_be_public=public)
             refuse_undeclared()
             return view(*args, record_id=record_id, **kwargs)
 
         access = auth.Access(Role.READ, or_link=True)
-        return parsing.Blueprint.doc(parameters=[_HEADER_PARAMETER])(auth.mark(checked, access))
+        return Blueprint.doc(parameters=[_HEADER_PARAMETER])(auth.mark(checked, access))
 
     return decorate
 
 
 def admit(caller: Caller, record_id: str) -> None:
     """Grant `caller` access to a record's bundle, on a route that has authenticated its key."""
-    g.admission = Admission(ids.parse("rec", record_id), caller.tenant_id, caller)
+    g.grant = Grant(ids.parse("rec", record_id), caller.tenant_id, caller)
 
 
-def admission() -> Admission:
+def granted() -> Grant:
     """Return how this request was granted access, by its last check if it had to wait.
 
     Only views behind `bundle_content` have one.
     """
-    found = admission_check.found_again()
-    return found if isinstance(found, Admission) else cast(Admission, g.admission)
+    found = g.get("found_again")
+    return found if isinstance(found, Grant) else cast(Grant, g.grant)
 
 
 @contextmanager
@@ -115,7 +113,7 @@ def admitted() -> Iterator[tuple[Session, Record]]:
 
     Raises `NotFound` if no credential of the request grants access to it.
     """
-    found = admission()
+    found = granted()
     if found.tenant_id is None or found.record_id is None:
         raise NotFound(records.NO_RECORD)
     with services().database.transaction(found.tenant_id) as session:
@@ -127,7 +125,7 @@ def admitted() -> Iterator[tuple[Session, Record]]:
 
 def holder() -> Caller | None:
     """Return the caller of a valid key of the record's tenant, even if no key was needed."""
-    found = admission()
+    found = granted()
     if found.caller is not None or not found.public:
         return found.caller
     sent = auth.key_holder()
@@ -169,38 +167,38 @@ class _Rule:
     key_was_sent: bool
     tokens: Sequence[str]
 
-    def apply(self, by_key: Callable[[], Caller], opens: Callable[[Link], bool]) -> Admission:
+    def apply(self, by_key: Callable[[], Caller], opens: Callable[[Link], bool]) -> Grant:
         """Return how the request is admitted; `opens` says whether a link opens the record."""
         wanted = self.record_id if self.may_be_public else None
         open_to_all = anonymous_access.public_tenant(self.database, wanted)
         link = self._link()
         if open_to_all is None and link is None and (self.key_was_sent or not self.tokens):
             caller = by_key()
-            return Admission(self.record_id, caller.tenant_id, caller)
+            return Grant(self.record_id, caller.tenant_id, caller)
         tenant_id, link_id = open_to_all, None
         if link is not None and opens(link):
             tenant_id, link_id = link.tenant_id, link.id
-        return Admission(self.record_id, tenant_id, public=open_to_all is not None, link_id=link_id)
+        return Grant(self.record_id, tenant_id, public=open_to_all is not None, link_id=link_id)
 
     def _link(self) -> Link | None:
         found = (anonymous_access.find_link(self.database, token) for token in self.tokens)
         return next((link for link in found if link and link.record_id == self.record_id), None)
 
 
-def _admit(record_id: UUID | None, *, may_be_public: bool) -> Admission:
+def _admit(record_id: UUID | None, *, may_be_public: bool) -> Grant:
     key_text = auth.presented_key()
     rule = _Rule(services().database, record_id, may_be_public, bool(key_text), _tokens())
     found = rule.apply(auth.authenticate, lambda link: open_link(link) is not None)
     by_key = partial(services().keyring.authenticate, key_text, request_id(), client_address())
 
-    def again() -> Admission:
+    def again() -> Grant:
         # Found active, a link opens the record; this opening was counted.
         now = rule.apply(by_key, lambda _: True)
         if now.tenant_id is None:
             raise NotFound(records.NO_RECORD)
         return now
 
-    admission_check.admitted_by(again)
+    admission.admitted_by(again)
     return found
 
 
@@ -223,7 +221,7 @@ def _tokens() -> list[str]:
 
 
 def _add_headers(response: Response) -> Response:
-    found: Admission | None = g.get("admission")
+    found: Grant | None = g.get("grant")
     free = found is not None and found.public and not _tokens() and response.status_code < 400
     response.headers["Cache-Control"] = _ASKED_EACH_TIME if free else _STORED_NOWHERE
     response.headers["Vary"] = _VARY
@@ -232,13 +230,7 @@ def _add_headers(response: Response) -> Response:
     return response
 
 
-_HEADER_PARAMETER = {
-    "in": "header",
-    "name": HEADER,
-    "required": False,
-    "description": "The token of a share link, in place of `share_token`.",
-    "schema": {"type": "string"},
-}
+_HEADER_PARAMETER = header(HEADER, "The token of a share link, in place of `share_token`.")
 
 
 @contextmanager
@@ -248,17 +240,12 @@ def share_of_memory(size: int) -> Iterator[None]:
     It counts against the share of the reader (API key, share link, or the public record itself),
     and of the record's tenant.
     """
-    if size <= large_bodies.LARGE:
+    with ExitStack() as held:
+        if size > large_work.LARGE:
+            found = granted()
+            reader = found.link_id or (found.caller.key_id if found.caller else found.record_id)
+            try:
+                held.enter_context(services().answers.held(reader, size, found.tenant_id))
+            except NoShare:
+                raise large_work.refused("answer_memory", _FULL) from None
         yield
-        return
-    here = services()
-    found = admission()
-    reader = found.link_id or (found.caller.key_id if found.caller else found.record_id)
-    try:
-        here.answers.take(reader, size, found.tenant_id)
-    except NoShare:
-        raise large_bodies.refused("answer_memory", _FULL) from None
-    try:
-        yield
-    finally:
-        here.answers.give_back(reader, size, found.tenant_id)

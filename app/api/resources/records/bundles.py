@@ -10,17 +10,9 @@ from typing import Any, TypeAlias
 from flask import Response, request
 
 from app import evidence
-from app.api.http.requests import large_bodies
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import (
-    IF_NONE_MATCH,
-    IF_RANGE,
-    RANGE,
-    answer,
-    conditional,
-    is_current,
-    not_modified,
-)
+from app.api.http import large_work
+from app.api.http.answers import answer, conditional, is_current, not_modified, packed
+from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, RANGE, Blueprint
 from app.api.http.services import services
 from app.api.resources.log import LogProofSchema
 from app.api.resources.records.bundle_access import (
@@ -163,7 +155,7 @@ FORMATS: Mapping[str, _Write] = {
 
 
 def export(name: str) -> Response:
-    """Answer the admitted record in one of `FORMATS`, from the cache if it was rendered lately.
+    """Answer the admitted record in one of `FORMATS`.
 
     The ETag is computed from the bundle, the format, BASE_URL, the name that the agent had when the
     record was made, and the exporters' code, so it is known without rendering.
@@ -178,40 +170,19 @@ def export(name: str) -> Response:
     # An iterator, so that werkzeug sets no Content-Length: the length is not known.
     answered = Response(iter(()), content_type=MEDIA_TYPE)
     if request.method != "HEAD":
-        _fill(
-            answered,
-            etag,
-            record,
-            lambda raw: FORMATS[name](record, bundle.read(raw, agent_name)),
-        )
+        _fill(answered, record, lambda raw: FORMATS[name](record, bundle.read(raw, agent_name)))
     answered.set_etag(etag)
     return note_read(answered, record.id)
 
 
-def _fill(
-    answered: Response,
-    etag: str,
-    record: Record,
-    write: Callable[[bytes], Iterator[bytes]],
-) -> None:
-    """Set a response's body; an export too large for the cache is rendered while it is sent."""
-    renderings = services().renderings
-    kept = renderings.get(etag)
-    if kept is not None:
-        answered.response = kept
-        return
-    with ExitStack() as held, large_bodies.room_for(record.bundle_size, record.tenant_id):
-        # Another request may have rendered it while this one waited (single flight).
-        kept = renderings.get(etag)
-        if kept is not None:
-            answered.response = kept
-            return
+def _fill(answered: Response, record: Record, write: Callable[[bytes], Iterator[bytes]]) -> None:
+    """Set a response's body: made within the bulkhead, and kept compressed until it is sent."""
+    with ExitStack() as held, large_work.room_for(record.bundle_size, record.tenant_id):
         held.enter_context(share_of_memory(record.bundle_size))
         with admitted() as (session, _):
             raw = contents.read(session, services().settings.master_keys, record)
-        answered.response, whole = renderings.made(etag, write(raw))
-        if not whole:
-            answered.call_on_close(held.pop_all().close)
+        answered.response = packed(write(raw))
+        answered.call_on_close(held.pop_all().close)
 
 
 @blp.route("/log-proof", methods=["GET"])

@@ -15,27 +15,18 @@ from flask import Response, request
 from sqlalchemy.orm import Session
 
 from app import clock, ids
-from app.api.http.admission import truncated_stream
-from app.api.http.requests.headers import (
-    LONGEST_WAIT_WITHOUT_KEY,
-    PREFER,
-    Patience,
-    client_address,
-    client_network,
-    patience,
-    request_id,
-)
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses import long_poll
-from app.api.http.responses.answers import IF_NONE_MATCH, IF_RANGE, RANGE, answer, conditional
-from app.api.http.services import Services, services
+from app.api.http import admission
+from app.api.http.admission import LONGEST_WAIT_WITHOUT_KEY, Patience, patience, truncated_stream
+from app.api.http.answers import answer, conditional
+from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, PREFER, RANGE, Blueprint
+from app.api.http.services import Services, client_address, client_network, request_id, services
 from app.api.resources.records import bundle_access
 from app.api.resources.records.bundle_access import (
     QUERY,
     ShareTokenArgs,
-    admission,
     admitted,
     bundle_content,
+    granted,
     note_read,
 )
 from app.core.callers import Actor, Caller
@@ -162,7 +153,7 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
 def pack() -> Response:
     """Answer the admitted record's evidence pack or its build's progress; raises as the route."""
     try:
-        return note_read(_asked(), admission().record_id)
+        return note_read(_asked(), granted().record_id)
     except Damaged as damage:
         discard(services().database, damage.pack)
         raise PackUnreadable("It was changed in the database; another is built.", 1) from None
@@ -171,7 +162,7 @@ def pack() -> Response:
 def _asked() -> Response:
     holder = bundle_access.holder()
     settings = services().settings
-    if not long_poll.has_waited():
+    if not admission.has_waited():
         with admitted() as (session, record):
             of_record = _of(record, holder)
             wait = _patience(of_record)
@@ -202,22 +193,22 @@ def _patience(holder: Caller | None) -> Patience:
 
 def worth_waiting_for(found: PackState[AnyPack], wait: Patience) -> Job | None:
     """Return the job to wait for, if any: a first pack's, or a better one's if `Prefer` asks."""
-    wanted = wait.seconds > 0 and (found.pack is None or wait.asked)
+    wanted = wait.seconds > 0 and (found.pack is None or wait.applied != "")
     at_it = found.job is not None and found.job.status in ("queued", "running")
     return found.job if wanted and at_it else None
 
 
 def wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | None:
-    """Wait for a job to settle, as `long_poll.wait` does."""
+    """Wait for a job to settle, as `admission.wait` does."""
     database = services().database
 
     def settled() -> bool:
         with database.transaction(job.tenant_id) as session:
             return pack_requests.is_settled(session, job.tenant_id, job.id)
 
-    keyless = long_poll.keyless_bounds(job.tenant_id, client_network())
-    counted = keyless if holder is None else long_poll.bounds(holder)
-    return long_poll.wait(counted, settled, wait.seconds)
+    keyless = admission.keyless_bounds(job.tenant_id, client_network())
+    counted = keyless if holder is None else admission.bounds(holder)
+    return admission.wait(counted, settled, wait.seconds)
 
 
 def _answer(
@@ -238,8 +229,8 @@ def _answer(
 def with_preference(answered: Response, wait: Patience) -> Response:
     """Say in an answer which preference was applied, if one was sent."""
     # Only an applied one (RFC 7240 section 3): not to wait was applied if this is a 202.
-    waited = long_poll.has_waited()
-    if wait.asked and (waited or (wait.seconds == 0 and answered.status_code == 202)):
+    waited = admission.has_waited()
+    if wait.applied and (waited or (wait.seconds == 0 and answered.status_code == 202)):
         answered.headers["Preference-Applied"] = wait.applied
     return answered
 
@@ -315,7 +306,7 @@ def _taker(holder: Caller | None) -> Actor | None:
     """Return the audit chain's actor of the download; None without a key and without a link."""
     if holder is not None:
         return holder.actor()
-    link_id = admission().link_id
+    link_id = granted().link_id
     return None if link_id is None else Actor("link", ids.text("shr", link_id))
 
 

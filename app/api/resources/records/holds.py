@@ -7,12 +7,12 @@ from flask import Response
 from marshmallow import ValidationError
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import answer, no_content
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer, no_content
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.core.callers import Role
 from app.core.records import holds
 from app.core.records.holds import HoldSchema, HoldStatus

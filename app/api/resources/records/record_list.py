@@ -12,12 +12,10 @@ from marshmallow import ValidationError
 from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 
-from app.api.http.access.auth import caller
+from app.api.http import large_work
 from app.api.http.paging import FeedArgs, filters, page, page_schema
-from app.api.http.requests import large_bodies
-from app.api.http.requests.parsing import MAX_RECORD
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.parsing import MAX_RECORD
+from app.api.http.services import caller, services, transaction
 from app.core import feeds
 from app.core.audit import record_reads
 from app.core.records import bundles, following, records, search
@@ -168,7 +166,7 @@ def _shown(session: Session, args: Mapping[str, Any], rows: Sequence[Record]) ->
         return records.represent(session, rows)
     sizes = accumulate((row.bundle_size for row in rows), initial=0)
     kept = [row for row, before in zip(rows, sizes, strict=False) if before < MAX_RECORD]
-    with large_bodies.room_for(sum(row.bundle_size for row in kept), caller().tenant_id):
+    with large_work.room_for(sum(row.bundle_size for row in kept), caller().tenant_id):
         found = bundles.read_many(
             session, services().settings.master_keys, caller().tenant_id, [row.id for row in kept]
         )

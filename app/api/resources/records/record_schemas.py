@@ -7,7 +7,7 @@ from typing import Any
 
 from marshmallow import ValidationError, post_load, validates_schema
 
-from app.api.http.requests.parsing import MAX_RECORD
+from app.api.http.parsing import MAX_RECORD
 from app.clock import rfc3339
 from app.core.records.records import KIND, LABELS, TITLE, Labels, RecordSchema
 from app.evidence.times import began, ended

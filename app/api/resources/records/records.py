@@ -10,16 +10,14 @@ from flask import Response, request
 from marshmallow import ValidationError
 
 from app import ids
-from app.api.http import promises
-from app.api.http.access.auth import caller, confirmed_caller, requires
+from app.api.http import parsing, promises
+from app.api.http.answers import answer, answer_written, encode
+from app.api.http.auth import confirmed_caller, requires
+from app.api.http.documentation import Blueprint, takes_gzip
 from app.api.http.idempotency import REPLAYED, once, sent_key, sent_request
+from app.api.http.parsing import takes_a_record
 from app.api.http.promises import may_promise
-from app.api.http.requests import parsing
-from app.api.http.requests.content_coding import takes_gzip
-from app.api.http.requests.parsing import Blueprint, takes_a_record
-from app.api.http.responses.answers import answer, answer_written, encode
-from app.api.http.services import services
-from app.api.http.transactions import prefers_replica, raw_transaction, transaction
+from app.api.http.services import caller, prefers_replica, raw_transaction, services, transaction
 from app.api.resources.records import record_list
 from app.api.resources.records.record_list import RecordArgs, RecordPageSchema
 from app.api.resources.records.record_schemas import (
@@ -54,7 +52,7 @@ _ON_LOOP = 4 * 1024
 @may_promise(_ON_LOOP)
 @requires(Role.WRITE, confirmed_by_view=True)
 @takes_a_record
-@blp.arguments(NewRecordSchema())
+@blp.arguments(NewRecordSchema)
 @blp.response(201, RecordSchema)
 @blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
@@ -83,7 +81,7 @@ def create(body: dict[str, Any]) -> Response:
 @requires(Role.WRITE, confirmed_by_view=True)
 @takes_gzip
 @takes_a_record
-@blp.arguments(NewRecordsSchema())
+@blp.arguments(NewRecordsSchema)
 @blp.arguments(BatchArgs, location="query")
 @blp.response(201, RecordsSchema)
 @blp.alt_response(404, "NOT_FOUND")

@@ -8,19 +8,18 @@ from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import answer, no_content
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once, sent_key
 from app.api.http.paging import MAX_LIMIT, PageArgs, page, page_schema
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import answer, no_content
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.core.callers import Role
 from app.core.findings import Severity
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.rules import library, rules, scanning
-from app.core.rules.evaluators import RuleText
+from app.core.rules.language import RuleText
 from app.core.rules.library import ExampleSchema
 from app.core.rules.rule_schemas import (
     DEDUPE,

@@ -9,17 +9,19 @@ from flask import Response, request
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.access.auth import caller, requires
-from app.api.http.admission import truncated_stream
-from app.api.http.requests.headers import Patience, client_address, patience, request_id
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses import long_poll
-from app.api.http.responses.answers import (
-    conditional,
-    conditional_bytes,
+from app.api.http import admission
+from app.api.http.admission import Patience, patience, truncated_stream
+from app.api.http.answers import conditional, conditional_bytes
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
+from app.api.http.services import (
+    Services,
+    caller,
+    client_address,
+    request_id,
+    services,
+    transaction,
 )
-from app.api.http.services import Services, services
-from app.api.http.transactions import transaction
 from app.api.resources.records import bundles, evidence_packs
 from app.api.resources.records.bundle_access import note_content_read
 from app.api.resources.records.evidence_packs import (
@@ -88,7 +90,7 @@ def pack(session_id: str) -> Response:
 
 def _asked(session_id: str) -> Response:
     settings, wait = services().settings, patience(DEFAULT_WAIT)
-    if not long_poll.has_waited():
+    if not admission.has_waited():
         with transaction() as session:
             stored = _stored(session, session_id)
             found = session_packs.ask(session, settings, stored)

@@ -6,13 +6,12 @@ from typing import Any
 from flask import Response
 
 from app import ids
-from app.api.http.access.auth import caller, requires
+from app.api.http.answers import no_content
+from app.api.http.auth import requires
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.requests.parsing import Blueprint
-from app.api.http.responses.answers import no_content
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.core.callers import Role
 from app.core.records import share_links
 from app.core.records.share_links import ShareLinkSchema

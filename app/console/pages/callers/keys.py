@@ -6,8 +6,7 @@ from flask import url_for
 from werkzeug.wrappers import Response
 
 from app import clock, ids
-from app.api.http.access.auth import caller
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.pages import client_package
 from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, new_key
 from app.console.frame import forms, lists, rendering

@@ -10,8 +10,8 @@ from flask import Blueprint, g, redirect, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
 from app import ids
-from app.api.http.access import auth, rate_limit
-from app.api.http.access.auth import Access
+from app.api.http import auth, rate_limit
+from app.api.http.auth import Access
 from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
 from app.core import tenant_control

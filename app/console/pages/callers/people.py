@@ -9,8 +9,7 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.console.frame import browser, forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed

@@ -11,10 +11,9 @@ from flask import Blueprint, Response, g, redirect, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
 from app import ids
-from app.api.http.access import rate_limit
-from app.api.http.access.auth import public
-from app.api.http.requests.headers import client_address, request_id
-from app.api.http.services import services
+from app.api.http import rate_limit
+from app.api.http.auth import public
+from app.api.http.services import client_address, request_id, services
 from app.console.frame import access, browser, forms, rendering
 from app.core.callers import Caller, Person
 from app.core.keys import console_sessions, groups

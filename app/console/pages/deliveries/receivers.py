@@ -8,10 +8,8 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.requests import parsing
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http import parsing
+from app.api.http.services import caller, services, transaction
 from app.api.resources.deliveries import signature_debugger
 from app.api.resources.deliveries.signature_debugger import PastedSchema, diagnosis
 from app.api.resources.webhook_schemas import RotationSchema

@@ -5,16 +5,15 @@ from typing import Any
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, transaction
 from app.api.resources.findings import FindingArgs, fetch
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed
 from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
 from app.core import findings
-from app.core.delivery.history import event_history, subject_events
-from app.core.delivery.history.delivery_filters import Filters
+from app.core.delivery.history import delivery_list, event_history
+from app.core.delivery.history.delivery_list import Filters
 from app.core.findings import FindingSchema, Severity, Source
 from app.core.records import activity
 
@@ -53,7 +52,7 @@ def show(finding_id: str) -> Response:
         if caller().pin is None:
             webhooks = known_webhooks(session)
             wanted = Filters(finding_id=finding.id)
-            for event_id in subject_events.asked_for(session, caller().tenant_id, wanted) or ():
+            for event_id in delivery_list.events_of(session, caller().tenant_id, wanted) or ():
                 told = event_history.find(session, caller(), event_id)
                 event = event_history.describe(session, told)
     return rendering.page(

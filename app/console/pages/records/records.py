@@ -8,10 +8,8 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
-from app.api.http.requests import large_bodies
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http import large_work
+from app.api.http.services import caller, services, transaction
 from app.api.pages.shared_page import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.record_list import RecordArgs, fetch, position
@@ -131,7 +129,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
         held = holds.standing_on(
             session, caller(), _MOST_HOLDS, *covered, created_at=found.created_at
         )
-    with large_bodies.room_for(found.bundle_size, caller().tenant_id):
+    with large_work.room_for(found.bundle_size, caller().tenant_id):
         inside = None if record["bundle"]["expired"] else view_of(found, before=before)
     if inside is not None:
         bundle_access.note_content_read(caller(), found.id)

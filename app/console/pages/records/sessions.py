@@ -11,11 +11,9 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.access.auth import caller
+from app.api.http import large_work
 from app.api.http.paging import PageArgs, filters, page_of
-from app.api.http.requests import large_bodies
-from app.api.http.services import services
-from app.api.http.transactions import transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.records import session_evidence
 from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
@@ -25,7 +23,7 @@ from app.console.frame.lists import Listed
 from app.core import feeds, findings, sessions
 from app.core.audit import record_reads
 from app.core.delivery.history import delivery_list
-from app.core.delivery.history.delivery_filters import Filters
+from app.core.delivery.history.delivery_list import Filters
 from app.core.records import activity, bundles, holds
 from app.core.sessions import SessionSchema, SessionStatus
 from app.core.statements import statements
@@ -197,7 +195,7 @@ def _bundles(found: Iterable[Record]) -> dict[UUID, Bundle]:
     """Return the bundles of the first records that are not too large together to be read."""
     sizes = accumulate(record.bundle_size for record in found)
     wanted = [record.id for record, size in zip(found, sizes, strict=True) if size <= _MOST_BYTES]
-    with large_bodies.room_for(_MOST_BYTES, caller().tenant_id), transaction() as session:
+    with large_work.room_for(_MOST_BYTES, caller().tenant_id), transaction() as session:
         keys = services().settings.master_keys
         raw = bundles.read_many(session, keys, caller().tenant_id, wanted).contents
         if services().settings.audit_reads:

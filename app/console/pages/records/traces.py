@@ -1,7 +1,7 @@
 """The front door: traces that exporters sent, and what became of each."""
 
-from app.api.http.access.auth import caller
 from app.api.http.paging import filters
+from app.api.http.services import caller
 from app.api.resources.traces import TraceArgs
 from app.console.frame import lists
 from app.console.frame.access import Pages

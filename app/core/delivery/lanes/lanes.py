@@ -1,20 +1,22 @@
 """A lane is a webhook's queue, or one of its several: its numbers, its pause, when it is due.
 
-Every writer, also of its slots (`lane_slots`), takes the lane's row lock first (`load`): no gap in
+Every writer, also of its slots, takes the lane's row lock first (`load`): no gap in
 a sequence, one holder per slot, one probe per pause. `lanes.due_at` is computed when a worker's
 turn ends, and lowered when a row becomes due.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TypeAlias
 from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
 
 from app import ids
 from app.core import epochs
-from app.core.delivery.lanes import lane_hours, recovery
+from app.core.delivery import hours
+from app.core.delivery.lanes import recovery
 from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
@@ -149,7 +151,7 @@ def lock_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> list[UUID]:
 _OF_LEVEL = """
 d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
 AND d.priority = level.priority AND d.fresh = level.fresh
-AND d.next_attempt_at >= coalesce((SELECT open_from FROM began)[level.place], 'epoch')
+AND d.next_attempt_at >= (SELECT open_from FROM began)[level.place]
 """
 # `(SELECT …)` hides a value from the planner: for a tenant or webhook newer than the statistics it
 # would expect one row, and accept any index (docs/performance.md).
@@ -164,7 +166,8 @@ WITH began AS MATERIALIZED (
 ), unnumbered AS MATERIALIZED (
     SELECT first.*, row_number() OVER (ORDER BY first.id) AS place
       FROM (SELECT picked.* FROM open_levels() AS level CROSS JOIN LATERAL (
-                SELECT d.id, d.next_attempt_at, level.priority FROM open_deliveries AS d
+                SELECT d.ctid AS at, d.id, d.next_attempt_at, level.priority
+                  FROM open_deliveries AS d
                  WHERE {_OF_LEVEL} AND d.sequence IS NULL
                  ORDER BY d.next_attempt_at LIMIT %(limit)s) AS picked
              WHERE level.fresh LIMIT %(limit)s) AS first
@@ -173,14 +176,13 @@ WITH began AS MATERIALIZED (
        SET sequence = l.next_sequence - 1 + u.place, feed_sequence = l.next_sequence - 1 + u.place,
            fresh = false
       FROM unnumbered AS u, began AS l
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = u.id
+     WHERE d.ctid = u.at
     RETURNING d.created_at
-), {lane_hours.added(_ACCEPTED, ["accepted"])}
+), {hours.added(_ACCEPTED, ["accepted"])}
 UPDATE lanes SET next_sequence = next_sequence + found.count,
                  events_open = events_open + found.count,
-                 open_from = CASE WHEN open_from IS NOT NULL THEN
-                     ARRAY[least(open_from[1], found.urgent), open_from[2],
-                           least(open_from[3], found.live)] || open_from[4:] END,
+                 open_from = ARRAY[least(open_from[1], found.urgent), open_from[2],
+                                   least(open_from[3], found.live)] || open_from[4:],
                  due_at = least(due_at, greatest(clock_timestamp(), paused_until))
   FROM (SELECT count(*), min(next_attempt_at) FILTER (WHERE priority = 0) AS urgent,
                min(next_attempt_at) FILTER (WHERE priority = 1) AS live FROM unnumbered) AS found
@@ -262,3 +264,112 @@ def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
         "   AND l.version = p.version",
         (tenant_id, webhook_id),
     )
+
+
+SLOT_LEASE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A held slot: its number, and how many slots of its lane are held, including this one."""
+
+    number: int
+    held: int
+
+
+# A `RawTransaction` pipelines statements: calling this waits for the result.
+SlotReader: TypeAlias = Callable[[], Slot | None]
+
+_SLOTS = "present_slots(%(tenant)s, %(webhook)s)"
+_TAKE = f"""
+WITH slots AS MATERIALIZED (
+    SELECT * FROM {_SLOTS}
+), held AS (
+    SELECT count(*) FROM slots WHERE lease_until > clock_timestamp()
+), free AS (
+    SELECT slot, version FROM slots WHERE holder IS NULL OR lease_until <= clock_timestamp()
+     ORDER BY slot LIMIT 1
+)
+UPDATE lane_slots AS s SET holder = %(holder)s, lease_until = clock_timestamp() + %(lease)s
+  FROM held
+ WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s AND held.count < %(allowed)s
+   AND s.slot = (SELECT slot FROM free) AND s.version = (SELECT version FROM free)
+RETURNING s.slot AS number, held.count + 1 AS held
+"""
+
+# A slot counts that is held with fewer than the allowed number of lower ones.
+_MINE = f"""
+WITH held AS MATERIALIZED (
+    SELECT *, row_number() OVER (ORDER BY slot) AS place FROM {_SLOTS}
+     WHERE lease_until > clock_timestamp()
+), mine AS (
+    SELECT slot, version FROM held WHERE holder = %(holder)s AND place <= %(allowed)s
+)
+"""
+_KEEP = f"""
+{_MINE}
+UPDATE lane_slots AS s SET lease_until = clock_timestamp() + %(lease)s
+ WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
+   AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
+RETURNING s.slot AS number, (SELECT count(*) FROM held) AS held
+"""
+_IS_KEPT = f"{_MINE} SELECT 1 FROM mine"
+_FREE = f"""
+WITH mine AS MATERIALIZED (
+    SELECT slot, version FROM {_SLOTS} WHERE holder = %(holder)s
+)
+UPDATE lane_slots AS s SET holder = NULL, lease_until = NULL
+ WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
+   AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
+"""
+
+
+def take_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
+    """Take a free slot of a locked lane for `holder`; return the reader of the result.
+
+    The reader returns None while the allowed number of slots is held.
+    """
+    return _slot(session, _TAKE, lane, holder)
+
+
+def keep_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
+    """Renew the lease of the holder's slot of a locked lane; return the reader of the result.
+
+    The reader returns None when the slot was lost, or is beyond a limit that was lowered.
+    """
+    return _slot(session, _KEEP, lane, holder)
+
+
+def may_keep_slot(session: Tx, lane: Lane, holder: UUID) -> bool:
+    """Say whether `keep_slot` would renew the lease now; the lane need not be locked."""
+    return cursor(session).execute(_IS_KEPT, _values(lane, holder)).fetchone() is not None
+
+
+def free_slot(session: Tx, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
+    """Free the holder's slot of a locked lane."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "holder": holder}
+    cursor(session).execute(_FREE, wanted)
+
+
+def provide_slots(session: Tx, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
+    """Make sure that the lane has at least `slots` rows; the lane's limit still bounds use."""
+    cursor(session).execute(
+        "INSERT INTO lane_slots (tenant_id, webhook_id, slot)"
+        " SELECT %(tenant)s, %(webhook)s, n FROM generate_series(0, %(slots)s - 1) AS n"
+        "  WHERE n NOT IN (SELECT slot FROM present_slots(%(tenant)s, %(webhook)s))",
+        {"tenant": tenant_id, "webhook": webhook_id, "slots": slots},
+    )
+
+
+def _slot(session: Tx, statement: str, lane: Lane, holder: UUID) -> SlotReader:
+    return cursor(session, class_row(Slot)).execute(statement, _values(lane, holder)).fetchone
+
+
+def _values(lane: Lane, holder: UUID) -> dict[str, object]:
+    return {
+        "tenant": lane.tenant_id,
+        "webhook": lane.webhook_id,
+        "holder": holder,
+        "lease": SLOT_LEASE,
+        "allowed": lane.allowed,
+    }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
-from app.api.http.responses import long_poll
+from app.api.http import admission
 from app.core.packs import building
 from tests.support.callers.making import token_to
 from tests.support.evidence.packing import Packer, execute, files_in, path_of
@@ -16,14 +16,14 @@ from tests.support.evidence.packing import Packer, execute, files_in, path_of
 def working(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], bool]]:
     """Let a worker build while a request waits for it: at the first poll of each."""
     polls: list[Callable[[], bool]] = []
-    poll = long_poll._poll  # it holds a thread
+    poll = admission._poll  # it holds a thread
 
     def polling(settled: Callable[[], bool], until: float) -> None:
         polls.append(settled)
         packer.work()
         poll(settled, until)
 
-    monkeypatch.setattr(long_poll, "_poll", polling)
+    monkeypatch.setattr(admission, "_poll", polling)
     return polls
 
 
@@ -50,7 +50,7 @@ def test_no_request_waits_longer_than_it_asked_for(
         waits.append(math.ceil(until - time.monotonic()))
         assert not settled()
 
-    monkeypatch.setattr(long_poll, "_poll", poll)
+    monkeypatch.setattr(admission, "_poll", poll)
     record = packer.record()
     for said, waited, applied in (
         (None, [10.0], None),
@@ -79,7 +79,7 @@ def test_requests_beyond_the_limit_of_waits_are_answered_at_once(
     packer: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = packer.record()
-    monkeypatch.setattr(long_poll, "OF_A_KEY", 0)
+    monkeypatch.setattr(admission, "OF_A_KEY", 0)
     answer = packer.api().get(path_of(record), headers={"Prefer": "wait=15"})
     assert (answer.status_code, answer.headers["Retry-After"]) == (202, "1")
     assert "Preference-Applied" not in answer.headers
@@ -107,7 +107,7 @@ def test_a_link_gets_its_pack_and_is_not_made_to_wait_unasked(
     record = packer.record()
     token, _ = token_to(packer.api(), record)
     path = f"{path_of(record)}?share_token={token}"
-    monkeypatch.setattr(long_poll, "_poll", lambda *_: pytest.fail("a link waits"))
+    monkeypatch.setattr(admission, "_poll", lambda *_: pytest.fail("a link waits"))
     answer = packer.api(None).get(path)
     assert answer.status_code == 202
     assert answer.headers["Location"] == f"https://records.test{path}"
@@ -145,7 +145,7 @@ def test_requests_without_a_key_take_no_place_of_those_with_one(
 ) -> None:
     first, second = packer.record(), packer.record()
     path = f"{path_of(first)}?share_token={token_to(packer.api(), first)[0]}"
-    monkeypatch.setattr(long_poll, "OF_AN_ADDRESS", 0)
+    monkeypatch.setattr(admission, "OF_AN_ADDRESS", 0)
     polls = working(packer, monkeypatch)
     answer = packer.api(None).get(path, headers={"Prefer": "wait=9"})
     assert (answer.status_code, len(polls)) == (202, 0)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from app.lib.fair_shares import Shares
-from app.lib.gateway.bodies import Pace
 from app.lib.gateway.gateway import Gateway, Limits
+from app.lib.gateway.requests import Pace
 
 Environ = dict[str, Any]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from app.lib.fair_shares import NoShare, Shares
-from app.lib.gateway.bodies import SMALL, BodyCutShort, BodyTooSlow
-from app.lib.gateway.environ import environ
+from app.lib.gateway.requests import SMALL, BodyCutShort, BodyTooSlow, environ
 from tests.unit.http.gateway.exchange import NO_TIME, Environ, Exchange, served
 
 LARGE = SMALL + 1
@@ -95,14 +94,14 @@ def test_a_body_that_breaks_off_is_told_from_a_whole_one() -> None:
 
 def test_a_late_body_without_memory_is_refused_unread() -> None:
     memory = Shares(LARGE, LARGE)
-    memory.take("another", LARGE)
     sent = Exchange("POST", "/", (b"content-length", str(LARGE).encode()))
-    assert served(sent, echo, memory=memory).body == b"NoShare"
+    with memory.held("another", LARGE):
+        assert served(sent, echo, memory=memory).body == b"NoShare"
     assert sent.asked == 0
-    memory.give_back("another", LARGE)
     sent = Exchange("POST", "/", (b"content-length", str(LARGE).encode())).with_body(b"x" * LARGE)
     assert served(sent, echo, memory=memory).status == 200
-    memory.take("everything again", LARGE)
+    with memory.held("everything again", LARGE):
+        pass
 
 
 @pytest.mark.parametrize(

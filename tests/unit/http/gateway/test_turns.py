@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.lib.gateway.client import ClientLeft
+from app.lib.gateway.requests import ClientLeft
 from app.lib.gateway.threads import Threads, never
 
 

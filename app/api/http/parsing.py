@@ -4,6 +4,7 @@ Nothing that a caller sends is ignored: a field, a query parameter or a body tha
 know is refused, with a pointer to it.
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -11,78 +12,43 @@ from heapq import nsmallest
 from io import BytesIO
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
-import flask
-import flask_smorest
 import marshmallow
 from flask import current_app, g, request
-from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
-from app.api.http import promises
-from app.api.http.requests import content_coding, large_bodies
-from app.api.http.requests.content_coding import NotGzip, TooLong
-from app.api.http.requests.headers import client_network
-from app.errors import FieldError, Invalid, ServiceError
+from app.api.http import large_work, promises
+from app.api.http.services import client_network
+from app.errors import FieldError, Invalid, MalformedBody, UnsupportedMediaType
 from app.lib import canonical_json
-from app.lib.gateway.bodies import BodyCutShort, BodyTooSlow
 from app.lib.gateway.gateway import READY
+from app.lib.gateway.requests import BodyCutShort
 from app.schemas.fields import MOST_ERRORS
 
 MAX_BODY = 1024 * 1024
 MAX_RECORD = 8 * MAX_BODY
 MEDIA_TYPE = "application/json"
 
-_NOT_AN_OBJECT = "Send a JSON object."
+# RFC 9110 section 8.4.1.3 has both names mean the same.
+_GZIP = ("gzip", "x-gzip")
+# zlib's name for a window of 32 KiB with gzip's header and trailer.
+_WINDOW = 31
 _View = TypeVar("_View", bound=Callable[..., Any])
-_Schema: TypeAlias = type[marshmallow.Schema] | marshmallow.Schema | dict[str, Any]
 
 
-class UnsupportedMediaType(ServiceError, slug="unsupported-media-type", status=415):
-    """The body is not declared as JSON, or is compressed in a way that this route does not take.
-
-    Send Content-Type: application/json, and a Content-Encoding that Accept-Encoding in the answer
-    names: the routes that take many things at once take gzip, all others none.
-    """
+class _TooLong(Exception):
+    """A body unpacks to more than may be."""
 
 
-class MalformedBody(ServiceError, slug="malformed-body", status=400):
-    """The body is not JSON.
-
-    Send one JSON text (RFC 8259) in UTF-8, without a byte-order mark. NaN and Infinity are not
-    JSON.
-    """
-
-
-class StrictParser(FlaskParser):
-    """Reads arguments from the JSON body and from the query string, in place of webargs."""
-
-    def use_args(
-        self, argmap: Any, req: Any = None, *, location: str | None = None, **_: Any
-    ) -> Callable[[_View], _View]:
-        """Decorate a view: it gets what its schema has loaded."""
-        schema = argmap() if isinstance(argmap, type) else argmap
-        read = _from_query if location == "query" else _from_body
-
-        def decorate(view: _View) -> _View:
-            @wraps(view)
-            def reading(*args: Any, **kwargs: Any) -> Any:
-                return view(*args, read(schema), **kwargs)
-
-            return cast(_View, reading)
-
-        return decorate
-
-
-def _from_body(schema: marshmallow.Schema) -> dict[str, Any]:
+def from_body(schema: marshmallow.Schema) -> dict[str, Any]:
     """Load the body; an absent one counts as `{}` where no field is required."""
     with room_to_read():
-        return load(schema, json_object() if body() or _is_required(schema) else {})
+        return load(schema, json_object() if body() or is_required(schema) else {})
 
 
-def _from_query(schema: marshmallow.Schema) -> dict[str, Any]:
+def from_query(schema: marshmallow.Schema) -> dict[str, Any]:
     """Load the query string; only a list may be given more than once."""
     lists = {
         field.data_key or name
@@ -104,84 +70,8 @@ def _in_query(place: str, detail: str) -> FieldError:
     return FieldError(place, f"Query parameter: {detail}")
 
 
-if TYPE_CHECKING:
-
-    class _Untyped(flask.Blueprint):
-        """flask-smorest's Blueprint, which ships no types: a decorated view is still a view."""
-
-        def __init__(
-            self,
-            name: str,
-            import_name: str,
-            *,
-            url_prefix: str = "",
-            template_folder: str | None = None,
-            description: str,
-        ) -> None: ...
-        def route(self, rule: str, **options: Any) -> Callable[[_View], _View]: ...
-        def arguments(self, schema: _Schema, **options: Any) -> Callable[[_View], _View]: ...
-        def response(
-            self, status_code: int, schema: _Schema | None = None, **options: Any
-        ) -> Callable[[_View], _View]: ...
-        def alt_response(
-            self, status_code: int, response: str | None = None, **options: Any
-        ) -> Callable[[_View], _View]: ...
-        @staticmethod
-        def doc(**members: Any) -> Callable[[_View], _View]: ...
-        def _prepare_arguments_doc(
-            self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
-        ) -> dict[str, Any]: ...
-else:
-    _Untyped = flask_smorest.Blueprint
-
-
-def _only_documented(decorate: Callable[[_View], _View]) -> Callable[[_View], _View]:
-    """Leave what a decorator of flask-smorest says of a view, not the function that it makes."""
-
-    def documented(view: _View) -> _View:
-        view._apidoc = decorate(view)._apidoc  # type: ignore[attr-defined]  # noqa: SLF001
-        return view
-
-    return documented
-
-
-class Blueprint(_Untyped):
-    """A flask-smorest blueprint that reads strictly."""
-
-    ARGUMENTS_PARSER = StrictParser()
-
-    @staticmethod
-    def doc(**members: Any) -> Callable[[_View], _View]:
-        """Document a view; as the two below, without a function around it."""
-        return _only_documented(_Untyped.doc(**members))
-
-    def response(self, *args: Any, **options: Any) -> Callable[[_View], _View]:
-        """Document the answer of a view, which is a `Response`."""
-        return _only_documented(super().response(*args, **options))
-
-    def alt_response(self, *args: Any, **options: Any) -> Callable[[_View], _View]:
-        """Document another answer."""
-        return _only_documented(super().alt_response(*args, **options))
-
-    def arguments(self, schema: _Schema, **options: Any) -> Callable[[_View], _View]:
-        """Read a view's arguments; a body is required, and documented so, if a field of it is."""
-        if not isinstance(schema, dict):
-            made = schema() if isinstance(schema, type) else schema
-            options.setdefault("required", _is_required(made))
-        return super().arguments(schema, **options)
-
-    def _prepare_arguments_doc(
-        self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
-    ) -> dict[str, Any]:
-        """Document the parameters that `doc` adds beside those of the arguments, not instead."""
-        described = super()._prepare_arguments_doc(doc, doc_info, **given)
-        added = doc_info.get("manual_doc", {}).pop("parameters", [])
-        if added:
-            described["parameters"] = [*described.get("parameters", []), *added]
-        return described
-
-
-def _is_required(schema: marshmallow.Schema) -> bool:
+def is_required(schema: marshmallow.Schema) -> bool:
+    """Return whether an object needs any field."""
     return any(field.required for field in schema.fields.values())
 
 
@@ -202,13 +92,13 @@ def refusal(error: marshmallow.ValidationError, most: int = MOST_ERRORS) -> Inva
 def takes_a_record(view: _View) -> _View:
     """Let the view's body have up to 8 MiB; any other view takes 1 MiB.
 
-    A large body is parsed, checked and processed within the bulkhead (`large_bodies`), that of any
+    A large body is parsed, checked and processed within the bulkhead (`large_work`), that of any
     other view parsed and checked.
     """
 
     @wraps(view)
     def with_room(*args: Any, **kwargs: Any) -> Any:
-        with large_bodies.room_for(_weight(), whose()):
+        with large_work.room_for(_weight(), whose()):
             return view(*args, **kwargs)
 
     with_room.max_body = MAX_RECORD  # type: ignore[attr-defined]  # read back by body()
@@ -227,13 +117,10 @@ def body() -> bytes:
 
     Raises the media type's error for a coding that the view does not take.
     """
-    found: bytes | None = g.get("body")
-    if found is None:
-        try:
-            g.body = found = _decoded(body_limit())
-        except TooLong:
-            raise RequestEntityTooLarge from None
-    return found
+    try:
+        return _body(body_limit())
+    except _TooLong:
+        raise RequestEntityTooLarge from None
 
 
 def _weight() -> int:
@@ -241,33 +128,53 @@ def _weight() -> int:
 
     Such a body is unpacked later, in its place in the bulkhead, which so bounds the memory too.
     """
+    try:
+        return len(_body(large_work.LARGE))
+    except _TooLong:
+        return large_work.LARGE + 1
+
+
+def _body(most: int) -> bytes:
     found: bytes | None = g.get("body")
     if found is None:
-        try:
-            g.body = found = _decoded(large_bodies.LARGE)
-        except TooLong:
-            return large_bodies.LARGE + 1
-    return len(found)
+        g.body = found = _decoded(most)
+    return found
 
 
 def _decoded(most: int) -> bytes:
-    """Return the body without its coding; raises `TooLong` if it unpacks to more than `most`."""
+    """Return the body without its coding; raises `_TooLong` if it unpacks to more than `most`."""
     raw = _raw_body()
     coding = request.environ.get("HTTP_CONTENT_ENCODING", "identity").strip()
     if not raw or coding.lower() == "identity":
         return raw
     promises.leave()
     taken = getattr(_view(), "takes_gzip", False)
-    if not taken or coding.lower() not in content_coding.GZIP:
+    if not taken or coding.lower() not in _GZIP:
         accepted = "gzip, identity" if taken else "identity"
         raise UnsupportedMediaType(
             f"This route takes a body with Content-Encoding {accepted}; it came with {coding}.",
             headers={"Accept-Encoding": accepted},
         )
+    return _gunzipped(raw, most)
+
+
+def _gunzipped(packed: bytes, most: int) -> bytes:
+    """Return what one gzip member holds; a bomb costs no more than `most` bytes.
+
+    A second member is refused: each costs more than its bytes, and no HTTP client sends any.
+    """
+    reader = zlib.decompressobj(_WINDOW)
     try:
-        return content_coding.gunzip(raw, most)
-    except NotGzip as error:
-        raise MalformedBody(f"The body cannot be unpacked as gzip. {error}") from None
+        content = reader.decompress(packed, most + 1)
+        wrong = "" if reader.eof else "It ends too early."
+    except zlib.error as error:
+        content, wrong = b"", str(error)
+    if len(content) > most:
+        raise _TooLong
+    if wrong or reader.unused_data:
+        told = wrong or "Something follows the first gzip member."
+        raise MalformedBody(f"The body cannot be unpacked as gzip. {told}")
+    return content
 
 
 def _raw_body() -> bytes:
@@ -278,24 +185,19 @@ def _raw_body() -> bytes:
         # The gateway has read it; werkzeug's way to it takes a twentieth of a small POST.
         raw = stream.getvalue()
     else:
-        raw = _read_in_thread(limit)
+        # werkzeug truncates a body without a length (chunked) at the limit and raises nothing: one
+        # byte more is let in, so that the excess is seen.
+        request.max_content_length = limit + 1
+        if (request.content_length or 0) > limit:
+            raise RequestEntityTooLarge
+        try:
+            raw = request.get_data(cache=True)
+        except ClientDisconnected:
+            # From a server that reads in the thread.
+            raise BodyCutShort from None
     if len(raw) > limit:
         raise RequestEntityTooLarge
     return raw
-
-
-def _read_in_thread(limit: int) -> bytes:
-    # werkzeug truncates a body without a length (chunked) at the limit and raises nothing: one
-    # byte more is let in, so that the excess is seen.
-    request.max_content_length = limit + 1
-    if (request.content_length or 0) > limit:
-        raise RequestEntityTooLarge
-    try:
-        return request.get_data(cache=True)
-    except ClientDisconnected as error:
-        # A server that reads in the thread: its socket timed out, or the client disconnected.
-        late = isinstance(error.__context__, TimeoutError)
-        raise (BodyTooSlow if late else BodyCutShort) from None
 
 
 def body_limit() -> int:
@@ -316,9 +218,9 @@ def whose() -> UUID | str:
 def room_to_read() -> AbstractContextManager[None]:
     """Hold a place in the bulkhead while a large body is parsed and checked."""
     size = _weight()
-    if size <= large_bodies.LARGE:
+    if size <= large_work.LARGE:
         return nullcontext()
-    return large_bodies.room_for(size, whose(), unqueued=True)
+    return large_work.room_for(size, whose(), unqueued=True)
 
 
 def json_object() -> dict[str, Any]:
@@ -339,7 +241,13 @@ def canonical_body() -> bytes:
 def _read_object() -> dict[str, Any]:
     if not body():
         raise MalformedBody("The body is empty; send a JSON object.")
-    _check_media_type()
+    if request.environ.get("CONTENT_TYPE") != MEDIA_TYPE:
+        charset = request.mimetype_params.get("charset", "utf-8").lower()
+        if request.mimetype != MEDIA_TYPE or charset not in ("utf-8", "utf8"):
+            raise UnsupportedMediaType(
+                f"Send the body as Content-Type: {MEDIA_TYPE}, in UTF-8; "
+                f"it came as {request.content_type or 'no type at all'}."
+            )
     try:
         with room_to_read():
             value = canonical_json.parse(body())
@@ -348,7 +256,7 @@ def _read_object() -> dict[str, Any]:
     except canonical_json.NotIJSON as error:
         raise Invalid(FieldError(error.pointer, error.detail)) from None
     if not isinstance(value, dict):
-        raise Invalid(FieldError("", _NOT_AN_OBJECT))
+        raise Invalid(FieldError("", "Send a JSON object."))
     return value
 
 
@@ -373,17 +281,6 @@ def undeclared_input(view: Callable[..., object]) -> Callable[[], None]:
 def pointer(*steps: object) -> str:
     """Join steps into a JSON pointer (RFC 6901)."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
-
-
-def _check_media_type() -> None:
-    if request.environ.get("CONTENT_TYPE") == MEDIA_TYPE:
-        return
-    charset = request.mimetype_params.get("charset", "utf-8").lower()
-    if request.mimetype != MEDIA_TYPE or charset not in ("utf-8", "utf8"):
-        raise UnsupportedMediaType(
-            f"Send the body as Content-Type: {MEDIA_TYPE}, in UTF-8; "
-            f"it came as {request.content_type or 'no type at all'}."
-        )
 
 
 def _flatten(messages: Any, path: str) -> Iterator[FieldError]:

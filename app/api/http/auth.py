@@ -7,17 +7,15 @@ come in one order: 401, 403 for the role, 403 for a pin, then request validation
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 import structlog
 from flask import Flask, g, request
 
 from app import metrics
-from app.api.http import admission, promises
-from app.api.http.access import rate_limit
-from app.api.http.requests import parsing
-from app.api.http.requests.headers import client_address, request_id
-from app.api.http.services import services
+from app.api.http import admission, parsing, promises, rate_limit
+from app.api.http.documentation import Blueprint
+from app.api.http.services import caller, client_address, request_id, services
 from app.core.callers import Caller, Role
 from app.core.keys.keyring import KeyEnded
 from app.core.verification import alerts
@@ -136,11 +134,6 @@ def access_rule(view: Callable[..., object]) -> Access | None:
     return getattr(view, "access", None)
 
 
-def caller() -> Caller:
-    """Return the caller of this request; only views behind `requires` have one."""
-    return cast(Caller, g.caller)
-
-
 def confirmed_caller() -> Caller:
     """Return the caller, after a check that its key is valid now; raises `Unauthenticated`."""
     if caller().confirmed:
@@ -160,7 +153,7 @@ def mark(view: Callable[_P, _R], access: Access) -> Callable[_P, _R]:
     )
     if access.or_link:
         documented["security"] = [{"bearer": []}, {"apiKey": []}, {}]
-    return parsing.Blueprint.doc(**documented)(view)
+    return Blueprint.doc(**documented)(view)
 
 
 def count() -> None:

@@ -1,4 +1,4 @@
-"""Answers: JSON, conditional requests and ranges (RFC 9110 sections 13 and 14), cached exports.
+"""Answers: JSON, conditional requests and ranges (RFC 9110 sections 13 and 14).
 
 werkzeug parses ETag, If-Match and Range; the decisions are made here, because werkzeug's differ
 from the RFC in precedence (13.2.2), weak If-Range (13.1.5), unknown range units (14.2) and suffix
@@ -7,12 +7,8 @@ ranges (14.1.2).
 
 import json
 import re
-import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
-from threading import Lock
 from typing import Any
 
 from flask import Response, request
@@ -23,7 +19,6 @@ _RANGE = re.compile(
     r"bytes=[ \t]*(?:([0-9]{1,19})-([0-9]{0,19})|-([0-9]{1,19}))", re.IGNORECASE | re.ASCII
 )
 MEDIA_TYPE = "application/json"
-KEPT_SECONDS = 60.0
 _FASTEST = 1
 _PIECE = 64 * 1024
 
@@ -57,22 +52,6 @@ def open_to_all(response: Response) -> Response:
 def encode(body: Any) -> bytes:
     """Write a JSON-ready value as compact UTF-8."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _header(name: str, description: str) -> dict[str, Any]:
-    return {
-        "in": "header",
-        "name": name,
-        "required": False,
-        "description": description,
-        "schema": {"type": "string"},
-    }
-
-
-# For the documentation of routes that honour them.
-IF_NONE_MATCH = _header("If-None-Match", "ETags that the caller has; 304 if this is one of them.")
-RANGE = _header("Range", "One range of bytes, such as `bytes=0-1023`.")
-IF_RANGE = _header("If-Range", "Send the range only if this is the current ETag; else all bytes.")
 
 
 def conditional(
@@ -139,69 +118,17 @@ def _range(etag: str, size: int) -> tuple[int, int] | None:
     return start, stop
 
 
-class Renderings:
-    """A cache of the newest renderings, at most `most` bytes compressed; safe for threads."""
+def packed(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Make all of a rendering now, compressed in memory; return it in pieces."""
+    press = zlib.compressobj(_FASTEST)
+    pressed = b"".join([*map(press.compress, parts), press.flush()])
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = Lock()
-        self._kept: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
-        self._size = 0
+    def pieces() -> Iterator[bytes]:
+        opened, rest = zlib.decompressobj(), pressed
+        while rest:
+            if piece := opened.decompress(rest, _PIECE):
+                yield piece
+            rest = opened.unconsumed_tail
+        yield opened.flush()
 
-    def get(self, etag: str) -> Iterator[bytes] | None:
-        """Return the rendering cached under a strong ETag, in pieces, or None."""
-        self.drop_old()
-        with self._lock:
-            found = self._kept.get(etag)
-        return None if found is None else _pieces(found[1])
-
-    def made(self, etag: str, parts: Iterator[bytes]) -> tuple[Iterator[bytes], bool]:
-        """Make a rendering and cache it; return it in pieces, and whether it is complete.
-
-        A rendering too large for the cache is completed while it is read.
-        """
-        press = zlib.compressobj(_FASTEST)
-        pressed: list[bytes] = []
-        size = 0
-        for part in parts:
-            pressed.append(press.compress(part))
-            size += len(pressed[-1])
-            if size > self._most // 2:
-                pressed.append(press.flush(zlib.Z_SYNC_FLUSH))
-                return chain(_pieces(b"".join(pressed)), parts), False
-        pressed.append(press.flush())
-        whole = b"".join(pressed)
-        self._keep(etag, whole)
-        return _pieces(whole), True
-
-    def drop_old(self) -> None:
-        """Drop expired renderings."""
-        now = time.monotonic()
-        with self._lock:
-            while self._kept:
-                etag, (until, _) = next(iter(self._kept.items()))
-                if until > now:
-                    return
-                self._drop(etag)
-
-    def _keep(self, etag: str, whole: bytes) -> None:
-        with self._lock:
-            if etag in self._kept:
-                self._drop(etag)
-            self._kept[etag] = (time.monotonic() + KEPT_SECONDS, whole)
-            self._size += len(whole)
-            while self._size > self._most:
-                self._drop(next(iter(self._kept)))
-
-    def _drop(self, etag: str) -> None:
-        self._size -= len(self._kept.pop(etag)[1])
-
-
-def _pieces(pressed: bytes) -> Iterator[bytes]:
-    press = zlib.decompressobj()
-    rest = pressed
-    while rest:
-        if piece := press.decompress(rest, _PIECE):
-            yield piece
-        rest = press.unconsumed_tail
-    yield press.flush()
+    return pieces()

@@ -11,7 +11,7 @@ from typing import Self, cast
 from flask import current_app, g, request
 
 from app.api.http import promises
-from app.api.http.requests.headers import client_network
+from app.api.http.services import client_network
 from app.core.callers import Caller
 from app.errors import RateLimited
 from app.lib.gateway.gateway import WAITED

@@ -1,1 +1,0 @@
-"""Access control: `auth` checks API keys and roles, `rate_limit` counts requests."""

@@ -1,1 +1,0 @@
-"""Reading requests: `headers`, `parsing`, `content_coding`; `large_bodies` bounds large work."""

@@ -1,1 +1,0 @@
-"""Writing responses: `answers` (JSON, ETags, ranges, cached exports), `long_poll`, `prometheus`."""
