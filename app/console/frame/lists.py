@@ -124,7 +124,6 @@ def _answer(listed: Listed, row: type[marshmallow.Schema], form: str) -> Respons
     args = forms.query().without("limit", "cursor").load(listed.args)
     here, reader, application = services(), caller(), current_app.app_context().app
     columns = tuple(row().fields)
-    encode = partial(_csv_lines if form == "csv" else _json_lines, columns)
 
     def read(after: Any) -> tuple[list[dict[str, Any]], Any]:
         # A response is iterated after its request, and in other threads.
@@ -153,7 +152,7 @@ def _answer(listed: Listed, row: type[marshmallow.Schema], form: str) -> Respons
                 raise Busy(NO_PLACE) from None
             count += len(shown)
             end = _end(form, count) if after is None else b""
-            yield head + encode(shown) + end
+            yield head + _written(form, columns, shown) + end
             head = b""
             if after is None or time.monotonic() >= until:
                 return
@@ -169,20 +168,18 @@ def _answer(listed: Listed, row: type[marshmallow.Schema], form: str) -> Respons
     return Response(whole, content_type=_TYPES[form], headers=headers)
 
 
+def _written(form: str, columns: Sequence[str], rows: Sequence[Row]) -> bytes:
+    if form == "csv":
+        return _csv([[_cell(row.get(name)) for name in columns] for row in rows])
+    kept = ({name: row[name] for name in columns if name in row} for row in rows)
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in kept)
+
+
 def _end(form: str, count: int) -> bytes:
     """Return the last line of a whole file."""
     if form == "csv":
         return _csv([[f"# complete: {count} rows"]])
     return json.dumps({"complete": True, "rows": count}).encode() + b"\n"
-
-
-def _json_lines(columns: Sequence[str], rows: Sequence[Row]) -> bytes:
-    kept = ({name: row[name] for name in columns if name in row} for row in rows)
-    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in kept)
-
-
-def _csv_lines(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    return _csv([[_cell(row.get(name)) for name in columns] for row in rows])
 
 
 def _cell(value: object) -> str:

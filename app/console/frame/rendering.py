@@ -128,19 +128,13 @@ def moments(sentence: str) -> list[str]:
     text, *rest = _MOMENT.split(sentence)
     parts = [text]
     for moment, after in zip(rest[::2], rest[1::2], strict=True):
-        if _is_moment(moment):
-            parts += (moment, after)
-        else:
+        try:
+            datetime.fromisoformat(moment)
+        except ValueError:
             parts[-1] += moment + after
+        else:
+            parts += (moment, after)
     return parts
-
-
-def _is_moment(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def thousands(number: int) -> str:

@@ -168,16 +168,13 @@ def _groups(counted: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[
     under: dict[tuple[str, str], list[Line]] = {(r["severity"], r["rule"]): [] for r in counted}
     for row in lines:
         # A finding of a group that is not shown is left out.
-        under.get((row["severity"], row["rule"]), []).append(_line(row))
+        shown = (one_line(row["title"], _TITLE), one_line(row["principal"], _NAME))
+        line = Line(row["id"], *shown, row["created_at"], row["again"])
+        under.get((row["severity"], row["rule"]), []).append(line)
     return [
         Group(row["severity"], one_line(row["rule"], _RULE), row["n"], lines_shown)
         for row, lines_shown in zip(counted, under.values(), strict=True)
     ]
-
-
-def _line(row: Mapping[str, Any]) -> Line:
-    title, principal = one_line(row["title"], _TITLE), one_line(row["principal"], _NAME)
-    return Line(row["id"], title, principal, row["created_at"], row["again"])
 
 
 def subject(content: Content) -> str:

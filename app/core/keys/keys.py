@@ -106,7 +106,13 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     wants another pin, `Invalid` for an agent that does not exist or an expiry in the past,
     `OutlivesParent` for an expiry after the caller's own. The default is the caller's own expiry.
     """
-    _refuse_wider(caller, wanted)
+    if not caller.role.allows(wanted.role):
+        raise InsufficientRole(
+            f"A key with the role {caller.role} cannot mint one with the role {wanted.role}; "
+            f"this needs the role {wanted.role}."
+        )
+    if caller.pin is not None and wanted.pin != caller.pin:
+        raise WiderThanPin("A pinned key mints only keys with its own pin; send the same pin.")
     parent = _lock_parent(session, caller)
     pin = wanted.pin
     if pin is not None and session.get(Agent, (caller.tenant_id, pin.agent_id)) is None:
@@ -194,16 +200,6 @@ def represent(minted: Minted) -> dict[str, Any]:
     if row.created_by is not None:
         minter = {"id": ids.of_caller(row.created_by), "name": minted.minter}
     return KeySchema.of(row, pin=pin, minted_by=minter)
-
-
-def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
-    if not caller.role.allows(wanted.role):
-        raise InsufficientRole(
-            f"A key with the role {caller.role} cannot mint one with the role {wanted.role}; "
-            f"this needs the role {wanted.role}."
-        )
-    if caller.pin is not None and wanted.pin != caller.pin:
-        raise WiderThanPin("A pinned key mints only keys with its own pin; send the same pin.")
 
 
 def _lock_parent(session: Session, caller: Caller) -> ApiKey | None:
