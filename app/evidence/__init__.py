@@ -1,6 +1,6 @@
 """Pure transforms of what records hold: the bundle, PROV-JSON, OTLP, `period_export`.
 
-`bundle` is what is signed; `data_flow` and `prov` write PROV-JSON, `gen_ai` and `otlp` OTLP;
+`bundle` is what is signed; `prov` writes PROV-JSON, `gen_ai` and `otlp` OTLP;
 `statement` is what a session held; `streaming` and `times` serve them. `pack/` makes the evidence
 pack, with `verify` and the `page/` for people in it.
 """

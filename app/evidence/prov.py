@@ -3,20 +3,96 @@
 The agent acted on behalf of the principal. Session, steps and approvals are activities, each step
 informed by the one before it under the same parent, else by the parent, if that began in time. The
 bundle is an entity that the session generated, attributed to the agent, influenced by approvals;
-versions of inputs and outputs are entities too (`data_flow`).
+versions of inputs and outputs are entities too: a name gets a new one wherever a step has it among
+its outputs, and where another value is reported.
 https://www.w3.org/submissions/prov-json/
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from urllib.parse import quote
 
 from app.evidence.bundle import Bundle, Record, Step
-from app.evidence.data_flow import DataFlow, Unknown, Version, follow
 from app.evidence.streaming import compact, enclosed, in_chunks
 from app.evidence.times import began, ended
 from app.lib import canonical_json
 from app.lib.canonical_json import JSON
+
+
+class Unknown:
+    """The value of what was only named."""
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """One state of what a name stands for; `maker` is the index of the step that made it.
+
+    The first version has number 1. Without a maker it came from outside the record.
+    """
+
+    name: str
+    number: int
+    value: "JSON | Unknown"
+    maker: int | None
+    older: "Version | None"
+
+
+@dataclass(slots=True)
+class DataFlow:
+    """All versions, in the order of their first appearance, and who used which (step index)."""
+
+    versions: list[Version] = field(default_factory=list)
+    uses: list[tuple[int, Version]] = field(default_factory=list)
+
+
+def follow(steps: Sequence[Step]) -> DataFlow:
+    """Walk through the steps once; memory grows with the names in them, not with their values."""
+    flow = DataFlow()
+    last: dict[str, Version] = {}
+    newest: dict[str, Version] = {}
+    # What steps used that ended before the newest version's maker began.
+    earlier: dict[str, Version] = {}
+
+    def add(name: str, value: "JSON | Unknown", maker: int | None) -> Version:
+        older = last.get(name)
+        version = Version(name, older.number + 1 if older else 1, value, maker, older)
+        last[name] = version
+        flow.versions.append(version)
+        return version
+
+    for index, step in enumerate(steps):
+        for name, value in _named(step.get("inputs", [])):
+            version, known = newest.get(name), newest
+            maker = None if version is None else version.maker
+            if maker is not None and began(steps[maker]) > ended(step):
+                version, known = earlier.get(name), earlier
+            if version is None or not _may_be(version, value):
+                version = known[name] = add(name, value, None)
+            flow.uses.append((index, version))
+        for name, value in _named(step.get("outputs", [])):
+            newest[name] = add(name, value, index)
+    return flow
+
+
+def _named(side: list[str] | dict[str, JSON]) -> Iterable[tuple[str, "JSON | Unknown"]]:
+    if isinstance(side, dict):
+        return side.items()
+    return ((name, UNKNOWN) for name in dict.fromkeys(side))
+
+
+def _may_be(version: Version, value: "JSON | Unknown") -> bool:
+    """Say whether this value can be the version's; what it is told first, it keeps."""
+    if isinstance(value, Unknown):
+        return True
+    if isinstance(version.value, Unknown):
+        version.value = value
+        return True
+    return canonical_json.dumps(version.value) == canonical_json.dumps(value)
+
 
 Literal = str | bool | dict[str, str]
 Statement = dict[str, Literal]
@@ -29,50 +105,63 @@ def write(bundle: Bundle, *, sha256: str, base_url: str) -> Iterator[bytes]:
     `sha256` is the hex digest of the bundle's own bytes, `base_url` the service's, without a slash
     at its end.
     """
-    return in_chunks(_document(_Document(bundle, sha256, base_url)))
-
-
-def _document(document: "_Document") -> Iterator[bytes]:
-    yield b'{"prefix":' + compact(document.prefixes)
-    for name, members in document.sections():
-        written = (compact(key) + b":" + compact(value) for key, value in members)
-        yield from enclosed(f',"{name}":{{'.encode(), written, b"}")
-    yield b"}"
+    return in_chunks(_Document(bundle, sha256, base_url).pieces())
 
 
 class _Document:
     def __init__(self, bundle: Bundle, sha256: str, base_url: str) -> None:
-        record = bundle["record"]
+        self._record = record = bundle["record"]
         self._approvals = bundle.get("approvals", [])
-        self.prefixes = namespaces(base_url, record)
+        self._prefixes = _namespaces(base_url, record)
         if self._approvals:
-            self.prefixes["approval"] = f"{self.prefixes['record']}bundle#/approvals/"
-        self._bundle = bundle
-        self._record = record
-        self._sha256 = sha256
+            self._prefixes["approval"] = f"{self._prefixes['record']}bundle#/approvals/"
+        self._key_id, self._sha256 = bundle["key_id"], sha256
         self._steps = bundle["steps"]
-        self._flow: DataFlow = follow(self._steps)
-        self._used_early = self._find_used_early()
+        self._flow = follow(self._steps)
         self._agent = f"agent:{local_name(record['agent']['id'])}"
-        self._principal = _person(record["principal"])
         self._session = f"session:{local_name(record['session']['id'])}"
-        self._relations = count(1)
 
-    def sections(self) -> Iterator[tuple[str, Members]]:
-        yield "agent", self._agents()
-        yield "activity", self._activities()
-        yield "entity", self._entities()
-        for name, statements in (
-            ("actedOnBehalfOf", self._delegation()),
-            ("wasAssociatedWith", self._associations()),
-            ("wasInformedBy", self._communications()),
-            ("used", self._usages()),
-            ("wasGeneratedBy", self._generations()),
-            ("wasAttributedTo", self._attributions()),
-            ("wasInfluencedBy", self._influences()),
-            ("alternateOf", self._alternates()),
-        ):
-            yield name, ((f"_:id{next(self._relations)}", each) for each in statements)
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the document's JSON, a member or a statement at a time."""
+        sections: list[tuple[str, Members]] = [
+            ("agent", self._agents()),
+            ("activity", self._activities()),
+            ("entity", self._entities()),
+        ]
+        number = count(1)
+        for name, statements in self._relations():
+            sections.append((name, ((f"_:id{next(number)}", each) for each in statements)))
+        yield b'{"prefix":' + compact(self._prefixes)
+        for name, members in sections:
+            written = (compact(key) + b":" + compact(value) for key, value in members)
+            yield from enclosed(f',"{name}":{{'.encode(), written, b"}")
+        yield b"}"
+
+    def _relations(self) -> Iterator[tuple[str, Iterable[Statement]]]:
+        approvals = [f"approval:{index}" for index in range(len(self._approvals))]
+        delegation: Statement = {
+            "prov:delegate": self._agent,
+            "prov:responsible": _person(self._record["principal"]),
+            "prov:activity": self._session,
+        }
+        yield "actedOnBehalfOf", [delegation]
+        yield "wasAssociatedWith", self._associations(approvals)
+        yield "wasInformedBy", self._communications()
+        yield "used", self._usages()
+        yield "wasGeneratedBy", self._generations()
+        yield "wasAttributedTo", [{"prov:entity": "record:bundle", "prov:agent": self._agent}]
+        yield (
+            "wasInfluencedBy",
+            ({"prov:influencee": "record:bundle", "prov:influencer": each} for each in approvals),
+        )
+        yield (
+            "alternateOf",
+            (
+                {"prov:alternate1": _data(each), "prov:alternate2": _data(each.older)}
+                for each in self._flow.versions
+                if each.older is not None
+            ),
+        )
 
     def _agents(self) -> Iterator[tuple[str, Statement]]:
         agent = self._record["agent"]
@@ -107,46 +196,45 @@ class _Document:
                 decided["rs:note"] = approval["note"]
             yield f"approval:{index}", decided
         for index, step in enumerate(self._steps):
-            yield _step(index), _activity(step)
+            activity: Statement = {
+                "prov:type": name_literal("rs:Step"),
+                "prov:label": step["name"],
+                "prov:startTime": step["started_at"],
+                **({"prov:endTime": step["ended_at"]} if "ended_at" in step else {}),
+                "rs:kind": step["kind"],
+                "rs:status": step["status"],
+            }
+            for name, value in step["attributes"].items():
+                activity[_attribute("attribute", name)] = literal(value)
+            yield _step(index), activity
 
     def _entities(self) -> Iterator[tuple[str, Statement]]:
-        yield "record:bundle", self._bundle_entity()
+        record = self._record
+        bundle: Statement = {
+            "prov:type": name_literal("rs:Bundle"),
+            "prov:label": record["title"],
+            "rs:kind": record["kind"],
+            "rs:sha256": self._sha256,
+            "rs:key_id": self._key_id,
+            "rs:created_at": time_literal(record["created_at"]),
+        }
+        if record["occurred_at"] is not None:
+            bundle["rs:occurred_at"] = time_literal(record["occurred_at"])
+        for name, value in record["labels"].items():
+            bundle[_attribute("label", name)] = value
+        yield "record:bundle", bundle
         for version in self._flow.versions:
             entity: Statement = {"prov:label": version.name}
             if not isinstance(version.value, Unknown):
                 entity["prov:value"] = literal(version.value)
             yield _data(version), entity
 
-    def _bundle_entity(self) -> Statement:
-        record = self._record
-        statement: Statement = {
-            "prov:type": name_literal("rs:Bundle"),
-            "prov:label": record["title"],
-            "rs:kind": record["kind"],
-            "rs:sha256": self._sha256,
-            "rs:key_id": self._bundle["key_id"],
-            "rs:created_at": time_literal(record["created_at"]),
-        }
-        if record["occurred_at"] is not None:
-            statement["rs:occurred_at"] = time_literal(record["occurred_at"])
-        for name, value in record["labels"].items():
-            statement[attribute_name("label", name)] = value
-        return statement
-
-    def _delegation(self) -> Iterator[Statement]:
-        yield {
-            "prov:delegate": self._agent,
-            "prov:responsible": self._principal,
-            "prov:activity": self._session,
-        }
-
-    def _associations(self) -> Iterator[Statement]:
+    def _associations(self, approvals: Sequence[str]) -> Iterator[Statement]:
         yield {"prov:activity": self._session, "prov:agent": self._agent}
         for index in range(len(self._steps)):
             yield {"prov:activity": _step(index), "prov:agent": self._agent}
-        for index, approval in enumerate(self._approvals):
-            person = _person(approval["approved_by"])
-            yield {"prov:activity": f"approval:{index}", "prov:agent": person}
+        for each, approval in zip(approvals, self._approvals, strict=True):
+            yield {"prov:activity": each, "prov:agent": _person(approval["approved_by"])}
 
     def _communications(self) -> Iterator[Statement]:
         by_span = {step["span_id"]: i for i, step in enumerate(self._steps) if "span_id" in step}
@@ -176,43 +264,29 @@ class _Document:
                 usage["prov:time"] = start
             yield usage
 
-    def _find_used_early(self) -> set[Version]:
-        """Return what steps used that ended before its maker did: when it was made is not known."""
-        ends = [ended(step) for step in self._steps]
-        return {
-            version
-            for index, version in self._flow.uses
-            if version.maker is not None and ends[version.maker] > ends[index]
-        }
-
     def _generations(self) -> Iterator[Statement]:
         yield {
             "prov:entity": "record:bundle",
             "prov:activity": self._session,
             "prov:time": self._record["created_at"],
         }
+        ends = [ended(step) for step in self._steps]
+        # Used by a step that ended before its maker did: when it was made is not known.
+        early = {
+            version
+            for index, version in self._flow.uses
+            if version.maker is not None and ends[version.maker] > ends[index]
+        }
         for version in self._flow.versions:
             if version.maker is not None:
+                maker = self._steps[version.maker]
                 made: Statement = {
                     "prov:entity": _data(version),
                     "prov:activity": _step(version.maker),
                 }
-                maker = self._steps[version.maker]
-                if version not in self._used_early and "ended_at" in maker:
+                if version not in early and "ended_at" in maker:
                     made["prov:time"] = maker["ended_at"]
                 yield made
-
-    def _attributions(self) -> Iterator[Statement]:
-        yield {"prov:entity": "record:bundle", "prov:agent": self._agent}
-
-    def _influences(self) -> Iterator[Statement]:
-        for index in range(len(self._approvals)):
-            yield {"prov:influencee": "record:bundle", "prov:influencer": f"approval:{index}"}
-
-    def _alternates(self) -> Iterator[Statement]:
-        for version in self._flow.versions:
-            if version.older is not None:
-                yield {"prov:alternate1": _data(version), "prov:alternate2": _data(version.older)}
 
 
 def _person(name: str) -> str:
@@ -229,21 +303,7 @@ def _data(version: Version) -> str:
     return name if version.number == 1 else f"{name}/{version.number}"
 
 
-def _activity(step: Step) -> Statement:
-    activity: Statement = {
-        "prov:type": name_literal("rs:Step"),
-        "prov:label": step["name"],
-        "prov:startTime": step["started_at"],
-        **({"prov:endTime": step["ended_at"]} if "ended_at" in step else {}),
-        "rs:kind": step["kind"],
-        "rs:status": step["status"],
-    }
-    for name, value in step["attributes"].items():
-        activity[attribute_name("attribute", name)] = literal(value)
-    return activity
-
-
-def namespaces(base_url: str, record: Record) -> dict[str, str]:
+def _namespaces(base_url: str, record: Record) -> dict[str, str]:
     """Return the prefixes of one record's document.
 
     Agents, sessions and the bundle are their own URLs in the service's API, a step is a JSON
@@ -280,7 +340,7 @@ def local_name(text: str) -> str:
     return _encoded(text[:start]) + quote(inner, safe="") + _encoded(text[end:])
 
 
-def attribute_name(prefix: str, name: str) -> str:
+def _attribute(prefix: str, name: str) -> str:
     """Return the name of an attribute of a statement, which has a local part whatever its name."""
     return f"{prefix}:{local_name(name)}" if name else f"rs:unnamed_{prefix}"
 

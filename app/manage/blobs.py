@@ -3,7 +3,7 @@
 import argparse
 
 from app.core.blobs import rows, store
-from app.core.blobs.places import PLACES
+from app.core.blobs.store import PLACES
 from app.core.erasure import erasing, moving
 from app.errors import Unavailable
 from app.manage.service import service

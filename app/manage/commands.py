@@ -11,7 +11,7 @@ from app import logs, migrations
 from app.core import signing_keys
 from app.core import tenants as core_tenants
 from app.core.master_keys import key_registry
-from app.core.records import following
+from app.core.records import records
 from app.core.verification import sealed_notes
 from app.errors import ServiceError
 from app.lib.crypto import api_keys
@@ -102,7 +102,7 @@ def _migrate(_: argparse.Namespace) -> None:
             )
         )
         with database.across_tenants() as session:
-            following.renumber_restored(session)
+            records.renumber_restored(session)
             key_registry.announce(session, settings.master_keys)
             missing = key_registry.missing(session, settings.master_keys)
             problems = signing_keys.certificate_problems(session, settings.signing_certificates)

@@ -12,8 +12,8 @@ from app import ids
 from app.core import tenant_control, tenants
 from app.core.callers import Role
 from app.core.keys import groups
-from app.core.records import storage
-from app.core.records.storage import StorageUse
+from app.core.records import bundles
+from app.core.records.bundles import StorageUse
 from app.core.tenant_control import Act
 from app.database import database_now
 from app.manage.service import require_yes, service, tell_untold
@@ -71,12 +71,12 @@ def _create(arguments: argparse.Namespace) -> None:
 def _list(_: argparse.Namespace) -> None:
     lines = []
     with service() as (_settings, database), database.across_tenants() as session:
-        stored = storage.of_each(session)
+        stored = bundles.of_each(session)
         for tenant in tenants.rows(session):
             since = tenant.suspended_at
             state = f"  suspended since {since:%Y-%m-%d %H:%M} UTC" if since else ""
             has = stored.get(tenant.id, StorageUse(0, 0))
-            counts = f"{has.records} records  {has.bytes / storage.MIB:.1f} MiB"
+            counts = f"{has.records} records  {has.bytes / bundles.MIB:.1f} MiB"
             first = f"{ids.text('ten', tenant.id)}  {tenant.created_at:%Y-%m-%d}  {counts}"
             lines.append(f"{first}  {tenant.name}{state}")
     # Printed after the transaction: a pager may hold the output for an hour.

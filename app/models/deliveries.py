@@ -85,9 +85,7 @@ class Lane(Base):
     concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
     halved_at: Mapped[datetime | None]
     latency_ms: Mapped[float | None]
-    recovering: Mapped[SmallCount]
     recovering_since: Mapped[datetime | None]
-    recovered_through: Mapped[datetime | None]
     receiver_since: Mapped[datetime | None]
     open_from: Mapped[list[datetime]] = mapped_column(
         ARRAY(DateTime(timezone=True)),

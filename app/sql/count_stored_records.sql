@@ -1,7 +1,7 @@
 -- Trigger on `bundles` and `export_parts`, after INSERT and after DELETE, for each statement: adds to
 -- `stored_records`, or subtracts, how many records and bytes a tenant has stored. The sum is spread
 -- over 16 shards by backend, so that writers do not wait for one row. Read by
--- app/core/records/storage.py. No arguments.
+-- app/core/records/bundles.py. No arguments.
 CREATE OR REPLACE FUNCTION count_stored_records() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     sign integer := CASE TG_OP WHEN 'INSERT' THEN 1 ELSE -1 END;

@@ -1,6 +1,6 @@
 -- Finds the tenant of a record that is public: no row unless the tenant shows its bundles to the
 -- public and is not suspended.
--- Called by app/core/records/anonymous_access.py before the tenant is known: so it lifts row-level
+-- Called by app/core/records/share_links.py before the tenant is known: so it lifts row-level
 -- security (`app.every_tenant`) for this one query.
 --
 -- wanted                  the record's id

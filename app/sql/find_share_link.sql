@@ -1,6 +1,6 @@
 -- Finds a valid share link, its tenant and its record; no row for one that is unknown, revoked or
 -- expired, or whose tenant is suspended.
--- Called by app/core/records/anonymous_access.py before the tenant is known: so it lifts row-level
+-- Called by app/core/records/share_links.py before the tenant is known: so it lifts row-level
 -- security (`app.every_tenant`) for this one query.
 --
 -- wanted                  the token's digest

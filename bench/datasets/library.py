@@ -15,8 +15,8 @@ import psycopg
 from app import ids
 from app.core import tenants
 from app.core.callers import Caller, Role
-from app.core.records import record_words
-from app.core.words import search_keys
+from app.core.records import search
+from app.core.words import word_index
 from app.core.words.tokenizer import Lexemes, taken_apart
 from app.database import Database
 from app.settings import Settings
@@ -119,7 +119,7 @@ def make(
     """
     tenant_id, _ = tenants.create(database, settings.master_keys, "bench")
     with database.transaction(tenant_id) as session:
-        lexemes = search_keys.lexemes(session, settings.master_keys, tenant_id)
+        lexemes = word_index.lexemes(session, settings.master_keys, tenant_id)
     library = Library(
         tenant_id,
         size,
@@ -177,7 +177,7 @@ def _texts(library: Library, lexemes: Lexemes) -> "list[tuple[object, ...]]":
         agent_id = library.agents[n % _AGENTS]
         told = (title, kind, *labels.values())
         of_session = {"session_id": agent_id, "agent_id": agent_id}
-        pairs = labels | record_words.facets(of_session | {"principal": "bench", "kind": kind})
+        pairs = labels | search.facets(of_session | {"principal": "bench", "kind": kind})
         rows.append(
             (
                 n,

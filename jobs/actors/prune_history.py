@@ -19,7 +19,7 @@ from app.core.jobs import retention as job_retention
 from app.core.keys import console_sessions
 from app.core.packs import store
 from app.core.partitions import Partition
-from app.core.records import anonymous_access
+from app.core.records import share_links
 from app.core.rules import matches
 from app.core.traces import traces
 from app.database import Database
@@ -41,7 +41,7 @@ def run(here: Runtime) -> None:
         gone = _drop(here.database, partition)
         (dropped if gone else kept).append(partition.name)
     with here.database.across_tenants() as session:
-        forgotten = idempotency.forget_old(session) + anonymous_access.forget_old(session)
+        forgotten = idempotency.forget_old(session) + share_links.forget_old(session)
         forgotten += console_sessions.forget_old(session) + record_reads.forget_old(session)
     packs = _forget_packs(here.database)
     with here.database.across_tenants() as session:

@@ -15,7 +15,7 @@ from app.core.delivery import sweeping
 from app.core.delivery.lanes import lanes
 from app.core.log import generations
 from app.core.rules import judging
-from app.core.statements import sealing
+from app.core.statements import statements
 from app.core.traces import assembly
 from app.database import Database
 from app.queue import Bell
@@ -34,7 +34,7 @@ def run(here: Runtime) -> None:
         due = sweeping.due(session)
         to_judge = judging.due(session)
         traces_wait = bool(assembly.due_tenants(session))
-        sessions_wait = sealing.is_due(session)
+        sessions_wait = statements.is_due(session)
     here.tally.add(metrics.SWEEPS)
     here.tally.add(metrics.SWEPT, "lane", count=len(due.lanes))
     here.tally.add(metrics.SWEPT, "job", count=len(due.jobs))

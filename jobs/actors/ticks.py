@@ -10,7 +10,6 @@ from uuid import UUID
 import structlog
 
 from app.core import finding_search
-from app.core.aging import finding_expiry, idle_sessions
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
 from app.core.delivery import hours
@@ -23,8 +22,8 @@ from app.core.health import tenant_figures
 from app.core.jobs import leases
 from app.core.log import history
 from app.core.master_keys import key_registry, resealing
-from app.core.records import expiry, record_words
-from app.core.statements import sealing
+from app.core.records import expiry, finding_expiry, search
+from app.core.statements import idle_sessions, statements
 from app.core.verification import daily
 from app.core.words import word_index
 from app.core.words.word_index import Source
@@ -74,7 +73,7 @@ def assemble(here: Runtime) -> None:
 def seal_sessions(here: Runtime) -> None:
     """Each second while completed sessions wait: sign their statements."""
     until = time.monotonic() + SEAL_SECONDS
-    if sealing.seal_due(here.database, here.settings.master_keys, until):
+    if statements.seal_due(here.database, here.settings.master_keys, until):
         here.bell.ring("seal_sessions", ())
 
 
@@ -83,7 +82,7 @@ def index_words(here: Runtime) -> None:
 
     A tenant whose piece fails is logged, and comes last until one succeeds.
     """
-    for source in (finding_search.SOURCE, record_words.source(here.settings.master_keys)):
+    for source in (finding_search.SOURCE, search.source(here.settings.master_keys)):
         deadline = time.monotonic() + INDEX_SECONDS
         with here.database.across_tenants() as session:
             below, began = word_index.floor(session)

@@ -88,19 +88,6 @@ def _count(tally: Tally, claimed: Claimed, answer: Answer | None, outcome: Outco
         tally.observe(metrics.DELAY_SECONDS, waited + connected / 1000, outcome.kind)
 
 
-def _note_stray(tally: Tally, lane: Lane, claimed: Claimed) -> None:
-    """Log and count a delivery that is sent again: its answer may be another request's."""
-    tally.add(metrics.DUPLICATES, "answer_in_doubt")
-    _log.warning(
-        "answer_in_doubt",
-        tenant_id=ids.text("ten", lane.tenant_id),
-        webhook_id=ids.text("whk", lane.webhook_id),
-        delivery_id=ids.text("dlv", claimed.id),
-        event_id=ids.text("evt", claimed.event_id),
-        claim_no=claimed.claim_no,
-    )
-
-
 _LOST = {
     "outcome": "worker_lost",
     "error": "five workers took this delivery and none came back",
@@ -111,8 +98,7 @@ _LOST = {
 class Sender:
     """Sends the rows of one claim, with the lane, its secrets and target as of the claim.
 
-    `burst` has the turn's connection. `loaded_at` is the monotonic clock's reading at the lane's
-    `now`; `slot` is for the log alone.
+    `loaded_at` is the monotonic clock's reading at the lane's `now`; `slot` is for the log alone.
     """
 
     runtime: Runtime
@@ -124,10 +110,7 @@ class Sender:
     slot: int
 
     def attempt(self, claimed: Claimed) -> "Made":
-        """Make one attempt.
-
-        A delivery with five claims lost in a row is not sent: it fails as `worker_lost`.
-        """
+        """Make one attempt; after five claims lost in a row it fails unsent (`worker_lost`)."""
         started = time.monotonic()
         answer = None
         if claimed.claims_lost < claims.CLAIMS_LOST_AT_MOST:
@@ -192,20 +175,24 @@ class Made:
         If it does not, the delivery is to be sent again: nobody knows what it was answered.
         """
         sender, claimed, answer = self.sender, self.claimed, self.answer
-        counts = answer is None or sender.burst.settle()
-        if counts:
-            _count(sender.runtime.tally, claimed, answer, self.outcome)
-            _write(sender.lane, claimed, answer, self.outcome, slot=sender.slot)
-        else:
-            _note_stray(sender.runtime.tally, sender.lane, claimed)
-        return counts
+        if answer is not None and not sender.burst.settle():
+            sender.runtime.tally.add(metrics.DUPLICATES, "answer_in_doubt")
+            _log.warning(
+                "answer_in_doubt",
+                tenant_id=ids.text("ten", sender.lane.tenant_id),
+                webhook_id=ids.text("whk", sender.lane.webhook_id),
+                delivery_id=ids.text("dlv", claimed.id),
+                event_id=ids.text("evt", claimed.event_id),
+                claim_no=claimed.claim_no,
+            )
+            return False
+        _count(sender.runtime.tally, claimed, answer, self.outcome)
+        _write(sender.lane, claimed, self.answer, self.outcome, slot=sender.slot)
+        return True
 
 
 def _seen(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of an outcome that come from the answer.
-
-    Receivers like to repeat a request in their errors: of what is secret they show `***`.
-    """
+    """Return the outcome's fields from an answer, with `***` for secrets that it repeats."""
     outcome = "refused" if answer.failure is None else str(answer.failure)
     seen = {
         "outcome": "succeeded" if answer.succeeded else outcome,

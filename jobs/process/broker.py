@@ -1,8 +1,8 @@
-"""The worker's Dramatiq broker: its middleware and its queues' priorities.
+"""The worker's Dramatiq broker, woken by pub/sub instead of polling.
 
-Redis carries wake-ups only: no delay queue, no retries, no results. Later work is a row with a
-time, which the sweep rings. Ticks go before jobs and jobs before deliveries. Priority preempts no
-running message, so the bulkhead (`bulkhead.py`) keeps threads free of deliveries.
+Redis carries wake-ups only: no delay queue, no retries, no dead letters, no results. Later work is
+a row with a time, which the sweep rings. Ticks go before jobs and jobs before deliveries. Priority
+preempts no running message, so the bulkhead (`bulkhead.py`) keeps threads free of deliveries.
 """
 
 import time
@@ -25,15 +25,36 @@ from app.lib.stores.redis_reasons import reason
 from app.queue import WAKE_CHANNEL, connect
 from jobs.process.middleware import GracefulStop, MessageLog, SignOfLife
 
-_READ_SECONDS = 1.0
-_PING_AFTER_SECONDS = 5.0
-_DEAD_AFTER_SECONDS = 15.0
-_FIRST_BACKOFF_SECONDS = 0.1
-_LONGEST_BACKOFF_SECONDS = 2.0
+_log = structlog.get_logger(__name__)
+
+# Smaller numbers go first.
+PRIORITIES: Final = {"tick": 0, "jobs": 10, "deliver": 20}
+
+# A frozen Redis blocks a thread for this long, once.
+_TIMEOUT_SECONDS = 2.0
+# A turn at a lane takes seconds, and each socket has its own timeout.
+TIME_LIMIT_MS = 300_000
+# Each fetch also takes back the messages of dead workers.
+_MAINTENANCE_CHANCE = 1_000_000
+_DEAD_AFTER_MS = 60_000
+
+# The subscription: each read, and the silence after which it is asked, and given up.
+_READ_SECONDS, _PING_AFTER_SECONDS, _DEAD_AFTER_SECONDS = 1.0, 5.0, 15.0
+_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS = 0.1, 2.0
+# Dramatiq's threads check their stop flag at this interval.
+_LONGEST_WAIT_SECONDS = 0.5
+# Polls: beside a subscription (a process that is silent for 60 s loses its messages), and without.
+_UNBIDDEN_SECONDS, _DEAF_SECONDS = 20.0, 1.0
+_OPTIONS = {"redis_message_id", "max_age"}
 
 
 class WakeListener:
-    """Sets a queue's event when the bell rings for it."""
+    """One subscription a process, which sets a queue's event when the bell rings for it.
+
+    Dramatiq's polling notices a message after 0.4 s or costs a hundred commands a second. Lost
+    wake-ups do no harm: after each (re)connection all queues are woken, and without one
+    (not `heard`) consumers poll.
+    """
 
     def __init__(self, client: redis.Redis) -> None:
         """Use `client`; the first call of `event` starts the thread."""
@@ -66,12 +87,11 @@ class WakeListener:
             except redis.RedisError as error:
                 if self.heard:
                     backoff = _FIRST_BACKOFF_SECONDS
-                    _log.warning(
-                        "wakeup_subscription_lost",
-                        error=type(error).__name__,
-                        reason=reason(error),
-                    )
-            self._deaf()
+                    kind = type(error).__name__
+                    _log.warning("wakeup_subscription_lost", error=kind, reason=reason(error))
+            # From now on consumers poll.
+            self.heard = False
+            self._wake(self._events)
             self._stopping.wait(backoff)
             backoff = min(backoff * 2, _LONGEST_BACKOFF_SECONDS)
 
@@ -81,25 +101,18 @@ class WakeListener:
         while not self._stopping.is_set():
             message = subscription.get_message(timeout=_READ_SECONDS)
             silence = time.monotonic() - last_word
-            if message is not None:
-                last_word = time.monotonic()
-                self._hear(message["type"], message["data"])
-            elif silence > _DEAD_AFTER_SECONDS:
+            if message is None and silence > _DEAD_AFTER_SECONDS:
                 raise redis.TimeoutError("the subscription has gone silent")
-            elif silence > _PING_AFTER_SECONDS:
-                subscription.ping()
-
-    def _hear(self, kind: str, data: bytes | int) -> None:
-        if kind == "subscribe":
-            self.heard = True
-            self._wake(self._events)
-        elif kind == "message" and isinstance(data, bytes):
-            self._wake([data.decode("utf-8", "replace")])
-
-    def _deaf(self) -> None:
-        """Wake all consumers once; they poll from now on."""
-        self.heard = False
-        self._wake(self._events)
+            if message is None:
+                if silence > _PING_AFTER_SECONDS:
+                    subscription.ping()
+                continue
+            last_word = time.monotonic()
+            if message["type"] == "subscribe":
+                self.heard = True
+                self._wake(self._events)
+            elif message["type"] == "message":
+                self._wake([message["data"].decode("utf-8", "replace")])
 
     def _wake(self, queue_names: Iterable[str]) -> None:
         with self._lock:
@@ -107,20 +120,11 @@ class WakeListener:
                 event.set()
 
 
-_log = structlog.get_logger(__name__)
-
-# Dramatiq's threads check their stop flag at this interval.
-_LONGEST_WAIT_SECONDS = 0.5
-# A process that is silent for 60 s loses its messages to others.
-_UNBIDDEN_SECONDS = 20.0
-_DEAF_SECONDS = 1.0
-_RETRY_SECONDS = 1.0
-
-_OPTIONS = {"redis_message_id", "max_age"}
-
-
 class BellConsumer(_RedisConsumer):
-    """The messages of one queue for one worker process."""
+    """The messages of one queue for one process; survives a lost or frozen Redis.
+
+    A failed message is not kept as a dead letter: its row is due again.
+    """
 
     def __init__(
         self,
@@ -136,6 +140,7 @@ class BellConsumer(_RedisConsumer):
         # Single messages would cost a round trip each.
         self._batch = max(1, prefetch // 4)
         self._fetch_at = 0.0
+        # More messages may wait than there was room for.
         self._full = False
         self._away = False
 
@@ -156,7 +161,7 @@ class BellConsumer(_RedisConsumer):
             super().ack(message)  # type: ignore[no-untyped-call]
         except (redis.RedisError, BrokerConnectionError) as error:
             self._lost(error)
-        if self._full and self._room() >= self._batch:
+        if self._full and self.prefetch - self.outstanding_message_count >= self._batch:
             self._wake.set()
 
     nack = ack
@@ -182,48 +187,46 @@ class BellConsumer(_RedisConsumer):
         # Clear before reading: a ring and a free place set the event after the fact they report.
         self._wake.clear()
         self._full = True
-        room = self._room()
-        self._fetch_at = time.monotonic() + (
-            _UNBIDDEN_SECONDS if self._listener.heard else _DEAF_SECONDS
-        )
-        if room >= self._batch:
-            self._full = False
-            self._fetch(room)
-
-    def _fetch(self, room: int) -> None:
+        room = self.prefetch - self.outstanding_message_count
+        pause = _UNBIDDEN_SECONDS if self._listener.heard else _DEAF_SECONDS
+        self._fetch_at = time.monotonic() + pause
+        if room < self._batch:
+            return
         try:
             self.message_cache = list(self.broker.do_fetch(self.queue_name, room))
         except redis.RedisError as error:
             self._lost(error)
-            self._fetch_at = time.monotonic() + _RETRY_SECONDS
+            self._fetch_at = time.monotonic() + _DEAF_SECONDS
             return
         if self._away:
             self._away = False
             _log.info("queue_recovered", queue=self.queue_name)
-        if len(self.message_cache) == room:
-            self._wake.set()
-
-    def _room(self) -> int:
-        return int(self.prefetch - self.outstanding_message_count)
+        self._full = len(self.message_cache) == room
 
     def _lost(self, error: Exception) -> None:
         if not self._away:
             self._away = True
-            _log.warning(
-                "queue_unavailable",
-                queue=self.queue_name,
-                error=type(error).__name__,
-                reason=reason(error),
-            )
+            why = {"error": type(error).__name__, "reason": reason(error)}
+            _log.warning("queue_unavailable", queue=self.queue_name, **why)
 
 
 def _read(data: bytes | None, queue_name: str) -> Message[None] | None:
-    """Decode a message; None if it was dropped meanwhile or is not from this service."""
+    """Decode a message; None if it was dropped meanwhile or is not from this service.
+
+    A malformed one would end Dramatiq's threads.
+    """
     if data is None:
         return None
     try:
         message: Message[None] = Message.decode(data)
-        if _is_ours(message, queue_name):
+        options: object = message.options
+        if (
+            message.queue_name == queue_name
+            and all(isinstance(name, str) for name in (message.actor_name, message.message_id))
+            and isinstance(options, dict)
+            and isinstance(options.get("redis_message_id"), str)
+            and options.keys() <= _OPTIONS
+        ):
             return message
     except DecodeError:
         pass
@@ -231,40 +234,13 @@ def _read(data: bytes | None, queue_name: str) -> Message[None] | None:
     return None
 
 
-def _is_ours(message: Message[None], queue_name: str) -> bool:
-    """Say whether the message is well-formed: a malformed one would kill Dramatiq's threads."""
-    options: object = message.options
-    return (
-        message.queue_name == queue_name
-        and all(isinstance(name, str) for name in (message.actor_name, message.message_id))
-        and isinstance(options, dict)
-        and isinstance(options.get("redis_message_id"), str)
-        and options.keys() <= _OPTIONS
-    )
-
-
-# Smaller numbers go first.
-PRIORITIES: Final = {"tick": 0, "jobs": 10, "deliver": 20}
-
-# A frozen Redis blocks a thread for this long, once.
-_TIMEOUT_SECONDS = 2.0
-# A turn at a lane takes seconds, and each socket has its own timeout.
-TIME_LIMIT_MS = 300_000
-# Each fetch also takes back the messages of dead workers.
-_MAINTENANCE_CHANCE = 1_000_000
-_DEAD_AFTER_MS = 60_000
-
-
 class BellBroker(RedisBroker):
-    """Dramatiq's Redis broker, woken by the bell instead of polling."""
+    """Dramatiq's Redis broker with our middleware, consumers and priorities."""
 
     def __init__(
         self, redis_url: str, middleware: Sequence[Middleware] = (), tally: Tally | None = None
     ) -> None:
-        """Create the broker without connecting.
-
-        `middleware` is added to that of every worker; `tally` counts messages.
-        """
+        """Create the broker without connecting; `tally` counts messages."""
         super().__init__(  # type: ignore[no-untyped-call]
             client=connect(redis_url, _TIMEOUT_SECONDS),
             middleware=[

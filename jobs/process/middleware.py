@@ -22,8 +22,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _Stop:
-    """A plain flag: an Event's lock could be held by the thread that a signal interrupts."""
-
+    # No Event: its lock could be held by the thread that a signal interrupts.
     begun = False
 
 
@@ -33,7 +32,11 @@ def shutting_down() -> bool:
 
 
 class GracefulStop(Middleware):
-    """Keeps the flag, and swallows every stop signal but the first."""
+    """Keeps the flag, and swallows every stop signal but the first.
+
+    A PaaS and systemd send SIGTERM to the whole process group, and Dramatiq's main process forwards
+    its own, so a worker gets two. To Dramatiq the second means "kill"; here only SIGKILL kills.
+    """
 
     def after_process_boot(self, broker: Broker) -> None:
         """Wrap the signal handlers that Dramatiq has just installed."""
@@ -141,7 +144,7 @@ class SignOfLife(Middleware):
 
 
 class Lifetime(Middleware):
-    """Opens a worker process's services before its first message, closes them after the last."""
+    """Opens a process's services before its first message, closes them after the last."""
 
     def __init__(self, start: Callable[[int], None], stop: Callable[[], None]) -> None:
         """Set the hooks: `start` gets the number of threads; `stop` runs after all have ended."""

@@ -746,9 +746,7 @@ CREATE TABLE lanes (
     concurrency             smallint NOT NULL DEFAULT 1,
     halved_at               timestamptz,
     latency_ms              real,
-    recovering              smallint NOT NULL DEFAULT 0,
     recovering_since        timestamptz,
-    recovered_through       timestamptz,
     receiver_since          timestamptz,
     -- Where searches for open deliveries begin (`claim_deliveries`). Whoever gives a delivery another
     -- level of urgency lowers it, or lets the delivery be due no earlier than now.
@@ -801,8 +799,8 @@ SELECT k.tenant_id, k.id AS webhook_id, k.webhook_id AS of_webhook, newest.versi
        newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
        newest.last_failures, newest.warned_at, newest.unsuccessful_since,
        newest.unsuccessful_attempts, newest.unsuccessful_deliveries, newest.refused_status,
-       newest.concurrency, newest.halved_at, newest.latency_ms, newest.recovering,
-       newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
+       newest.concurrency, newest.halved_at, newest.latency_ms,
+       newest.recovering_since, newest.receiver_since, newest.open_from,
        newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
   FROM webhook_lanes AS k
  CROSS JOIN LATERAL (
@@ -1504,28 +1502,9 @@ CREATE UNIQUE INDEX evidence_packs_session_stored ON evidence_packs (tenant_id, 
 CREATE INDEX evidence_packs_left_over ON evidence_packs (tenant_id, id)
     WHERE built_at IS NULL OR superseded_at IS NOT NULL;
 
+-- A part has either bytes, or the records whose bundles are its lines: these are not stored again,
+-- so they expire from a session's pack as well.
 CREATE TABLE evidence_pack_parts (
-    tenant_id uuid NOT NULL,
-    pack_id   uuid NOT NULL,
-    number    bigint NOT NULL,
-    bytes     bytea,
-    blob      uuid,
-    PRIMARY KEY (tenant_id, pack_id, number),
-    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
-    CHECK (num_nonnulls(bytes, blob) > 0)
-);
-SELECT isolate('evidence_pack_parts');
-CREATE INDEX evidence_pack_parts_waiting ON evidence_pack_parts (tenant_id, pack_id, number)
-    WHERE bytes IS NOT NULL AND blob IS NOT NULL;
-CREATE TRIGGER evidence_pack_parts_erased AFTER DELETE ON evidence_pack_parts
-    REFERENCING OLD TABLE AS gone
-    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('pack_id', 'number');
--- Sealed bytes do not shrink.
-ALTER TABLE evidence_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
-
--- Of a session's pack. Its bundles are not stored again, so they expire from it as well: a part has
--- either bytes, or the records whose bundles are its lines.
-CREATE TABLE session_pack_parts (
     tenant_id  uuid NOT NULL,
     pack_id    uuid NOT NULL,
     starts     bigint NOT NULL,
@@ -1536,14 +1515,14 @@ CREATE TABLE session_pack_parts (
     FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
     CHECK ((num_nonnulls(bytes, blob) > 0) = (record_ids IS NULL))
 );
-SELECT isolate('session_pack_parts');
-CREATE INDEX session_pack_parts_waiting ON session_pack_parts (tenant_id, pack_id, starts)
+SELECT isolate('evidence_pack_parts');
+CREATE INDEX evidence_pack_parts_waiting ON evidence_pack_parts (tenant_id, pack_id, starts)
     WHERE bytes IS NOT NULL AND blob IS NOT NULL;
--- Sealed bytes do not shrink.
-ALTER TABLE session_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
-CREATE TRIGGER session_pack_parts_erased AFTER DELETE ON session_pack_parts
+CREATE TRIGGER evidence_pack_parts_erased AFTER DELETE ON evidence_pack_parts
     REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('pack_id', 'starts');
+-- Sealed bytes do not shrink.
+ALTER TABLE evidence_pack_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
 -- Who has had a pack: each key and each link once, and everybody without either together.
 CREATE TABLE evidence_exports (

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.core.jobs import control as job_control
 from app.core.log.sequencer import Sequencer
-from app.core.statements import sealing
+from app.core.statements import statements
 from app.database import Database
 from app.settings import Settings
 from jobs.durable.run_job import work_on
@@ -31,7 +31,7 @@ def test_a_sealed_session_is_saved_and_verified(
     opened = records("session", "statement", session["id"])
     assert (opened.code, "open" in opened.err) == (5, True)
     assert records("session", "complete", session["id"]).code == 0
-    sealing.seal_due(database, settings.master_keys, time.monotonic() + 60)
+    statements.seal_due(database, settings.master_keys, time.monotonic() + 60)
     log.run()
     file = tmp_path / "statement.json"
     assert records("session", "statement", session["id"], "-o", str(file)).code == 0

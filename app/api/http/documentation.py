@@ -61,21 +61,25 @@ _SECURITY_SCHEMES: dict[str, dict[str, str]] = {
     "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 
+# The prefixes of ids by their parameters' names in a route.
+_PATH_IDS = {
+    "key_id": "key",
+    "agent_id": "agt",
+    "session_id": "ses",
+    "record_id": "rec",
+    "share_link_id": "shr",
+    "finding_id": "fnd",
+    "hold_id": "hld",
+    "rule_id": "rul",
+    "export_id": "exp",
+    "webhook_id": "whk",
+    "delivery_id": "dlv",
+    "event_id": "evt",
+    "job_id": "job",
+}
 # JSON Schemas of path parameters by their name in a route.
 _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
-    "key_id": ids.json_schema("key"),
-    "agent_id": ids.json_schema("agt"),
-    "session_id": ids.json_schema("ses"),
-    "record_id": ids.json_schema("rec"),
-    "share_link_id": ids.json_schema("shr"),
-    "finding_id": ids.json_schema("fnd"),
-    "hold_id": ids.json_schema("hld"),
-    "rule_id": ids.json_schema("rul"),
-    "export_id": ids.json_schema("exp"),
-    "webhook_id": ids.json_schema("whk"),
-    "delivery_id": ids.json_schema("dlv"),
-    "event_id": ids.json_schema("evt"),
-    "job_id": ids.json_schema("job"),
+    **{name: ids.json_schema(prefix) for name, prefix in _PATH_IDS.items()},
     "tile": {
         "type": "string",
         "pattern": r"^(entries|[0-9]{1,2})/(x[0-9]{3}/){0,6}[0-9]{3}(\.p/[0-9]{1,3})?$",
@@ -121,8 +125,19 @@ def _only_documented(decorate: Callable[[_View], _View]) -> Callable[[_View], _V
     return documented
 
 
+def _parse_ids(_endpoint: str | None, values: dict[str, Any] | None) -> None:
+    """Give views the ids of their paths as UUIDs, and None for what is no id of its kind."""
+    if values:
+        for name in _PATH_IDS.keys() & values.keys():
+            values[name] = ids.parse(_PATH_IDS[name], values[name])
+
+
 class Blueprint(_Untyped):
     """A flask-smorest blueprint that reads strictly, and whose views return responses."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.url_value_preprocessor(_parse_ids)
 
     @staticmethod
     def doc(**members: Any) -> Callable[[_View], _View]:
@@ -140,6 +155,37 @@ class Blueprint(_Untyped):
     ) -> Callable[[_View], _View]:
         """Document another answer."""
         return _only_documented(super().alt_response(status, response, **options))
+
+    def sends_bytes(
+        self,
+        whole: _Schema,
+        part: _Schema,
+        headers: Mapping[str, Any],
+        content_type: str = "application/json",
+        *parameters: Mapping[str, Any],
+    ) -> Callable[[_View], _View]:
+        """Document a view that answers bytes with an ETag: all of them, or a range."""
+        kind = {"content_type": content_type}
+
+        def documented(view: _View) -> _View:
+            for each in (
+                self.doc(parameters=[*parameters, IF_NONE_MATCH, RANGE, IF_RANGE]),
+                self.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE"),
+                self.alt_response(412, "PRECONDITION_FAILED"),
+                self.alt_response(304, description="The caller has these bytes."),
+                self.alt_response(
+                    206,
+                    schema=part,
+                    description="The range that was asked for.",
+                    headers={**headers, "Content-Range": _CONTENT_RANGE},
+                    **kind,
+                ),
+                self.response(200, whole, headers=dict(headers), **kind),
+            ):
+                view = each(view)
+            return view
+
+        return documented
 
     def arguments(
         self, schema: type[marshmallow.Schema], *, location: str = "json", **_: Any
@@ -172,6 +218,14 @@ class Blueprint(_Untyped):
         if added:
             described["parameters"] = [*described.get("parameters", []), *added]
         return described
+
+
+def header_of(description: str, **schema: Any) -> dict[str, Any]:
+    """Return a header of an answer, by its name in `headers`."""
+    return {"description": description, "schema": {"type": "string", **schema}}
+
+
+_CONTENT_RANGE = header_of("The range sent, and the whole size.")
 
 
 def header(name: str, description: str, **schema: Any) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """`Idempotency-Key`: a repeated POST is executed once, and gets the first one's response."""
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from flask import Response, request
 
 from app.api.http import parsing
-from app.api.http.answers import answer, encode
-from app.api.http.services import caller, services
+from app.api.http.answers import answer, answer_written, encode
+from app.api.http.services import caller, services, transaction
 from app.core import idempotency
 from app.database import Tx
 from app.errors import FieldError, Invalid
@@ -48,24 +48,23 @@ def sent_request() -> idempotency.Request | None:
 
 
 def once(
-    session: Tx,
     status: int,
-    make: Callable[[], dict[str, Any]],
-    headers: Mapping[str, str] | None = None,
+    make: Callable[[Any], dict[str, Any]],
+    within: Callable[[], AbstractContextManager[Tx]] = transaction,
 ) -> Response:
     """Answer with the body that `make` returns, or replay the first response of a repeated request.
 
-    Runs in the route's own transaction; `make` returns the JSON-ready body. If it raises, nothing
-    is stored. Raises `Invalid`, `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
+    `make` is called with the session of a transaction, in which the response is stored; if it
+    raises, nothing is. Raises `Invalid`, `IdempotencyKeyReused` and `IdempotencyKeyInUse`.
     """
-    repeat = sent_request()
-    if repeat is None:
-        return answer(make(), status, headers)
-    master_keys = services().settings.master_keys
-    kept = repeat.find(session, master_keys)
-    if kept is not None:
-        first = json.loads(kept[1])
-        return answer(first["body"], kept[0], {**first["headers"], **REPLAYED})
-    made = {"body": make(), "headers": dict(headers or {})}
-    repeat.keep(session, master_keys, status, encode(made))
-    return answer(made["body"], status, headers)
+    with within() as session:
+        repeat = sent_request()
+        if repeat is None:
+            return answer(make(session), status)
+        master_keys = services().settings.master_keys
+        kept = repeat.find(session, master_keys)
+        if kept is not None:
+            return answer_written(kept[1], kept[0], REPLAYED)
+        body = encode(make(session))
+        repeat.keep(session, master_keys, status, body)
+        return answer_written(body, status)

@@ -17,12 +17,12 @@ from app.api.http.services import services
 from app.api.pages import private_page
 from app.api.resources.records.bundle_access import QUERY, open_link
 from app.core import agents, findings, signing_keys
-from app.core.records import anonymous_access, bundles, records
-from app.core.records.anonymous_access import Link
+from app.core.records import bundles, records, share_links
 from app.core.records.records import RecordSchema
+from app.core.records.share_links import Link
 from app.errors import NotFound
 from app.evidence import bundle, pack
-from app.evidence.page.view import ShownBundle, shown, shown_findings
+from app.evidence.page.rendering import ShownBundle, shown, shown_findings
 from app.models import Record
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -72,7 +72,7 @@ def read(token: str) -> Response:
     After the bundle's expiry the metadata is still there, and says so.
     """
     after_this_request(_add_headers)
-    link = anonymous_access.find_link(services().database, token)
+    link = share_links.find_link(services().database, token)
     if link is None:
         return _dead()
     with services().database.transaction(link.tenant_id) as session:

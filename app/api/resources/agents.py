@@ -1,10 +1,10 @@
 """Agents over HTTP."""
 
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 
-from app import ids
 from app.api.http.answers import answer
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
@@ -78,10 +78,7 @@ def create(body: dict[str, Any]) -> Response:
 
     A new agent belongs to the whole tenant, so a pinned key cannot create one.
     """
-    with transaction() as session:
-        return once(
-            session, 201, lambda: agents.represent(agents.create(session, caller(), **body))
-        )
+    return once(201, lambda session: agents.represent(agents.create(session, caller(), **body)))
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -122,10 +119,10 @@ def put(body: dict[str, Any], external_id: str) -> Response:
 @blp.route("/<agent_id>", methods=["GET"])
 @requires(Role.READ)
 @blp.response(200, AgentSchema)
-def read(agent_id: str) -> Response:
+def read(agent_id: UUID | None) -> Response:
     """Read an agent."""
     with transaction() as session:
-        found = agents.find(session, caller(), ids.parse("agt", agent_id))
+        found = agents.find(session, caller(), agent_id)
         return answer(agents.represent(found))
 
 
@@ -133,12 +130,12 @@ def read(agent_id: str) -> Response:
 @requires(Role.WRITE, whole_tenant=True)
 @blp.arguments(AgentChangeSchema)
 @blp.response(200, AgentSchema)
-def change(body: dict[str, Any], agent_id: str) -> Response:
+def change(body: dict[str, Any], agent_id: UUID | None) -> Response:
     """Change an agent.
 
     Fields not sent stay; null clears `description` and `metadata`. An agent belongs to the whole
     tenant, so a pinned key cannot change it.
     """
     with transaction() as session:
-        changed = agents.change(session, caller(), ids.parse("agt", agent_id), body)
+        changed = agents.change(session, caller(), agent_id, body)
         return answer(agents.represent(changed))

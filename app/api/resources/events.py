@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 from marshmallow import fields as plain
 
-from app import ids
 from app.api.http import admission
 from app.api.http.answers import answer
 from app.api.http.auth import requires
@@ -193,9 +193,9 @@ def _identity() -> str:
 @blp.route("/events/<event_id>", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, EventSchema)
-def read(event_id: str) -> Response:
+def read(event_id: UUID | None) -> Response:
     """Read an event, with the routing decision and the deliveries of every webhook"""
     with transaction(snapshot=True) as session:
-        found = event_history.find(session, caller(), ids.parse("evt", event_id))
+        found = event_history.find(session, caller(), event_id)
         body: dict[str, Any] = event_history.describe(session, found)
         return answer(body)

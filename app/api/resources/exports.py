@@ -4,24 +4,25 @@ from collections.abc import Iterator
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Any
+from uuid import UUID
 
 import structlog
 from flask import Response
 
 from app import ids
 from app.api.http.admission import truncated_stream
-from app.api.http.answers import answer, conditional, conditional_bytes, no_content
+from app.api.http.answers import answer, conditional, no_content
 from app.api.http.auth import requires
-from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, RANGE, Blueprint
+from app.api.http.documentation import Blueprint, header_of
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import caller, request_id, services, transaction
+from app.api.resources.records.bundles import SIGNED_HEADERS, signed_bytes
 from app.core.callers import Role
 from app.core.exports import exports, parts
 from app.core.exports.exports import FILE, ExportSchema, Found
 from app.core.exports.parts import Vanished
 from app.errors import ExportGone, NotFound, Unavailable
-from app.evidence import bundle
 from app.lib.crypto.sealing import CannotOpen
 from app.models import Export
 from app.schemas import fields
@@ -53,8 +54,8 @@ ExportPageSchema = page_schema(ExportSchema)
 
 _NDJSON = {"type": "string", "format": "binary"}
 _HEADERS = {
-    "ETag": {"description": "The SHA-256 of the file, in hex.", "schema": {"type": "string"}},
-    "Content-Disposition": {"description": "Its name.", "schema": {"type": "string"}},
+    "ETag": header_of("The SHA-256 of the file, in hex."),
+    "Content-Disposition": header_of("Its name."),
 }
 
 
@@ -71,8 +72,7 @@ def create(body: dict[str, Any]) -> Response:
     `GET /v1/exports/:id` until `state` is `ready`; then `download_url` has the file, which
     `verify.py export` verifies offline. A tenant keeps 100 exports, for `EXPORT_DAYS` each.
     """
-    with transaction() as session:
-        return once(session, 202, lambda: represent(exports.create(session, caller(), body)))
+    return once(202, lambda session: represent(exports.create(session, caller(), body)))
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -90,75 +90,47 @@ def list_exports(args: dict[str, Any]) -> Response:
 @blp.route("/<export_id>", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, ExportSchema)
-def read(export_id: str) -> Response:
+def read(export_id: UUID | None) -> Response:
     """Read an export: its state, its totals and where its file is"""
     with transaction() as session:
-        found = exports.find(session, caller().tenant_id, ids.parse("exp", export_id))
+        found = exports.find(session, caller().tenant_id, export_id)
         return answer(represent(found))
 
 
 @blp.route("/<export_id>", methods=["DELETE"])
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.response(204)
-def delete(export_id: str) -> Response:
+def delete(export_id: UUID | None) -> Response:
     """Delete an export's file, or stop its making
 
     What was signed stays readable.
     """
     with transaction() as session:
-        exports.delete(session, caller(), ids.parse("exp", export_id))
+        exports.delete(session, caller(), export_id)
     return no_content()
 
 
 @blp.route("/<export_id>/statement", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
-@blp.response(
-    200,
-    {"type": "object"},
-    headers={
-        "x-service-bundle-signature": {
-            "description": '`keyid="…", alg="ed25519", sig="<base64>"`, over exactly these bytes.',
-            "schema": {"type": "string"},
-        }
-    },
-)
-@blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
-@blp.alt_response(304, description="The caller has these bytes.")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
-@blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
-def statement(export_id: str) -> Response:
+@blp.sends_bytes({"type": "object"}, {"type": "string"}, SIGNED_HEADERS)
+def statement(export_id: UUID | None) -> Response:
     """Read the exact bytes that were signed
 
     Their signature is in `x-service-bundle-signature`. They stay when the file has gone.
     """
     with transaction() as session:
-        export = exports.find(session, caller().tenant_id, ids.parse("exp", export_id)).export
+        export = exports.find(session, caller().tenant_id, export_id).export
     if export.statement is None or export.signature is None or export.key_id is None:
         raise NotFound("This export is not signed yet.")
-    etag = sha256(export.statement).hexdigest()
-    answered = conditional_bytes(export.statement, etag, "application/json")
-    signed = bundle.signature_header(export.key_id, export.signature)
-    answered.headers["x-service-bundle-signature"] = signed
-    return answered
+    digest = sha256(export.statement).hexdigest()
+    return signed_bytes(export.statement, digest, export.key_id, export.signature)
 
 
 @blp.route(f"/<export_id>/{FILE}", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
-@blp.response(200, _NDJSON, content_type=MEDIA_TYPE, headers=_HEADERS)
-@blp.alt_response(
-    206,
-    schema=_NDJSON,
-    content_type=MEDIA_TYPE,
-    description="The range that was asked for.",
-    headers=_HEADERS,
-)
-@blp.alt_response(304, description="The caller has these bytes.")
+@blp.sends_bytes(_NDJSON, _NDJSON, _HEADERS, MEDIA_TYPE)
 @blp.alt_response(410, "GONE")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
-@blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
-def download(export_id: str) -> Response:
+def download(export_id: UUID | None) -> Response:
     """Download the file of an export that is ready
 
     NDJSON, as docs/formats.md has it; `verify.py export` verifies it offline. A range continues a
@@ -167,11 +139,11 @@ def download(export_id: str) -> Response:
     return sent(export_id)
 
 
-def sent(export_id: str) -> Response:
+def sent(export_id: UUID | None) -> Response:
     """Answer an export's file, or a range of it; raises as the route."""
     here = services()
     with transaction() as session:
-        export = exports.find_made(session, caller().tenant_id, ids.parse("exp", export_id))
+        export = exports.find_made(session, caller().tenant_id, export_id)
 
     def read(start: int, stop: int) -> Iterator[bytes]:
         place = (export.tenant_id, export.id)

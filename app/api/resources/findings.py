@@ -9,7 +9,6 @@ from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.api.http import promises
 from app.api.http.answers import answer, answer_written
 from app.api.http.auth import confirmed_caller, requires
@@ -19,11 +18,11 @@ from app.api.http.paging import FeedArgs, PageArgs, filters, page, page_schema
 from app.api.http.promises import may_promise
 from app.api.http.services import caller, prefers_replica, services, transaction
 from app.core import feeds, finding_search, findings
-from app.core.aging import finding_expiry
-from app.core.aging.finding_expiry import ExpiredFindingsSchema
 from app.core.callers import Role
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
+from app.core.records import finding_expiry
+from app.core.records.finding_expiry import ExpiredFindingsSchema
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
@@ -190,8 +189,8 @@ def list_expired(args: dict[str, Any]) -> Response:
 @blp.route("/<finding_id>", methods=["GET"])
 @requires(Role.READ)
 @blp.response(200, FindingSchema)
-def read(finding_id: str) -> Response:
+def read(finding_id: UUID | None) -> Response:
     """Read a finding."""
     with transaction() as session:
-        found = findings.find(session, caller(), ids.parse("fnd", finding_id))
+        found = findings.find(session, caller(), finding_id)
         return answer(findings.represent(found))

@@ -7,7 +7,6 @@ from uuid import UUID
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.api.http.answers import answer
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
@@ -57,17 +56,17 @@ def list_jobs(args: dict[str, Any]) -> Response:
 @blp.route("/<job_id>", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, JobSchema)
-def read(job_id: str) -> Response:
+def read(job_id: UUID | None) -> Response:
     """Read a job"""
     with transaction() as session:
-        found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
+        found = job_rows.get(session, caller().tenant_id, job_id)
         return answer(job_changes.represent(session, found))
 
 
 @blp.route("/<job_id>/retry", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(200, JobSchema)
-def retry(job_id: str) -> Response:
+def retry(job_id: UUID | None) -> Response:
     """Retry a dead job from where it stopped"""
     return _move(job_changes.retry, job_id)
 
@@ -75,7 +74,7 @@ def retry(job_id: str) -> Response:
 @blp.route("/<job_id>/cancel", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(200, JobSchema)
-def cancel(job_id: str) -> Response:
+def cancel(job_id: UUID | None) -> Response:
     """Cancel a job
 
     Finished work is kept; deliveries of a replay that are not sent yet stay unsent.
@@ -86,16 +85,12 @@ def cancel(job_id: str) -> Response:
 @blp.route("/<job_id>/resume", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(200, JobSchema)
-def resume(job_id: str) -> Response:
+def resume(job_id: UUID | None) -> Response:
     """Resume a cancelled job from where it stopped"""
     return _move(job_changes.resume, job_id)
 
 
-def _move(verb: Callable[[Session, Caller, UUID | None], Job], job_id: str) -> Response:
-    job = ids.parse("job", job_id)
-    with transaction() as session:
-        return once(
-            session,
-            200,
-            lambda: job_changes.represent(session, verb(session, caller(), job)),
-        )
+def _move(verb: Callable[[Session, Caller, UUID | None], Job], job_id: UUID | None) -> Response:
+    return once(
+        200, lambda session: job_changes.represent(session, verb(session, caller(), job_id))
+    )

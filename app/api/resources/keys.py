@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
@@ -95,8 +96,7 @@ def mint(body: dict[str, Any]) -> Response:
     with its own pin, and a key that expires no key that expires later.
     """
     wanted = new_key(body)
-    with transaction() as session:
-        return once(session, 201, lambda: keys.mint(session, caller(), wanted))
+    return once(201, lambda session: keys.mint(session, caller(), wanted))
 
 
 def new_key(body: dict[str, Any]) -> keys.NewKey:
@@ -148,12 +148,12 @@ class RevokeArgs(Schema):
 @requires(Role.ADMIN)
 @blp.arguments(RevokeArgs, location="query")
 @blp.response(204)
-def revoke(args: dict[str, Any], key_id: str) -> Response:
+def revoke(args: dict[str, Any], key_id: UUID | None) -> Response:
     """Revoke a key, at once and for good.
 
     Revoking it again changes nothing and answers 204 too. The key in use cannot revoke itself, nor
     with `descendants` a key that it descends from.
     """
     with transaction() as session:
-        keys.revoke(session, caller(), ids.parse("key", key_id), **args)
+        keys.revoke(session, caller(), key_id, **args)
     return no_content()

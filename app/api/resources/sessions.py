@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
 
-from app import ids
 from app.api.http.answers import answer
 from app.api.http.auth import requires
-from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, RANGE, Blueprint
+from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.parsing import load
@@ -91,10 +91,7 @@ def create(body: dict[str, Any]) -> Response:
 
     An unknown agent is answered 404, and so are an agent and a principal outside the key's pin.
     """
-    with transaction() as session:
-        return once(
-            session, 201, lambda: sessions.represent(sessions.create(session, caller(), **body))
-        )
+    return once(201, lambda session: sessions.represent(sessions.create(session, caller(), **body)))
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -137,23 +134,18 @@ def put(body: dict[str, Any], external_id: str) -> Response:
 @blp.route("/<session_id>", methods=["GET"])
 @requires(Role.READ)
 @blp.response(200, SessionSchema)
-def read(session_id: str) -> Response:
+def read(session_id: UUID | None) -> Response:
     """Read a session."""
     with transaction() as session:
-        found = sessions.find(session, caller(), ids.parse("ses", session_id))
+        found = sessions.find(session, caller(), session_id)
         return answer(sessions.represent(found))
 
 
 @blp.route("/<session_id>/statement", methods=["GET"])
 @requires(Role.READ)
-@blp.response(200, {"type": "object"}, headers=SIGNED_HEADERS)
-@blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
-@blp.alt_response(304, description="The caller has these bytes.")
+@blp.sends_bytes({"type": "object"}, {"type": "string"}, SIGNED_HEADERS)
 @blp.alt_response(409, "CONFLICT")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
-@blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
-def read_statement(session_id: str) -> Response:
+def read_statement(session_id: UUID | None) -> Response:
     """Read the signed statement of a completed session
 
     The exact bytes that were signed: how many records the session held, the Merkle root over the
@@ -169,7 +161,7 @@ def read_statement(session_id: str) -> Response:
 @requires(Role.WRITE)
 @blp.arguments(CompletionSchema)
 @blp.response(200, SessionSchema)
-def complete(body: dict[str, Any], session_id: str) -> Response:
+def complete(body: dict[str, Any], session_id: UUID | None) -> Response:
     """Complete a session, once.
 
     A session that nothing came to for SESSION_IDLE_SECONDS is completed as `abandoned`.
@@ -178,10 +170,9 @@ def complete(body: dict[str, Any], session_id: str) -> Response:
     `Idempotency-Key` as the first. Findings may still be added, since analysis often ends after the
     agent's work.
     """
-    completed = ids.parse("ses", session_id)
-    with transaction() as session:
-        return once(
-            session,
-            200,
-            lambda: sessions.represent(sessions.complete(session, caller(), completed, **body)),
-        )
+    return once(
+        200,
+        lambda session: sessions.represent(
+            sessions.complete(session, caller(), session_id, **body)
+        ),
+    )

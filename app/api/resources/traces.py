@@ -15,7 +15,7 @@ from app.core.traces.staging import Sent
 from app.core.traces.traces import TraceSchema, TraceStatus
 from app.errors import BadRequest, UnsupportedMediaType
 from app.evidence.spans import export
-from app.evidence.spans.wire import Malformed
+from app.evidence.spans.protobuf import Malformed
 from app.schemas import fields
 
 blp = Blueprint(

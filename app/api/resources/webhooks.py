@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 
-from app import ids
 from app.api.http.answers import answer, no_content
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
@@ -46,12 +46,10 @@ def create(body: dict[str, Any]) -> Response:
     Its `secret` signs every delivery and is shown only once. A tenant has at most
     100 webhooks, or what `MAX_WEBHOOKS` says.
     """
-    with transaction() as session:
-        return once(
-            session,
-            201,
-            lambda: with_secret(*webhooks.create(session, caller(), services().settings, body)),
-        )
+    settings = services().settings
+    return once(
+        201, lambda session: with_secret(*webhooks.create(session, caller(), settings, body))
+    )
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -71,10 +69,10 @@ def list_webhooks(args: dict[str, Any]) -> Response:
 @blp.route("/<webhook_id>", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, WebhookSchema)
-def read(webhook_id: str) -> Response:
+def read(webhook_id: UUID | None) -> Response:
     """Read a webhook"""
     with transaction() as session:
-        found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+        found = webhooks.find(session, caller(), webhook_id)
         return answer(represent(found))
 
 
@@ -82,7 +80,7 @@ def read(webhook_id: str) -> Response:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(WebhookChangeSchema)
 @blp.response(200, WebhookSchema)
-def change(body: dict[str, Any], webhook_id: str) -> Response:
+def change(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Change a webhook
 
     Fields not sent stay. `headers` replaces all headers; another host gets none that is not sent
@@ -91,22 +89,20 @@ def change(body: dict[str, Any], webhook_id: str) -> Response:
     `held` keeps waiting and new deliveries until it is false again.
     """
     with transaction() as session:
-        changed = webhooks.change(
-            session, caller(), services().settings, ids.parse("whk", webhook_id), body
-        )
+        changed = webhooks.change(session, caller(), services().settings, webhook_id, body)
         return answer(represent(changed))
 
 
 @blp.route("/<webhook_id>", methods=["DELETE"])
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.response(204)
-def delete(webhook_id: str) -> Response:
+def delete(webhook_id: UUID | None) -> Response:
     """Delete a webhook
 
     Its pending deliveries are cancelled; their history stays readable by id.
     """
     with transaction() as session:
-        webhooks.delete(session, caller(), ids.parse("whk", webhook_id))
+        webhooks.delete(session, caller(), webhook_id)
     return no_content()
 
 
@@ -114,33 +110,25 @@ def delete(webhook_id: str) -> Response:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(RotationSchema)
 @blp.response(200, WebhookWithSecretSchema)
-def rotate_secret(body: dict[str, Any], webhook_id: str) -> Response:
+def rotate_secret(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Rotate a webhook's secret
 
     Deliveries are signed with both secrets until the overlap ends. If rotated again meanwhile, each
     older secret keeps its own end; an overlap of 0 ends them all at once.
     """
-    overlap = timedelta(seconds=body["overlap_seconds"])
-    with transaction() as session:
-        return once(
-            session,
-            200,
-            lambda: with_secret(
-                *webhooks.rotate_secret(
-                    session,
-                    caller(),
-                    services().settings,
-                    ids.parse("whk", webhook_id),
-                    overlap,
-                )
-            ),
-        )
+    overlap, settings = timedelta(seconds=body["overlap_seconds"]), services().settings
+    return once(
+        200,
+        lambda session: with_secret(
+            *webhooks.rotate_secret(session, caller(), settings, webhook_id, overlap)
+        ),
+    )
 
 
 @blp.route("/<webhook_id>/check", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, JobSchema)
-def check(webhook_id: str) -> Response:
+def check(webhook_id: UUID | None) -> Response:
     """Check how a receiver verifies deliveries
 
     A job sends it five marked events (`webhook.test` with `check`), one after the other: a genuine
@@ -151,26 +139,23 @@ def check(webhook_id: str) -> Response:
     paused or held, and are neither in its history nor in its accounting. While a check is open, its
     job is the answer; a disabled webhook answers 409.
     """
-    webhook = ids.parse("whk", webhook_id)
-    with transaction() as session:
-        return once(
-            session,
-            202,
-            lambda: job_control.represent(receiver_check.start(session, caller(), webhook)),
-        )
+    return once(
+        202,
+        lambda session: job_control.represent(receiver_check.start(session, caller(), webhook_id)),
+    )
 
 
 @blp.route("/<webhook_id>/accounting", methods=["GET"], endpoint="accounting")
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(AccountingArgs, location="query")
 @blp.response(200, AccountingSchema)
-def read_accounting(args: dict[str, Any], webhook_id: str) -> Response:
+def read_accounting(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Read a webhook's accounting
 
     `accepted` comes from the webhook's own counter of events, never from the other figures.
     """
     with transaction() as session:
-        known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        known = webhooks.require_history(session, caller(), webhook_id)
         return answer(accounting.of(session, caller().tenant_id, known, **args))
 
 

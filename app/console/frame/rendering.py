@@ -21,8 +21,8 @@ from app.console.frame import assets, browser, forms, navigation, zone
 from app.core import lookup, tenants
 from app.core.callers import Caller, Role
 from app.core.keys import keys
-from app.evidence.page import view
-from app.evidence.page.view import CONTENT_CHARACTERS, indented
+from app.evidence.page import rendering
+from app.evidence.page.rendering import CONTENT_CHARACTERS, indented
 from app.evidence.times import unix_nanoseconds
 from app.lib.text_sanitizer import visible
 
@@ -175,7 +175,7 @@ def cells(row: str, columns: Sequence[str]) -> str:
 def took(session: Mapping[str, Any]) -> str:
     """Write how long a session took, as its GET answers it."""
     began, ended = (unix_nanoseconds(session[at]) for at in ("created_at", "completed_at"))
-    return view.duration((began, ended))
+    return rendering.duration((began, ended))
 
 
 def pretty(value: object) -> str:

@@ -58,7 +58,7 @@ def download(export_id: str) -> Response:
     if not browser.is_from_here():
         text = "Another page has asked for the file. Take it here, if you want it."
         return rendering.done(url_for(".show", export_id=export_id), text)
-    return sent(export_id)
+    return sent(ids.parse("exp", export_id))
 
 
 @blp.form("/<export_id>/delete", Role.ADMIN)

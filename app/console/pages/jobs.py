@@ -24,7 +24,7 @@ from app.core.exports import building as exporting
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.jobs.control import JobSchema, Status
-from app.core.packs import building
+from app.core.packs import record_packs
 from app.core.records import expiry
 from app.core.replay import bulk_replay, job_changes, send_now
 from app.core.replay.job_changes import Bulk
@@ -58,7 +58,7 @@ def position(found: FoundJob) -> UUID:
 KINDS = {
     bulk_replay.KIND: "replay",
     send_now.KIND: "sending of what waits",
-    building.KIND: "evidence pack",
+    record_packs.KIND: "evidence pack",
     exporting.KIND: "export of a period",
     expiry.KIND: "expiry of bundles",
     DigestSending.kind: "digest",

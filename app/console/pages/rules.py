@@ -153,7 +153,7 @@ def show(rule_id: str) -> Response:
 def change(typed: Input, rule_id: str) -> Response:
     """Change a rule, or switch it on or off."""
     wanted = typed.load(RuleChangeSchema)
-    changed(rule_id, wanted, forms.once)
+    changed(ids.parse("rul", rule_id), wanted, forms.once)
     texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
     place = url_for(".show", rule_id=rule_id)
     return rendering.done(place, " ".join(texts) or "The rule was changed.")

@@ -16,7 +16,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from app.core.audit import view
 from app.core.blobs import reading
 from app.core.blobs.reading import Row
-from app.core.blobs.writing import Item
+from app.core.blobs.store import Item
 from app.database import Tx, cursor
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 from app.models import AuditEntry

@@ -1,6 +1,5 @@
-"""Bytes outside PostgreSQL: `places` names each object, `store` keeps them.
+"""Bytes outside PostgreSQL: `store` names and puts objects, `reading` fetches them.
 
-`writing` puts them there before the `rows` that name them, and `reading` fetches them.
-
-The invariant: an object exists before any row names it, and is erased after none does.
+`rows` are those that name them. The invariant: an object exists before any row names it, and is
+erased after none does.
 """

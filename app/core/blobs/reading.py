@@ -11,8 +11,7 @@ from contextvars import ContextVar
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from app.core.blobs.places import Blob
-from app.core.blobs.store import BlobStore
+from app.core.blobs.store import Blob, BlobStore
 from app.errors import Unavailable
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 

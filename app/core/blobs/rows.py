@@ -5,8 +5,7 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app.core.blobs.places import PLACES, Blob
-from app.core.blobs.writing import FRESH
+from app.core.blobs.store import FRESH, PLACES, Blob
 from app.database import Database, cursor
 
 # For backups: a copy of the objects is made after the dump whose rows name them.

@@ -1,16 +1,97 @@
-"""The object store of a process: many objects at once, and a circuit breaker around it."""
+"""Bytes outside PostgreSQL: where they may lie, the names of objects, and how they are put there.
 
-from collections.abc import Callable, Iterator, Sequence
+A row of `PLACES` has `bytes`, or a `blob`, or both while it waits to be carried over. A blob's id
+is a version 7 UUID of when it was written, whose last four bytes name the master key that sealed
+it. No name is used twice, so an object never changes. It is put before the row that names it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 import structlog
 
-from app.core.blobs.places import Blob
+from app import ids
 from app.errors import Unavailable
 from app.lib.breaker import Breaker
+from app.lib.crypto.sealing import key_of
 from app.lib.objects.stores import AT_ONCE, Away, ObjectStore, opened
+
+_NAME_PARTS = 5
+
+
+class Place(NamedTuple):
+    """A table with such bytes: `key` is its primary key behind the tenant."""
+
+    table: str
+    key: tuple[str, ...]
+
+
+PLACES: Mapping[str, Place] = {
+    place.table: place
+    for place in (
+        Place("bundles", ("record_id",)),
+        Place("evidence_pack_parts", ("pack_id", "starts")),
+        Place("export_parts", ("export_id", "number")),
+        Place("audit_segments", ("id",)),
+    )
+}
+"""By table, which is also the kind of the objects."""
+
+
+class Blob(NamedTuple):
+    """An object: its id, and the key of the row that names it (`number` is 0 in bundles)."""
+
+    blob: UUID
+    kind: str
+    tenant_id: UUID
+    owner_id: UUID
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """The object's name, which sorts by time: a folder for each four hours and four seconds."""
+        first = self.blob.hex
+        rest = f"{self.kind}.{self.tenant_id.hex}.{self.owner_id.hex}.{self.number}"
+        return f"{first[:6]}/{first[6:9]}/{first}.{rest}"
+
+    @property
+    def key(self) -> tuple[UUID | int, ...]:
+        """The primary key of its row, the tenant first."""
+        return (self.tenant_id, self.owner_id, self.number)[: 1 + len(PLACES[self.kind].key)]
+
+
+def named(name: str) -> Blob | None:
+    """Return what an object of this name is; None for one that is not ours."""
+    parts = name.rpartition("/")[2].split(".")
+    if len(parts) != _NAME_PARTS or parts[1] not in PLACES:
+        return None
+    try:
+        found = Blob(UUID(parts[0]), parts[1], UUID(parts[2]), UUID(parts[3]), int(parts[4]))
+    except ValueError:
+        return None
+    return found if found.name == name else None
+
+
+def new_id(sealed: bytes, at: datetime | None = None) -> UUID:
+    """Return a fresh id for sealed bytes that are written at this moment, by default now."""
+    key = bytes.fromhex(key_of(sealed) or "00000000")
+    return UUID(bytes=ids.new(at).bytes[:12] + key)
+
+
+def key_id(blob: UUID) -> str:
+    """Return the id of the master key that sealed an object."""
+    return blob.bytes[12:].hex()
+
+
+def first_id(at: datetime) -> str:
+    """Return the first name that an object of this moment can have."""
+    first = ids.earliest_at(at).hex
+    return f"{first[:6]}/{first[6:9]}/{first}"
+
 
 # A caller of POST /v1/records waits no longer before its bytes go into the database.
 _SECONDS = 5.0
@@ -37,7 +118,7 @@ class BlobStore:
         if not self._breaker.admits():
             return False
         try:
-            self._all(self._put, blobs)
+            self._all(lambda each: self._store.put(each[0].name, each[1]), blobs)
         except Away as error:
             self._failed(error)
             return False
@@ -46,7 +127,8 @@ class BlobStore:
 
     def get(self, blobs: Sequence[Blob]) -> dict[Blob, bytes | None]:
         """Return objects, None for each that is not there. Raises `Unavailable`."""
-        return dict(zip(blobs, self._tried(self._get, blobs), strict=True))
+        found = self._tried(lambda each: self._store.get(each.name), blobs)
+        return dict(zip(blobs, found, strict=True))
 
     def erase(self, blobs: Sequence[Blob]) -> None:
         """Delete objects, and see that none of them is there. Raises `Unavailable`."""
@@ -70,12 +152,6 @@ class BlobStore:
     def check(self) -> None:
         """Ask for an object that there is not. Raises `Unavailable`."""
         self._tried(self._store.has, ["000000/000/check"])
-
-    def _put(self, item: tuple[Blob, bytes]) -> None:
-        self._store.put(item[0].name, item[1])
-
-    def _get(self, blob: Blob) -> bytes | None:
-        return self._store.get(blob.name)
 
     def _tried(self, call: Callable[[_Item], _Found], items: Sequence[_Item]) -> list[_Found]:
         if not self._breaker.admits():
@@ -109,3 +185,47 @@ def _unavailable() -> Unavailable:
 def of(url: str | None) -> BlobStore | None:
     """Return this process's store of a `BLOB_URL`; None without one."""
     return None if url is None else BlobStore(opened(url, _SECONDS))
+
+
+FRESH = "interval '1 hour'"
+"""A row may name no object that is older: the sweep takes what is, and no row has ever named."""
+
+
+class Stowed(NamedTuple):
+    """What a row gets: `bytes` alone without a store, else `blob`, with both if it is away."""
+
+    bytes: bytes | None
+    blob: UUID | None = None
+
+
+class Item(NamedTuple):
+    """Sealed bytes to be stored, for the row with this key."""
+
+    kind: str
+    tenant_id: UUID
+    owner_id: UUID
+    number: int
+    sealed: bytes
+    at: datetime | None = None
+
+
+def stow(store: BlobStore | None, items: Sequence[Item]) -> list[Stowed]:
+    """Store bytes, and return what each one's row is to have.
+
+    Without an answer of the store all of it goes into the database, from where a job carries it
+    over: what comes in does not depend on the store.
+    """
+    if store is None:
+        return [Stowed(each.sealed) for each in items]
+    blobs = [
+        Blob(new_id(each.sealed, each.at), each.kind, each.tenant_id, each.owner_id, each.number)
+        for each in items
+    ]
+    pairs = [(blob, each.sealed) for blob, each in zip(blobs, items, strict=True)]
+    there = store.put(pairs)
+    return [Stowed(None if there else sealed, blob.blob) for blob, sealed in pairs]
+
+
+def waiting(store: BlobStore | None, item: Item) -> Stowed:
+    """Return what a row has that is written in a transaction: a job carries its bytes over."""
+    return Stowed(item.sealed, None if store is None else new_id(item.sealed, item.at))

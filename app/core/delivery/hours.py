@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
@@ -142,12 +142,13 @@ class Step(enum.StrEnum):
     DAY = "day"
 
 
-LENGTHS = {Step.HOUR: timedelta(hours=1), Step.DAY: timedelta(days=1)}
+_LENGTHS = {Step.HOUR: timedelta(hours=1), Step.DAY: timedelta(days=1)}
 # The number of rows without `since`, and the largest number of rows.
 DEFAULT_ROWS = {Step.HOUR: 24, Step.DAY: 30}
 MOST_ROWS = {Step.HOUR: 31 * 24, Step.DAY: 366}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class Span:
         start = self.since
         while start < self.until:
             found.append(start)
-            start = _next(start, self.step, self.zone)
+            start = _begin(start, self.step, self.zone, 1)
         return found
 
 
@@ -182,13 +183,13 @@ def span(
     None of them begins after `now`. An hour that lies in two days counts with the earlier one.
     Raises `Invalid` for an empty span, or one of more rows than `MOST_ROWS`.
     """
-    length = LENGTHS[step]
+    length = _LENGTHS[step]
     last = min(until or now, now)
     if last <= _EPOCH:
         raise Invalid(FieldError("/until", "It must be after 1970."))
     ends = _begin(last, step, zone)
     if ends < last or until is None:
-        ends = _next(ends, step, zone)
+        ends = _begin(ends, step, zone, 1)
     if since is None:
         # Half a length more reaches into the first day where another has 23 hours, or 25.
         since = ends - DEFAULT_ROWS[step] * length + length / 2
@@ -201,20 +202,11 @@ def span(
     return Span(begins, ends, step, zone)
 
 
-def _begin(moment: datetime, step: Step, zone: tzinfo) -> datetime:
-    """Return when the hour, or the zone's day, of a moment begins."""
+def _begin(moment: datetime, step: Step, zone: tzinfo, after: int = 0) -> datetime:
+    """Return when the hour, or the zone's day, of a moment begins; or so many `after` it."""
     if step is Step.HOUR:
-        return _EPOCH + (moment - _EPOCH) // LENGTHS[step] * LENGTHS[step]
-    return _midnight(moment, zone, days=0)
-
-
-def _next(begin: datetime, step: Step, zone: tzinfo) -> datetime:
-    """Return when the hour or day after the one that begins then does."""
-    return begin + LENGTHS[step] if step is Step.HOUR else _midnight(begin, zone, days=1)
-
-
-def _midnight(moment: datetime, zone: tzinfo, days: int) -> datetime:
-    day = moment.astimezone(zone).date() + timedelta(days=days)
+        return _EPOCH + ((moment - _EPOCH) // _HOUR + after) * _HOUR
+    day = moment.astimezone(zone).date() + timedelta(days=after)
     return datetime.combine(day, time(), zone).astimezone(UTC)
 
 
@@ -256,8 +248,8 @@ def traffic(
     values |= {"starts": span.starts} if span.step is Step.DAY else {}
     values["webhook"] = webhook_id
     if webhook_id is None:
-        summed = cursor(session).execute(_SUMMED, (tenant_id,)).fetchone()
-        values["unsummed"] = max(span.since, _after(summed[0] if summed else None))
+        last = cursor(session, scalar_row).execute(_SUMMED, (tenant_id,)).fetchone()
+        values["unsummed"] = max(span.since, last + _HOUR if last else _EPOCH)
     hours = _OF_ALL if webhook_id is None else _OF_ONE
     query = _ROWS.format(at=_AT[span.step], sums=_TOTALS, hours=hours)
     found = cursor(session, dict_row).execute(query, values).fetchall()
@@ -303,13 +295,9 @@ def ended(
 
     Of whole hours that is what a list of those that `finished_at` puts there has.
     """
-    hours = Span(_begin(since, Step.HOUR, UTC), until, Step.HOUR)
-    found = traffic(session, tenant_id, hours, webhook_id)
+    whole = Span(_begin(since, Step.HOUR, UTC), until, Step.HOUR)
+    found = traffic(session, tenant_id, whole, webhook_id)
     return {name: sum(row[name] for row in found) for name in ("succeeded", "failed")}
-
-
-def _after(hour: datetime | None) -> datetime:
-    return _EPOCH if hour is None else hour + LENGTHS[Step.HOUR]
 
 
 _NOTHING = dict.fromkeys(COLUMNS, 0)
@@ -332,13 +320,13 @@ def percentiles(histogram: Sequence[int], *wanted: int) -> list[int | None]:
     totals = list(accumulate(histogram, initial=0))
     if not totals[-1]:
         return [None] * len(wanted)
-    return [_quantile(totals, totals[-1] * percent / 100) for percent in wanted]
-
-
-def _quantile(totals: Sequence[int], rank: float) -> int:
-    place = bisect_left(totals, rank)
-    share = (rank - totals[place - 1]) / (totals[place] - totals[place - 1])
-    return round(_EDGES[place - 1] + share * (_EDGES[place] - _EDGES[place - 1]))
+    found: list[int | None] = []
+    for percent in wanted:
+        rank = totals[-1] * percent / 100
+        place = bisect_left(totals, rank)
+        share = (rank - totals[place - 1]) / (totals[place] - totals[place - 1])
+        found.append(round(_EDGES[place - 1] + share * (_EDGES[place] - _EDGES[place - 1])))
+    return found
 
 
 # The tenants with something open by one probe each, then their lanes' counters: no delivery is

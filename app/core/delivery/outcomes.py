@@ -299,10 +299,14 @@ def _fold(
     for each in outcomes:
         health = lane_health.after(health, each, first_pause)
     if recover:
-        health = lane_health.recover(health, state.now)
+        health = replace(health, recovering_since=state.now)
     learned = lane_health.concurrency_after(state.learned, outcomes, state.max_in_flight, state.now)
+    begins = health.recovering_since and not state.health.recovering_since
+    if begins:
+        # A receiver that is back is sent to as slowly as a new one.
+        learned = lane_health.Concurrency()
     change = LaneChange(state.tenant_id, state.webhook_id, health, learned)
-    if health.recovering and not state.health.recovering:
+    if begins:
         change.wake_up(state.now)
     return change
 

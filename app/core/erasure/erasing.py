@@ -15,8 +15,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import chain
-from app.core.blobs.places import Blob
-from app.core.blobs.store import BlobStore
+from app.core.blobs.store import Blob, BlobStore
 from app.core.callers import SYSTEM
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, JobFailed, Step

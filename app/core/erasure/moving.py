@@ -16,9 +16,7 @@ from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.blobs import rows
-from app.core.blobs.places import PLACES, Blob, Place
-from app.core.blobs.store import BlobStore
-from app.core.blobs.writing import FRESH, Item, stow
+from app.core.blobs.store import FRESH, PLACES, Blob, BlobStore, Item, Place, stow
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, JobFailed, Step
 from app.database import cursor

@@ -15,8 +15,7 @@ from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.blobs import rows
-from app.core.blobs.places import Blob, first_id, named
-from app.core.blobs.store import BlobStore
+from app.core.blobs.store import Blob, BlobStore, first_id, named
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Step
 from app.database import Database, cursor

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from app.core.blobs import reading, store, writing
-from app.core.blobs.writing import Item, Stowed
+from app.core.blobs import reading, store
+from app.core.blobs.store import Item, Stowed
 from app.database import Database, carried, cursor
 from app.settings import Settings
 
@@ -21,7 +21,7 @@ PART_BYTES = 1024 * 1024
 _ADD = f"""
 INSERT INTO export_parts (tenant_id, export_id, number, begin, size, bytes, blob)
 SELECT %(tenant)s, %(export)s, %(number)s, %(begin)s, %(size)s, %(bytes)b, %(blob)s::uuid
- WHERE %(bytes)b::bytea IS NOT NULL OR uuid_made_at(%(blob)s) > clock_timestamp() - {writing.FRESH}
+ WHERE %(bytes)b::bytea IS NOT NULL OR uuid_made_at(%(blob)s) > clock_timestamp() - {store.FRESH}
 """
 _HOLDING = """
 SELECT begin, size, export_id, number, bytes, blob FROM export_parts
@@ -71,7 +71,7 @@ def stow(settings: Settings, place: tuple[UUID, UUID], parts: Sequence[Part]) ->
         Item(KIND, *place, number, master_keys.seal(content, identity(*place, number)))
         for number, _, content in parts
     ]
-    return writing.stow(store.of(settings.blob_url), items)
+    return store.stow(store.of(settings.blob_url), items)
 
 
 def add(

@@ -7,7 +7,7 @@ compared by their leaves' hashes.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -155,8 +155,8 @@ def stretch(
         raise LogDamaged(f"A leaf's row is missing in {start} to {end}. {publication.MENDED_BY}")
     moments = [period.since, period.until]
     if slack is not None:
-        times = [row[0].int >> 80 for row in rows]
-        moments = [_moment(min(times)) - slack, _moment(max(times) + 1) + slack]
+        times = [ids.made_at(row[0]) for row in rows]
+        moments = [min(times) - slack, max(times) + timedelta(milliseconds=1) + slack]
     wanted = {bytes(row[1]): start + place for place, row in enumerate(rows)}
     logged = _logged(session, generation, start, end)
     listed: dict[int, Listed] = {}
@@ -185,10 +185,6 @@ def stretch(
     data = [bytes(row[2]) for row in rows]
     sessions = _sessions(session, period, start, data)
     return Stretch(start, [bytes(row[1]) for row in rows], data, listed, outside, sessions)
-
-
-def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _records(

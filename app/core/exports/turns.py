@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from app import ids
-from app.core.blobs.writing import Stowed
+from app.core.blobs.store import Stowed
 from app.core.exports import parts
 from app.core.exports.parts import Part
 from app.core.exports.reading import Period

@@ -1,5 +1,5 @@
-"""Evidence packs: built by a durable job, stored as long as their bundle, exported and audited.
+"""Evidence packs of records and of whole sessions: one row each, built by a durable job.
 
-`pack_requests` ask for one, `building` chooses its evidence and builds it with `further_files`,
-`store` keeps it. `session_packs` are of whole sessions, kept by `session_store`.
+`building` chooses evidence and builds what a `subject` is: `record_packs`, `session_packs`. `store`
+keeps packs, `pack_requests` asks for one.
 """

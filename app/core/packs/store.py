@@ -1,21 +1,26 @@
 """The storage port of packs: written and read in parts, never whole in memory.
 
-Each part is sealed for its position. A foreign key deletes a pack with its bundle.
+A part has sealed bytes, or names the records whose bundles are its lines: these are read from the
+bundles themselves, so what has expired is in no pack. A foreign key deletes a record's pack with
+its bundle.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from hashlib import sha256
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.blobs import writing
+from app.core.blobs import store as blob_store
 from app.core.blobs.reading import Row, opened
-from app.core.blobs.writing import Item, Stowed
+from app.core.blobs.store import FRESH, Item, Stowed, stow
 from app.core.records import bundles
 from app.database import Tx, cursor
-from app.lib.crypto.sealing import MasterKeys
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
+from app.settings import Settings
 
 KIND = "evidence_pack_parts"
 PART_BYTES = 256 * 1024
@@ -24,11 +29,11 @@ MOST_AT_ONCE = 20
 
 
 class Source(NamedTuple):
-    """The inputs of a pack besides its bundle: the same source gives the same bytes.
+    """The inputs of a pack besides its bundles: the same source gives the same bytes.
 
     The checkpoint by its generation and size, the `rank` of what others say of it, the key that
-    signs the pack, the `recipe` of the service's own (`building.recipe`), and the state of its
-    `further` files (`further_files.state`): in the order of their columns.
+    signs the pack, the `recipe` of the service's own (`building`), and the state of what may change
+    beside (`further`: what stands before its "/" decides whether the pack can be read at all).
     """
 
     generation: int
@@ -39,66 +44,70 @@ class Source(NamedTuple):
     further: str
 
 
+class About(NamedTuple):
+    """What a pack is of: the `record` or `session` with this id."""
+
+    tenant_id: UUID
+    kind: str
+    id: UUID
+
+    @property
+    def text(self) -> str:
+        """Its id, as callers know it."""
+        return ids.text(self.kind[:3], self.id)
+
+
 @dataclass(frozen=True)
-class StoredPack:
+class Pack:
     """A pack that can be given out: `sha256` and `size` are of the whole ZIP."""
 
-    tenant_id: UUID
-    record_id: UUID
+    about: About
     id: UUID
     sha256: bytes
     size: int
     source: Source
 
     @property
-    def target(self) -> tuple[str, str]:
-        """What it is about, as the audit chain names it."""
-        return "record", ids.text("rec", self.record_id)
+    def names(self) -> dict[str, str]:
+        """How the service's log names it."""
+        return {self.about.kind: self.about.text, "pack": str(self.id)}
 
 
-@dataclass(frozen=True)
-class SessionPack:
-    """A pack of a whole session that can be given out, as a `StoredPack`."""
+class Lines(bytes):
+    """Lines of bundles, and of which: they are stored already."""
 
-    tenant_id: UUID
-    session_id: UUID
-    id: UUID
-    sha256: bytes
-    size: int
-    source: Source
-
-    @property
-    def target(self) -> tuple[str, str]:
-        """What it is about, as the audit chain names it."""
-        return "session", ids.text("ses", self.session_id)
+    record_ids: list[UUID]
 
 
 _FIND = """
 SELECT id, sha256, size, generation, checkpoint_size, evidence_rank, key_id, recipe, further
   FROM evidence_packs
- WHERE tenant_id = %s AND record_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
+ WHERE tenant_id = %s AND {}_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
 """
 _BEGIN = """
-INSERT INTO evidence_packs (tenant_id, id, record_id, generation, checkpoint_size, evidence_rank,
+INSERT INTO evidence_packs (tenant_id, id, {}_id, generation, checkpoint_size, evidence_rank,
                             key_id, recipe, further, size)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _PART = f"""
-INSERT INTO evidence_pack_parts (tenant_id, pack_id, number, bytes, blob)
-SELECT %(tenant)s, %(pack)s, %(number)s, %(bytes)b, %(blob)s::uuid
- WHERE %(bytes)b::bytea IS NOT NULL OR uuid_made_at(%(blob)s) > clock_timestamp() - {writing.FRESH}
+INSERT INTO evidence_pack_parts (tenant_id, pack_id, starts, bytes, blob, record_ids)
+SELECT %(tenant)s, %(pack)s, %(starts)s, %(bytes)b, %(blob)s::uuid, %(record_ids)s::uuid[]
+ WHERE %(blob)s::uuid IS NULL OR %(bytes)b::bytea IS NOT NULL
+    OR uuid_made_at(%(blob)s) > clock_timestamp() - {FRESH}
 """
 _SUPERSEDE = """
 UPDATE evidence_packs SET superseded_at = clock_timestamp()
- WHERE tenant_id = %s AND record_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
+ WHERE tenant_id = %s AND {}_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
 """
 _FINISH = """
 UPDATE evidence_packs SET sha256 = %s, built_at = clock_timestamp()
  WHERE tenant_id = %s AND id = %s
 """
 _READ = f"""
-SELECT p.pack_id, p.number, p.bytes, p.blob FROM evidence_pack_parts AS p
- WHERE p.tenant_id = %s AND p.pack_id = %s AND p.number = %s AND EXISTS (SELECT {bundles.KEPT})
+SELECT p.starts, p.bytes, p.blob, p.record_ids FROM evidence_pack_parts AS p
+ WHERE p.tenant_id = %s AND p.pack_id = %s AND p.starts <= %s
+   AND (%s = 'session' OR EXISTS (SELECT {bundles.KEPT}))
+ ORDER BY p.starts DESC LIMIT 1
 """
 _DISCARD = "DELETE FROM evidence_packs WHERE tenant_id = %s AND id = %s"
 # A pack that was replaced may still be on its way to a reader.
@@ -108,65 +117,139 @@ DELETE FROM evidence_packs WHERE (tenant_id, id) IN (
      WHERE superseded_at < clock_timestamp() - interval '1 hour' LIMIT %s)
 """
 
-# Tenant, record and pack.
-Place: TypeAlias = tuple[UUID, UUID, UUID]
-
 
 class Vanished(Exception):
-    """A part is not there any more: its bundle has expired, or the pack was discarded."""
+    """A part is not there any more: a bundle has expired, or the pack was discarded."""
 
 
-def find(tx: Tx, tenant_id: UUID, record_id: UUID) -> StoredPack | None:
-    """Return the pack of a record that is given out; None before the first is built."""
-    row = cursor(tx).execute(_FIND, (tenant_id, record_id)).fetchone()
+def find(tx: Tx, about: About) -> Pack | None:
+    """Return the pack that is given out; None before the first is built."""
+    query = _FIND.format(about.kind).encode()
+    row = cursor(tx).execute(query, (about.tenant_id, about.id)).fetchone()
     if row is None:
         return None
-    pack_id, sha256, size, *source = row
-    return StoredPack(tenant_id, record_id, pack_id, bytes(sha256), size, Source(*source))
+    pack_id, digest, size, *source = row
+    return Pack(about, pack_id, bytes(digest), size, Source(*source))
 
 
-def begin(session: Session, place: Place, source: Source, size: int) -> None:
-    """Begin a pack of `size` bytes. Call it with the bundle held."""
-    tenant_id, record_id, pack_id = place
-    cursor(session).execute(_BEGIN, (tenant_id, pack_id, record_id, *source, size))
+class Part(NamedTuple):
+    """A part on its way into the table: where it begins, and what its row is to have."""
+
+    starts: int
+    stowed: Stowed
+    record_ids: list[UUID] | None = None
 
 
-def item(master_keys: MasterKeys, place: Place, number: int, content: bytes) -> Item:
-    """Return part `number` (from 0) of a pack, sealed; each but the last has PART_BYTES."""
-    tenant_id, _, pack_id = place
-    sealed = master_keys.seal(content, identity(*place, number))
-    return Item(KIND, tenant_id, pack_id, number, sealed)
+class Writer:
+    """Writes one pack: its `parts`, which `replace` then stores."""
+
+    def __init__(self, settings: Settings, about: About, source: Source, size: int) -> None:
+        self._settings = settings
+        self._about, self._source, self._size = about, source, size
+        self._id = ids.new()
+        self._digest = sha256()
+
+    def parts(self, archive: Iterable[bytes]) -> Iterator[Part]:
+        """Seal an archive part by part; with an object store all lie there before the first."""
+        parts = self._sealed(archive)
+        return parts if self._settings.blob_url is None else iter(list(parts))
+
+    def _sealed(self, archive: Iterable[bytes]) -> Iterator[Part]:
+        master_keys, about, starts = self._settings.master_keys, self._about, 0
+        blobs = blob_store.of(self._settings.blob_url)
+        for part in cut(archive):
+            self._digest.update(part)
+            if isinstance(part, Lines):
+                yield Part(starts, Stowed(None), part.record_ids)
+            else:
+                named = identity(about.tenant_id, about.id, self._id, starts)
+                sealed = master_keys.seal(part, named)
+                (kept,) = stow(blobs, [Item(KIND, about.tenant_id, self._id, starts, sealed)])
+                yield Part(starts, kept)
+            starts += len(part)
+
+    def replace(self, session: Session, parts: Iterable[Part]) -> None:
+        """Store the pack, to be given out in place of the one before.
+
+        Raises `Vanished` for a part whose object is too old to be named by a row.
+        """
+        cur, (tenant_id, kind, of_id) = cursor(session), self._about
+        values = (tenant_id, self._id, of_id, *self._source, self._size)
+        cur.execute(_BEGIN.format(kind).encode(), values)
+        for part in parts:
+            add_part(session, tenant_id, self._id, part)
+        cur.execute(_SUPERSEDE.format(kind).encode(), (tenant_id, of_id))
+        cur.execute(_FINISH, (self._digest.digest(), tenant_id, self._id))
 
 
-def add_part(session: Session, place: Place, number: int, stowed: Stowed) -> None:
-    """Store a part. Raises `Vanished` for one whose object is too old to be named by a row."""
-    tenant_id, _, pack_id = place
-    values = {"tenant": tenant_id, "pack": pack_id, "number": number, **stowed._asdict()}
+def add_part(session: Session, tenant_id: UUID, pack_id: UUID, part: Part) -> None:
+    """Store a part's row. Raises as `Writer.replace`."""
+    kept = {**part.stowed._asdict(), "starts": part.starts, "record_ids": part.record_ids}
+    values = {"tenant": tenant_id, "pack": pack_id, **kept}
     if cursor(session).execute(_PART, values).rowcount != 1:
         raise Vanished
 
 
-def finish(session: Session, place: Place, sha256: bytes) -> None:
-    """Let a pack whose parts are stored be given out, in place of the one before."""
-    tenant_id, record_id, pack_id = place
-    cur = cursor(session)
-    cur.execute(_SUPERSEDE, (tenant_id, record_id))
-    cur.execute(_FINISH, (sha256, tenant_id, pack_id))
+def cut(archive: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut a stream into parts of `PART_BYTES`; shorter ones stand before `Lines` and at the end."""
+    waiting = bytearray()
+    for chunk in archive:
+        if isinstance(chunk, Lines):
+            if waiting:
+                yield bytes(waiting)
+                waiting.clear()
+            yield chunk
+            continue
+        view = memoryview(chunk)
+        while view:
+            taken = view[: PART_BYTES - len(waiting)]
+            waiting += taken
+            view = view[len(taken) :]
+            if len(waiting) == PART_BYTES:
+                yield bytes(waiting)
+                waiting.clear()
+    if waiting:
+        yield bytes(waiting)
 
 
-def read_part(tx: Tx, master_keys: MasterKeys, pack: StoredPack, number: int) -> bytes:
-    """Return one part's bytes. Raises `Vanished`, `sealing.CannotOpen` and `KeyMissing`."""
-    wanted = (pack.tenant_id, pack.id, number, pack.tenant_id, pack.record_id)
+def read_part(tx: Session, master_keys: MasterKeys, pack: Pack, at: int) -> tuple[int, bytes]:
+    """Return where the part begins that has byte `at` of the pack, and its bytes.
+
+    Raises `Vanished`, `CannotOpen` when the part or a bundle was changed, and `KeyMissing`.
+    """
+    tenant_id, kind, of_id = pack.about
+    wanted = (tenant_id, pack.id, at, kind, tenant_id, of_id)
     row = cursor(tx).execute(_READ, wanted, binary=True).fetchone()
     if row is None:
         raise Vanished
-    named = identity(pack.tenant_id, pack.record_id, pack.id, number)
-    return opened(master_keys, KIND, pack.tenant_id, Row(*row), named)
+    starts, content, blob, record_ids = row
+    if record_ids is None:
+        part = Row(pack.id, starts, content, blob)
+        named = identity(tenant_id, of_id, pack.id, starts)
+        return starts, opened(master_keys, KIND, tenant_id, part, named)
+    found = bundles.read_many(tx, master_keys, tenant_id, record_ids)
+    if found.damaged:
+        raise CannotOpen("a bundle in it was changed")
+    if len(found.contents) < len(record_ids):
+        raise Vanished
+    return starts, lines(found.contents, record_ids)
 
 
-def discard(session: Session, tenant_id: UUID, pack_id: UUID) -> None:
+def lines(found: Mapping[UUID, bytes], record_ids: list[UUID]) -> Lines:
+    """Return the lines of these records' bundles, in this order."""
+    made = Lines(b"".join(found[each] + b"\n" for each in record_ids))
+    made.record_ids = record_ids
+    return made
+
+
+def identity(tenant_id: UUID, of_id: UUID, pack_id: UUID, starts: int) -> str:
+    """Name the place of a part, for which it is sealed."""
+    return f"evidence_packs/{tenant_id}/{of_id}/{pack_id}/{starts}"
+
+
+def discard(session: Session, pack: Pack) -> None:
     """Delete a pack."""
-    cursor(session).execute(_DISCARD, (tenant_id, pack_id))
+    cursor(session).execute(_DISCARD, (pack.about.tenant_id, pack.id))
 
 
 def forget_replaced(session: Session) -> int:
@@ -175,8 +258,3 @@ def forget_replaced(session: Session) -> int:
     Return how many; fewer than MOST_AT_ONCE are the last.
     """
     return cursor(session).execute(_FORGET, (MOST_AT_ONCE,)).rowcount
-
-
-def identity(tenant_id: UUID, record_id: UUID, pack_id: UUID, number: int) -> str:
-    """Name the place of a part, for which it is sealed."""
-    return f"evidence_packs/{tenant_id}/{record_id}/{pack_id}/{number}"

@@ -1,7 +1,8 @@
-"""The storage port of bundles, in PostgreSQL or in the object store.
+"""The storage port of bundles, in PostgreSQL or in the object store, and what tenants have stored.
 
 Bytes are sealed for their row, so dumps, dead rows, the write-ahead log, backups and whoever keeps
-objects do not reveal content.
+objects do not reveal content. Triggers count each tenant's records and bytes, in several rows, so
+that concurrent records do not wait for one; `add_records` reads them without a lock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,13 @@ from sqlalchemy.orm import Session
 
 from app.core.blobs.reading import Row, opened
 from app.core.blobs.reading import sealed as stored
-from app.core.blobs.writing import Item
-from app.core.records import retention
+from app.core.blobs.store import Item
+from app.core.records import records, retention
 from app.core.records.signing import Signed
 from app.database import Tx, carried, cursor
+from app.errors import BundleExpired
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
+from app.models import Record
 
 KIND = "bundles"
 _KEPT = f"""
@@ -135,3 +138,44 @@ def delete(session: Session, tenant_id: UUID, record_ids: Sequence[UUID]) -> int
 def identity(tenant_id: UUID, record_id: UUID) -> str:
     """Return the identity (associated data) under which a bundle is sealed."""
     return f"bundles/{tenant_id}/{record_id}"
+
+
+def require_kept(session: Session, record: Record) -> None:
+    """Raise `BundleExpired` when the record's bundle is due or deleted."""
+    if not is_kept(session, record.tenant_id, record.id):
+        raise _expired(session, record)
+
+
+def content(session: Session, master_keys: MasterKeys, record: Record) -> bytes:
+    """Return the exact bytes that were signed; raises `BundleExpired`."""
+    raw = read(session, master_keys, record.tenant_id, record.id)
+    if raw is None:
+        raise _expired(session, record)
+    return raw
+
+
+def _expired(session: Session, record: Record) -> BundleExpired:
+    digest = record.bundle_sha256
+    index = records.log_indexes(session, [digest]).get(digest)
+    return BundleExpired("This record's bundle was kept as long as it was to be.", digest, index)
+
+
+MIB = 1024 * 1024
+
+_OF_EACH = """
+SELECT tenant_id, sum(records)::bigint, sum(bytes)::bigint FROM stored_records GROUP BY tenant_id
+"""
+
+
+@dataclass(frozen=True)
+class StorageUse:
+    """The number of a tenant's records, expired ones included, and the bytes of kept bundles."""
+
+    records: int
+    bytes: int
+
+
+def of_each(session: Session) -> Mapping[UUID, StorageUse]:
+    """Return the storage use of each tenant with records, in a session that sees all tenants."""
+    found = cursor(session).execute(_OF_EACH).fetchall()
+    return {tenant_id: StorageUse(*counts) for tenant_id, *counts in found}

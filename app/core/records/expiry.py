@@ -8,6 +8,7 @@ enqueues a job of its own. A patrol at each tick finds older records whose time 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import NamedTuple
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from app.core.callers import SYSTEM
 from app.core.erasure import erasing
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Step
-from app.core.records import bundles, record_words, retention
+from app.core.records import bundles, retention, search
 from app.database import cursor
 from app.models import Hold, Job, Tenant
 
@@ -57,7 +58,9 @@ def enqueue_due(session: Session, tenant_id: UUID) -> Job | None:
     take_turn(session, tenant_id)
     through = retention.due_before(session, tenant_id)
     # Bundles found by the patrol are older than those that came due since the last expiry.
-    first = _patrol(session, tenant_id) or _first_due(session, tenant_id)
+    first = _patrol(session, tenant_id)
+    if first is None:
+        first = cursor(session, scalar_row).execute(_FIRST_DUE, (tenant_id,)).fetchone()
     if through is None:
         return None
     if first is None:
@@ -81,11 +84,6 @@ SELECT r.created_at FROM records AS r JOIN tenants AS t ON t.id = r.tenant_id
    AND NOT {retention.held()}
  ORDER BY r.created_at, r.id LIMIT 1
 """
-
-
-def _first_due(session: Session, tenant_id: UUID) -> datetime | None:
-    """Return when the oldest record was created that came due since the last expiry."""
-    return cursor(session, scalar_row).execute(_FIRST_DUE, (tenant_id,)).fetchone()
 
 
 _AGED = f"""
@@ -196,13 +194,16 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     take_turn(session, tenant_id)
     args = job_rows.args_of(job)
     through = datetime.fromisoformat(args["through"])
-    after = _read_cursor(job.cursor) or _Aged(datetime.fromisoformat(args["from"]), _FIRST_ID)
+    at, _, last = (job.cursor or f"{args['from']}/{_FIRST_ID.hex}").rpartition("/")
+    after = _Aged(datetime.fromisoformat(at), UUID(hex=last))
     found = _aged(session, tenant_id, through, after, args.get("hold"))
-    batch = _of_bounded_size(found)
+    # 32 MiB of bundles and packs, or one larger one: deleting costs as much as storing.
+    sizes = list(accumulate(each.size or 0 for each in found))
+    batch = [each for n, each in enumerate(found) if n == 0 or sizes[n] <= MOST_BYTES]
     wanted = [each.id for each in batch if each.size is not None]
     # The words second: the index may be writing them while it holds the bundles.
     gone = bundles.delete(session, tenant_id, wanted)
-    record_words.forget_content(session, tenant_id, wanted)
+    search.forget_content(session, tenant_id, wanted)
     progress = json.loads(job.progress or "{}")
     progress["expired"] += gone
     if len(batch) == MOST_RECORDS or len(batch) < len(found):
@@ -222,20 +223,3 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
         },
     )
     return Step(None, progress)
-
-
-def _of_bounded_size(found: Sequence[_Aged]) -> Sequence[_Aged]:
-    """Cut a batch at 32 MiB of bundles and packs: deleting costs as much as storing."""
-    total = 0
-    for place, each in enumerate(found):
-        total += each.size or 0
-        if total > MOST_BYTES and place:
-            return found[:place]
-    return found
-
-
-def _read_cursor(text: str | None) -> _Aged | None:
-    if text is None:
-        return None
-    at, _, identifier = text.rpartition("/")
-    return _Aged(datetime.fromisoformat(at), UUID(hex=identifier))

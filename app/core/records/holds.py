@@ -21,7 +21,7 @@ from app.core.callers import Caller
 from app.core.records import expiry, records
 from app.database import database_now
 from app.errors import NotFound
-from app.models import Hold, Record
+from app.models import Hold
 from app.schemas import fields, party_fields
 from app.schemas.schema import AnswerSchema
 
@@ -66,7 +66,9 @@ def create(session: Session, caller: Caller, reason: str, scope: Mapping[str, An
     Every record that it covers, whose content is stored when this commits, stays. Raises `NotFound`
     for a record, session or agent that does not exist.
     """
-    _require(session, caller, scope)
+    for name, find_in in (("record_id", records), ("session_id", sessions), ("agent_id", agents)):
+        if name in scope:
+            find_in.find(session, caller, scope[name])
     expiry.take_turn(session, caller.tenant_id)
     now = database_now(session)
     hold = Hold(
@@ -121,7 +123,9 @@ def rows(
             is_standing = Hold.released_at.is_(None)
             conditions.append(is_standing if value == HoldStatus.STANDING else ~is_standing)
         elif name == "record_id":
-            conditions.append(_covering(records.find(session, caller, value)))
+            found = records.find(session, caller, value)
+            subjects = (found.id, found.session_id, found.agent_id)
+            conditions.append(_covering(found.created_at, *subjects))
         else:
             conditions.append(getattr(Hold, name) == value)
     wanted = select(Hold).where(*conditions).order_by(Hold.id.desc()).limit(limit)
@@ -141,9 +145,9 @@ def standing_on(
     """
     if caller.pin is not None:
         return []
-    covering: ColumnElement[bool] = Hold.subject_id.in_(subjects)
+    covering = Hold.subject_id.in_(subjects)
     if created_at is not None:
-        covering |= and_(Hold.since <= created_at, Hold.until > created_at)
+        covering = _covering(created_at, *subjects)
     wanted = select(Hold).where(
         Hold.tenant_id == caller.tenant_id, Hold.released_at.is_(None), covering
     )
@@ -152,18 +156,9 @@ def standing_on(
     ]
 
 
-def _covering(record: Record) -> ColumnElement[bool]:
-    in_range = and_(Hold.since <= record.created_at, Hold.until > record.created_at)
-    return Hold.subject_id.in_((record.id, record.session_id, record.agent_id)) | in_range
-
-
-def _require(session: Session, caller: Caller, scope: Mapping[str, Any]) -> None:
-    if "record_id" in scope:
-        records.find(session, caller, scope["record_id"])
-    elif "session_id" in scope:
-        sessions.find(session, caller, scope["session_id"])
-    elif "agent_id" in scope:
-        agents.find(session, caller, scope["agent_id"])
+def _covering(created_at: datetime, *subjects: UUID) -> ColumnElement[bool]:
+    in_range = and_(Hold.since <= created_at, Hold.until > created_at)
+    return Hold.subject_id.in_(subjects) | in_range
 
 
 def _audit(

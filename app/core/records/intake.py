@@ -12,10 +12,10 @@ from uuid import UUID
 
 from app import ids
 from app.core import idempotency
-from app.core.blobs import store, writing
-from app.core.blobs.writing import Stowed
+from app.core.blobs import store
+from app.core.blobs.store import Stowed
 from app.core.callers import Caller
-from app.core.records import bundles, records, storage
+from app.core.records import bundles, records
 from app.core.records.signing import NO_SESSION, NewRecord, Signed, Signer
 from app.database import Database, Tx, carried, cursor, rows_of, undone
 from app.errors import (
@@ -161,7 +161,7 @@ class Intake:
             return ready
         keys = self._settings.master_keys
         signed = [each for each in ready.signed if isinstance(each, Signed)]
-        stowed = writing.stow(self._blobs, [bundles.item(keys, each) for each in signed])
+        stowed = store.stow(self._blobs, [bundles.item(keys, each) for each in signed])
         return replace(
             ready, stowed={each.id: kept for each, kept in zip(signed, stowed, strict=True)}
         )
@@ -253,7 +253,7 @@ class Intake:
         ]
         return rows, (
             self._settings.tenant_records or None,
-            self._settings.tenant_stored_mib * storage.MIB or None,
+            self._settings.tenant_stored_mib * bundles.MIB or None,
             waits,
             *map(list, zip(*(row.values for row in rows), strict=True)),
         )
@@ -273,14 +273,13 @@ class Intake:
         found = ready.stowed.get(signed.id)
         if found is not None:
             return found
-        return writing.waiting(self._blobs, bundles.item(self._settings.master_keys, signed))
+        return store.waiting(self._blobs, bundles.item(self._settings.master_keys, signed))
 
     def _result(self, row: "_Row", problem: str | None, sealed: bytes | None) -> Result:
         if problem is None:
             return Stored(row.body)
         if problem == "replayed" and sealed is not None and row.repeat is not None:
-            kept = json.loads(row.repeat.open(self._settings.master_keys, sealed))
-            return Stored(_encode(kept["body"]), replayed=True)
+            return Stored(row.repeat.open(self._settings.master_keys, sealed), replayed=True)
         return _REFUSALS[problem](self._settings)
 
 
@@ -344,7 +343,7 @@ def _row(
     body = _encode(records.fresh(signed))
     answer = None
     if repeat is not None:
-        answer = repeat.seal(master_keys, b'{"body":%b,"headers":{}}' % body)
+        answer = repeat.seal(master_keys, body)
     values = (
         number,
         signed.tenant_id,

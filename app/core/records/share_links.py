@@ -1,10 +1,13 @@
-"""Share links: the holder may read one record and its exports until the link ends.
+"""Share links, and access without an API key: by a link, or to a public record.
 
-The token is shown once, in the URL, and stored as SHA-256; lists and the audit chain use the link's
-id.
+The holder of a link may read one record and its exports until the link ends. The token is shown
+once, in the URL, and stored as SHA-256; lists and the audit chain use the link's id. The tenant of
+who comes with a token is not known yet, so a database function lifts row-level security for one
+lookup. One conditional UPDATE checks and counts an opening: a revoked link opens nothing.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -14,10 +17,11 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import chain
-from app.core.callers import Caller
+from app.core.callers import Actor, Caller
 from app.core.records import records
-from app.database import database_now
+from app.database import Database, Tx, cursor, database_now
 from app.errors import FieldError, Invalid, NotFound, TooManyShareLinks
+from app.lib import forwarded
 from app.lib.crypto import share_tokens
 from app.models import Record, ShareLink
 from app.schemas import fields, party_fields
@@ -176,3 +180,83 @@ def _record(
     target = ("share_link", ids.text("shr", row.id))
     details = {"record_id": ids.text("rec", row.record_id), **details}
     chain.append_by(session, caller, f"share_link.{verb}", target=target, details=details)
+
+
+_FIND_LINK = "SELECT tenant_id, id, record_id FROM find_share_link(%s)"
+_FIND_PUBLIC = "SELECT tenant_id FROM find_public_record(%s)"
+_OPEN = """
+UPDATE share_links SET opened = opened + 1, last_opened_at = clock_timestamp()
+ WHERE tenant_id = %s AND id = %s AND revoked_at IS NULL AND expires_at > clock_timestamp()
+RETURNING expires_at
+"""
+# Of two concurrent openings by one address, the second waits for the first one's row.
+_FIRST_TODAY = """
+INSERT INTO share_link_openings (tenant_id, share_link_id, day, address_hash)
+VALUES (%s, %s, (clock_timestamp() AT TIME ZONE 'UTC')::date, %s)
+ON CONFLICT DO NOTHING
+"""
+_FORGET = """
+DELETE FROM share_link_openings WHERE day < (clock_timestamp() AT TIME ZONE 'UTC')::date
+"""
+
+
+@dataclass(frozen=True)
+class Link:
+    """An active share link, with its token."""
+
+    tenant_id: UUID
+    id: UUID
+    record_id: UUID
+    token: str
+
+
+def find_link(database: Database, token: str) -> Link | None:
+    """Return the active link of this token; None for any other text.
+
+    A malformed token costs no query.
+    """
+    if not share_tokens.well_formed(token):
+        return None
+    row = database.ask(_FIND_LINK, (share_tokens.digest(token),))
+    if row is None:
+        return None
+    tenant_id, link_id, record_id = row
+    return Link(tenant_id, link_id, record_id, token)
+
+
+def public_tenant(database: Database, record_id: UUID | None) -> UUID | None:
+    """Return the tenant of a public record; None when the record is not public."""
+    row = None if record_id is None else database.ask(_FIND_PUBLIC, (record_id,))
+    return None if row is None else row[0]
+
+
+def open_link(session: Session, link: Link, address: str, request_id: str) -> datetime | None:
+    """Count an opening by an address; return when the link expires, None if it has ended.
+
+    The day's first opening is known by the address, or its /64 of IPv6.
+    """
+    cur = cursor(session)
+    opened = cur.execute(_OPEN, (link.tenant_id, link.id)).fetchone()
+    if opened is None:
+        return None
+    known_by = share_tokens.address_hash(link.token, forwarded.network(address))
+    first = cur.execute(_FIRST_TODAY, (link.tenant_id, link.id, known_by)).rowcount == 1
+    if first:
+        named = ids.text("shr", link.id)
+        chain.append(
+            session,
+            link.tenant_id,
+            Actor("link", named),
+            "share_link.open",
+            target=("share_link", named),
+            details={"record_id": ids.text("rec", link.record_id)},
+            request_id=request_id,
+            origin=address,
+        )
+    ends_at: datetime = opened[0]
+    return ends_at
+
+
+def forget_old(tx: Tx) -> int:
+    """Delete the address hashes of past days, of all tenants; return how many."""
+    return cursor(tx).execute(_FORGET).rowcount

@@ -82,10 +82,10 @@ class Scan:
 
 @dataclass(frozen=True)
 class Position:
-    """A job's position: the scans left, in turns, and how much of the canary is unsent.
+    """The scans left, in turns, and how much of the canary is unsent: a job's cursor.
 
-    `canary` is None once it has succeeded; `steps` counts sending steps. `forgiven` is how many
-    replays had failed when the job was last resumed.
+    `canary` is None once it has succeeded; `steps` counts sending steps; `forgiven` replays had
+    failed when the job was last resumed.
     """
 
     left: tuple[Scan, ...]
@@ -113,28 +113,17 @@ class Position:
         return json.dumps({**vars(self), "left": left})
 
     def after(self, scan: Scan, last: UUID | None, made: int) -> "Position":
-        """Return the position after one more step; `last` is None at the end of a scan.
-
-        Webhooks take turns.
-        """
+        """Return the position after one more step; `last` is None at the end of a scan."""
         others = tuple(each for each in self.left if each != scan)
         left = others if last is None else (*others, replace(scan, after=last))
         canary = None if self.canary is None else max(0, self.canary - made)
         return Position(left, canary, self.steps + 1, self.forgiven)
 
     def begun_again(self, webhooks: tuple[UUID, ...], failing: int) -> "Position":
-        """Return the position from which a stopped job resumes, first with the withdrawn replays.
-
-        The `failing` replays so far do not stop it again.
-        """
+        """Return the position of a stopped job: first what was withdrawn; `failing` is forgiven."""
         left = tuple(each for each in self.left if each.table != UNSENT)
         unsent = tuple(Scan(each, UNSENT) for each in webhooks)
         return Position((*unsent, *left), steps=self.steps, forgiven=failing)
-
-
-def oldest_of(job: Job) -> UUID:
-    """Return a lower bound of the ids of a job's deliveries."""
-    return earliest_id(job.created_at)
 
 
 @dataclass(frozen=True)
@@ -184,7 +173,12 @@ def pick(session: Session, job: Job, selection: Selection, scan: Scan, limit: in
         settled=SETTLED,
     )
     named = replay_selection.values(session, job.tenant_id, one)
-    named |= {"job": job.id, "oldest": oldest_of(job), "after": scan.after, "limit": limit}
+    named |= {
+        "job": job.id,
+        "oldest": earliest_id(job.created_at),
+        "after": scan.after,
+        "limit": limit,
+    }
     return cursor(session, class_row(Source)).execute(query, named, prepare=False).fetchall()
 
 
@@ -264,20 +258,16 @@ def count_outcomes(session: Session, job: Job) -> dict[str, int]:
     `failed_same` failed with the same fingerprint as the delivery that they replay. Deliveries
     withdrawn before their first attempt are not counted.
     """
-    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest_of(job)}
+    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": earliest_id(job.created_at)}
     found = cursor(session, dict_row).execute(_OUTCOMES, wanted).fetchone()
     assert found is not None  # noqa: S101  # an aggregate always has a row
     return found
 
 
-def lock_lanes(session: Session, tenant_id: UUID, webhooks: Sequence[UUID]) -> None:
-    """Lock the lanes of webhooks in the order of ids, the global lock order of lanes."""
-    for webhook in sorted(webhooks):
-        lanes.lock(session, tenant_id, webhook)
-
-
 def take_back(session: Session, job: Job, webhooks: Sequence[UUID]) -> None:
-    """Cancel a job's deliveries that were never sent, on locked lanes."""
+    """Lock lanes in the order of ids, as all do, and cancel what the job never sent there."""
+    for webhook in sorted(webhooks):
+        lanes.lock(session, job.tenant_id, webhook)
     for webhook in webhooks:
         cancelling.withdraw(session, job.tenant_id, webhook, job.id)
 

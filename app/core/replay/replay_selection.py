@@ -6,7 +6,8 @@ or will. The moment is part of the selection: preview, total and job agree despi
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -34,12 +35,12 @@ class Status(enum.StrEnum):
     SKIPPED = "skipped"
 
 
+_MOMENTS = ("since", "until", "failed_since", "failed_until")
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """A caller's selection for a replay: `ids` alone, a `group` alone, or the other filters.
-
-    `until` and `failed_until` are exclusive; an empty `event_types` means all types.
-    """
+    """What to replay: `ids` alone, a `group` alone, or the other filters; ends are exclusive."""
 
     statuses: frozenset[Status] = frozenset({Status.FAILED})
     since: datetime | None = None
@@ -53,24 +54,19 @@ class Wanted:
     @classmethod
     def from_args(cls, args: Mapping[str, Any]) -> "Wanted":
         """Parse the result of `to_args`."""
-        group, named = args["group"], args["ids"]
         return cls(
             frozenset(map(Status, args["status"])),
-            **{
-                name: args[name] and datetime.fromisoformat(args[name])
-                for name in ("since", "until", "failed_since", "failed_until")
-            },
+            **{name: args[name] and datetime.fromisoformat(args[name]) for name in _MOMENTS},
             event_types=frozenset(map(EventType, args["event_type"] or ())),
-            group=group and Group.parse(group),
-            ids=named and tuple(ids.read("dlv", each) for each in named),
+            group=args["group"] and Group.parse(args["group"]),
+            ids=args["ids"] and tuple(ids.read("dlv", each) for each in args["ids"]),
         )
 
     def to_args(self) -> dict[str, Any]:
         """Return this as a job's arguments."""
-        moments = ("since", "until", "failed_since", "failed_until")
         return {
             "status": sorted(status.value for status in self.statuses),
-            **{name: getattr(self, name) and rfc3339(getattr(self, name)) for name in moments},
+            **{name: getattr(self, name) and rfc3339(getattr(self, name)) for name in _MOMENTS},
             "event_type": sorted(each.value for each in self.event_types) or None,
             "group": self.group and self.group.text,
             "ids": self.ids and [ids.text("dlv", each) for each in self.ids],
@@ -143,61 +139,34 @@ def sources(selection: Selection, table: str, most: int | None = None) -> str:
     With `most` it selects that many of the newest and one more; of a group it then includes other
     failures of the webhook, which do not `fit`.
     """
-    tail = "" if most is None else f" ORDER BY id DESC LIMIT {most} + 1"
+    wanted, tail = selection.wanted, "" if most is None else f" ORDER BY id DESC LIMIT {most} + 1"
     if table == "events":
-        return _EVENTS.format(conditions=_of_events(selection)) + tail
-    conditions, fits = _of_deliveries(selection), "true"
-    if selection.wanted.group is not None:
-        if most is None:
-            conditions.append(_SAME_FAILURE)
-        else:
-            fits = _SAME_FAILURE
+        conditions = ["w.id = (SELECT %(webhook)s::uuid)"] * bool(selection.webhook_id)
+        conditions += ["e.type = ANY (%(types)s)"] * bool(wanted.event_types)
+        return _EVENTS.format(conditions=" AND ".join(conditions) or "true") + tail
+    conditions = ["d.webhook_id = (SELECT %(webhook)s::uuid)"] * bool(selection.webhook_id)
+    fits = "true"
+    if wanted.ids is not None:
+        conditions += ["d.id = ANY (%(ids)s)", "d.status IN ('failed', 'cancelled')"]
+    elif wanted.group is not None:
+        conditions += ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.status = 'failed'"]
+        conditions += ["d.kind <> 'test'"] + [_SAME_FAILURE] * (most is None)
+        fits = "true" if most is None else _SAME_FAILURE
+    else:
+        # Worded like the partial indexes' predicates: with any other status none would be used.
+        named = ", ".join(f"'{each}'" for each in sorted(wanted.statuses - {Status.SKIPPED}))
+        conditions += [
+            f"d.status IN ({named})",
+            "d.kind = 'event' AND d.created_at >= %(since)s AND d.created_at < %(until)s",
+            "d.id >= %(since_id)s AND d.id < %(until_id)s",
+            *["d.event_type = ANY (%(types)s)"] * bool(wanted.event_types),
+            *["d.finished_at >= %(failed_since)s"] * bool(wanted.failed_since),
+            *["d.finished_at < %(failed_until)s"] * bool(wanted.failed_until),
+        ]
     return _DELIVERIES.format(fits=fits, conditions=" AND ".join(conditions)) + tail
 
 
-def by_status(selection: Selection) -> list[Selection]:
-    """Return a selection for each status, because each has an index with its own order."""
-    wanted = selection.wanted
-    if wanted.ids is not None or wanted.group is not None:
-        return [selection]
-    return [
-        replace(selection, wanted=replace(wanted, statuses=frozenset({status})))
-        for status in sorted(wanted.statuses)
-    ]
-
-
 _SAME_FAILURE = "d.failure = %(failure)s"
-
-
-def _of_events(selection: Selection) -> str:
-    conditions = ["w.id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
-    conditions += ["e.type = ANY (%(types)s)"] * bool(selection.wanted.event_types)
-    return " AND ".join(conditions) or "true"
-
-
-def _of_deliveries(selection: Selection) -> list[str]:
-    """Return the conditions of deliveries, except the fingerprint of a group."""
-    wanted = selection.wanted
-    conditions = ["d.webhook_id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
-    if wanted.ids is not None:
-        return [*conditions, "d.id = ANY (%(ids)s)", "d.status IN ('failed', 'cancelled')"]
-    if wanted.group is not None:
-        of_group = ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.status = 'failed'"]
-        return [*conditions, *of_group, "d.kind <> 'test'"]
-    return conditions + _filtered(wanted)
-
-
-def _filtered(wanted: Wanted) -> list[str]:
-    # Worded like the partial indexes' predicates: with any other status none would be used.
-    named = ", ".join(f"'{each}'" for each in sorted(wanted.statuses - {Status.SKIPPED}))
-    return [
-        f"d.status IN ({named})",
-        "d.kind = 'event' AND d.created_at >= %(since)s AND d.created_at < %(until)s",
-        "d.id >= %(since_id)s AND d.id < %(until_id)s",
-        *["d.event_type = ANY (%(types)s)"] * bool(wanted.event_types),
-        *["d.finished_at >= %(failed_since)s"] * bool(wanted.failed_since),
-        *["d.finished_at < %(failed_until)s"] * bool(wanted.failed_until),
-    ]
 
 
 def values(session: Session, tenant_id: UUID, selection: Selection) -> dict[str, Any]:
@@ -315,80 +284,72 @@ class Preview:
         return [part for part in self.parts if part.state == "selected" and part.sends]
 
     def represent(self, rate: int | None) -> dict[str, Any]:
-        """Return the preview's JSON representation, for a dry run."""
-        oldest = min((part.oldest for part in self._selected if part.oldest), default=None)
-        newest = max((part.newest for part in self._selected if part.newest), default=None)
+        """Return the preview's JSON representation, for a dry run.
+
+        `seconds` is estimated from the rate, or from the slowest receiver's latency.
+        """
+        selected = self._selected
+        oldest = min((part.oldest for part in selected if part.oldest), default=None)
+        newest = max((part.newest for part in selected if part.newest), default=None)
+        left_out: Counter[str] = Counter()
+        for part in self.parts:
+            left_out[part.state] += 0 if part in selected else part.count
+        seconds: int | None = None
+        if rate is not None:
+            seconds = math.ceil(self.count / rate)
+        elif all(part.seconds_each is not None for part in selected):
+            each = (math.ceil(part.count * (part.seconds_each or 0)) for part in selected)
+            seconds = max(each, default=0)
         return {
             "count": self.count,
             "oldest": oldest and rfc3339(oldest),
             "newest": newest and rfc3339(newest),
             "left_out": {
-                "arrived_since": self._left_out("arrived"),
-                "already_waiting": self._left_out("waiting"),
-                "not_sending": self._left_out("selected"),
+                "arrived_since": left_out["arrived"],
+                "already_waiting": left_out["waiting"],
+                "not_sending": left_out["selected"],
             },
-            "seconds": self._seconds(rate),
+            "seconds": seconds,
             "as_of": rfc3339(self.selection.as_of),
         }
-
-    def _left_out(self, state: str) -> int:
-        left_out = [part for part in self.parts if part not in self._selected]
-        return sum(part.count for part in left_out if part.state == state)
-
-    def _seconds(self, rate: int | None) -> int | None:
-        """Estimate the duration in seconds, from the rate or the slowest receiver's latency."""
-        if rate is not None:
-            return math.ceil(self.count / rate)
-        each = [(part.count, part.seconds_each) for part in self._selected]
-        if any(seconds is None for _, seconds in each):
-            return None
-        return max((math.ceil(count * (seconds or 0)) for count, seconds in each), default=0)
 
 
 def counted(
     session: Session, tenant_id: UUID, selection: Selection, most: int | None = None
 ) -> Preview:
     """Return the counts of a selection, or of its `most` newest deliveries and events."""
-    named = values(session, tenant_id, selection)
-    read, parts = _parts(session, selection, named, most)
-    for conditions in _other_conditions(selection.wanted):
-        query = _OTHERS.format(conditions=conditions, most="ALL" if most is None else most + 1)
-        others = cursor(session, class_row(_Part)).execute(query, named).fetchall()
-        read = max(read, sum(part.count for part in others))
-        parts += others
-    return Preview(selection, parts, complete=most is None or read <= most)
-
-
-def _parts(
-    session: Session, selection: Selection, named: dict[str, Any], most: int | None
-) -> tuple[int, list[_Part]]:
-    """Return how many candidates were read, and the counts by webhook and state."""
-    sources = [
-        f"({sources(one, table, most)})"
-        for one in ([selection] if most is None else by_status(selection))
-        for table in one.wanted.tables()
+    wanted, named = selection.wanted, values(session, tenant_id, selection)
+    by_status = [selection]
+    if most is not None and wanted.ids is None and wanted.group is None:
+        # Each status has an index with its own order.
+        by_status = [
+            replace(selection, wanted=replace(wanted, statuses=frozenset({status})))
+            for status in sorted(wanted.statuses)
+        ]
+    tables = [
+        f"({sources(one, table, most)})" for one in by_status for table in one.wanted.tables()
     ]
     if selection.webhook_id is not None:
-        keys = lanes.of_webhook(session, named["tenant"], selection.webhook_id)
-        sources = lanes.on_each(sources, "webhook", keys, named)
+        keys = lanes.of_webhook(session, tenant_id, selection.webhook_id)
+        tables = lanes.on_each(tables, "webhook", keys, named)
     query = _PARTS.format(
-        sources=" UNION ALL ".join(sources),
+        sources=" UNION ALL ".join(tables),
         order="" if most is None else f"ORDER BY id DESC LIMIT {most} + 1",
         newest="" if most is None else f"ORDER BY id DESC LIMIT {most}",
     )
     # A prepared statement's generic plan reads far more.
     rows = cursor(session).execute(query, named, prepare=False).fetchall()
-    return rows[0][0], [_Part(*row[1:]) for row in rows if row[1] is not None]
-
-
-def _other_conditions(wanted: Wanted) -> Iterator[str]:
-    if wanted.ids is not None:
-        yield "d.id = ANY (%(ids)s) AND d.status NOT IN ('failed', 'cancelled')"
+    read, parts = rows[0][0], [_Part(*row[1:]) for row in rows if row[1] is not None]
+    others = "d.id = ANY (%(ids)s) AND d.status NOT IN ('failed', 'cancelled')"
     if wanted.group is not None:
-        yield (
-            "d.status = 'retrying' AND d.webhook_id = %(group_of)s"
-            " AND d.failure = %(failure)s AND d.kind <> 'test'"
-        )
+        others = "d.status = 'retrying' AND d.kind <> 'test'"
+        others += f" AND d.webhook_id = %(group_of)s AND {_SAME_FAILURE}"
+    if wanted.ids is not None or wanted.group is not None:
+        query = _OTHERS.format(conditions=others, most="ALL" if most is None else most + 1)
+        left = cursor(session, class_row(_Part)).execute(query, named).fetchall()
+        read = max(read, sum(part.count for part in left))
+        parts += left
+    return Preview(selection, parts, complete=most is None or read <= most)
 
 
 _NAMED = """

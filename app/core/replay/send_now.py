@@ -19,10 +19,10 @@ from app.clock import rfc3339
 from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
-from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE, PRIORITY_URGENT
+from app.core.delivery.events import PRIORITIES, PRIORITY_URGENT
 from app.core.delivery.history import delivery_history
 from app.core.delivery.history.delivery_history import earliest_id, latest_id
-from app.core.delivery.lanes import lanes
+from app.core.delivery.lanes import lanes, recovery
 from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import Step
 from app.core.webhooks import webhooks
@@ -82,53 +82,24 @@ _OF = """
 CASE WHEN d.kind = 'event' THEN d.sequence < %(sequence)s ELSE d.created_at <= %(as_of)s END
 """
 _UNTRIED = "coalesce(d.attempted_at < %(as_of)s, true)"
-_PICK = f"""
-SELECT picked.id
-  FROM open_levels() AS level
- CROSS JOIN LATERAL (
-    SELECT d.id, d.next_attempt_at FROM open_deliveries AS d
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
-       AND d.webhook_id = (SELECT %(webhook)s::uuid)
-       AND d.priority = level.priority AND d.fresh = level.fresh AND d.lease_until IS NULL
-       AND {{when}} AND {_UNTRIED} AND {_OF}
-     ORDER BY d.next_attempt_at LIMIT %(most)s) AS picked
- WHERE level.priority = ANY (%(priorities)s::smallint[])
- ORDER BY picked.next_attempt_at, picked.id LIMIT %(most)s
-"""
-_PARK = f"""
-UPDATE open_deliveries AS d SET next_attempt_at = %(until)s
-  FROM ({_PICK.format(when="d.next_attempt_at <= %(as_of)s")}) AS due
- WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = due.id
-"""
-# What was parked was due by its schedule. More unscheduled attempts than attempts would be a
-# position before the schedule's first.
-_BRING = f"""
-UPDATE open_deliveries AS d
-   SET unscheduled = CASE WHEN d.next_attempt_at = %(until)s THEN d.unscheduled
-                          ELSE least(d.unscheduled + 1, d.attempts) END,
-       next_attempt_at = clock_timestamp()
-  FROM ({_PICK.format(when="d.next_attempt_at > clock_timestamp()")}) AS waiting
- WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = waiting.id
-"""
 
 
 def park(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any]) -> bool:
-    """Let up to 5,000 due rows of a locked lane wait `until` later; say whether more may be due.
-
-    What is urgent goes at once all the same.
-    """
-    levels = [PRIORITY_LIVE, PRIORITY_BULK]
-    wanted = {**found, "tenant": tenant_id, "webhook": webhook_id, "priorities": levels}
-    moved = cursor(tx).execute(_PARK, {**wanted, "most": MOST_AT_ONCE}).rowcount
+    """Let up to 5,000 due rows wait `until` later, but urgent ones; say whether more may be due."""
+    lane = (tenant_id, webhook_id)
+    which = f"d.next_attempt_at <= %(as_of)s AND {_UNTRIED} AND {_OF}"
+    moved = recovery.move(tx, lane, which, found, MOST_AT_ONCE, to="%(until)s", counts="0")
     lanes.reschedule(tx, tenant_id, webhook_id)
     return moved == MOST_AT_ONCE
 
 
 def bring(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any], most: int) -> int:
     """Make up to `most` waiting rows of a locked lane due, the earliest first; return how many."""
-    levels = [PRIORITY_URGENT, PRIORITY_LIVE, PRIORITY_BULK]
-    wanted = {**found, "tenant": tenant_id, "webhook": webhook_id, "priorities": levels}
-    moved = cursor(tx).execute(_BRING, {**wanted, "most": most}).rowcount
+    which = f"d.next_attempt_at > clock_timestamp() AND {_UNTRIED} AND {_OF}"
+    # What was parked was due by its schedule.
+    counts = "(d.next_attempt_at <> %(until)s)::int"
+    lane = (tenant_id, webhook_id)
+    moved = recovery.move(tx, lane, which, found, most, priorities=PRIORITIES, counts=counts)
     lanes.reschedule(tx, tenant_id, webhook_id)
     return moved
 
@@ -164,10 +135,9 @@ SELECT open.*, ended.*
 
 
 def tally(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any]) -> dict[str, int]:
-    """Return what became of the rows of an `Open`, whose fields `found` has: those not succeeded.
+    """Count what became of the rows of an `Open`, whose fields `found` has: those not succeeded.
 
-    `waiting` had no attempt since, `retrying` failed at one and wait for the next. Reads open rows
-    and failures only: what else there was has succeeded.
+    `waiting` had no attempt since, `retrying` failed at one. Reads open rows and failures only.
     """
     wanted = {
         **found,
@@ -299,7 +269,8 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
         return Step(f"{_BRING} {done + 1}", progress, wait)
     if not progress["waiting"]:
         return Step(None, progress)
-    return Step(f"{_BRING} {done + 1}", progress, _pause(session, job))
+    age, (shortest, longest) = database_now(session) - job.created_at, _COUNT_AGAIN
+    return Step(f"{_BRING} {done + 1}", progress, min(max(age / 20, shortest), longest))
 
 
 def _bring(
@@ -345,11 +316,6 @@ def _plan(job: Job) -> tuple[dict[str, Any], Mapping[UUID, Mapping[str, Any]]]:
         ids.lane_of(webhook_id, int(number)): {**found, "sequence": sequence}
         for number, sequence in args["sequences"].items()
     }
-
-
-def _pause(session: Session, job: Job) -> timedelta:
-    shortest, longest = _COUNT_AGAIN
-    return min(max((database_now(session) - job.created_at) / 20, shortest), longest)
 
 
 def one(

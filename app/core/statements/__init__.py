@@ -1,1 +1,1 @@
-"""Statements of completed sessions: `sealing` signs them, `statements` reads them."""
+"""Sessions that end: `idle_sessions` completes them, `statements` seals them."""

@@ -1,17 +1,179 @@
-"""Statements of sealed sessions, their digests, and the place of a record among them."""
+"""Statements of completed sessions: sealed, read, and the place of a record among their digests.
 
+Invariant: a record is in its session's statement, or was refused. `add_records` stores nothing in
+a completed session, and a completion waits for its locks: what is sealed later counts all. The row
+is due until its statement is stored.
+"""
+
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
 from uuid import UUID
 
+import structlog
 from sqlalchemy.orm import Session
 
+from app import ids
+from app.clock import rfc3339
+from app.core import signing_keys
+from app.core.findings import Severity
 from app.core.sessions import SessionStatus
-from app.core.statements.sealing import PART
-from app.database import Tx, cursor
+from app.core.signing_keys import Purpose
+from app.database import Database, Tx, cursor
 from app.errors import SessionOpen, StatementPending
+from app.evidence import statement
+from app.evidence.bundle import Agent
 from app.ledger import leaves, merkle
+from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import AgentSession, Record, SessionStatement
+
+PART = 8192
+"""Digests in a stored part, but for the last: a power of two, so that a part is a subtree."""
+
+MOST_SESSIONS = 200
+
+_FIRST = UUID(int=0)
+
+_log = structlog.get_logger(__name__)
+
+_DUE = """
+SELECT tenant_id, id FROM sessions WHERE status = 'completed' AND sealed_at IS NULL
+ ORDER BY completed_at LIMIT %s
+"""
+# The lock lets findings come, and has no two workers sign.
+_TAKE = """
+SELECT s.external_id, s.principal, s.created_at, s.completed_at, s.outcome,
+       a.id, a.external_id, a.name, a.version
+  FROM sessions AS s JOIN agents AS a ON a.tenant_id = s.tenant_id AND a.id = s.agent_id
+ WHERE s.tenant_id = %s AND s.id = %s AND s.status = 'completed' AND s.sealed_at IS NULL
+   FOR NO KEY UPDATE OF s SKIP LOCKED
+"""
+_RECORDS = """
+SELECT id, bundle_sha256, created_at FROM records
+ WHERE tenant_id = %s AND session_id = %s AND id > %s ORDER BY id LIMIT %s
+"""
+_FINDINGS = """
+SELECT severity, count(*) FROM findings WHERE tenant_id = %s AND session_id = %s GROUP BY severity
+"""
+_STATEMENT = """
+INSERT INTO session_statements
+       (tenant_id, session_id, sha256, body, key_id, signature, records, root)
+VALUES (%s, %s, %b, %b, %s, %b, %s, %b)
+"""
+_PART = """
+INSERT INTO session_digests (tenant_id, session_id, number, first_id, root, digests)
+VALUES (%s, %s, %s, %s, %b, %b)
+"""
+_LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %b, %b)"
+_SEALED = "UPDATE sessions SET sealed_at = clock_timestamp() WHERE tenant_id = %s AND id = %s"
+
+
+def is_due(session: Session) -> bool:
+    """Say whether a session waits for its statement, in a session that sees all tenants."""
+    return bool(cursor(session).execute(_DUE, (1,)).fetchall())
+
+
+def seal_due(database: Database, master_keys: MasterKeys, until: float) -> bool:
+    """Seal completed sessions until `until` (monotonic); say whether more are due.
+
+    Each in a transaction of its own; one that cannot be sealed now is logged, and holds up no
+    other.
+    """
+    with database.across_tenants() as session:
+        due = cursor(session).execute(_DUE, (MOST_SESSIONS,)).fetchall()
+    sealed = 0
+    for tenant_id, session_id in due:
+        if time.monotonic() > until:
+            return True
+        try:
+            with database.transaction(tenant_id) as session:
+                sealed += seal(session, master_keys, tenant_id, session_id)
+        except CannotOpen as error:
+            named = ids.text("ses", session_id)
+            _log.error("session_not_sealed", session=named, reason=str(error))
+    return len(due) == MOST_SESSIONS and sealed > 0
+
+
+def seal(session: Session, master_keys: MasterKeys, tenant_id: UUID, session_id: UUID) -> bool:
+    """Sign and store a completed session's statement; False if it has one, or is being sealed.
+
+    Raises `CannotOpen` where MASTER_KEYS do not open the signing key.
+    """
+    cur = cursor(session)
+    named = (tenant_id, session_id)
+    row = cur.execute(_TAKE, named).fetchone()
+    if row is None:
+        return False
+    facts = _facts(session_id, *row)
+    key = signing_keys.current(session, master_keys, Purpose.BUNDLE)
+    parts, roots, count, times = [], b"", 0, None
+    for number, rows in enumerate(_parts(session, tenant_id, session_id)):
+        digests = [bytes(digest) for _, digest, _ in rows]
+        root = merkle.root(map(merkle.leaf_hash, digests))
+        times = (times[0] if times else rfc3339(rows[0][2]), rfc3339(rows[-1][2]))
+        parts.append((*named, number, rows[0][0], root, b"".join(digests)))
+        roots, count = roots + root, count + len(rows)
+    root = merkle.fold(roots) or merkle.EMPTY_ROOT
+    found = dict.fromkeys(map(str, Severity), 0) | dict(cur.execute(_FINDINGS, named).fetchall())
+    raw = statement.write(
+        facts, records=count, root=root, times=times, findings=found, key_id=key.public.id
+    )
+    digest = sha256(raw).digest()
+    leaf = leaves.SessionStatement(digest).data
+    values = (*named, digest, raw, key.public.id, key.sign(raw), count, root)
+    cur.execute(_STATEMENT, values)
+    cur.executemany(_PART, parts)
+    cur.execute(_LEAF, (ids.new(), merkle.leaf_hash(leaf), leaf))
+    cur.execute(_SEALED, named)
+    return True
+
+
+def _parts(
+    session: Session, tenant_id: UUID, session_id: UUID
+) -> Iterator[list[tuple[UUID, bytes, datetime]]]:
+    """Yield a session's records in order of creation, `PART` at a time."""
+    after = _FIRST
+    while True:
+        wanted = (tenant_id, session_id, after, PART)
+        rows = cursor(session).execute(_RECORDS, wanted, binary=True).fetchall()
+        if rows:
+            yield rows
+        if len(rows) < PART:
+            return
+        after = rows[-1][0]
+
+
+def _facts(
+    session_id: UUID,
+    external_id: str | None,
+    principal: str,
+    opened_at: datetime,
+    completed_at: datetime,
+    outcome: str,
+    agent_id: UUID,
+    agent_external_id: str | None,
+    name: str,
+    version: str | None,
+) -> statement.Session:
+    agent = Agent(id=ids.text("agt", agent_id), name=name)
+    if agent_external_id is not None:
+        agent["external_id"] = agent_external_id
+    if version is not None:
+        agent["version"] = version
+    facts = statement.Session(
+        id=ids.text("ses", session_id),
+        agent=agent,
+        principal=principal,
+        opened_at=rfc3339(opened_at),
+        completed_at=rfc3339(completed_at),
+        outcome=outcome,
+    )
+    if external_id is not None:
+        facts["external_id"] = external_id
+    return facts
+
 
 _ROOTS = """
 SELECT number, first_id, root FROM session_digests

@@ -128,7 +128,9 @@ class Assembler:
         try:
             claimed = 1
             # Nothing claimed: what is due is another worker's.
-            while claimed and (due := self._due()):
+            while claimed:
+                with self._database.across_tenants() as session:
+                    due = due_tenants(session)
                 claimed = 0
                 for tenant_id in due:
                     if time.monotonic() > until:
@@ -138,33 +140,22 @@ class Assembler:
             self._at_work.release()
         return False
 
-    def _due(self) -> list[UUID]:
-        with self._database.across_tenants() as session:
-            return due_tenants(session)
-
     def _batch(self, tenant_id: UUID) -> int:
         """Assemble some traces of a tenant in one transaction; return how many were claimed."""
         claimed: list[Claimed] = []
         try:
-            self._transact(tenant_id, claimed)
-        except Unavailable:
-            # Of two workers that open the same sessions, or where an agent was renamed meanwhile.
-            self._again(tenant_id, claimed)
-        except Exception as error:  # noqa: BLE001  # one trace is at fault: each is tried alone
+            try:
+                self._transact(tenant_id, claimed)
+            except Unavailable:
+                # Two workers opened the same sessions, or an agent was renamed meanwhile.
+                self._transact(tenant_id, claimed)
+        except Exception as error:  # one trace is at fault: each is tried alone
+            if isinstance(error, Unavailable) and not claimed:
+                raise
             _log.warning("traces_not_assembled", traces=len(claimed), error=_words(error))
             for each in claimed:
                 self._alone(tenant_id, each)
         return len(claimed)
-
-    def _again(self, tenant_id: UUID, claimed: list[Claimed]) -> None:
-        """Assemble as many anew; each alone if that fails too, as one may take too long."""
-        try:
-            self._transact(tenant_id, claimed)
-        except Unavailable:
-            if not claimed:
-                raise
-            for each in claimed:
-                self._alone(tenant_id, each)
 
     def _alone(self, tenant_id: UUID, trace: Claimed) -> None:
         """Assemble one trace, or put it off: its fault must not stop the others.

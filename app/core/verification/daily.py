@@ -20,7 +20,6 @@ from app.clock import rfc3339
 from app.core.anchoring.heads import SET_RIGHT
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
-from app.core.log import tree_walk
 from app.core.log.publication import Published
 from app.core.log.tree_walk import TreeWalk
 from app.core.verification import alerts, published_log, sealed_notes
@@ -218,12 +217,11 @@ def _walk(database: Database, last: Published, heads: HeadComparison, walked: Wa
         end = min(begin + _LEAVES_AT_ONCE, size)
         with database.across_tenants(snapshot=True) as session:
             cursor(session).execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
-            for first, bundle, data in tree_walk.bundles(session, generation, begin, end):
+            for first, bundle, data in walk.read(session, end):
                 if first == 0 and before and data[0] != leaves.LogSuccessor(before).data:
                     raise LogDamaged(
                         f"The first leaf of {generation.origin} is not its predecessor."
                     )
-                walk.add(session, data)
                 heads.add(first, bundle, data)
             heads.settle(session)
         good = not walk.wrong and heads.is_clean()

@@ -42,11 +42,7 @@ def seal_secrets(
 def open_secrets(
     master_keys: MasterKeys, sealed: bytes, tenant_id: UUID, webhook_id: UUID, at: datetime
 ) -> list[Secret]:
-    """Return the secrets that sign at the moment `at` (aware), newest first.
-
-    Raises `app.lib.crypto.sealing.CannotOpen` when the bytes are not this webhook's or the key is
-    unknown.
-    """
+    """Return the secrets that sign at the moment `at`, newest first; raises `CannotOpen`."""
     opened = json.loads(master_keys.open(sealed, secrets_identity(tenant_id, webhook_id)))
     secrets = [
         Secret(each["secret"], each["until"] and datetime.fromisoformat(each["until"]))
@@ -120,11 +116,7 @@ def columns(
 def open_target(
     master_keys: MasterKeys, sealed: bytes, tenant_id: UUID, webhook_id: UUID
 ) -> Target:
-    """Return a webhook's target.
-
-    Raises `app.lib.crypto.sealing.CannotOpen` when the bytes are not this webhook's or the key is
-    unknown.
-    """
+    """Return a webhook's target; raises `app.lib.crypto.sealing.CannotOpen`."""
     return Target(**json.loads(master_keys.open(sealed, target_identity(tenant_id, webhook_id))))
 
 
@@ -134,10 +126,7 @@ def target_identity(tenant_id: UUID, webhook_id: UUID) -> str:
 
 
 def open_lane(master_keys: MasterKeys, lane: Lane) -> tuple[list[str], Target]:
-    """Return the secrets that sign a lane's deliveries at its `now`, newest first, and its target.
-
-    Raises `app.lib.crypto.sealing.CannotOpen` as `open_secrets` does.
-    """
+    """Return the secrets that sign at a lane's `now`, and its target; raises `CannotOpen`."""
     key = (lane.tenant_id, lane.webhook_id)
     secrets = open_secrets(master_keys, lane.sealed_secrets, *key, lane.now)
     return [each.text for each in secrets], open_target(master_keys, lane.sealed_target, *key)

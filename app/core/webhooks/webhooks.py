@@ -76,17 +76,23 @@ class Watched:
 def create(
     session: Session, caller: Caller, settings: Settings, wanted: Mapping[str, Any]
 ) -> tuple[Watched, str]:
-    """Create a webhook and its lane; return it and its secret's text, which is not shown again.
+    """Create a webhook and its lanes; return it and its secret's text, which is not shown again.
 
-    `wanted` has `url` and may have `headers`, `event_types`, `description`, `max_in_flight` and
-    `lanes`.
-    Raises `Invalid` for a URL that cannot be sent to and `TooManyWebhooks` when the tenant has
-    `MAX_WEBHOOKS`.
+    Raises `Invalid` for a URL that cannot be sent to, and `TooManyWebhooks`.
     """
     wanted = dict(wanted)
     target = Target(wanted.pop("url"), _headers({}, wanted.pop("headers", None)))
     _check_url(target.url, settings)
-    _check_room(session, caller.tenant_id, settings.max_webhooks)
+    # Locks the tenant's row, so concurrent creates cannot exceed it.
+    one = select(Tenant.id).where(Tenant.id == caller.tenant_id).with_for_update(key_share=True)
+    session.execute(one)
+    mine = (Webhook.tenant_id == caller.tenant_id, Webhook.deleted_at.is_(None))
+    live = session.scalar(select(func.count()).where(*mine)) or 0
+    if live >= settings.max_webhooks:
+        raise TooManyWebhooks(
+            f"This tenant has {live} webhooks; MAX_WEBHOOKS allows {settings.max_webhooks}. Delete "
+            "one first."
+        )
     webhook_id, secret = ids.new(), webhook_signing.new_secret()
     sealed = webhook_secrets.seal_secrets(
         settings.master_keys, caller.tenant_id, webhook_id, [Secret(secret)]
@@ -287,8 +293,7 @@ def _headers(before: Mapping[str, str], wanted: Mapping[str, str] | None) -> dic
 def shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> dict[str, Any]:
     """Return `url` and `headers` as the caller may see them.
 
-    A URL's path and query often hold a secret (incoming webhooks of chat services), so callers
-    that may only read see the host. Nobody sees a header's value.
+    A URL's path and query often hold a secret, so callers that may only read see the host.
     """
     try:
         target = target_of(webhook, master_keys)
@@ -380,18 +385,6 @@ def _check_url(url: str, settings: Settings) -> None:
         parse_url(url, settings.webhook_allowed_networks, settings.webhook_nat64_prefixes)
     except BadURL as error:
         raise Invalid(FieldError("/url", error.detail)) from None
-
-
-def _check_room(session: Session, tenant_id: UUID, most: int) -> None:
-    """Refuse one too many; locks the tenant's row, so concurrent creates cannot exceed it."""
-    session.execute(select(Tenant.id).where(Tenant.id == tenant_id).with_for_update(key_share=True))
-    live = session.scalar(
-        select(func.count()).where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None))
-    )
-    if live is not None and live >= most:
-        raise TooManyWebhooks(
-            f"This tenant has {live} webhooks; MAX_WEBHOOKS allows {most}. Delete one first."
-        )
 
 
 def _not_found() -> NotFound:

@@ -1,1 +1,1 @@
-"""Words: the `tokenizer`, the `word_index` of each source, the `search_keys` of records' words."""
+"""Words: the `tokenizer`, and the `word_index` of each source."""

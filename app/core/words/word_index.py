@@ -1,19 +1,52 @@
 """Indexes of words: written after the commit, so that no POST pays for them.
 
 Each tenant has a position in each source of words. The tick `index_words` indexes what is settled
-behind it; a search reads the tail after it, so a row is found as soon as it is committed.
+behind it; a search reads the tail after it, so a row is found as soon as it is committed. Words of
+records are hashed under a tenant's search key, created when it is first needed and never changed.
 """
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from uuid import UUID
 
 from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.database import cursor
+from app.core.words.tokenizer import Lexemes
+from app.database import Tx, cursor
+from app.lib.crypto.sealing import MasterKeys
+
+_FIND = "SELECT sealed_search_key FROM tenants WHERE id = %s"
+_MAKE = "UPDATE tenants SET sealed_search_key = %s WHERE id = %s AND sealed_search_key IS NULL"
+
+
+def lexemes(tx: Tx, master_keys: MasterKeys, tenant_id: UUID) -> Lexemes:
+    """Return the tenant's keyed `Lexemes`; the first call creates the key."""
+    cur = cursor(tx, scalar_row)
+    sealed = cur.execute(_FIND, (tenant_id,)).fetchone()
+    if sealed is None:
+        # Of two concurrent calls the second waits for the row, and then finds the first one's key.
+        fresh = master_keys.seal(secrets.token_bytes(32), identity(tenant_id))
+        cur.execute(_MAKE, (fresh, tenant_id))
+        sealed = cur.execute(_FIND, (tenant_id,)).fetchone()
+    if sealed is None:
+        raise LookupError(f"tenant {tenant_id} has no row")
+    return _opened(master_keys, tenant_id, sealed)
+
+
+@lru_cache(maxsize=4096)
+def _opened(master_keys: MasterKeys, tenant_id: UUID, sealed: bytes) -> Lexemes:
+    return Lexemes(master_keys.open(sealed, identity(tenant_id)))
+
+
+def identity(tenant_id: UUID) -> str:
+    """Return the identity (associated data) under which a search key is sealed."""
+    return f"tenants/{tenant_id}/search_key"
+
 
 PIECE = 250
 """How many rows one transaction indexes; of 10,000 characters each that is half a second."""

@@ -1,6 +1,6 @@
 """The evidence pack: a ZIP that verifies a record offline, without the service.
 
-`evidence` is chosen, `contents` are its files (with `readme`, `session_readme`), `archive` is the
+`evidence` is chosen, `contents` are its files (with `readme`), `archive` is the
 ZIP.
 """
 

@@ -5,15 +5,15 @@ The sums are signed; the manifest follows from signed files.
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from hashlib import sha256
 from importlib import resources
 from typing import Any
 
 from app.evidence import bundle, prov
 from app.evidence.bundle import Bundle
-from app.evidence.pack import archive, readme, session_readme
+from app.evidence.pack import archive, readme
 from app.evidence.pack.archive import Archive, Member, of_bytes
 from app.evidence.pack.evidence import Evidence, Proven, SessionEvidence
 from app.evidence.page.rendering import record_html
@@ -24,6 +24,7 @@ from app.lib import canonical_json
 ANCHOR = "records/anchor/v2"
 FINDINGS = "records/findings/v1"
 MANIFEST = "records/manifest/v2"
+_SIGNED_LAST = ("SHA256SUMS", "SHA256SUMS.sig", "manifest.json")
 
 
 def write(evidence: Evidence) -> Archive:
@@ -45,7 +46,6 @@ def write(evidence: Evidence) -> Archive:
     agent = {"id": record["agent"]["id"], "name": record["agent"]["name"]}
     summed = [
         archive.measure("prov.json", provenance),
-        of_bytes("README.txt", readme.write(evidence, checkpoint, read)),
         of_bytes("anchor.json", _anchor(evidence, checkpoint, agent)),
         of_bytes("bundle.json", evidence.bundle),
         of_bytes("bundle.sig", evidence.signature),
@@ -54,7 +54,8 @@ def write(evidence: Evidence) -> Archive:
         *(of_bytes(name, data) for name, data in evidence.further.items()),
     ]
     told = {"schema": MANIFEST, "record_id": record["id"], "agent": agent}
-    return _sealed(evidence, checkpoint, summed, told)
+    write_readme = partial(readme.of_record, evidence, checkpoint, read)
+    return _sealed(evidence, checkpoint, summed, told, write_readme)
 
 
 def write_session(evidence: SessionEvidence) -> Archive:
@@ -74,20 +75,27 @@ def write_session(evidence: SessionEvidence) -> Archive:
         archive.measure("records.ndjson", evidence.records),
         archive.measure("session-digests.txt", evidence.digests),
         archive.measure("findings.ndjson", evidence.findings),
-        of_bytes("README.txt", session_readme.write(evidence, checkpoint, said)),
         of_bytes("anchor.json", _anchor(evidence, checkpoint, agent)),
         of_bytes("keys.json", keys),
         of_bytes("session-statement.json", evidence.statement),
         of_bytes("session-statement.sig", evidence.signature),
         of_bytes("session.tlog-proof", evidence.tlog_proof),
     ]
-    return _sealed(evidence, checkpoint, summed, told)
+    write_readme = partial(readme.of_session, evidence, checkpoint, said)
+    return _sealed(evidence, checkpoint, summed, told, write_readme)
 
 
 def _sealed(
-    evidence: Proven, checkpoint: Checkpoint, own: Iterable[Member], told: Mapping[str, object]
+    evidence: Proven,
+    checkpoint: Checkpoint,
+    own: Iterable[Member],
+    told: Mapping[str, object],
+    write_readme: Callable[[Iterable[str]], bytes],
 ) -> Archive:
-    """Return the archive of these files and those that every pack has: sums, signed, a manifest."""
+    """Return the archive of these files and those that every pack has: sums, signed, a manifest.
+
+    `write_readme` is told their names.
+    """
     summed = [
         *own,
         of_bytes("checkpoint", evidence.checkpoint),
@@ -100,6 +108,8 @@ def _sealed(
         summed.append(of_bytes("tsa-chain.pem", evidence.timestamp.chain.encode()))
     if evidence.chain is not None:
         summed.append(of_bytes("signing-chain.pem", evidence.chain.pem))
+    names = [*_SIGNED_LAST, *(each.name for each in summed)]
+    summed.append(of_bytes("README.txt", write_readme(names)))
     ordered = sorted(summed, key=lambda each: each.name)
     lines = "".join(f"{each.sha256}  {each.name}\n" for each in ordered).encode("ascii")
     signature = evidence.pack_key.sign(lines)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from app.evidence.spans import otlp_json, protobuf, span, wire
+from app.evidence.spans import otlp_json, protobuf, span
+from app.evidence.spans.protobuf import Malformed
 from app.evidence.spans.span import NeverTaken, Span
-from app.evidence.spans.wire import Malformed
 from app.lib import canonical_json
 from app.lib.canonical_json import JSON
 
@@ -101,16 +101,16 @@ _Spans = Iterator[tuple[dict[str, JSON], bytes, list[Any]]]
 
 def _in_protobuf(body: bytes) -> _Spans:
     """Yield each resource's attributes and bytes, with its spans' bytes, of every scope."""
-    for tag, start, stop in wire.fields(body, 0, len(body)):
+    for tag, start, stop in protobuf.fields(body, 0, len(body)):
         if tag != 10:
             continue
-        of_resource = wire.fields(body, start, stop)
+        of_resource = protobuf.fields(body, start, stop)
         resource = b"".join([body[at:end] for tag, at, end in of_resource if tag == 10])
         spans = [
             body[begin:finish]
             for tag, at, end in of_resource
             if tag == 18
-            for tag_of_span, begin, finish in wire.fields(body, at, end)
+            for tag_of_span, begin, finish in protobuf.fields(body, at, end)
             if tag_of_span == 18
         ]
         yield protobuf.read_resource(resource), resource, spans
@@ -165,12 +165,12 @@ def answer(rejected: int, message: str, *, is_json: bool) -> bytes:
         return canonical_json.dumps({"partialSuccess": partial} if rejected else {})
     if not rejected:
         return b""
-    partial_success = b"\x08" + wire.varint(rejected) + wire.text_field(2, message)
-    return b"\x0a" + wire.varint(len(partial_success)) + partial_success
+    partial_success = b"\x08" + protobuf.varint(rejected) + protobuf.text_field(2, message)
+    return b"\x0a" + protobuf.varint(len(partial_success)) + partial_success
 
 
 def status(code: int, message: str, *, is_json: bool) -> bytes:
     """Write a `google.rpc.Status`."""
     if is_json:
         return canonical_json.dumps({"code": code, "message": message})
-    return b"\x08" + wire.varint(code) + wire.text_field(2, message)
+    return b"\x08" + protobuf.varint(code) + protobuf.text_field(2, message)

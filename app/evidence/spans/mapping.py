@@ -6,30 +6,26 @@ The first that is there counts; every attribute stays on its step.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from app.evidence import times
+from app.evidence import gen_ai, times
 from app.evidence.spans.runs import Run, Staged
 from app.evidence.spans.span import LAST_NANOSECOND, Span, clean, number
 from app.lib.canonical_json import JSON
 
-CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id", "mcp.session.id")
+CONVERSATION = (gen_ai.CONVERSATION, "session.id", "langfuse.session.id", "mcp.session.id")
 AGENT_ID = "gen_ai.agent.id"
 AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
 PRINCIPAL = ("enduser.id", "user.id")
 PRINCIPAL_OF_RESOURCE = "service.principal"
 UNKNOWN = "unknown"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_INPUTS = ("gen_ai.tool.call.arguments", "tool_arguments", "input.value", "gen_ai.input.messages")
-_OUTPUTS = ("gen_ai.tool.call.result", "tool_response", "output.value", "gen_ai.output.messages")
 _MIME_TYPES = {"input.value": "input.mime_type", "output.value": "output.mime_type"}
-_PLAIN = "text/plain"
 
 GUARDRAIL = "apply_guardrail"
-_OPERATION = "gen_ai.operation.name"
-_OPENINFERENCE = "openinference.span.kind"
 _OF_OPENINFERENCE = {
     "AGENT": "invoke_agent",
     "TOOL": "execute_tool",
@@ -38,7 +34,6 @@ _OF_OPENINFERENCE = {
     "GUARDRAIL": GUARDRAIL,
     "EMBEDDING": "embeddings",
 }
-_NO_KIND = "trace"
 # Attributes that only agents, models and tools have, whoever instrumented them.
 _OF_AGENTS = ("gen_ai.", "openinference.", "llm.", "mcp.method.", "traceloop.")
 
@@ -101,7 +96,8 @@ def record_of(run: Run) -> Mapped:
         trace_id=root.trace_id,
         kind=kind_of(root),
         title=_fit(root.name, "title") or kind_of(root),
-        occurred_at=_moment(root.started or root.ended),
+        # A float of seconds would lose microseconds.
+        occurred_at=_EPOCH + timedelta(microseconds=(root.started or root.ended) // 1000),
         labels=labels,
         content={"resource": resource},
         steps=[_step(each) for each in run.spans],
@@ -111,11 +107,11 @@ def record_of(run: Run) -> Mapped:
 def kind_of(span: Span) -> str:
     """Return a span's operation, in the terms of the conventions for generative AI."""
     of = span.attributes
-    if operation := said(of, _OPERATION):
+    if operation := said(of, "gen_ai.operation.name"):
         return _fit(operation, "kind")
     if of.get("mcp.method.name") == "tools/call":
         return "execute_tool"
-    return _OF_OPENINFERENCE.get(said(of, _OPENINFERENCE).upper(), _NO_KIND)
+    return _OF_OPENINFERENCE.get(said(of, "openinference.span.kind").upper(), "trace")
 
 
 def said(attributes: Mapping[str, JSON], name: str) -> str:
@@ -154,12 +150,6 @@ def _fit(text: str, what: str) -> str:
     return text.replace("\0", "\ufffd")[: _MOST[what]]
 
 
-def _moment(nanoseconds: int) -> datetime:
-    # A float of seconds would lose microseconds.
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
-
-
 def _step(staged: Staged) -> dict[str, Any]:
     span = staged.span
     attributes = dict(span.attributes)
@@ -185,11 +175,14 @@ def _step(staged: Staged) -> dict[str, Any]:
     if span.ended:
         # Clocks are set back: nothing ends before it began.
         step["ended_at"] = times.text(max(started, span.ended))
-    for side, names in (("inputs", _INPUTS), ("outputs", _OUTPUTS)):
+    for side, names in (("inputs", gen_ai.INPUTS), ("outputs", gen_ai.OUTPUTS)):
         found = next((name for name in names if span.attributes.get(name) is not None), None)
         if found is not None:
-            plain = span.attributes.get(_MIME_TYPES.get(found, "")) == _PLAIN
-            step[side] = _values(span.attributes[found], plain=plain)
+            value = span.attributes[found]
+            is_plain = span.attributes.get(_MIME_TYPES.get(found, "")) == "text/plain"
+            if isinstance(value, str) and not is_plain:
+                value = parsed(value)
+            step[side] = value if isinstance(value, dict) else {"value": value}
     links = [each for each in span.links if len(each.trace_id) == 32 and len(each.span_id) == 16]
     if links:
         step["links"] = [
@@ -197,12 +190,6 @@ def _step(staged: Staged) -> dict[str, Any]:
             for each in links
         ]
     return step
-
-
-def _values(value: JSON, *, plain: bool) -> dict[str, JSON]:
-    """Return inputs or outputs as an object: JSON text is parsed, no object stands in one."""
-    found = parsed(value) if isinstance(value, str) and not plain else value
-    return found if isinstance(found, dict) else {"value": found}
 
 
 def parsed(text: str) -> JSON:

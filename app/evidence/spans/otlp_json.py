@@ -2,12 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 from app.evidence.spans import span
+from app.evidence.spans.protobuf import Malformed
 from app.evidence.spans.span import Event, Link, NeverTaken, Span
-from app.evidence.spans.wire import Malformed
 from app.lib.canonical_json import JSON
 
 MOST_BRACKETS = 1_000_000
@@ -135,49 +134,28 @@ def _attributes(found: Any, level: int = 0) -> dict[str, JSON]:
 
 
 def _value(found: Any, level: int) -> JSON:
+    """Read an `AnyValue`: the first that it has of these, however many it has."""
     if not isinstance(found, dict):
         return None
-    for name, read_as in _VALUES.items():
-        if found.get(name) is not None:
-            return read_as(found, name, level)
-    return None
-
-
-def _as_bool(found: dict[str, Any], name: str, _: int) -> JSON:
-    return found[name] in (True, "true")
-
-
-def _as_int(found: dict[str, Any], name: str, _: int) -> JSON:
-    return span.number(_integer(found, name))
-
-
-def _as_double(found: dict[str, Any], name: str, _: int) -> JSON:
-    value = found[name]
-    if type(value) in (int, float):
-        return span.number(value)
+    name = next((each for each in _VALUES if found.get(each) is not None), None)
+    if name == "intValue":
+        return span.number(_integer(found, name))
+    if name == "boolValue":
+        return found[name] in (True, "true")
+    if name == "doubleValue" and type(found[name]) in (int, float):
+        return span.number(found[name])
+    if name in ("arrayValue", "kvlistValue"):
+        if level >= span.MAX_LEVELS:
+            return span.TOO_DEEP
+        within = _member(found, name, dict, {})
+        if name == "kvlistValue":
+            return _attributes(within.get("values"), level + 1)
+        return [_value(each, level + 1) for each in _member(within, "values", list, [])]
     # NaN and the infinities are text in this mapping already.
-    return _text(found, name)
+    return None if name is None else _text(found, name)
 
 
-def _as_array(found: dict[str, Any], name: str, level: int) -> JSON:
-    if level >= span.MAX_LEVELS:
-        return span.TOO_DEEP
-    values = _member(_member(found, name, dict, {}), "values", list, [])
-    return [_value(each, level + 1) for each in values]
-
-
-def _as_pairs(found: dict[str, Any], name: str, level: int) -> JSON:
-    if level >= span.MAX_LEVELS:
-        return span.TOO_DEEP
-    return _attributes(_member(found, name, dict, {}).get("values"), level + 1)
-
-
-_VALUES: dict[str, Callable[[dict[str, Any], str, int], JSON]] = {
-    "stringValue": lambda found, name, _: _text(found, name),
-    "intValue": _as_int,
-    "boolValue": _as_bool,
-    "doubleValue": _as_double,
-    "arrayValue": _as_array,
-    "kvlistValue": _as_pairs,
-    "bytesValue": lambda found, name, _: _text(found, name),
-}
+_VALUES = (
+    *("stringValue", "intValue", "boolValue", "doubleValue", "arrayValue", "kvlistValue"),
+    "bytesValue",
+)

@@ -98,16 +98,14 @@ def clean(text: str) -> str:
 def number(value: float) -> JSON:
     """Return a number as canonical JSON can hold it, else its text."""
     if isinstance(value, int):
-        return value if -MAX_INTEGER <= value <= MAX_INTEGER else _digits(value)
+        if -MAX_INTEGER <= value <= MAX_INTEGER:
+            return value
+        # Python refuses to write integers of more than 4,300 digits.
+        return str(value) if value.bit_length() < 10_000 else hex(value)
     size = abs(value)
     if math.isfinite(value) and (size <= MAX_INTEGER or size >= _SMALLEST_WITH_EXPONENT):
         return value
     return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(value).replace("n", "N"))
-
-
-def _digits(value: int) -> str:
-    # Python refuses to write integers of more than 4,300 digits.
-    return str(value) if value.bit_length() < 10_000 else hex(value)
 
 
 def bounded(parts: int) -> None:

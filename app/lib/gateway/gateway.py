@@ -219,7 +219,7 @@ class Gateway:
                 return Failed(BodyCutShort())
             try:
                 # Now that the application has looked, it may know better who sent it.
-                memory = self._limits.long_requests.held(self._caller(scope), length or most)
+                memory = self._limits.long_bodies.held(self._caller(scope), length or most)
                 held.enter_context(memory)
             except NoShare as refused:
                 return Failed(refused)

@@ -5,7 +5,6 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -120,7 +119,12 @@ class Failure(StrEnum):
 
 def explain(error: BaseException, attempt: Attempt) -> tuple[Failure, str]:
     """Say what an exception means, by its causes and how far the attempt was."""
-    causes = tuple(_causes(error))
+    found: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        found.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    causes = tuple(found)
     if refused := _first(causes, RefusedAddress):
         return Failure.REFUSED_ADDRESS, f"refused: {refused}"
     if _first(causes, TimeoutError) and attempt.expired():
@@ -129,37 +133,23 @@ def explain(error: BaseException, attempt: Attempt) -> tuple[Failure, str]:
             f"the time was up after {attempt.seconds:g} s, while {attempt.stage}",
         )
     if attempt.stage is Stage.RESOLVING:
-        return Failure.DNS, _explain_resolving(causes)
+        if _first(causes, TooManyLookups):
+            return Failure.DNS, "too many names were being resolved here at once"
+        failed = _first(causes, socket.gaierror)
+        silent = failed is not None and failed.errno == socket.EAI_AGAIN
+        why = "could not be resolved: its name servers did not answer"
+        return Failure.DNS, f"the name {why if silent else 'does not resolve'}"
     if attempt.stage is Stage.CONNECTING:
-        return Failure.CONNECT, _explain_connecting(causes)
+        if _first(causes, TimeoutError):
+            return Failure.CONNECT, f"could not connect within {CONNECT_SECONDS:g} s"
+        return Failure.CONNECT, f"could not connect{_system_words(causes)}"
     if attempt.stage is Stage.HANDSHAKE:
         return Failure.TLS, _explain_tls(causes)
     return _explain_exchange(causes)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
 def _first(causes: tuple[BaseException, ...], kind: type[_Error]) -> _Error | None:
     return next((cause for cause in causes if isinstance(cause, kind)), None)
-
-
-def _explain_resolving(causes: tuple[BaseException, ...]) -> str:
-    if _first(causes, TooManyLookups):
-        return "too many names were being resolved here at once"
-    failed = _first(causes, socket.gaierror)
-    if failed is not None and failed.errno == socket.EAI_AGAIN:
-        return "the name could not be resolved: its name servers did not answer"
-    return "the name does not resolve"
-
-
-def _explain_connecting(causes: tuple[BaseException, ...]) -> str:
-    if _first(causes, TimeoutError):
-        return f"could not connect within {CONNECT_SECONDS:g} s"
-    return f"could not connect{_system_words(causes)}"
 
 
 def _explain_tls(causes: tuple[BaseException, ...]) -> str:

@@ -39,15 +39,11 @@ def verifying(ca_file: str | None = None, pem: str | None = None) -> ssl.SSLCont
     return context
 
 
-def of_receivers(authorities: str | None) -> ssl.SSLContext:
-    """Return a context that trusts these roots (PEM) alone, or the public ones."""
-    return _of_receivers(None if authorities else certifi.where(), authorities)
-
-
 # Loading the roots takes tens of milliseconds, so clients of the same roots share a context.
 @functools.lru_cache(maxsize=4)
-def _of_receivers(ca_file: str | None, pem: str | None) -> ssl.SSLContext:
-    return verifying(ca_file, pem)
+def of_receivers(authorities: str | None) -> ssl.SSLContext:
+    """Return a context that trusts these roots (PEM) alone, or the public ones."""
+    return verifying(None if authorities else certifi.where(), authorities)
 
 
 # Enough for every lane of a process to meet several dead name servers in a row.
@@ -153,24 +149,20 @@ class Dialer:
 
     def _connect(self, host: str, port: int, attempt: Attempt, *, encrypted: bool) -> socket.socket:
         """Connect to one of the host's addresses; what is sent plainly goes to allowed networks."""
-        addresses = self._addresses(host, attempt)
+        addresses: Sequence[Address]
+        try:
+            addresses = [ipaddress.ip_address(host)]
+        except ValueError:
+            attempt.stage = Stage.RESOLVING
+            started = time.monotonic()
+            addresses = self._resolver.resolve(host, attempt.left())
+            attempt.timings.dns = milliseconds_since(started)
         vet(addresses, self._allowed_networks, self._nat64_prefixes, encrypted=encrypted)
         attempt.stage = Stage.CONNECTING
         started = time.monotonic()
         sock = self._connect_to_any(addresses, port, min(attempt.left(), CONNECT_SECONDS))
         attempt.timings.connect = milliseconds_since(started)
         return sock
-
-    def _addresses(self, host: str, attempt: Attempt) -> Sequence[Address]:
-        try:
-            return [ipaddress.ip_address(host)]
-        except ValueError:
-            pass
-        attempt.stage = Stage.RESOLVING
-        started = time.monotonic()
-        addresses = self._resolver.resolve(host, attempt.left())
-        attempt.timings.dns = milliseconds_since(started)
-        return addresses
 
     def _connect_to_any(
         self, addresses: Sequence[Address], port: int, seconds: float
@@ -188,16 +180,13 @@ class Dialer:
                 sock = _connect(address, port, share)
             except OSError as error:
                 failed = error
-                self._note_dead(address, port)
+                if len(self._dead) >= _DEAD_REMEMBERED:
+                    self._dead.clear()
+                self._dead[address, port] = time.monotonic() + DEAD_SECONDS
             else:
                 self._dead.pop((address, port), None)
                 return sock
         raise failed
-
-    def _note_dead(self, address: Address, port: int) -> None:
-        if len(self._dead) >= _DEAD_REMEMBERED:
-            self._dead.clear()
-        self._dead[address, port] = time.monotonic() + DEAD_SECONDS
 
 
 def _connect(address: Address, port: int, seconds: float) -> socket.socket:

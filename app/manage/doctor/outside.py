@@ -8,7 +8,7 @@ from app import ids
 from app.core.anchoring import cosigning, timestamping
 from app.core.anchoring.timestamping import Authority
 from app.core.blobs import store as blob_store
-from app.core.blobs.places import Blob
+from app.core.blobs.store import Blob
 from app.core.digests import digest_history
 from app.core.health import objects as object_state
 from app.core.health import probes

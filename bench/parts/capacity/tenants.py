@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from app.core.anchoring import heads, monitor
 from app.core.delivery import sweeping
 from app.core.health import gauges
-from app.core.statements import sealing
+from app.core.statements import statements
 from app.core.traces import assembly
 from app.database import Database
 from app.settings import Settings
@@ -74,7 +74,7 @@ def _queries(settings: Settings) -> Mapping[str, Callable[[Session], Any]]:
         sweeping.wake(session)
         sweeping.due(session)
         assembly.due_tenants(session)
-        sealing.is_due(session)
+        statements.is_due(session)
 
     def anchoring(session: Session) -> None:
         heads.enqueue_due(session)

@@ -9,6 +9,7 @@ from app.core.log.sequencer import Sequencer
 from app.core.verification import daily
 from app.core.verification.stamps import Trust
 from app.core.verification.verifier import Verifier
+from app.errors import LogHeadUnavailable
 from bench.datasets import chains
 from bench.figures import Bound, Figure, Reach
 from bench.lab import Lab
@@ -52,6 +53,8 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 def _timed(verifier: Verifier, least: int) -> float:
     began = time.perf_counter()
     found = daily.run(verifier)
+    if isinstance(found, LogHeadUnavailable):
+        raise found
     if found["log"] != "intact" or found["walked"] < least:
         raise RuntimeError(f"the log was not verified: {found}")
     return time.perf_counter() - began

@@ -15,8 +15,7 @@ import psycopg
 from sqlalchemy import text
 
 from app.core.blobs import rows
-from app.core.blobs.places import Blob
-from app.core.blobs.store import BlobStore
+from app.core.blobs.store import Blob, BlobStore
 from app.core.erasure.erasing import Eraser
 from app.core.jobs.steps import Errand
 from app.database import Database

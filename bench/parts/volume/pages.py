@@ -20,7 +20,7 @@ from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_list import Filters
 from app.core.keys import groups
 from app.core.keys.console_sessions import Token
-from app.core.records import record_words
+from app.core.records import search
 from app.core.words import word_index
 from app.database import Database, cursor
 from bench.datasets.company import Company
@@ -82,7 +82,7 @@ def visits(app: Flask, client: FlaskClient, database: Database, made: Company) -
         "large": _record(client, made, _MANY_STEPS),
     }
     # As the worker does each ten seconds.
-    source = record_words.source(app.extensions[EXTENSION].settings.master_keys)
+    source = search.source(app.extensions[EXTENSION].settings.master_keys)
     with database.transaction(made.tenant_id) as session:
         word_index.index_piece(session, source, made.tenant_id, ids.new())
     found = {

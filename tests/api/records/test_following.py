@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.records import following
+from app.core.records import records
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import (
@@ -162,7 +162,7 @@ def test_records_of_another_database_come_before_those_of_this_one(
         )
     assert listed(api()) == []
     with database.across_tenants() as tx:
-        assert following.renumber_restored(tx) == 2
+        assert records.renumber_restored(tx) == 2
     new = make_record(api(), session)["id"]
     assert listed(api()) == [*old, new]
     assert listed(api(), f"&after={old[0]}") == [old[1], new]

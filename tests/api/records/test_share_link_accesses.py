@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.records import anonymous_access
+from app.core.records import share_links
 from app.database import Database
 from app.ids import parse
 from app.lib.crypto import share_tokens
@@ -70,11 +70,11 @@ def test_a_link_that_is_revoked_between_lookup_and_opening_opens_nothing(
     api: ApiOf, record: dict[str, Any], path: str, database: Database
 ) -> None:
     token, link_id = token_to(api(), record)
-    link = anonymous_access.find_link(database, token)
+    link = share_links.find_link(database, token)
     assert link is not None
     api().delete(f"{path}/{link_id}")
     with database.transaction(link.tenant_id) as session:
-        assert anonymous_access.open_link(session, link, "192.0.2.1", "request") is None
+        assert share_links.open_link(session, link, "192.0.2.1", "request") is None
     assert api().get(path).json["data"][0]["opened"] == 0
 
 
@@ -86,14 +86,14 @@ def test_what_tells_addresses_apart_is_forgotten_with_its_day(
     mine = {"id": parse("shr", link_id)}
     count = text("SELECT count(*) FROM share_link_openings WHERE share_link_id = :id")
     with database.across_tenants() as session:
-        anonymous_access.forget_old(session)
+        share_links.forget_old(session)
         assert session.scalar(count, mine) == 1
     with admin_engine.begin() as connection:
         connection.execute(
             text("UPDATE share_link_openings SET day = day - 1 WHERE share_link_id = :id"), mine
         )
     with database.across_tenants() as session:
-        assert anonymous_access.forget_old(session) >= 1
+        assert share_links.forget_old(session) >= 1
         assert session.scalar(count, mine) == 0
 
 

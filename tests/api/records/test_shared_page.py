@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from app.api.http import large_work
 from app.api.http.services import EXTENSION
 from app.evidence.bundle import Bundle
-from app.evidence.page.view import CONTENT_CHARACTERS, MOST_STEPS, shown
+from app.evidence.page.rendering import CONTENT_CHARACTERS, MOST_STEPS, shown
 from app.lib.text_sanitizer import visible
 from tests.support.callers.api import Answer, ApiOf, FreshTenant
 from tests.support.callers.making import (

@@ -13,8 +13,8 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.api.http.services import EXTENSION
-from app.core.records import storage
-from app.core.records.storage import MIB, StorageUse
+from app.core.records import bundles
+from app.core.records.bundles import MIB, StorageUse
 from app.database import Database
 from app.manage import commands
 from app.settings import SettingError, Settings
@@ -338,7 +338,7 @@ def test_a_transaction_that_is_rolled_back_has_stored_nothing(
     before = counted(database, tenant.id)
     with database.transaction(tenant.id) as opened:
         opened.execute(text("DELETE FROM bundles"))
-        assert storage.of_each(opened)[tenant.id] == StorageUse(1, 0)
+        assert bundles.of_each(opened)[tenant.id] == StorageUse(1, 0)
         opened.rollback()
     assert counted(database, tenant.id) == before
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, select, text
 
 from app import ids
-from app.core.records import record_words
+from app.core.records import search
 from app.core.words import word_index
 from app.database import Database
 from app.models import BundleWords, RecordWords
@@ -54,7 +54,7 @@ def test_words_that_are_indexed_while_their_bundle_expires_go_with_it(
     keep_for(api(), 2)
     with ThreadPoolExecutor(1) as pool:
         with database.transaction(tenant.id) as indexing:
-            source = record_words.source(settings.master_keys)
+            source = search.source(settings.master_keys)
             assert word_index.index_piece(indexing, source, tenant.id, ids.new()) == 1
             expirer.age(record, days=3)
             asked = pool.submit(expirer.run)

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine
 
 from app import clock, ids
-from app.core.aging import finding_expiry
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Step
+from app.core.records import finding_expiry
 from app.database import Database
 from app.models import Job
 from app.settings import SettingError, Settings

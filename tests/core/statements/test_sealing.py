@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.core import signing_keys
-from app.core.statements import sealing, statements
+from app.core.statements import statements
 from app.core.statements.statements import Place
 from app.database import Database
 from app.errors import Unavailable
@@ -42,7 +42,7 @@ Seal = Callable[[], bool]
 
 @pytest.fixture
 def seal(database: Database, settings: Settings) -> Seal:
-    return lambda: sealing.seal_due(database, settings.master_keys, time.monotonic() + 60)
+    return lambda: statements.seal_due(database, settings.master_keys, time.monotonic() + 60)
 
 
 def complete(api: ApiOf, session: dict[str, Any]) -> dict[str, Any]:
@@ -137,8 +137,7 @@ def test_each_record_has_its_place_however_the_digests_are_stored(
     monkeypatch: pytest.MonkeyPatch,
     admin_engine: Engine,
 ) -> None:
-    for module in (sealing, statements):
-        monkeypatch.setattr(module, "PART", 4)
+    monkeypatch.setattr(statements, "PART", 4)
     agent = make_agent(api())["id"]
     made: list[dict[str, Any]] = []
     for count in (1, 4, 5, 8, 13):
@@ -223,7 +222,7 @@ def test_a_session_is_sealed_once_by_whoever_is_first(
     def seal() -> bool:
         with database.transaction(tenant.id) as opened:
             together.wait()
-            return sealing.seal(opened, settings.master_keys, tenant.id, uuid_of(session["id"]))
+            return statements.seal(opened, settings.master_keys, tenant.id, uuid_of(session["id"]))
 
     with ThreadPoolExecutor(4) as pool:
         sealed = [each.result() for each in [pool.submit(seal) for _ in range(4)]]
@@ -262,12 +261,12 @@ def test_sealing_that_is_cut_off_leaves_nothing_and_is_done_again(
 
 SEAL = """
 import time
-from app.core.statements import sealing
+from app.core.statements import statements
 from app.database import Database
 from app.settings import load
 
 settings = load()
-sealing.seal_due(Database(settings.database_url), settings.master_keys, time.monotonic() + 60)
+statements.seal_due(Database(settings.database_url), settings.master_keys, time.monotonic() + 60)
 """
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.core.blobs import store, writing
+from app.core.blobs import store
 from app.core.erasure import moving
 from app.core.log.sequencer import Sequencer
 from app.ids import new
@@ -46,7 +46,7 @@ def test_the_way_in_packs_moving_sweeping_and_expiry(
         assert [here.bundle(each).data for each in made] == raw
         assert here.packer.ask(made[0]).data == pack
 
-        writing.stow(blobs, [writing.Item("bundles", tenant.id, new(), 0, b"\1" + bytes(40))])
+        store.stow(blobs, [store.Item("bundles", tenant.id, new(), 0, b"\1" + bytes(40))])
         assert sweep(here.runtime) >= 1
         assert [here.bundle(each).data for each in made] == raw
 

@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from app import ids, settings
 from app.core.packs import building
+from app.core.packs.record_packs import RecordSubject
 from app.core.records import bundles
 from app.evidence import bundle
 from app.models import Record
@@ -46,7 +47,7 @@ def build(runtime: Runtime, tenant_id: UUID, record: str) -> None:
     with runtime.database.transaction(tenant_id) as session:
         session.execute(text("DELETE FROM evidence_packs"))
         row = session.get_one(Record, (tenant_id, ids.parse("rec", record)))
-        job = building.order(session, row)
+        job = building.order(session, RecordSubject(session, row))
     work_on(runtime, tenant_id, job.id)
     with runtime.database.transaction(tenant_id) as session:
         built = session.scalar(text("SELECT count(*) FROM evidence_packs WHERE size > 0"))

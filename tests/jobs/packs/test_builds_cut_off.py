@@ -48,7 +48,7 @@ def at_part(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], 
     add_part = store.add_part
 
     def adding(*args: Any) -> None:
-        if args[2] == number:
+        if args[3].starts == number * store.PART_BYTES:
             happens()
         add_part(*args)
 

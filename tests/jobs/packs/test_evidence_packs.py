@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from app import clock
 from app.core import signing_keys
 from app.core.log import publication
-from app.core.packs import building
+from app.core.packs import building, record_packs, store
 from app.core.signing_keys import Purpose
 from app.database import Database
 from app.evidence import pack
@@ -109,11 +109,11 @@ def test_a_pack_stays_however_the_log_grows(packer: Packer) -> None:
 def test_a_large_build_without_room_comes_back(
     packer: Packer, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "LARGE", 100)
-    monkeypatch.setattr(building, "_bulkhead", BoundedSemaphore(1))
+    monkeypatch.setattr(record_packs, "LARGE", 100)
+    monkeypatch.setattr(record_packs, "_large", BoundedSemaphore(1))
     record = packer.record()
     packer.ask(record)
-    with building._bulkhead_for(101):  # another build
+    with building.bulkhead(record_packs._large):  # another build
         (job,) = packer.work()
         assert (job.status, progress(job)["phase"]) == ("running", "waiting for others")
         assert stored(admin_engine, record) == []
@@ -127,7 +127,9 @@ def test_a_large_build_without_room_comes_back(
 )
 def test_parts_are_of_one_size_and_lose_nothing(lengths: list[int], size: int) -> None:
     chunks = [bytes([place]) * length for place, length in enumerate(lengths)]
-    parts = list(building.in_parts(chunks, size))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "PART_BYTES", size)
+        parts = list(store.cut(chunks))
     assert b"".join(parts) == b"".join(chunks)
     assert all(len(part) == size for part in parts[:-1])
     assert all(parts)

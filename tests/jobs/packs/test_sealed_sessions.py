@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.core.statements import sealing
+from app.core.statements import statements
 from tests.support.callers.making import make_record, make_session
 from tests.support.evidence.packing import Packer, files_in
 from tests.support.evidence.verifying import answer
@@ -16,7 +16,7 @@ def seal(packer: Packer, session: dict[str, Any]) -> None:
     path = f"/v1/sessions/{session['id']}/complete"
     assert packer.api().post(path, {"outcome": "succeeded"}).status_code == 200
     until = time.monotonic() + 60
-    sealing.seal_due(packer.runtime.database, packer.runtime.settings.master_keys, until)
+    statements.seal_due(packer.runtime.database, packer.runtime.settings.master_keys, until)
 
 
 def test_a_pack_of_before_is_made_anew_when_its_session_is_sealed(

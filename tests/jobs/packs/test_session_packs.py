@@ -13,9 +13,9 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from app.api.http.services import EXTENSION
-from app.core.packs import session_packs, session_store
+from app.core.packs import session_packs, store
 from app.core.records import records
-from app.core.statements import sealing, statements
+from app.core.statements import statements
 from app.errors import Unavailable
 from app.settings import Settings
 from jobs.durable.run_job import work_on
@@ -79,10 +79,8 @@ def sealed(packer: Packer) -> Callable[[int], Sealed]:
 def test_a_session_s_pack_verifies_whole(
     sealed: Callable[[int], Sealed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sealing, statements):
-        monkeypatch.setattr(module, "PART", 4)
-    for module in (session_packs, session_store):
-        monkeypatch.setattr(module, "PART_BYTES", 1500)
+    monkeypatch.setattr(statements, "PART", 4)
+    monkeypatch.setattr(store, "PART_BYTES", 1500)
     made = sealed(10)
     pending = made.packer.api().get(made.path, headers=AT_ONCE)
     assert (pending.status_code, pending.headers["Preference-Applied"]) == (202, "wait=0")
@@ -272,14 +270,14 @@ def test_a_build_that_is_cut_off_leaves_nothing_and_is_done_again(
     made = sealed(3)
     packer.api().get(made.path, headers=AT_ONCE)
     with ThreadPoolExecutor(1) as pool, admin_engine.connect() as other:
-        other.execute(text("LOCK TABLE session_pack_parts IN EXCLUSIVE MODE"))
+        other.execute(text("LOCK TABLE evidence_pack_parts IN EXCLUSIVE MODE"))
         building = pool.submit(packer.work, "session_pack")
-        until(lambda: waiting(admin_engine, "INSERT INTO session_pack_parts"))
+        until(lambda: waiting(admin_engine, "INSERT INTO evidence_pack_parts"))
         with admin_engine.begin() as killer:
             killer.execute(
                 text(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE query ~ 'INSERT INTO session_pack_parts' AND wait_event_type = 'Lock'"
+                    " WHERE query ~ 'INSERT INTO evidence_pack_parts' AND wait_event_type = 'Lock'"
                 )
             )
         with pytest.raises(Unavailable):
@@ -306,9 +304,9 @@ def test_builds_take_turns_so_that_none_waits_with_a_connection_in_its_hand(
         ThreadPoolExecutor(1) as pool,
         admin_engine.connect() as other,
     ):
-        other.execute(text("LOCK TABLE session_pack_parts IN EXCLUSIVE MODE"))
+        other.execute(text("LOCK TABLE evidence_pack_parts IN EXCLUSIVE MODE"))
         building = pool.submit(work_on, runtime, packer.tenant.id, first.id)
-        until(lambda: waiting(admin_engine, "INSERT INTO session_pack_parts"))
+        until(lambda: waiting(admin_engine, "INSERT INTO evidence_pack_parts"))
         try:
             work_on(runtime, packer.tenant.id, second.id)
         finally:

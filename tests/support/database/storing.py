@@ -8,8 +8,8 @@ from sqlalchemy import text
 from app import ids
 from app.core import finding_search
 from app.core.blobs import reading, store
-from app.core.records import record_words, storage
-from app.core.records.storage import StorageUse
+from app.core.records import bundles, search
+from app.core.records.bundles import StorageUse
 from app.core.words import word_index
 from app.core.words.word_index import Source
 from app.database import Database
@@ -21,7 +21,7 @@ _KEPT = "SELECT (SELECT count(*) FROM records), (SELECT coalesce(sum(size), 0) F
 def counted(database: Database, tenant_id: UUID) -> StorageUse:
     """Return what is counted."""
     with database.transaction(tenant_id) as session:
-        return storage.of_each(session).get(tenant_id, StorageUse(0, 0))
+        return bundles.of_each(session).get(tenant_id, StorageUse(0, 0))
 
 
 def kept(database: Database, tenant_id: UUID) -> StorageUse:
@@ -39,6 +39,6 @@ def index_words(database: Database, settings: Settings, tenant_id: UUID) -> tupl
             return word_index.index_piece(session, source, tenant_id, ids.new())
 
     blobs = store.of(settings.blob_url)
-    sources = (finding_search.SOURCE, record_words.source(settings.master_keys))
+    sources = (finding_search.SOURCE, search.source(settings.master_keys))
     findings, records = (reading.fetching(blobs, partial(index, each)) for each in sources)
     return findings, records

@@ -18,7 +18,7 @@ from app.clock import rfc3339
 from app.core.exports import building
 from app.core.exports.building import Builder
 from app.core.log.sequencer import Sequencer
-from app.core.statements import sealing
+from app.core.statements import statements
 from app.database import Database, database_now
 from app.models import Job
 from app.settings import Settings
@@ -68,7 +68,7 @@ class Exporter:
         done = self.api().post(f"/v1/sessions/{session_id}/complete", {"outcome": "succeeded"})
         assert done.status_code == 200, done.json
         keys = self.runtime.settings.master_keys
-        assert not sealing.seal_due(self.runtime.database, keys, time.monotonic() + 60)
+        assert not statements.seal_due(self.runtime.database, keys, time.monotonic() + 60)
         self.log.run()
 
     def order(self, since: datetime, until: datetime | None = None, **fields: Any) -> Answer:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.evidence import bundle, pack
-from app.evidence.page.view import MOST_FINDINGS
+from app.evidence.page.rendering import MOST_FINDINGS
 from app.lib import canonical_json
 from tests.unit.verify import packs
 from tests.unit.verify.pack.checking import files_of

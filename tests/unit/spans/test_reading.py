@@ -18,9 +18,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from app.evidence.spans import export, otlp_json, protobuf, span, wire
+from app.evidence.spans import export, otlp_json, protobuf, span
+from app.evidence.spans.protobuf import Malformed
 from app.evidence.spans.span import Event, Link, NeverTaken, Span
-from app.evidence.spans.wire import Malformed
 from app.lib import canonical_json
 from tests.support.spans import as_json, pairs, request
 from tests.support.spans import span as make_span
@@ -205,8 +205,8 @@ def test_no_bytes_do_more_than_be_refused(raw: bytes) -> None:
 
 @given(st.integers(0, 2**64 - 1))
 def test_numbers_are_written_and_read(number: int) -> None:
-    raw = b"\x08" + wire.varint(number)
-    assert wire.fields(raw, 0, len(raw)) == [(8, number, 0)]
+    raw = b"\x08" + protobuf.varint(number)
+    assert protobuf.fields(raw, 0, len(raw)) == [(8, number, 0)]
 
 
 def test_values_that_canonical_json_cannot_hold_become_text() -> None:
@@ -234,10 +234,10 @@ def test_a_deep_value_ends_in_words() -> None:
     # Protobuf's own classes write no more than a hundred levels.
     deep = b"\x0a\x06bottom"
     for _ in range(200):
-        deep = b"".join((b"\x0a", wire.varint(len(deep)), deep))
-        deep = b"".join((b"\x2a", wire.varint(len(deep)), deep))
-    pair = b"".join((b"\x0a\x04deep\x12", wire.varint(len(deep)), deep))
-    found = protobuf.read_span(b"".join((b"\x4a", wire.varint(len(pair)), pair)))
+        deep = b"".join((b"\x0a", protobuf.varint(len(deep)), deep))
+        deep = b"".join((b"\x2a", protobuf.varint(len(deep)), deep))
+    pair = b"".join((b"\x0a\x04deep\x12", protobuf.varint(len(deep)), deep))
+    found = protobuf.read_span(b"".join((b"\x4a", protobuf.varint(len(pair)), pair)))
     text = json.dumps(found.attributes["deep"])
     assert text == "[" * 64 + json.dumps(span.TOO_DEEP) + "]" * 64
 
@@ -301,8 +301,8 @@ def test_bombs_cost_no_more_than_their_bytes() -> None:
     with pytest.raises(NeverTaken, match="more than 10000"):
         protobuf.read_span(bomb)
     scope = b"\x12\x00" * 200_000
-    of_resource = b"\x12" + wire.varint(len(scope)) + scope
-    body = b"\x0a" + wire.varint(len(of_resource)) + of_resource
+    of_resource = b"\x12" + protobuf.varint(len(scope)) + scope
+    body = b"\x0a" + protobuf.varint(len(of_resource)) + of_resource
     with pytest.raises(Malformed, match="more than 100000 fields"):
         export.read(body, is_json=False)
 

@@ -2,8 +2,10 @@
 
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from flask import Response, request
+from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.answers import answer
@@ -53,7 +55,7 @@ blp = Blueprint(
 @blp.arguments(HistoryArgs, location="query")
 @blp.response(200, DeliveryPageSchema)
 @blp.alt_response(410, "GONE")
-def list_deliveries(args: dict[str, Any], webhook_id: str) -> Response:
+def list_deliveries(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     """List a webhook's deliveries, newest first, or catch up after a sequence number
 
     The list contains replays and tests, the feed does not. With `after` older than the history kept
@@ -67,12 +69,12 @@ def list_deliveries(args: dict[str, Any], webhook_id: str) -> Response:
 @blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, DeliveryDetailSchema)
-def read(webhook_id: str, delivery_id: str) -> Response:
+def read(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Read a delivery with its payload and every attempt"""
     with transaction(snapshot=True) as session:
         tenant_id = caller().tenant_id
-        known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
-        found = delivery_history.find(session, tenant_id, known, ids.parse("dlv", delivery_id))
+        known = webhooks.require_history(session, caller(), webhook_id)
+        found = delivery_history.find(session, tenant_id, known, delivery_id)
         return answer(delivery_history.describe(session, tenant_id, found))
 
 
@@ -80,10 +82,10 @@ def read(webhook_id: str, delivery_id: str) -> Response:
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(DecisionArgs, location="query")
 @blp.response(200, DecisionSchema)
-def decisions(args: dict[str, Any], webhook_id: str) -> Response:
+def decisions(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Explain why a webhook did or did not get an event"""
     with transaction(snapshot=True) as session:
-        known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        known = webhooks.require_history(session, caller(), webhook_id)
         event = event_history.find(session, caller(), args["event_id"])
         return answer(event_history.decision_for(session, event, known))
 
@@ -91,45 +93,40 @@ def decisions(args: dict[str, Any], webhook_id: str) -> Response:
 @blp.route("/webhooks/<webhook_id>/test", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, DeliverySchema)
-def test(webhook_id: str) -> Response:
+def test(webhook_id: UUID | None) -> Response:
     """Send a test event to a webhook
 
     It is sent regardless of `event_types`, before all other deliveries, and even while the webhook
     is paused. A disabled webhook answers 409.
     """
-    with transaction() as session:
-        return once(
-            session,
-            202,
-            lambda: delivery_history.represent(
-                replay.fire_test(session, caller(), ids.parse("whk", webhook_id))
-            ),
-        )
+    return once(
+        202,
+        lambda session: delivery_history.represent(replay.fire_test(session, caller(), webhook_id)),
+    )
 
 
 @blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>/replay", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, DeliverySchema)
-def replay_one(webhook_id: str, delivery_id: str) -> Response:
+def replay_one(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Replay a delivery at once
 
     Creates a new delivery (`replay_of`) of the same event, sent even while the webhook is paused. A
     disabled webhook answers 409.
     """
-    webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
-    with transaction() as session:
-        return once(
-            session,
-            202,
-            lambda: delivery_history.represent(replay.replay(session, caller(), webhook, delivery)),
-        )
+    return once(
+        202,
+        lambda session: delivery_history.represent(
+            replay.replay(session, caller(), webhook_id, delivery_id)
+        ),
+    )
 
 
 @blp.route("/webhooks/<webhook_id>/retry-now", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.arguments(RetryNowSchema)
 @blp.response(202, MovedSchema)
-def retry_now(body: dict[str, Any], webhook_id: str) -> Response:
+def retry_now(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Send all waiting deliveries of a webhook now
 
     After an outage deliveries wait up to 24 hours for their next attempt, and on a paused webhook
@@ -137,39 +134,33 @@ def retry_now(body: dict[str, Any], webhook_id: str) -> Response:
     one of them as its probe. A job does so, and its `progress` tells what became of them; an open
     one of this webhook ends. A disabled or held webhook answers 409.
     """
-    webhook = ids.parse("whk", webhook_id)
-    with transaction() as session:
-        return once(
-            session,
-            202,
-            lambda: send_now.all_of(session, caller(), webhook, body.get("rate")),
-        )
+    return once(
+        202, lambda session: send_now.all_of(session, caller(), webhook_id, body.get("rate"))
+    )
 
 
 @blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now", methods=["POST"])
 @requires(Role.WRITE, whole_tenant=True)
 @blp.response(202, MovedSchema)
-def retry_one_now(webhook_id: str, delivery_id: str) -> Response:
+def retry_one_now(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Send one waiting delivery now
 
     It is sent even while the webhook is paused or held. A delivery that waits for no attempt, and a
     disabled webhook, answer 409.
     """
-    webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
 
-    def bring_forward() -> dict[str, Any]:
-        send_now.one(session, caller(), webhook, delivery)
+    def bring_forward(session: Session) -> dict[str, Any]:
+        send_now.one(session, caller(), webhook_id, delivery_id)
         return {"count": 1, "job_id": None}
 
-    with transaction() as session:
-        return once(session, 202, bring_forward)
+    return once(202, bring_forward)
 
 
-def _history(args: dict[str, Any], webhook_id: str) -> Response:
+def _history(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     for name in sorted({"lane", "epoch"} & args.keys()):
         raise Invalid(FieldError(f"/{name}", "Query parameter: this goes with after."))
     with transaction(snapshot=True) as session:
-        known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        known = webhooks.require_history(session, caller(), webhook_id)
         wanted = Filters(
             frozenset(args.get("status", ())),
             args.get("event_type"),
@@ -186,13 +177,13 @@ def _history(args: dict[str, Any], webhook_id: str) -> Response:
         )
 
 
-def _feed(args: dict[str, Any], webhook_id: str) -> Response:
+def _feed(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     others = sorted(args.keys() - {"after", "epoch", "lane", "limit"})
     if others:
         text = "Query parameter: this cannot be combined with after."
         raise Invalid(*(FieldError(f"/{name}", text) for name in others))
     with transaction() as session:
-        known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        known = webhooks.require_history(session, caller(), webhook_id)
         lane = ids.lane_of(known, args.get("lane", 1))
         if lane not in lanes.of_webhook(session, caller().tenant_id, known):
             raise Invalid(FieldError("/lane", "Query parameter: this webhook has no such lane."))

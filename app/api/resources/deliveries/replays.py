@@ -172,7 +172,7 @@ def require_one_way(body: dict[str, Any]) -> tuple[str, str] | None:
 @blp.arguments(BulkReplaySchema)
 @blp.response(202, JobSchema)
 @blp.alt_response(200, schema=PreviewSchema)
-def replay_webhook(body: dict[str, Any], webhook_id: str) -> Response:
+def replay_webhook(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Replay deliveries of a webhook
 
     Selects by `ids`, by a `group` of failures, or by filters: deliveries that failed, were
@@ -182,7 +182,7 @@ def replay_webhook(body: dict[str, Any], webhook_id: str) -> Response:
     answer is 200, and its `as_of` lets the same request replay exactly that. A disabled webhook
     answers 409.
     """
-    return _replay(body, ids.parse("whk", webhook_id), all_webhooks=False)
+    return _replay(body, webhook_id, all_webhooks=False)
 
 
 @blp.route("/deliveries/replay", methods=["POST"])
@@ -203,23 +203,22 @@ def replay_tenant(body: dict[str, Any]) -> Response:
 def _replay(body: dict[str, Any], webhook: UUID | None, *, all_webhooks: bool) -> Response:
     wanted = wanted_of(body, webhook, all_webhooks=all_webhooks)
     as_of, rate = body.get("as_of"), body.get("rate")
-    with transaction() as session:
-        if body["dry_run"]:
-            sent_key()
+    if body["dry_run"]:
+        sent_key()
+        with transaction() as session:
             found = bulk_replay.preview(
                 session, caller(), webhook, wanted, as_of, all_webhooks=all_webhooks
             )
             return answer(found.represent(rate))
-        pace = Pace(rate, body.get("canary"), body.get("stop_after_failures"))
-        return once(
-            session,
-            202,
-            lambda: job_control.represent(
-                bulk_replay.start(
-                    session, caller(), webhook, wanted, pace, as_of, all_webhooks=all_webhooks
-                )
-            ),
-        )
+    pace = Pace(rate, body.get("canary"), body.get("stop_after_failures"))
+    return once(
+        202,
+        lambda session: job_control.represent(
+            bulk_replay.start(
+                session, caller(), webhook, wanted, pace, as_of, all_webhooks=all_webhooks
+            )
+        ),
+    )
 
 
 def wanted_of(body: dict[str, Any], webhook: UUID | None, *, all_webhooks: bool) -> Wanted:

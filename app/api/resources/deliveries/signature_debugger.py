@@ -5,12 +5,12 @@ import binascii
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.api.http import large_work, parsing
 from app.api.http.answers import answer
 from app.api.http.auth import requires
@@ -110,7 +110,7 @@ class DiagnosisSchema(AnswerSchema):
 @requires(Role.WRITE, whole_tenant=True)
 @blp.arguments(PastedSchema)
 @blp.response(200, DiagnosisSchema)
-def verify(body: dict[str, Any], webhook_id: str) -> Response:
+def verify(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Find out why a receiver refuses a signature
 
     Send a request as the receiver got it, or with the signature that the receiver's code computes.
@@ -129,9 +129,8 @@ def room() -> AbstractContextManager[None]:
     return large_work.room_for(4 * len(parsing.body()), caller().tenant_id)
 
 
-def diagnosis(session: Session, webhook_id: str, body: dict[str, Any]) -> dict[str, Any]:
+def diagnosis(session: Session, webhook_id: UUID | None, body: dict[str, Any]) -> dict[str, Any]:
     """Return `DiagnosisSchema` for a request that `PastedSchema` has loaded."""
     raw = body["body_base64"] if "body_base64" in body else body["body"].encode()
     pasted = Pasted(body["headers"], raw, body.get("received_at"))
-    known = ids.parse("whk", webhook_id)
-    return signature_check.check(session, caller(), services().settings, known, pasted)
+    return signature_check.check(session, caller(), services().settings, webhook_id, pasted)

@@ -6,7 +6,6 @@ from uuid import UUID
 from flask import Response
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.api.http.answers import answer
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
@@ -79,13 +78,13 @@ def read_tenant(args: dict[str, Any]) -> Response:
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(StatsArgs, location="query")
 @blp.response(200, StatsSchema)
-def read_webhook(args: dict[str, Any], webhook_id: str) -> Response:
+def read_webhook(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Count the traffic of a webhook, by hour or day
 
     As `GET /v1/stats`; a deleted webhook's traffic is kept too.
     """
     with transaction(snapshot=True) as session:
-        known = webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        known = webhooks.require_history(session, caller(), webhook_id)
         return _answer(session, args, known)
 
 

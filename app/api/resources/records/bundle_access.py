@@ -16,14 +16,13 @@ from uuid import UUID
 from flask import Response, after_this_request, g, request
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.api.http import admission, auth, large_work, parsing
 from app.api.http.documentation import Blueprint, header
 from app.api.http.services import client_address, request_id, services
 from app.core.audit import record_reads
 from app.core.callers import Caller, Role
-from app.core.records import anonymous_access, records
-from app.core.records.anonymous_access import Link
+from app.core.records import records, share_links
+from app.core.records.share_links import Link
 from app.database import Database
 from app.errors import NotFound
 from app.lib.fair_shares import NoShare
@@ -80,10 +79,10 @@ def bundle_content(*, public: bool) -> Callable[[_View], _View]:
         refuse_undeclared = parsing.undeclared_input(view)
 
         @wraps(view)
-        def checked(*args: object, record_id: str, **kwargs: object) -> Response:
+        def checked(*args: object, record_id: UUID | None, **kwargs: object) -> Response:
             after_this_request(_add_headers)
             auth.count()
-            g.grant = _admit(ids.parse("rec", record_id), may_be_public=public)
+            g.grant = _admit(record_id, may_be_public=public)
             refuse_undeclared()
             return view(*args, record_id=record_id, **kwargs)
 
@@ -93,9 +92,9 @@ def bundle_content(*, public: bool) -> Callable[[_View], _View]:
     return decorate
 
 
-def admit(caller: Caller, record_id: str) -> None:
+def admit(caller: Caller, record_id: UUID | None) -> None:
     """Grant `caller` access to a record's bundle, on a route that has authenticated its key."""
-    g.grant = Grant(ids.parse("rec", record_id), caller.tenant_id, caller)
+    g.grant = Grant(record_id, caller.tenant_id, caller)
 
 
 def granted() -> Grant:
@@ -170,7 +169,7 @@ class _Rule:
     def apply(self, by_key: Callable[[], Caller], opens: Callable[[Link], bool]) -> Grant:
         """Return how the request is admitted; `opens` says whether a link opens the record."""
         wanted = self.record_id if self.may_be_public else None
-        open_to_all = anonymous_access.public_tenant(self.database, wanted)
+        open_to_all = share_links.public_tenant(self.database, wanted)
         link = self._link()
         if open_to_all is None and link is None and (self.key_was_sent or not self.tokens):
             caller = by_key()
@@ -181,7 +180,7 @@ class _Rule:
         return Grant(self.record_id, tenant_id, public=open_to_all is not None, link_id=link_id)
 
     def _link(self) -> Link | None:
-        found = (anonymous_access.find_link(self.database, token) for token in self.tokens)
+        found = (share_links.find_link(self.database, token) for token in self.tokens)
         return next((link for link in found if link and link.record_id == self.record_id), None)
 
 
@@ -210,7 +209,7 @@ def open_link(link: Link) -> datetime | None:
     opened: dict[UUID, datetime | None] = g.setdefault("opened_links", {})
     if link.id not in opened:
         with services().database.transaction(link.tenant_id) as session:
-            ends_at = anonymous_access.open_link(session, link, client_address(), request_id())
+            ends_at = share_links.open_link(session, link, client_address(), request_id())
         opened[link.id] = ends_at
     return opened[link.id]
 

@@ -6,13 +6,21 @@ from functools import reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from flask import Response, request
 
 from app import evidence
 from app.api.http import large_work
-from app.api.http.answers import answer, conditional, is_current, not_modified, packed
-from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, RANGE, Blueprint
+from app.api.http.answers import (
+    answer,
+    conditional,
+    conditional_bytes,
+    is_current,
+    not_modified,
+    packed,
+)
+from app.api.http.documentation import IF_NONE_MATCH, Blueprint, header_of
 from app.api.http.services import services
 from app.api.resources.log import LogProofSchema
 from app.api.resources.records.bundle_access import (
@@ -25,7 +33,7 @@ from app.api.resources.records.bundle_access import (
 from app.core import agents
 from app.core.anchoring import quorum
 from app.core.log import proofs
-from app.core.records import contents, records
+from app.core.records import bundles, records
 from app.evidence import bundle, otlp, prov
 from app.evidence.bundle import Bundle
 from app.models import Record
@@ -43,26 +51,18 @@ blp = Blueprint(
 MEDIA_TYPE = "application/json"
 SIGNATURE = "x-service-bundle-signature"
 SIGNED_HEADERS = {
-    "ETag": {"description": "The SHA-256 of the bytes, in hex.", "schema": {"type": "string"}},
-    SIGNATURE: {
-        "description": '`keyid="…", alg="ed25519", sig="<base64>"`, over exactly these bytes.',
-        "schema": {"type": "string"},
-    },
+    "ETag": header_of("The SHA-256 of the bytes, in hex."),
+    SIGNATURE: header_of('`keyid="…", alg="ed25519", sig="<base64>"`, over exactly these bytes.'),
 }
 
 
 @blp.route("/bundle", methods=["GET"], endpoint="bundle")
 @bundle_content(public=True)
 @blp.arguments(ShareTokenArgs, location="query")
-@blp.response(200, {"type": "object"}, headers=SIGNED_HEADERS)
-@blp.alt_response(206, schema={"type": "string"}, description="The range that was asked for.")
-@blp.alt_response(304, description="The caller has these bytes.")
+@blp.sends_bytes({"type": "object"}, {"type": "string"}, SIGNED_HEADERS)
 @blp.alt_response(409, "CONFLICT")
 @blp.alt_response(410, "GONE")
-@blp.alt_response(412, "PRECONDITION_FAILED")
-@blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE")
-@blp.doc(parameters=[IF_NONE_MATCH, RANGE, IF_RANGE])
-def read_bundle(args: dict[str, Any], record_id: str) -> Response:
+def read_bundle(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the exact bytes that were signed
 
     Their signature is in `x-service-bundle-signature`, their SHA-256 is the ETag. After expiry the
@@ -75,17 +75,23 @@ def exact_bytes() -> Response:
     """Answer the signed bytes of the admitted record, with their signature."""
     master_keys = services().settings.master_keys
     with ExitStack() as held, admitted() as (session, record):
-        contents.require_kept(session, record)
+        bundles.require_kept(session, record)
 
         def read(start: int, stop: int) -> bytes:
             held.enter_context(share_of_memory(record.bundle_size))
-            return contents.read(session, master_keys, record)[start:stop]
+            return bundles.content(session, master_keys, record)[start:stop]
 
         answered = conditional(record.bundle_sha256.hex(), record.bundle_size, read, MEDIA_TYPE)
         answered.call_on_close(held.pop_all().close)
-    signed = bundle.signature_header(record.key_id, record.signature)
-    answered.headers[SIGNATURE] = signed
+    answered.headers[SIGNATURE] = bundle.signature_header(record.key_id, record.signature)
     return note_read(answered, record.id)
+
+
+def signed_bytes(content: bytes, digest: str, key_id: str, signature: bytes) -> Response:
+    """Answer bytes that were signed, with their signature."""
+    answered = conditional_bytes(content, digest, MEDIA_TYPE)
+    answered.headers[SIGNATURE] = bundle.signature_header(key_id, signature)
+    return answered
 
 
 _View: TypeAlias = Callable[..., Response]
@@ -118,13 +124,13 @@ def _export(path: str, endpoint: str, *, public: bool) -> Callable[[_View], _Vie
 
 
 @_export("/prov.json", "prov", public=True)
-def read_prov(args: dict[str, Any], record_id: str) -> Response:
+def read_prov(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the record as W3C PROV-JSON"""
     return export("prov.json")
 
 
 @_export("/otlp-logs.json", "otlp_logs", public=False)
-def read_logs(args: dict[str, Any], record_id: str) -> Response:
+def read_logs(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read what happened as OpenTelemetry logs
 
     OTLP/JSON, `LogsData`: a log record for the record, one for each event of its steps and one for
@@ -135,7 +141,7 @@ def read_logs(args: dict[str, Any], record_id: str) -> Response:
 
 
 @_export("/otlp-traces.json", "otlp_traces", public=False)
-def read_traces(args: dict[str, Any], record_id: str) -> Response:
+def read_traces(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the record and its steps as OpenTelemetry spans
 
     OTLP/JSON, `TracesData`. Needs a key of the tenant or a share link, regardless of
@@ -161,7 +167,7 @@ def export(name: str) -> Response:
     record was made, and the exporters' code, so it is known without rendering.
     """
     with admitted() as (session, record):
-        contents.require_kept(session, record)
+        bundles.require_kept(session, record)
         agent_name = agents.name_at(session, record.tenant_id, record.agent_id, record.created_at)
     of = (record.bundle_sha256.hex(), name, _WRITERS, services().settings.base_url, agent_name)
     etag = sha256("\n".join(of).encode()).hexdigest()
@@ -180,7 +186,7 @@ def _fill(answered: Response, record: Record, write: Callable[[bytes], Iterator[
     with ExitStack() as held, large_work.room_for(record.bundle_size, record.tenant_id):
         held.enter_context(share_of_memory(record.bundle_size))
         with admitted() as (session, _):
-            raw = contents.read(session, services().settings.master_keys, record)
+            raw = bundles.content(session, services().settings.master_keys, record)
         answered.response = packed(write(raw))
         answered.call_on_close(held.pop_all().close)
 
@@ -190,7 +196,7 @@ def _fill(answered: Response, record: Record, write: Callable[[bytes], Iterator[
 @blp.arguments(ShareTokenArgs, location="query")
 @blp.response(200, LogProofSchema)
 @blp.alt_response(409, "CONFLICT")
-def read_log_proof(args: dict[str, Any], record_id: str) -> Response:
+def read_log_proof(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the inclusion proof of a record
 
     409 `log-pending` with `Retry-After` until a published checkpoint covers the record. That takes

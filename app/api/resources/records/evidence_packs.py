@@ -6,9 +6,10 @@ with the pack and a slow reader holds no connection.
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 import structlog
 from flask import Response, request
@@ -18,7 +19,7 @@ from app import clock, ids
 from app.api.http import admission
 from app.api.http.admission import LONGEST_WAIT_WITHOUT_KEY, Patience, patience, truncated_stream
 from app.api.http.answers import answer, conditional
-from app.api.http.documentation import IF_NONE_MATCH, IF_RANGE, PREFER, RANGE, Blueprint
+from app.api.http.documentation import PREFER, Blueprint, header_of
 from app.api.http.services import Services, client_address, client_network, request_id, services
 from app.api.resources.records import bundle_access
 from app.api.resources.records.bundle_access import (
@@ -33,13 +34,14 @@ from app.core.callers import Actor, Caller
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.packs import pack_requests, store
-from app.core.packs.pack_requests import AnyPack, PackState
-from app.core.packs.store import SessionPack, StoredPack, Vanished
-from app.core.records import contents
+from app.core.packs.building import Subject
+from app.core.packs.pack_requests import PackState
+from app.core.packs.record_packs import RecordSubject
+from app.core.packs.store import Pack, Vanished
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable, RateLimited, Unavailable
-from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
-from app.models import Job, Record
+from app.lib.crypto.sealing import CannotOpen, KeyMissing
+from app.models import Job
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
@@ -59,27 +61,22 @@ DEFAULT_WAIT = 10.0
 STATE = "x-service-evidence"
 
 
-def _header(description: str, **schema: object) -> dict[str, object]:
-    return {"description": description, "schema": {"type": "string"} | schema}
-
-
 ZIP = {"type": "string", "format": "binary"}
-_APPLIED = {"Preference-Applied": _header("The preference of `Prefer` that was applied, if any.")}
+_APPLIED = {"Preference-Applied": header_of("The preference of `Prefer` that was applied, if any.")}
 PACK_HEADERS = {
-    "ETag": _header("The SHA-256 of the ZIP, in hex."),
-    "Content-Disposition": _header("The name of the file."),
-    STATE: _header(
+    "ETag": header_of("The SHA-256 of the ZIP, in hex."),
+    "Content-Disposition": header_of("The name of the file."),
+    STATE: header_of(
         "`current`, or `outdated`: complete and valid, while a better pack is built.",
         enum=["current", "outdated"],
     ),
     **_APPLIED,
 }
 PENDING_HEADERS = {
-    "Location": _header("The URL to poll: this URL."),
-    "Retry-After": _header("Seconds until the next poll.", pattern="^[0-9]+$"),
+    "Location": header_of("The URL to poll: this URL."),
+    "Retry-After": header_of("Seconds until the next poll.", pattern="^[0-9]+$"),
     **_APPLIED,
 }
-RANGE_HEADERS = {**PACK_HEADERS, "Content-Range": _header("The range sent, and the whole size.")}
 
 
 class PendingJobSchema(JobSchema):
@@ -103,25 +100,14 @@ def answers_a_pack(blp: Blueprint) -> Callable[[_View], _View]:
 
     def documented(view: _View) -> _View:
         for document in (
-            blp.doc(parameters=[PREFER, IF_NONE_MATCH, RANGE, IF_RANGE]),
-            blp.alt_response(416, "REQUESTED_RANGE_NOT_SATISFIABLE"),
-            blp.alt_response(412, "PRECONDITION_FAILED"),
-            blp.alt_response(409, "CONFLICT"),
-            blp.alt_response(304, description="The caller has these bytes."),
-            blp.alt_response(
-                206,
-                schema=ZIP,
-                content_type=MEDIA_TYPE,
-                description="The range that was asked for.",
-                headers=RANGE_HEADERS,
-            ),
             blp.alt_response(
                 202,
                 schema=PackPendingSchema,
                 description="The pack is being built: poll again.",
                 headers=PENDING_HEADERS,
             ),
-            blp.response(200, ZIP, content_type=MEDIA_TYPE, headers=PACK_HEADERS),
+            blp.alt_response(409, "CONFLICT"),
+            blp.sends_bytes(ZIP, ZIP, PACK_HEADERS, MEDIA_TYPE, PREFER),
         ):
             view = document(view)
         return view
@@ -134,7 +120,7 @@ def answers_a_pack(blp: Blueprint) -> Callable[[_View], _View]:
 @blp.arguments(ShareTokenArgs, location="query")
 @answers_a_pack(blp)
 @blp.alt_response(410, "GONE")
-def read_evidence(args: dict[str, Any], record_id: str) -> Response:
+def read_evidence(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the evidence pack of a record
 
     A ZIP that an auditor verifies offline with the `verify.py` in it or, better, with that of
@@ -152,38 +138,46 @@ def read_evidence(args: dict[str, Any], record_id: str) -> Response:
 
 def pack() -> Response:
     """Answer the admitted record's evidence pack or its build's progress; raises as the route."""
-    try:
-        return note_read(_asked(), granted().record_id)
-    except Damaged as damage:
-        discard(services().database, damage.pack)
-        raise PackUnreadable("It was changed in the database; another is built.", 1) from None
+    return note_read(answer_pack(_opened), granted().record_id)
 
 
-def _asked() -> Response:
-    holder = bundle_access.holder()
+class Asked(NamedTuple):
+    """An admitted request for a pack: of what it is, who asks with a key, and who is audited."""
+
+    session: Session
+    subject: Subject
+    holder: Caller | None
+    taker: Actor | None
+
+
+@contextmanager
+def _opened() -> Iterator[Asked]:
+    """Open the transaction of a request for a record's pack."""
+    holder, link_id = bundle_access.holder(), granted().link_id
+    with admitted() as (session, record):
+        if holder is not None and not holder.may_touch(record.agent_id, record.principal):
+            holder = None
+        link = None if link_id is None else Actor("link", ids.text("shr", link_id))
+        taker = link if holder is None else holder.actor()
+        yield Asked(session, RecordSubject(session, record), holder, taker)
+
+
+def answer_pack(opened: Callable[[], AbstractContextManager[Asked]]) -> Response:
+    """Answer a pack, or the progress of its build after waiting for it; raises as the route."""
     settings = services().settings
     if not admission.has_waited():
-        with admitted() as (session, record):
-            of_record = _of(record, holder)
-            wait = _patience(of_record)
-            found = pack_requests.ask(session, settings, record)
-            job = worth_waiting_for(found, wait)
+        with opened() as asked:
+            wait = _patience(asked.holder)
+            found = pack_requests.ask(asked.session, settings, asked.subject)
+            job = _worth_waiting_for(found, wait)
             if job is None:
-                return _answer(session, record, found, of_record, wait)
+                return _answer(asked, found, wait)
         with suppress(RateLimited):
-            if (dropped := wait_for(job, wait, of_record)) is not None:
+            if (dropped := _wait_for(job, wait, asked.holder)) is not None:
                 return dropped
-            holder = bundle_access.holder()
-    with admitted() as (session, record):
-        of_record = _of(record, holder)
-        found = pack_requests.ask(session, settings, record, any_pack=True)
-        return _answer(session, record, found, of_record, _patience(of_record))
-
-
-def _of(record: Record, holder: Caller | None) -> Caller | None:
-    """Return the holder of a key if its pin allows this record."""
-    allowed = holder is not None and holder.may_touch(record.agent_id, record.principal)
-    return holder if allowed else None
+    with opened() as asked:
+        found = pack_requests.ask(asked.session, settings, asked.subject, any_pack=True)
+        return _answer(asked, found, _patience(asked.holder))
 
 
 def _patience(holder: Caller | None) -> Patience:
@@ -191,14 +185,14 @@ def _patience(holder: Caller | None) -> Patience:
     return patience(0, LONGEST_WAIT_WITHOUT_KEY) if holder is None else patience(DEFAULT_WAIT)
 
 
-def worth_waiting_for(found: PackState[AnyPack], wait: Patience) -> Job | None:
+def _worth_waiting_for(found: PackState, wait: Patience) -> Job | None:
     """Return the job to wait for, if any: a first pack's, or a better one's if `Prefer` asks."""
     wanted = wait.seconds > 0 and (found.pack is None or wait.applied != "")
     at_it = found.job is not None and found.job.status in ("queued", "running")
     return found.job if wanted and at_it else None
 
 
-def wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | None:
+def _wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | None:
     """Wait for a job to settle, as `admission.wait` does."""
     database = services().database
 
@@ -211,23 +205,12 @@ def wait_for(job: Job, wait: Patience, holder: Caller | None) -> Response | None
     return admission.wait(counted, settled, wait.seconds)
 
 
-def _answer(
-    session: Session,
-    record: Record,
-    found: PackState[StoredPack],
-    holder: Caller | None,
-    wait: Patience,
-) -> Response:
+def _answer(asked: Asked, found: PackState, wait: Patience) -> Response:
     if found.pack is not None:
-        answered = send(session, record, found.pack, holder)
+        answered = _send(asked, found.pack)
         answered.headers[STATE] = "current" if found.is_current else "outdated"
     else:
-        answered = pending(found.job, holder)
-    return with_preference(answered, wait)
-
-
-def with_preference(answered: Response, wait: Patience) -> Response:
-    """Say in an answer which preference was applied, if one was sent."""
+        answered = _pending(found.job, asked.holder)
     # Only an applied one (RFC 7240 section 3): not to wait was applied if this is a 202.
     waited = admission.has_waited()
     if wait.applied and (waited or (wait.seconds == 0 and answered.status_code == 202)):
@@ -235,7 +218,7 @@ def with_preference(answered: Response, wait: Patience) -> Response:
     return answered
 
 
-def pending(job: Job | None, holder: Caller | None) -> Response:
+def _pending(job: Job | None, holder: Caller | None) -> Response:
     """Answer 202 with the job's progress; only callers with a key get all of the job.
 
     Raises `PackFailed` for a dead job, and `Busy` without a job.
@@ -266,91 +249,71 @@ def _retry_after(job: Job) -> int:
     return max(1, min(math.ceil(left), LONGEST_RETRY_AFTER))
 
 
-class Damaged(Exception):
-    """A stored part does not open: the pack is discarded and built anew from its bundle."""
-
-    def __init__(self, pack: StoredPack) -> None:
-        super().__init__(f"pack {pack.id} does not open")
-        self.pack = pack
-
-
-def send(session: Session, record: Record, pack: StoredPack, holder: Caller | None) -> Response:
-    """Answer a pack or a range. Raises `Damaged`, `PackUnreadable`, `Busy` or `BundleExpired`."""
-    master_keys = services().settings.master_keys
+def _send(asked: Asked, pack: Pack) -> Response:
+    """Answer a pack or a range. Raises `PackUnreadable`, `Busy` or `BundleExpired`."""
+    here = services()
 
     def read(start: int, stop: int) -> Iterator[bytes]:
-        first = _first_part(session, master_keys, record, pack, start)
-        taker = _taker(holder)
-        pack_requests.note_export(session, pack, taker, request_id(), client_address())
-        parts = _parts(services(), pack, (start, stop), first)
-        return truncated_stream(parts, request_id(), partial(_told, services().database, pack))
+        first = _first_part(asked, pack, start)
+        taken_by = (asked.taker, request_id(), client_address())
+        pack_requests.note_export(asked.session, pack, *taken_by)
+        parts = _parts(here, pack, (start, stop), first)
+        return truncated_stream(parts, request_id(), partial(_told, here.database, pack))
 
     answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
-    name = f"{ids.text('rec', pack.record_id)}-evidence.zip"
+    name = f"{pack.about.text}-evidence.zip"
     answered.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return answered
 
 
-def _told(database: Database, pack: StoredPack, error: Exception) -> bool:
+def _told(database: Database, pack: Pack, error: Exception) -> bool:
     """Log the error that ends a download, and discard a damaged pack; return if it is known."""
     if isinstance(error, KeyMissing):
-        _log.error("pack_without_key", reason=str(error), **_names(pack))
+        _log.error("pack_without_key", reason=str(error), **pack.names)
     elif isinstance(error, CannotOpen):
-        discard(database, pack)
+        _discard(database, pack)
     elif isinstance(error, Vanished):
-        _log.info("pack_deleted", **_names(pack))
+        _log.info("pack_deleted", **pack.names)
     return isinstance(error, (CannotOpen, Vanished, Unavailable))
 
 
-def _taker(holder: Caller | None) -> Actor | None:
-    """Return the audit chain's actor of the download; None without a key and without a link."""
-    if holder is not None:
-        return holder.actor()
-    link_id = granted().link_id
-    return None if link_id is None else Actor("link", ids.text("shr", link_id))
-
-
-def _first_part(
-    session: Session, master_keys: MasterKeys, record: Record, pack: StoredPack, start: int
-) -> bytes:
+def _first_part(asked: Asked, pack: Pack, start: int) -> tuple[int, bytes]:
     """Return the part where the response begins, while an error can still be answered."""
+    here = services()
     try:
-        return store.read_part(session, master_keys, pack, start // store.PART_BYTES)
+        return store.read_part(asked.session, here.settings.master_keys, pack, start)
     except KeyMissing as error:
-        _log.error("pack_without_key", reason=str(error), **_names(pack))
+        _log.error("pack_without_key", reason=str(error), **pack.names)
         detail = "It was sealed under a master key that this service does not have now."
         raise PackUnreadable(detail, LONGEST_RETRY_AFTER) from None
     except CannotOpen:
-        raise Damaged(pack) from None
+        _discard(here.database, pack)
+        raise PackUnreadable("It was changed in the database; another is built.", 1) from None
     except Vanished:
-        contents.require_kept(session, record)
+        asked.subject.require_kept(asked.session)
         raise Busy("The evidence pack has just been replaced; ask again.") from None
 
 
 def _parts(
-    here: Services, pack: StoredPack, wanted: tuple[int, int], first: bytes
+    here: Services, pack: Pack, wanted: tuple[int, int], first: tuple[int, bytes]
 ) -> Iterator[bytes]:
     """Yield the bytes from `start` to `stop`, of which `first` is the part that begins them."""
-    start, stop = wanted
-    number = start // store.PART_BYTES
-    begins = number * store.PART_BYTES
-    yield first[start - begins : stop - begins]
+    (at, stop), (begins, part) = wanted, first
 
-    def read(each: int) -> bytes:
-        with here.database.transaction(pack.tenant_id) as session:
-            return store.read_part(session, here.settings.master_keys, pack, each)
+    def read() -> tuple[int, bytes]:
+        with here.database.transaction(pack.about.tenant_id) as session:
+            return store.read_part(session, here.settings.master_keys, pack, at)
 
-    for each in range(number + 1, math.ceil(stop / store.PART_BYTES)):
-        part = here.fetching(partial(read, each))
-        yield part[: stop - each * store.PART_BYTES]
-
-
-def _names(pack: StoredPack) -> dict[str, str]:
-    return {"record": ids.text("rec", pack.record_id), "pack": str(pack.id)}
+    while True:
+        yield part[at - begins : stop - begins]
+        at = begins + len(part)
+        if at >= stop:
+            return
+        begins, part = here.fetching(read)
 
 
-def discard(database: Database, pack: StoredPack | SessionPack) -> None:
+def _discard(database: Database, pack: Pack) -> None:
     """Delete a damaged pack; the next request starts a new build."""
-    _log.error("pack_damaged", of=pack.target[1], pack=str(pack.id))
-    with database.transaction(pack.tenant_id) as session:
-        store.discard(session, pack.tenant_id, pack.id)
+    _log.error("pack_damaged", **pack.names)
+    with database.transaction(pack.about.tenant_id) as session:
+        store.discard(session, pack)

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
 
-from app import ids
 from app.api.http.answers import answer, no_content
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
@@ -86,14 +86,12 @@ def create(body: dict[str, Any]) -> Response:
     a range of time. While it stands their content does not expire; content that was due, but not
     deleted yet, is kept and can be read again. What was deleted does not come back.
     """
-    with transaction() as session:
-        return once(
-            session,
-            201,
-            lambda: holds.represent(
-                holds.create(session, caller(), body["reason"], scope_of(body))
-            ),
-        )
+    return once(
+        201,
+        lambda session: holds.represent(
+            holds.create(session, caller(), body["reason"], scope_of(body))
+        ),
+    )
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -114,21 +112,21 @@ def list_holds(args: dict[str, Any]) -> Response:
 @blp.route("/<hold_id>", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, HoldSchema)
-def read(hold_id: str) -> Response:
+def read(hold_id: UUID | None) -> Response:
     """Read a legal hold"""
     with transaction() as session:
-        return answer(holds.represent(holds.find(session, caller(), ids.parse("hld", hold_id))))
+        return answer(holds.represent(holds.find(session, caller(), hold_id)))
 
 
 @blp.route("/<hold_id>", methods=["DELETE"])
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.response(204)
-def release(hold_id: str) -> Response:
+def release(hold_id: UUID | None) -> Response:
     """Release a legal hold
 
     What it kept beyond its retention, and no other hold covers, reads as 410 at once and is deleted
     in the next run of expiry. Releasing it again changes nothing and answers 204 too.
     """
     with transaction() as session:
-        holds.release(session, caller(), ids.parse("hld", hold_id))
+        holds.release(session, caller(), hold_id)
     return no_content()

@@ -18,7 +18,7 @@ from app.api.http.parsing import MAX_RECORD
 from app.api.http.services import caller, services, transaction
 from app.core import feeds
 from app.core.audit import record_reads
-from app.core.records import bundles, following, records, search
+from app.core.records import bundles, records, search
 from app.core.records.records import RecordSchema
 from app.core.records.search import Found, Search
 from app.errors import FieldError, Invalid
@@ -150,7 +150,7 @@ def _ascending(
     session: Session, args: Mapping[str, Any], after: UUID | None, limit: int
 ) -> feeds.Page[tuple[UUID, dict[str, Any]]]:
     """Return the same of `order=asc`, each with its id."""
-    rows = following.rows(session, caller(), _filters(args), after or args.get("after"), limit)
+    rows = records.rows(session, caller(), _filters(args), after or args.get("after"), limit)
     shown = _shown(session, args, rows)
     read_to = None if len(shown) == len(rows) else rows[len(shown) - 1].id
     return feeds.Page(zip((row.id for row in rows), shown, strict=False), read_to)

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any
+from uuid import UUID
 
 from flask import Response, request
 from marshmallow import ValidationError
 
-from app import ids
 from app.api.http import parsing, promises
 from app.api.http.answers import answer, answer_written, encode
 from app.api.http.auth import confirmed_caller, requires
@@ -33,6 +33,7 @@ from app.core.records import intake, records
 from app.core.records.intake import Again, Asked, OtherRefused, Result, Stored
 from app.core.records.records import RecordSchema
 from app.core.records.signing import NewRecord
+from app.database import RawTransaction
 from app.errors import PROBLEM_TYPES, ServiceError
 from app.lib import canonical_json
 from app.schemas.fields import MOST_ERRORS
@@ -99,13 +100,12 @@ def create_batch(body: dict[str, Any], args: dict[str, Any]) -> Response:
         return answer_written(b'{"data":[%b]}' % written, 201)
     confirmed_caller()
     ready = here.prepare(asked)
-    with raw_transaction() as tx:
 
-        def store() -> dict[str, Any]:
-            written = _entries(here.add_within(tx, ready), atomic=atomic)
-            return {"data": [json.loads(each) for each in written]}
+    def store(tx: RawTransaction) -> dict[str, Any]:
+        written = _entries(here.add_within(tx, ready), atomic=atomic)
+        return {"data": [json.loads(each) for each in written]}
 
-        return once(tx, 201, store)
+    return once(201, store, within=raw_transaction)
 
 
 def _asked(sent: Sequence[Any], *, atomic: bool) -> Asked:
@@ -189,8 +189,8 @@ def list_records(args: dict[str, Any]) -> Response:
 @blp.route("/<record_id>", methods=["GET"])
 @requires(Role.READ)
 @blp.response(200, RecordSchema)
-def read(record_id: str) -> Response:
+def read(record_id: UUID | None) -> Response:
     """Read a record's metadata, which remains after its bundle has expired."""
     with transaction() as session:
-        found = records.find(session, caller(), ids.parse("rec", record_id))
+        found = records.find(session, caller(), record_id)
         return answer(records.represent(session, [found])[0])

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.api.http.answers import answer, no_content
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
@@ -129,8 +129,7 @@ def create(body: dict[str, Any]) -> Response:
     rules.check(services().evaluators, body)
     with transaction() as session:
         rules.prepare(session, caller().tenant_id)
-    with transaction() as session:
-        return once(session, 201, lambda: represent(rules.create(session, caller(), body)))
+    return once(201, lambda session: represent(rules.create(session, caller(), body)))
 
 
 @blp.route("", methods=["GET"], endpoint="list")
@@ -157,10 +156,10 @@ def examples() -> Response:
 @blp.route("/<rule_id>", methods=["GET"])
 @requires(Role.READ, whole_tenant=True)
 @blp.response(200, RuleSchema)
-def read(rule_id: str) -> Response:
+def read(rule_id: UUID | None) -> Response:
     """Read a rule"""
     with transaction() as session:
-        found = rules.find(session, caller().tenant_id, ids.parse("rul", rule_id))
+        found = rules.find(session, caller().tenant_id, rule_id)
         return answer(represent(found))
 
 
@@ -168,7 +167,7 @@ def read(rule_id: str) -> Response:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(RuleChangeSchema)
 @blp.response(200, RuleSchema)
-def change(body: dict[str, Any], rule_id: str) -> Response:
+def change(body: dict[str, Any], rule_id: UUID | None) -> Response:
     """Change a rule, or switch it on or off
 
     Fields not sent stay. A change of anything but `enabled` makes a new version, which judges what
@@ -178,7 +177,7 @@ def change(body: dict[str, Any], rule_id: str) -> Response:
 
 
 def changed(
-    rule_id: str,
+    rule_id: UUID | None,
     body: Mapping[str, Any],
     within: Callable[[Callable[[Session], dict[str, Any]]], dict[str, Any]],
 ) -> dict[str, Any]:
@@ -186,15 +185,16 @@ def changed(
 
     The change is made `within` a transaction.
     """
-    rule = ids.parse("rul", rule_id)
     tenant_id = caller().tenant_id
     version = None
     if body.keys() & {"on", "when", "title", "detail", "dedupe"}:
         with transaction() as session:
-            before = represent(rules.find(session, tenant_id, rule))
+            before = represent(rules.find(session, tenant_id, rule_id))
         rules.check(services().evaluators, {**before, **body})
         version = before["version"]
-    return within(lambda session: represent(rules.change(session, caller(), rule, body, version)))
+    return within(
+        lambda session: represent(rules.change(session, caller(), rule_id, body, version))
+    )
 
 
 def _in_transaction(make: Callable[[Session], dict[str, Any]]) -> dict[str, Any]:
@@ -205,13 +205,13 @@ def _in_transaction(make: Callable[[Session], dict[str, Any]]) -> dict[str, Any]
 @blp.route("/<rule_id>", methods=["DELETE"])
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.response(204)
-def delete(rule_id: str) -> Response:
+def delete(rule_id: UUID | None) -> Response:
     """Delete a rule
 
     Its versions stay readable, and its name may be used again.
     """
     with transaction() as session:
-        rules.delete(session, caller(), ids.parse("rul", rule_id))
+        rules.delete(session, caller(), rule_id)
     return no_content()
 
 
@@ -219,13 +219,12 @@ def delete(rule_id: str) -> Response:
 @requires(Role.READ, whole_tenant=True)
 @blp.arguments(PageArgs, location="query")
 @blp.response(200, RuleVersionPageSchema)
-def versions(args: dict[str, Any], rule_id: str) -> Response:
+def versions(args: dict[str, Any], rule_id: UUID | None) -> Response:
     """List a rule's versions, newest first, also of one that was deleted"""
-    rule = ids.parse("rul", rule_id)
     with transaction() as session:
         return page(
             args,
-            lambda *where: rules.versions(session, caller().tenant_id, rule, *where),
+            lambda *where: rules.versions(session, caller().tenant_id, rule_id, *where),
             represent_version,
             lambda each: each.version,
         )
@@ -247,15 +246,12 @@ def test(body: dict[str, Any]) -> Response:
     rules.check(services().evaluators, body)
     text, wanted = tried(body)
     if wanted.limit > MOST_AT_ONCE:
-        with transaction() as session:
-            tenant_id = caller().tenant_id
-            return once(
-                session,
-                202,
-                lambda: job_control.represent(
-                    scanning.start_test(session, tenant_id, text, wanted)
-                ),
-            )
+        return once(
+            202,
+            lambda session: job_control.represent(
+                scanning.start_test(session, caller().tenant_id, text, wanted)
+            ),
+        )
     return answer(tried_now(text, wanted))
 
 
@@ -279,16 +275,15 @@ def tried_now(text: RuleText, wanted: Wanted) -> dict[str, Any]:
 @requires(Role.ADMIN, whole_tenant=True)
 @blp.arguments(RuleBackfillSchema)
 @blp.response(202, JobSchema)
-def backfill(body: dict[str, Any], rule_id: str) -> Response:
+def backfill(body: dict[str, Any], rule_id: UUID | None) -> Response:
     """Let a rule judge the past
 
     By its version of now, on or off. What that version has matched already makes no finding again.
     Cancel the job to stop it. `max_per_hour` does not hold; `rate` does.
     """
-    rule = ids.parse("rul", rule_id)
-    with transaction() as session:
-        return once(
-            session,
-            202,
-            lambda: job_control.represent(scanning.start_backfill(session, caller(), rule, body)),
-        )
+    return once(
+        202,
+        lambda session: job_control.represent(
+            scanning.start_backfill(session, caller(), rule_id, body)
+        ),
+    )

@@ -2,10 +2,10 @@
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from flask import Response
 
-from app import ids
 from app.api.http.answers import no_content
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
@@ -52,33 +52,29 @@ ShareLinkPageSchema = page_schema(ShareLinkSchema)
 @requires(Role.ADMIN)
 @blp.arguments(NewShareLinkSchema)
 @blp.response(201, MintedShareLinkSchema)
-def mint(body: dict[str, Any], record_id: str) -> Response:
+def mint(body: dict[str, Any], record_id: UUID | None) -> Response:
     """Create a share link
 
     Its `url` is shown only once. It opens this record alone, with all its exports, without a key. A
     record has at most 100 active links.
     """
-    lifetime = body["expires_in_seconds"]
-    asked_for = ids.parse("rec", record_id)
-    with transaction() as session:
-        base_url = services().settings.base_url
-        return once(
-            session, 201, lambda: share_links.mint(session, caller(), asked_for, lifetime, base_url)
-        )
+    lifetime, base_url = body["expires_in_seconds"], services().settings.base_url
+    return once(
+        201, lambda session: share_links.mint(session, caller(), record_id, lifetime, base_url)
+    )
 
 
 @blp.route("", methods=["GET"], endpoint="list")
 @requires(Role.READ)
 @blp.arguments(PageArgs, location="query")
 @blp.response(200, ShareLinkPageSchema)
-def list_share_links(args: dict[str, Any], record_id: str) -> Response:
+def list_share_links(args: dict[str, Any], record_id: UUID | None) -> Response:
     """List a record's share links, newest first"""
-    asked_for = ids.parse("rec", record_id)
     with transaction() as session:
         now: datetime = database_now(session)
         return page(
             args,
-            lambda *where: share_links.rows(session, caller(), asked_for, *where),
+            lambda *where: share_links.rows(session, caller(), record_id, *where),
             lambda row: share_links.represent(row, now),
         )
 
@@ -86,13 +82,11 @@ def list_share_links(args: dict[str, Any], record_id: str) -> Response:
 @blp.route("/<share_link_id>", methods=["DELETE"])
 @requires(Role.ADMIN)
 @blp.response(204)
-def revoke(record_id: str, share_link_id: str) -> Response:
+def revoke(record_id: UUID | None, share_link_id: UUID | None) -> Response:
     """Revoke a share link, at once and for good
 
     Revoking it again changes nothing and answers 204 too.
     """
     with transaction() as session:
-        share_links.revoke(
-            session, caller(), ids.parse("rec", record_id), ids.parse("shr", share_link_id)
-        )
+        share_links.revoke(session, caller(), record_id, share_link_id)
     return no_content()

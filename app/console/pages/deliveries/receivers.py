@@ -103,7 +103,8 @@ def _diagnosis(session: Session, webhook_id: str, typed: Input) -> dict[str, Any
     else:
         # A browser sends each line break as CR LF.
         sent["body"] = typed.value("body").replace("\r\n", "\n")
-    return diagnosis(session, webhook_id, parsing.load(PastedSchema(), sent))
+    webhook = ids.parse("whk", webhook_id)
+    return diagnosis(session, webhook, parsing.load(PastedSchema(), sent))
 
 
 def _headers(text: str) -> dict[str, Any]:

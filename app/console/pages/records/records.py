@@ -23,7 +23,7 @@ from app.core.records import holds, records, share_links
 from app.core.records.records import RecordSchema
 from app.core.statements import statements
 from app.database import database_now
-from app.evidence.page.view import MOST_STEPS
+from app.evidence.page.rendering import MOST_STEPS
 from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import Schema
@@ -61,7 +61,7 @@ def download(record_id: str, name: str) -> Response:
 
     A pack is audited as taken by the reader's key, so another site's link leads to the page only.
     """
-    bundle_access.admit(caller(), record_id)
+    bundle_access.admit(caller(), ids.parse("rec", record_id))
     if name == "evidence.zip":
         if not browser.is_from_here():
             text = "Another page has asked for the evidence pack. Take it here, if you want it."

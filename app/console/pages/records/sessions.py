@@ -30,7 +30,7 @@ from app.core.statements import statements
 from app.errors import Invalid, NotFound
 from app.evidence import bundle
 from app.evidence.bundle import Bundle
-from app.evidence.page.view import Axis, as_tree, duration, row_of, span_of
+from app.evidence.page.rendering import Axis, as_tree, duration, row_of, span_of
 from app.evidence.times import unix_nanoseconds
 from app.models import AgentSession, Finding, Record
 
@@ -72,14 +72,14 @@ def download(session_id: str, name: str) -> Response:
     A pack is audited as taken by the reader's key, so another site's link leads to the page only.
     """
     if name == "statement.json":
-        answered = session_evidence.statement(session_id)
+        answered = session_evidence.statement(ids.parse("ses", session_id))
     elif name != "evidence.zip":
         raise NotFound("A session has no such file.")
     elif not browser.is_from_here():
         text = "Another page has asked for the evidence pack. Take it here, if you want it."
         return rendering.done(url_for(".show", session_id=session_id), text)
     else:
-        answered = session_evidence.pack(session_id)
+        answered = session_evidence.pack(ids.parse("ses", session_id))
         if answered.status_code == 202:
             text = "The evidence pack is being made: ask for it again in a moment."
             return rendering.done(url_for(".show", session_id=session_id), text)

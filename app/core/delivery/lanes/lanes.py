@@ -16,7 +16,7 @@ from psycopg.rows import class_row, scalar_row
 from app import ids
 from app.core import epochs
 from app.core.delivery import hours
-from app.core.delivery.lanes import recovery
+from app.core.delivery.lanes import lane_health, recovery
 from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
@@ -222,8 +222,11 @@ WITH began AS MATERIALIZED (
 ), open AS (
     SELECT urgent, patient FROM next_due(%(tenant)s, %(webhook)s)
 ), due AS (
-    SELECT least(open.urgent, CASE WHEN open.patient IS NOT NULL AND began.held_since IS NULL
-                                   THEN greatest(open.patient, began.paused_until) END) AS at
+    SELECT least(open.urgent, CASE WHEN began.held_since IS NULL THEN least(
+               CASE WHEN open.patient IS NOT NULL
+                    THEN greatest(open.patient, began.paused_until) END,
+               CASE WHEN began.recovering_since IS NOT NULL AND began.paused_until > began.now
+                    THEN began.paused_until END) END) AS at
       FROM open, began
 ), written AS (
     UPDATE lanes AS l
@@ -234,25 +237,37 @@ WITH began AS MATERIALIZED (
        AND l.version = (SELECT version FROM began)
        AND (due.at IS NOT NULL OR l.due_at IS NOT NULL OR l.ring_at IS NOT NULL)
 )
-SELECT coalesce(due.at <= began.now, false), began.recovering > 0 AND began.held_since IS NULL
+SELECT coalesce(due.at <= began.now, false),
+       began.recovering_since IS NOT NULL AND began.held_since IS NULL
+       AND coalesce(began.paused_until <= began.now, true),
+       began.recovering_since, began.receiver_since, began.concurrency, began.latency_ms
   FROM due, began
+"""
+_RECOVERED = """
+UPDATE lanes AS l SET recovering_since = NULL FROM present_lanes AS p
+ WHERE p.tenant_id = %s AND p.webhook_id = %s
+   AND (l.tenant_id, l.webhook_id, l.version) = (p.tenant_id, p.webhook_id, p.version)
 """
 
 
 def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
-    A recovering lane with no due row brings some waiting rows forward.
-
-    The sweep rings a lane that is due already behind those that have waited longer for a ring, and
-    any other as soon as it is due.
+    A recovering lane with no due row brings waiting ones forward. The sweep rings a lane that is
+    due already behind those that have waited longer for a ring, and any other once it is due.
     """
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
     row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
-    due, recovering = row or (False, False)
-    if recovering and not due:
-        return recovery.bring_forward(session, tenant_id, webhook_id)
-    return bool(due)
+    due, recovers, since, receiver_since, concurrency, latency_ms = row or (False,) * 6
+    if due or not recovers:
+        return bool(due)
+    most = concurrency * lane_health.claim_size(latency_ms)
+    moved = recovery.bring_forward(session, (tenant_id, webhook_id), most, since, receiver_since)
+    if moved < most:
+        cursor(session).execute(_RECOVERED, (tenant_id, webhook_id))
+    if moved:
+        due_now(session, tenant_id, webhook_id)
+    return moved > 0
 
 
 def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
@@ -298,22 +313,18 @@ RETURNING s.slot AS number, held.count + 1 AS held
 """
 
 # A slot counts that is held with fewer than the allowed number of lower ones.
-_MINE = f"""
+_KEEP = f"""
 WITH held AS MATERIALIZED (
     SELECT *, row_number() OVER (ORDER BY slot) AS place FROM {_SLOTS}
      WHERE lease_until > clock_timestamp()
 ), mine AS (
     SELECT slot, version FROM held WHERE holder = %(holder)s AND place <= %(allowed)s
 )
-"""
-_KEEP = f"""
-{_MINE}
 UPDATE lane_slots AS s SET lease_until = clock_timestamp() + %(lease)s
  WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
    AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
 RETURNING s.slot AS number, (SELECT count(*) FROM held) AS held
 """
-_IS_KEPT = f"{_MINE} SELECT 1 FROM mine"
 _FREE = f"""
 WITH mine AS MATERIALIZED (
     SELECT slot, version FROM {_SLOTS} WHERE holder = %(holder)s
@@ -325,24 +336,13 @@ UPDATE lane_slots AS s SET holder = NULL, lease_until = NULL
 
 
 def take_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
-    """Take a free slot of a locked lane for `holder`; return the reader of the result.
-
-    The reader returns None while the allowed number of slots is held.
-    """
+    """Take a free slot of a locked lane; the reader's None: the allowed number is held."""
     return _slot(session, _TAKE, lane, holder)
 
 
 def keep_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
-    """Renew the lease of the holder's slot of a locked lane; return the reader of the result.
-
-    The reader returns None when the slot was lost, or is beyond a limit that was lowered.
-    """
+    """Renew the lease of the holder's slot; the reader's None: lost, or beyond a lowered limit."""
     return _slot(session, _KEEP, lane, holder)
-
-
-def may_keep_slot(session: Tx, lane: Lane, holder: UUID) -> bool:
-    """Say whether `keep_slot` would renew the lease now; the lane need not be locked."""
-    return cursor(session).execute(_IS_KEPT, _values(lane, holder)).fetchone() is not None
 
 
 def free_slot(session: Tx, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
@@ -362,14 +362,11 @@ def provide_slots(session: Tx, tenant_id: UUID, webhook_id: UUID, slots: int) ->
 
 
 def _slot(session: Tx, statement: str, lane: Lane, holder: UUID) -> SlotReader:
-    return cursor(session, class_row(Slot)).execute(statement, _values(lane, holder)).fetchone
-
-
-def _values(lane: Lane, holder: UUID) -> dict[str, object]:
-    return {
+    wanted = {
         "tenant": lane.tenant_id,
         "webhook": lane.webhook_id,
         "holder": holder,
         "lease": SLOT_LEASE,
         "allowed": lane.allowed,
     }
+    return cursor(session, class_row(Slot)).execute(statement, wanted).fetchone

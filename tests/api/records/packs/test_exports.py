@@ -107,11 +107,11 @@ def test_what_expires_under_way_is_cut_short(
 
 FLIP = """
 UPDATE evidence_pack_parts SET bytes = set_byte(bytes, 99, get_byte(bytes, 99) # 1)
- WHERE number = :number AND pack_id IN (SELECT id FROM evidence_packs WHERE record_id = :id)
+ WHERE starts = :number * 20000 AND pack_id IN (SELECT id FROM evidence_packs WHERE record_id = :id)
 """
 SWAP = """
 UPDATE evidence_pack_parts AS p SET bytes = other.bytes FROM evidence_pack_parts AS other
- WHERE other.pack_id = p.pack_id AND p.number + other.number = 1
+ WHERE other.pack_id = p.pack_id AND p.starts + other.starts = 20000
    AND p.pack_id IN (SELECT id FROM evidence_packs WHERE record_id = :id)
 """
 
@@ -206,5 +206,5 @@ def test_a_part_whose_master_key_is_missing_is_kept_for_when_it_is_back(
 
 PUT = """
 UPDATE evidence_pack_parts SET bytes = :bytes
- WHERE number = :number AND pack_id IN (SELECT id FROM evidence_packs WHERE record_id = :id)
+ WHERE starts = :number * 20000 AND pack_id IN (SELECT id FROM evidence_packs WHERE record_id = :id)
 """

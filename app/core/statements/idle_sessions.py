@@ -6,7 +6,6 @@ period.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -16,12 +15,9 @@ from app.core import sessions
 from app.core.delivery import events
 from app.core.sessions import Outcome
 from app.database import cursor
-from app.models import AgentSession
 
 PIECE = 500
 """How many sessions one transaction looks at."""
-
-_SUMMARY = "Nothing came to it for {} seconds."
 
 # Records lock their session, so whoever stores one is finished, or waits and finds it completed.
 _QUIET = """
@@ -71,21 +67,12 @@ def complete_idle(session: Session, idle: timedelta) -> bool:
             put_off.append((tenant_id, session_id, active_at))
     if put_off:
         cur.execute(_PUT_OFF, tuple(map(list, zip(*put_off, strict=True))))
+    at, summary = looked_at[0][2], f"Nothing came to it for {idle.total_seconds():g} seconds."
     for tenant_id, session_ids in ended.items():
-        _abandon(session, tenant_id, session_ids, looked_at[0][2], idle)
+        cur.execute(_ABANDON, (Outcome.ABANDONED, summary, at, tenant_id, session_ids))
+        found = [
+            events.NewEvent("session.completed", sessions.represent(row), at, row.id)
+            for row in sessions.of(session, tenant_id, session_ids)
+        ]
+        events.emit(session, tenant_id, found)
     return len(quiet) == PIECE
-
-
-def _abandon(
-    session: Session, tenant_id: UUID, session_ids: Iterable[UUID], at: datetime, idle: timedelta
-) -> None:
-    wanted = list(session_ids)
-    summary = _SUMMARY.format(f"{idle.total_seconds():g}")
-    cursor(session).execute(_ABANDON, (Outcome.ABANDONED, summary, at, tenant_id, wanted))
-    rows = sessions.of(session, tenant_id, wanted)
-    found = [_completed(each, at) for each in rows]
-    events.emit(session, tenant_id, found)
-
-
-def _completed(row: AgentSession, at: datetime) -> events.NewEvent:
-    return events.NewEvent("session.completed", sessions.represent(row), at, row.id)

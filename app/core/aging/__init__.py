@@ -1,1 +1,0 @@
-"""What time does: `finding_expiry` deletes old findings, `idle_sessions` ends idle sessions."""
