@@ -24,7 +24,7 @@ from app.console.pages import (
     views,
 )
 from app.console.pages.callers import keys, operator, people, sign_in
-from app.console.pages.deliveries import deliveries, receivers, replays, webhooks
+from app.console.pages.deliveries import deliveries, replays, webhooks
 from app.console.pages.records import agents, findings, records, sessions, traces
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
@@ -35,7 +35,6 @@ PAGES = (
     deliveries,
     replays,
     webhooks,
-    receivers,
     records,
     findings,
     rules,
