@@ -15,7 +15,6 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from app.api.http.access.auth import access_rule
 from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
