@@ -1,14 +1,13 @@
 """Heartbeats in Redis: what each process reports of itself, which expires after 15 seconds.
 
 Who reports is up. Nothing here catches `redis.RedisError`.
-
 """
 
 import json
 import os
 import socket
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from redis import Redis
@@ -29,40 +28,20 @@ REPORTING = "processes"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process's heartbeat: its release, its resident memory in bytes, and its connections.
+    """A process's report, by default this one's: release, resident bytes, connections.
 
     `pool_in_use` is the most connections at once since its last report; a scheduler has no pool,
     and it alone says whether it `leads`.
     """
 
     role: str
-    host: str
-    pid: int
-    version: str
-    memory: int
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    version: str = VERSION
+    memory: int = field(default_factory=resident_bytes)
     pool_size: int | None = None
     pool_in_use: int | None = None
     leads: bool | None = None
-
-
-def this_process(
-    role: str,
-    *,
-    pool_size: int | None = None,
-    pool_in_use: int | None = None,
-    leads: bool | None = None,
-) -> Process:
-    """Return this process's report."""
-    return Process(
-        role,
-        socket.gethostname(),
-        os.getpid(),
-        VERSION,
-        resident_bytes(),
-        pool_size,
-        pool_in_use,
-        leads,
-    )
 
 
 def report(client: Redis, process: Process) -> None:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
@@ -14,6 +13,8 @@ from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, mo
 from app.core.blobs import store
 from app.core.delivery import hours
 from app.core.digests import alerts, schedule
+from app.core.digests.alert_mail import AlertSending
+from app.core.digests.digest_mail import DigestSending
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports
 from app.core.health import tenant_figures
@@ -141,7 +142,7 @@ def look_at_backlog(here: Runtime) -> None:
 def complete_idle_sessions(here: Runtime) -> None:
     """Each minute: complete sessions that nothing came to for SESSION_IDLE_SECONDS."""
     deadline = time.monotonic() + IDLE_SECONDS
-    idle = timedelta(seconds=here.settings.session_idle_seconds)
+    idle = here.settings.session_idle
     more = True
     while more and time.monotonic() < deadline:
         with here.database.across_tenants() as session:
@@ -207,9 +208,9 @@ def send_digests(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         schedule.follow_the_clock(session)
         tenants = schedule.due_tenants(session, here.settings.digest_settle)
-        forgotten = schedule.forgotten(session)
+        forgotten = DigestSending.forgotten(session)
     settle = here.settings.digest_settle
-    _each(here, forgotten, schedule.enqueue, began + DIGEST_SECONDS / 2)
+    _each(here, forgotten, DigestSending.enqueue, began + DIGEST_SECONDS / 2)
     claim = partial(schedule.claim, settle=settle)
     _each(here, [(tenant_id,) for tenant_id in tenants], claim, began + DIGEST_SECONDS)
 
@@ -218,8 +219,8 @@ def send_alerts(here: Runtime) -> None:
     """Each minute: note new troubles, and enqueue mails that are due, or whose job has died."""
     began = time.monotonic()
     with here.database.across_tenants() as session:
-        tenants, forgotten = alerts.due_tenants(session), alerts.forgotten(session)
-    _each(here, forgotten, alerts.enqueue, began + DIGEST_SECONDS / 2)
+        tenants, forgotten = alerts.due_tenants(session), AlertSending.forgotten(session)
+    _each(here, forgotten, AlertSending.enqueue, began + DIGEST_SECONDS / 2)
     _each(here, [(tenant_id,) for tenant_id in tenants], alerts.note, began + DIGEST_SECONDS)
 
 

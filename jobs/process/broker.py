@@ -21,7 +21,7 @@ from dramatiq.middleware import AgeLimit, TimeLimit
 from redis.client import PubSub
 
 from app.lib.metric_registry import Tally
-from app.lib.stores.redis_reasons import reason
+from app.lib.stores import reason
 from app.queue import WAKE_CHANNEL, connect
 from jobs.process.middleware import GracefulStop, MessageLog
 

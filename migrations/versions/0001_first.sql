@@ -1182,7 +1182,6 @@ CREATE TABLE checkpoint_timestamps (
     size       bigint NOT NULL,
     response   bytea NOT NULL,
     tsa_chain  text NOT NULL,
-    gen_time   timestamptz NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (generation, size),
     FOREIGN KEY (generation, size) REFERENCES checkpoints
@@ -1194,8 +1193,6 @@ CREATE TABLE checkpoint_cosignatures (
     name        text NOT NULL,
     key_hash    bytea NOT NULL CHECK (length(key_hash) = 4),
     line        text NOT NULL,
-    -- Of an algorithm that is not checked here: unknown.
-    cosigned_at timestamptz,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (generation, size, name, key_hash),
     FOREIGN KEY (generation, size) REFERENCES checkpoints

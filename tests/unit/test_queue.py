@@ -238,7 +238,7 @@ def test_the_roles_that_gave_a_sign_of_life_are_present(own_valkey: OwnValkey) -
     bell = Bell(own_valkey.url)
     assert bell.presence() == {"worker": False, "scheduler": False}
 
-    bell.report(heartbeats.this_process("worker"))
+    bell.report(heartbeats.Process("worker"))
 
     assert bell.presence() == {"worker": True, "scheduler": False}
     (name,) = own_valkey.client.smembers(heartbeats.REPORTING)

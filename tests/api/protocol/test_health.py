@@ -49,9 +49,9 @@ def test_readyz_with_everything_up_has_nothing_degraded(
     with serving(replace(settings, redis_url=own_valkey.url)) as api:
         try:
             redis.delete(heartbeats.REPORTING)
-            heartbeats.report(redis, heartbeats.this_process("scheduler"))
+            heartbeats.report(redis, heartbeats.Process("scheduler"))
             assert api().get("/readyz").json["degraded"] == ["worker"]
-            heartbeats.report(redis, heartbeats.this_process("worker"))
+            heartbeats.report(redis, heartbeats.Process("worker"))
             assert api().get("/readyz").json["degraded"] == []
         finally:
             redis.delete(heartbeats.REPORTING)

@@ -143,7 +143,7 @@ def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
 
     with Redis.from_url(own_valkey.url) as client:
         client.delete(heartbeats.REPORTING)
-        heartbeats.report(client, heartbeats.this_process("worker"))
+        heartbeats.report(client, heartbeats.Process("worker"))
         assert parts(webs[0]) == {
             **dict.fromkeys(("database", "database_writes", "redis", "worker"), 1),
             "scheduler": 0,
