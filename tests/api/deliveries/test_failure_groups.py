@@ -182,14 +182,6 @@ def test_another_tenant_s_failures_are_in_no_group(
     assert named(stranger, found) == []
 
 
-def test_an_unknown_group_finds_nothing(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
-) -> None:
-    fail(api(), worker, webhook, (500, "a"))
-
-    assert named(api(), {"group": f"grp_{NOBODY}{'0' * 16}"}) == []
-
-
 @pytest.mark.parametrize(
     ("query", "pointer"),
     [("status=pending", "/status/0"), ("limit=1", "/limit"), ("status_code=x", "/status_code")],

@@ -17,7 +17,7 @@ from app.lib.outbound.attempt import Failure
 from app.lib.outbound.client import BODY_SECONDS, Outbound
 from tests.support.faults import LONG_ENOUGH
 from tests.support.servers.receivers import Listener, Receiver, http_answer
-from tests.unit.delivery.outbound.posting import HEADERS, Names, post
+from tests.unit.delivery.outbound.posting import HEADERS, post
 
 NOT_HTTP = {
     "nonsense": b"hello there\r\n\r\n",
@@ -56,14 +56,6 @@ def test_a_connection_that_closes_or_resets_is_a_failure(outbound: Outbound) -> 
         assert listener.connections == 1
 
 
-def test_a_port_without_a_listener_is_a_connect_failure(outbound: Outbound) -> None:
-    with Receiver() as receiver:
-        pass
-    answer = post(outbound, receiver.url())
-    assert answer.failure is Failure.CONNECT
-    assert answer.error == "could not connect: connection refused"
-
-
 @pytest.mark.parametrize(
     ("code", "words"),
     [(socket.EAI_NONAME, "does not resolve"), (socket.EAI_AGAIN, "name servers did not answer")],
@@ -75,11 +67,6 @@ def test_a_name_that_does_not_resolve_is_a_dns_failure(code: int, words: str) ->
     answer = post(Outbound(lookup=fail), "https://hooks.example.com/")
     assert answer.failure is Failure.DNS
     assert words in (answer.error or "")
-
-
-def test_a_name_without_addresses_is_refused() -> None:
-    answer = post(Outbound(lookup=Names([])), "https://hooks.example.com/")
-    assert answer.failure is Failure.REFUSED_ADDRESS
 
 
 def test_a_body_that_breaks_off_leaves_the_status(outbound: Outbound) -> None:

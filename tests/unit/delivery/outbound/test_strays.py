@@ -166,20 +166,6 @@ def test_a_408_on_a_kept_connection_is_the_gateways_and_the_post_is_sent_anew(
     assert [answer.reconnected for answer in sent] == [False, True, True]
 
 
-@pytest.mark.usefixtures("without_rest")
-def test_an_idle_408_is_found_before_the_next_post(outbound: Outbound) -> None:
-    def serve(connection: socket.socket) -> None:
-        with connection.makefile("rb") as stream:
-            if read_request(stream):
-                connection.sendall(OK + http_answer(408, headers={"Connection": "close"}))
-
-    with Listener(serve) as listener:
-        for _ in range(3):
-            answer = post(outbound, listener.url())
-            assert (answer.status, answer.reconnected) == (200, False)
-    assert listener.connections == 3
-
-
 def test_connections_rest_until_their_receiver_is_known_to_send_nothing_behind(
     outbound: Outbound,
 ) -> None:
