@@ -8,7 +8,7 @@ import struct
 import threading
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.lib.outbound.addresses import Address
@@ -81,43 +81,6 @@ def test_a_body_that_breaks_off_leaves_the_status(outbound: Outbound) -> None:
             answer = post(outbound, listener.url())
         assert answer.succeeded
         assert answer.error is not None
-
-
-@settings(
-    max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    status=st.binary(max_size=20),
-    headers=st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12)), max_size=5),
-    name=st.sampled_from([b"Content-Length", b"Transfer-Encoding", b"Content-Type", b"Connection"]),
-    value=st.one_of(
-        st.binary(max_size=30),
-        st.sampled_from([b"chunked", b"-1", b"9" * 5000, b"1_0", b"multipart/mixed; boundary=x"]),
-    ),
-    body=st.binary(max_size=60),
-)
-def test_no_answer_makes_it_raise(
-    outbound: Outbound,
-    status: bytes,
-    headers: list[tuple[bytes, bytes]],
-    name: bytes,
-    value: bytes,
-    body: bytes,
-) -> None:
-    lines = [
-        b"HTTP/1.1 200 " + status,
-        *(b": ".join(pair) for pair in headers),
-        name + b": " + value,
-    ]
-    words = b"\r\n".join([*lines, b"", body])
-
-    def serve(connection: socket.socket) -> None:
-        connection.recv(65536)
-        connection.sendall(words)
-
-    with Listener(serve) as listener:
-        assert post(outbound, listener.url()) is not None
 
 
 def test_nothing_of_a_url_or_an_answer_is_logged(

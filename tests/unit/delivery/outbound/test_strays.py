@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import ssl
 import threading
 
 import pytest
@@ -48,25 +47,6 @@ class Straying:
 def _send(connection: socket.socket, words: bytes) -> None:
     with contextlib.suppress(OSError):
         connection.sendall(words)
-
-
-@pytest.mark.parametrize("webhooks", [1, 2])
-def test_no_stray_answer_makes_a_success_of_a_refused_post(
-    trusting: Outbound, webhooks: int, tls: ssl.SSLContext | None
-) -> None:
-    receiver = Straying()
-    succeeded = []
-    with Listener(receiver.serve, tls=tls) as listener:
-        bursts = [trusting.burst(number) for number in range(webhooks)]
-        for number in range(60):
-            body = str(number).encode()
-            burst = bursts[number % webhooks]
-            answer = burst.send(listener.url(), body, HEADERS)
-            if burst.settle() and answer.succeeded:
-                succeeded.append(body)
-        for burst in bursts:
-            burst.close()
-    assert [receiver.answered.get(body) for body in succeeded] == [204] * len(succeeded)
 
 
 @pytest.mark.usefixtures("without_rest")
