@@ -21,29 +21,6 @@ from tests.unit.delivery.outbound.posting import BODY, HEADERS, post
 STRAY = http_answer(200)
 
 
-class Straying:
-    """Answers by turns 204, with a stray 200 three milliseconds behind it, and a late 500.
-
-    `answered` has the status that each body was answered.
-    """
-
-    def __init__(self) -> None:
-        self.answered: dict[bytes, int] = {}
-
-    def serve(self, connection: socket.socket) -> None:
-        with connection.makefile("rb") as stream:
-            while request := read_request(stream):
-                if len(self.answered) % 2:
-                    self.answered[request.body] = 500
-                    # The stray comes first.
-                    threading.Event().wait(0.01)
-                    connection.sendall(http_answer(500))
-                else:
-                    self.answered[request.body] = 204
-                    connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
-                    threading.Timer(0.003, lambda: _send(connection, STRAY)).start()
-
-
 def _send(connection: socket.socket, words: bytes) -> None:
     with contextlib.suppress(OSError):
         connection.sendall(words)
