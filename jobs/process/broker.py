@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import redis
 import structlog
-from app.lib.stores import reason
 from dramatiq import Actor, BrokerConnectionError, Message, MessageProxy, Middleware
 from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.errors import DecodeError
@@ -22,6 +21,7 @@ from dramatiq.middleware import AgeLimit, TimeLimit
 from redis.client import PubSub
 
 from app.lib.metric_registry import Tally
+from app.lib.stores import reason
 from app.queue import WAKE_CHANNEL, connect
 from jobs.process.middleware import GracefulStop, MessageLog, SignOfLife
 
