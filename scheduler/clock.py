@@ -127,14 +127,11 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             _log.warning("redis_unavailable", error=type(error).__name__, reason=reason(error))
 
     def _show_life(self, *, leads: bool) -> None:
-        """Report this process, and send the scheduler's heartbeat if it is the leader."""
+        """Report this process, and renew the leader's lock."""
         if time.monotonic() < self._beat_at and leads == self._led:
             return
         if leads:
-            with self.connection.pipeline(transaction=False) as pipe:
-                heartbeats.beat(pipe, "scheduler", name=self.name)
-                pipe.expire(self.scheduler_lock_key, _LOCK_SECONDS)
-                pipe.execute()
+            self.connection.expire(self.scheduler_lock_key, _LOCK_SECONDS)
         heartbeats.report(self.connection, heartbeats.Process("scheduler", leads=leads))
         self._led = leads
         self._beat_at = time.monotonic() + heartbeats.EVERY_SECONDS

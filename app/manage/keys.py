@@ -7,7 +7,7 @@ import click
 
 from app.core import signing_keys
 from app.core.blobs import store
-from app.core.keys import operator_sessions
+from app.core.keys import console_sessions
 from app.core.master_keys import resealing
 from app.lib.crypto import signing_certificates
 from app.manage.service import line, require_yes, service, tell_untold
@@ -23,11 +23,11 @@ def console_key(name: str, hours: int, end_all: bool) -> None:
     with service() as (settings, database):
         with database.across_tenants() as session:
             if end_all:
-                print(f"ended: {operator_sessions.end_all(session)}")
+                print(f"ended: {console_sessions.end_operators(session)}")
                 return
-            made = operator_sessions.make(session, name, timedelta(hours=hours))
-        print(f"key: {made.text}\nat: {settings.base_url}/console/sign-in")
-        print(f"It signs in once, and ends {made.expires_at:%Y-%m-%d %H:%M} UTC.")
+            key, ends = console_sessions.make_operator_key(session, name, timedelta(hours=hours))
+        print(f"key: {key}\nat: {settings.base_url}/console/sign-in")
+        print(f"It signs in once, and ends {ends:%Y-%m-%d %H:%M} UTC.")
 
 
 @click.group()

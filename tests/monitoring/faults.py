@@ -17,8 +17,8 @@ from tests.support.callers.making import make_record, make_session, record_of
 from tests.support.faults import until
 from tests.support.servers.mail import Mood, serving
 from tests.support.servers.receivers import Receiver, http_answer
-from tests.support.workers.delivering import take_turn
 from tests.support.workers.monitored import Monitored
+from tests.support.workers.worlds import take_turn
 
 _DUE = "next_attempt_at = clock_timestamp() - interval '2 minutes'"
 _GIBIBYTE = 1 << 30
@@ -46,7 +46,9 @@ TIMED = frozenset(
 
 
 def part_down(service: Monitored) -> None:
-    service.valkey.client.delete("alive:worker")
+    client = service.valkey.client
+    names = [name for name in client.smembers("processes") if name.startswith(b"process:worker:")]
+    client.delete(*names)
 
 
 def disk_full(service: Monitored) -> None:

@@ -9,9 +9,8 @@ from app.core.anchoring import quorum
 from app.core.anchoring.monitor import QuorumGate
 from app.core.log import publication
 from app.core.log.sequencer import Sequencer
-from tests.support.evidence.anchoring import Place
+from tests.support.evidence.anchoring import Place, Witnessed
 from tests.support.evidence.logs import add_leaves
-from tests.support.evidence.witnessed import Witnessed
 from tests.support.servers.receivers import http_answer
 
 AWAY = http_answer(503)
