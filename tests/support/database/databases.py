@@ -144,7 +144,7 @@ def execute(owner: Engine, sql: str, **values: Any) -> None:
         connection.execute(text(sql), values)
 
 
-def scalar(owner: Engine, query: str, **values: Any) -> Any:
+def scalar(owner: Engine, query: str, /, **values: Any) -> Any:
     """Look something up in a database as its owner."""
     with owner.connect() as connection:
         return connection.scalar(text(query), values)
