@@ -1,4 +1,4 @@
-"""Orders of period exports, what they list, and their downloads."""
+"""Orders of period exports, what they list, and their lists."""
 
 from datetime import timedelta
 from hashlib import sha256

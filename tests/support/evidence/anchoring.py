@@ -162,8 +162,8 @@ SELECT generation, size, note FROM checkpoints WHERE note IS NOT NULL AND size <
  ORDER BY generation DESC, size DESC LIMIT 1
 """
 _STAMP = """
-INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)
-VALUES (:generation, :size, :response, :chain, :at)
+INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain)
+VALUES (:generation, :size, :response, :chain)
 """
 
 
@@ -180,15 +180,15 @@ def put_stamp(
         stamped = row.note if data is None else data
         asked = timestamps.request(stamped)
         made = timestamps.check(authority.reply(asked.as_bytes()), asked, stamped, trusted)
-        values = {"response": made.response, "chain": made.chain, "at": made.gen_time}
+        values = {"response": made.response, "chain": made.chain}
         place = {"generation": row.generation, "size": row.size}
         connection.execute(text(_STAMP), place | values)
     return made.response
 
 
 _COSIGN = """
-INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)
-VALUES (:generation, :size, :name, :hash, :line, clock_timestamp())
+INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line)
+VALUES (:generation, :size, :name, :hash, :line)
 """
 
 

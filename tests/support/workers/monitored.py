@@ -14,7 +14,6 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, create_engine
 
-from app import heartbeats
 from app.api.http.services import EXTENSION, Services
 from app.core import tenants
 from app.core.health.readiness import LAST_SECONDS
@@ -91,7 +90,6 @@ class Monitored:
         self.head.unlink(missing_ok=True)
         self.valkey.client.flushall()
         Clock(self.valkey.client, {}).poll()
-        heartbeats.beat(self.valkey.client, "worker")
         self.report()
 
     def report(self) -> None:
@@ -114,7 +112,7 @@ class Monitored:
     def keep_reports(self) -> None:
         """Let what was reported not be forgotten by itself."""
         client = self.valkey.client
-        for name in (*client.smembers("processes"), "alive:worker", "alive:scheduler"):
+        for name in client.smembers("processes"):
             client.persist(name)
 
     def scrape(self) -> Scrape:
