@@ -1,4 +1,4 @@
-"""The tenant's settings, and who is told of its troubles, over HTTP."""
+"""The tenant's settings, who is told of its troubles, and its digests, over HTTP."""
 
 from typing import Any
 
@@ -12,8 +12,9 @@ from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import caller, services, transaction
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import alerts
+from app.core.digests import alerts, history
 from app.core.digests.alerts import MOST_RECIPIENTS, AlertMailSchema, AlertsSchema, Policy
+from app.core.digests.history import DigestSchema, NextSchema
 from app.core.digests.troubles import Kind
 from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
 from app.lib.mail import mailbox
@@ -150,4 +151,36 @@ def list_alert_mails(args: dict[str, Any]) -> Response:
             args,
             lambda *where: alerts.mails(session, caller().tenant_id, *where),
             alerts.represent_mail,
+        )
+
+
+digests = Blueprint(
+    "digests",
+    __name__,
+    url_prefix="/v1/digests",
+    description="The mails that list new findings: at most one in 24 hours.",
+)
+
+
+DigestPageSchema = page_schema(
+    DigestSchema,
+    next=fields.Object(
+        NextSchema, allow_none=True, description="The next digest; null without an address."
+    ),
+)
+
+
+@digests.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@digests.arguments(PageArgs, location="query")
+@digests.response(200, DigestPageSchema)
+def list_digests(args: dict[str, Any]) -> Response:
+    """List digests, newest first, and say when the next is due"""
+    with transaction() as session:
+        coming = history.next_digest(session, caller().tenant_id, services().settings.digest_settle)
+        return page(
+            args,
+            lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
+            history.represent,
+            beside=lambda _: {"next": history.represent_next(coming)},
         )

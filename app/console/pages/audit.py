@@ -9,10 +9,9 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import services, transaction
-from app.api.resources.audit import audit_exports
-from app.api.resources.audit.anchors import anchor_reader, anchoring
-from app.api.resources.audit.audit import AuditArgs, RangeArgs, entries, verify_now
-from app.api.resources.audit.verification_schemas import VerifyArgs
+from app.api.resources import audit
+from app.api.resources.audit import AuditArgs, RangeArgs, entries, verify_now
+from app.api.resources.verification import VerifyArgs, anchor_reader, anchoring
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
@@ -116,7 +115,7 @@ def export() -> Response:
     """Send the chain between two moments as NDJSON, and append an entry that records that."""
     typed = forms.sent()
     try:
-        answered = audit_exports.answer(typed.load(RangeArgs))
+        answered = audit.export_answer(typed.load(RangeArgs))
     except Invalid as wrong:
         return _page(typed.refused(wrong), 422)
     answered.headers["Content-Disposition"] = 'attachment; filename="audit.ndjson"'

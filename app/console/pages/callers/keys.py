@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, transaction
-from app.api.pages import client_package
+from app.api.pages import site
 from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, new_key
 from app.console.frame import forms, rendering
 from app.console.frame.access import signed_in
@@ -55,7 +55,7 @@ def mint() -> Response:
         key=made,
         names=names,
         does=does,
-        requirement=client_package.requirement(),
+        requirement=site.requirement(),
     )
 
 
