@@ -89,10 +89,7 @@ def presence(client: Redis) -> dict[Role, bool]:
 
 
 def report(client: Redis, process: Process) -> None:
-    """Write a process's report, which expires after 15 seconds.
-
-    Raises `redis.RedisError`.
-    """
+    """Write a process's report, which expires after 15 seconds. Raises `redis.RedisError`."""
     name = f"process:{process.role}:{process.host}:{process.pid}"
     with client.pipeline(transaction=False) as pipe:
         pipe.set(name, json.dumps(asdict(process)), px=_LASTS_MS)

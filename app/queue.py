@@ -2,7 +2,7 @@
 
 A message only names a row that is due. Redis's errors are counted, never raised: the sweep rings
 again from the rows, and a circuit breaker skips a failing Redis. Messages have Dramatiq's format
-(`dispatch.lua`); a PUBLISH in the same MULTI wakes `jobs/process/consumer.py`.
+(`dispatch.lua`); a PUBLISH in the same MULTI wakes `jobs/process/broker.py`.
 """
 
 import threading
@@ -30,56 +30,44 @@ _log = structlog.get_logger(__name__)
 _Answer = TypeVar("_Answer")
 LaneKey = tuple[UUID, UUID]
 
-# Every actor and the queue it listens to. Both names are wire format: add, never rename.
-ACTORS: Final[Mapping[str, str]] = {
-    "deliver": "deliver",
-    "run_job": "jobs",
-    "integrate": "jobs",
-    "judge": "jobs",
-    "assemble": "jobs",
-    "seal_sessions": "jobs",
-    "sweep": "tick",
-    "expire_bundles": "tick",
-    "archive_audit": "tick",
-    "tend_objects": "tick",
-    "expire_findings": "tick",
-    "sweep_objects": "tick",
-    "send_digests": "tick",
-    "send_alerts": "tick",
-    "figure_tenants": "tick",
-    "prune_history": "tick",
-    "anchor_audit": "tick",
-    "stamp_checkpoint": "tick",
-    "cosign_checkpoint": "tick",
-    "verify_audit": "tick",
-    "check_master_keys": "tick",
-    "reseal": "tick",
-    "free_stuck_jobs": "tick",
-    "look_at_backlog": "tick",
-    "index_words": "tick",
-    "complete_idle_sessions": "tick",
+# The actors of each queue. All names are wire format: add, never rename.
+QUEUES: Final[Mapping[str, Sequence[str]]] = {
+    "deliver": ["deliver"],
+    "jobs": ["run_job", "integrate", "judge", "assemble", "seal_sessions"],
+    "tick": [
+        *("sweep", "expire_bundles", "expire_findings", "archive_audit", "tend_objects"),
+        *("sweep_objects", "send_digests", "send_alerts", "figure_tenants", "prune_history"),
+        *("anchor_audit", "stamp_checkpoint", "cosign_checkpoint", "verify_audit"),
+        *("check_master_keys", "reseal", "free_stuck_jobs", "look_at_backlog", "index_words"),
+        "complete_idle_sessions",
+    ],
 }
-QUEUES: Final = frozenset(ACTORS.values())
+ACTORS: Final[Mapping[str, str]] = {
+    actor: queue for queue, actors in QUEUES.items() for actor in actors
+}
 
 WAKE_CHANNEL: Final = "bell"
+# Ends the name of a lane's flag that says that all its slots are held.
+_FULL: Final = ":full"
 
 _TIMEOUT_SECONDS = 0.5
 _BREAK_SECONDS = 5.0
-_FLAG_MS, _BRIEF_FLAG_MS = 2_000, 250
+_FLAG_MS, _FULL_MS = 2_000, 500
 # The longest queue: one without consumers stops growing here, since the rows stay due.
 _MOST_WAITING = 10_000
 _MESSAGES_A_COMMAND = 500
 # Between two rings of a process, so that many commits in a row ring together; the first is at once.
 # While all that is rung waits for a worker already, up to the longest pause.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.004, 0.016
-# Rings the lanes that are not debounced. KEYS: the queue, its messages, a flag a lane. ARGV: the
-# longest queue, the flag's milliseconds, the queue's name, then an id and a message a lane. Returns
-# how many were rung, or -1 for a queue that is too long.
+# Rings the lanes that are neither debounced nor full. KEYS: the queue, its messages, a flag a lane.
+# ARGV: the longest queue, the flag's milliseconds, the queue's name, then an id and a message a
+# lane. Returns how many were rung, or -1 for a queue that is too long.
 _RING_LANES = f"""
 if redis.call("LLEN", KEYS[1]) >= tonumber(ARGV[1]) then return -1 end
 local rung = 0
 for flag = 3, #KEYS do
-  if redis.call("SET", KEYS[flag], 1, "PX", ARGV[2], "NX") then
+  if redis.call("EXISTS", KEYS[flag] .. "{_FULL}") == 0
+     and redis.call("SET", KEYS[flag], 1, "PX", ARGV[2], "NX") then
     local id, message = ARGV[flag * 2 - 2], ARGV[flag * 2 - 1]
     redis.call("HSET", KEYS[2], id, message)
     redis.call("RPUSH", KEYS[1], id)
@@ -94,9 +82,8 @@ return rung
 def connect(redis_url: str, timeout_seconds: float) -> redis.Redis:
     """Return a client that times out after `timeout_seconds` and never retries.
 
-    redis-py's own defaults block a caller for 4 s on a refused connection and for a minute on a
-    hung one. Behind Sentinels each new connection asks them, one after the other, for the primary;
-    one that has become a replica is left when it refuses a write.
+    redis-py's own defaults block for 4 s on a refused connection, a minute on a hung one. Behind
+    Sentinels each new connection asks for the primary; one that is a replica is left at a write.
     """
     how: dict[str, Any] = {
         "socket_timeout": timeout_seconds,
@@ -141,7 +128,7 @@ def push(
         messages = {
             message.options["redis_message_id"]: message.encode()
             for message in (
-                _message(queue_name, actor_name, arguments, options)
+                _message(actor_name, arguments, options)
                 for arguments in calls[start : start + _MESSAGES_A_COMMAND]
             )
         }
@@ -151,10 +138,7 @@ def push(
 
 
 class Bell:
-    """Rings actors by name, after the commit; one a process, shared by its threads.
-
-    Nothing here raises for Redis's faults.
-    """
+    """Rings actors by name, after the commit; one a process. Redis's faults raise nothing here."""
 
     def __init__(
         self,
@@ -162,26 +146,40 @@ class Bell:
         tally: Tally | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare a client without connecting; without a URL the bell never rings.
-
-        `tally` counts rings, messages and errors; `clock` returns seconds, for the circuit breaker.
-        """
+        """Prepare a client without connecting; without a URL the bell never rings."""
         self._redis = connect(redis_url, _TIMEOUT_SECONDS) if redis_url else None
         self._breaker = Breaker(_BREAK_SECONDS, clock)
         self.tally = tally or Tally()
         self.trouble: str | None = None
 
     def ring_lanes(self, lanes: Iterable[LaneKey]) -> int:
-        """Ring `deliver` for each lane (tenant, webhook), in one round trip for up to 500.
+        """Ring `deliver` for each lane (tenant, webhook); return how many were not debounced.
 
-        Returns how many were not debounced. A lane is, from its ring until a worker takes it, for
-        two seconds at most: then its message may be lost.
+        A lane is, from its ring until a worker takes it, for two seconds at most.
         """
         wanted = list(dict.fromkeys(lanes))
         if not wanted:
             return 0
         self.tally.add(metrics.BELL_RINGS)
-        return self._ask(lambda client: self._ring_lanes(client, wanted)) or 0
+
+        def ring(client: redis.Redis) -> int:
+            script, all_rung = client.register_script(_RING_LANES), 0
+            for start in range(0, len(wanted), _MESSAGES_A_COMMAND):
+                keys = [queue_key("deliver"), _messages_key("deliver")]
+                values: list[str | int | bytes] = [_MOST_WAITING, _FLAG_MS, "deliver"]
+                for lane in wanted[start : start + _MESSAGES_A_COMMAND]:
+                    message = _message("deliver", lane, {})
+                    keys.append(_flag(lane[1]))
+                    values += [message.message_id, message.encode()]
+                rung = int(script(keys, values))
+                if rung < 0:
+                    self.tally.add(metrics.BELL_SKIPPED)
+                    break
+                self.tally.add(metrics.BELL_MESSAGES, count=rung)
+                all_rung += rung
+            return all_rung
+
+        return self._ask(ring) or 0
 
     def ring(
         self, actor_name: str, arguments: Sequence[UUID | str], *, max_age_ms: int | None = None
@@ -196,23 +194,39 @@ class Bell:
         *,
         max_age_ms: int | None = None,
     ) -> None:
-        """Ring one actor once for each call's arguments, in one round trip.
-
-        Raises `KeyError` for a name not in `ACTORS`.
-        """
+        """Ring one actor once with each call's arguments. Raises `KeyError` for an unknown name."""
         if actor_name not in ACTORS:
             raise KeyError(actor_name)
-        if calls:
-            self.tally.add(metrics.BELL_RINGS)
-            self._ask(lambda client: self._push(client, actor_name, calls, max_age_ms))
+        if not calls:
+            return
+        self.tally.add(metrics.BELL_RINGS)
 
-    def end_debounce(self, webhook_id: UUID) -> None:
-        """Let a lane be rung again: a worker is about to claim its due deliveries."""
-        self._ask(lambda client: client.delete(_flag(webhook_id)))
+        def ring(client: redis.Redis) -> None:
+            with client.pipeline(transaction=True) as pipe:
+                push(pipe, actor_name, calls, max_age_ms=max_age_ms)
+                pipe.execute()
+            self.tally.add(metrics.BELL_MESSAGES, count=len(calls))
 
-    def debounce_briefly(self, webhook_id: UUID) -> None:
-        """Let a lane be rung again in a quarter of a second, or once its debounce is ended."""
-        self._ask(lambda client: client.pexpire(_flag(webhook_id), _BRIEF_FLAG_MS))
+        self._ask(ring)
+
+    def end_debounce(self, webhook_id: UUID) -> bool:
+        """Let a lane be rung again: a worker is about to look at it. Return whether it is full."""
+        flag = _flag(webhook_id)
+
+        def end(client: redis.Redis) -> bool:
+            with client.pipeline(transaction=False) as pipe:
+                pipe.delete(flag).exists(flag + _FULL)
+                return bool(pipe.execute()[1])
+
+        return bool(self._ask(end))
+
+    def note_full(self, webhook_id: UUID, *, full: bool) -> None:
+        """Leave a lane unrung, half a second at most, while all its slots are held; or ring it.
+
+        Whoever holds a slot looks for rows anew once it has noted that the lane is not full.
+        """
+        key = _flag(webhook_id) + _FULL
+        self._ask(lambda client: client.set(key, 1, px=_FULL_MS) if full else client.delete(key))
 
     def ping(self) -> bool:
         """Return whether Redis answers within half a second; False while the breaker is open."""
@@ -236,36 +250,6 @@ class Bell:
         if self._redis is not None:
             self._redis.close()
 
-    def _ring_lanes(self, client: redis.Redis, lanes: list[LaneKey]) -> int:
-        ring, all_rung = client.register_script(_RING_LANES), 0
-        queue_name = ACTORS["deliver"]
-        for start in range(0, len(lanes), _MESSAGES_A_COMMAND):
-            keys = [queue_key(queue_name), _messages_key(queue_name)]
-            values: list[str | int | bytes] = [_MOST_WAITING, _FLAG_MS, queue_name]
-            for tenant_id, webhook_id in lanes[start : start + _MESSAGES_A_COMMAND]:
-                message = _message(queue_name, "deliver", (tenant_id, webhook_id), {})
-                keys.append(_flag(webhook_id))
-                values += [message.message_id, message.encode()]
-            rung = int(ring(keys, values))
-            if rung < 0:
-                self.tally.add(metrics.BELL_SKIPPED)
-                break
-            self.tally.add(metrics.BELL_MESSAGES, count=rung)
-            all_rung += rung
-        return all_rung
-
-    def _push(
-        self,
-        client: redis.Redis,
-        actor_name: str,
-        calls: Sequence[Sequence[UUID | str]],
-        max_age_ms: int | None,
-    ) -> None:
-        with client.pipeline(transaction=True) as pipe:
-            push(pipe, actor_name, calls, max_age_ms=max_age_ms)
-            pipe.execute()
-        self.tally.add(metrics.BELL_MESSAGES, count=len(calls))
-
     def _ask(self, question: Callable[[redis.Redis], _Answer]) -> _Answer | None:
         if self._redis is None or not self._breaker.admits():
             self.tally.add(metrics.BELL_SKIPPED)
@@ -286,8 +270,7 @@ class Bell:
 class WakeupBatcher:
     """Rings lanes from a thread, so that no request waits for Redis; one a process.
 
-    Lanes that are requested during a ring go out with the next one, each once. The sweep rings
-    those that are lost when the process dies.
+    Lanes requested during a ring go out with the next one, each once.
     """
 
     def __init__(self, bell: Bell) -> None:
@@ -317,17 +300,16 @@ class WakeupBatcher:
 
     def _run(self) -> None:
         pause = _PAUSE_SECONDS
-        while lanes := self._next():
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
+                lanes, self._waiting = list(self._waiting), {}
+            if not lanes:
+                return
             began = time.monotonic()
             rung = self._bell.ring_lanes(lanes)
             pause = _PAUSE_SECONDS if rung else min(pause * 2, _LONGEST_PAUSE_SECONDS)
             self._stopping.wait(max(began + pause - time.monotonic(), 0.0))
-
-    def _next(self) -> list[LaneKey]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
-            lanes, self._waiting = list(self._waiting), {}
-            return lanes
 
 
 def _flag(webhook_id: UUID) -> str:
@@ -335,11 +317,11 @@ def _flag(webhook_id: UUID) -> str:
 
 
 def _message(
-    queue_name: str, actor_name: str, arguments: Sequence[UUID | str], options: Mapping[str, int]
+    actor_name: str, arguments: Sequence[UUID | str], options: Mapping[str, int]
 ) -> Message[None]:
     identifier = str(uuid4())
     return Message(
-        queue_name=queue_name,
+        queue_name=ACTORS[actor_name],
         actor_name=actor_name,
         args=tuple(str(argument) for argument in arguments),
         kwargs={},

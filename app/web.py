@@ -153,7 +153,6 @@ def create_app(settings: Settings | None = None) -> Flask:
     active master key. Raises `SettingError`.
     """
     settings = settings or load()
-    logs.configure(settings)
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"default": SegmentConverter, "rest": RestConverter}
@@ -163,8 +162,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     if blobs is not None:
         # A view that reads what lies in the object store is called again once it is fetched.
         app.dispatch_request = partial(reading.fetching, blobs, app.dispatch_request)  # type: ignore[method-assign]
-    app.extensions[EXTENSION] = services = Services(settings, sign_in.CALLBACK)
-    app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
+    open_services(app, settings)
     request_hooks.register(app, settings)
     problems.register(app)
     documented = documentation.DocumentedApi(app, spec_kwargs=documentation.open_spec(settings))
@@ -176,5 +174,12 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.register_blueprint(site.client)
     site.describe(app, documented.spec)
     app.extensions[site.DOCUMENT] = documentation.write(documented)
-    services.key_heartbeat.begin()
     return app
+
+
+def open_services(app: Flask, settings: Settings) -> None:
+    """Give an application its services, or new ones once those before are closed."""
+    logs.configure(settings)
+    app.extensions[EXTENSION] = opened = Services(settings, sign_in.CALLBACK)
+    app.extensions[rate_limit.EXTENSION] = rate_limit.Limits.of(settings)
+    opened.key_heartbeat.begin()

@@ -19,17 +19,15 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, create_engine
 
-from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.core.log.sequencer import Sequencer
 from app.database import Database
 from app.settings import Settings
-from app.web import create_app
 from dev.stores.postgres import EmbeddedPostgres
 from jobs.actors import ticks
 from jobs.durable import run_job
 from jobs.process.runtime import Runtime
-from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
+from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint, application
 from tests.support.callers.sending import Worker, make_webhook
 from tests.support.database import leftovers
 from tests.support.database.databases import (
@@ -248,9 +246,8 @@ def other_tenant(database: Database) -> FreshTenant:
 @pytest.fixture(scope="module")
 def app(settings: Settings, database: Database) -> Iterator[Flask]:
     """Return the web application on the test's servers."""
-    created = create_app(settings)
-    yield created
-    created.extensions[EXTENSION].close()
+    with application(settings) as opened:
+        yield opened
 
 
 @pytest.fixture

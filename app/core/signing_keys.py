@@ -115,29 +115,18 @@ def of_bundles(session: Session, master_keys: MasterKeys, key_id: str | None) ->
 
 
 @dataclass(frozen=True)
-class Rotation:
-    """The ids of the retired key (None if there was none) and of the current one.
+class Replaced:
+    """The id of a key that was retired, or revoked, and of the one that took its place, if any did.
 
-    `untold` lists the broken audit chains, which get no entry of the rotation.
+    `untold` lists the broken audit chains, which get no entry of it.
     """
 
     retired: str | None
-    current: str
+    current: str | None
     untold: Mapping[UUID, AuditChainBroken]
 
 
-@dataclass(frozen=True)
-class Revocation:
-    """The id of the key that replaces a revoked one; None if that was already retired.
-
-    `untold` lists the broken audit chains, which get no entry of the revocation.
-    """
-
-    successor: str | None
-    untold: Mapping[UUID, AuditChainBroken]
-
-
-def rotate(session: Session, master_keys: MasterKeys) -> Rotation:
+def rotate(session: Session, master_keys: MasterKeys) -> Replaced:
     """Retire the key that signs bundles and create the next.
 
     Needs a session that sees every tenant: each audit chain gets an entry. The log's key is not
@@ -147,7 +136,7 @@ def rotate(session: Session, master_keys: MasterKeys) -> Rotation:
     target, details = ("signing_key", new.public.id), {"retired": old}
     untold = chain.append_to_all(session, "signing_key.rotate", target=target, details=details)
     _settle(session, old)
-    return Rotation(old, new.public.id, untold)
+    return Replaced(old, new.public.id, untold)
 
 
 def revoke(
@@ -156,7 +145,7 @@ def revoke(
     key_id: str,
     reason: str,
     since: datetime | None = None,
-) -> Revocation:
+) -> Replaced:
     """Revoke a key as of `since` (default: now); `reason` goes into each audit chain.
 
     Only signatures that outsiders saw by then still count. Replaces the key if it is current.
@@ -184,7 +173,7 @@ def revoke(
     untold = chain.append_to_all(session, "signing_key.revoke", target=target, details=details)
     if signs:
         _settle(session, key_id)
-    return Revocation(new, untold)
+    return Replaced(key_id, new, untold)
 
 
 def revoked_at(tx: Tx, key_id: str) -> datetime | None:

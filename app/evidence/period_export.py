@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from app.ledger import merkle
-from app.ledger.frontier import Frontier, between
+from app.ledger.merkle import Frontier, subtrees
 from app.lib import canonical_json
 
 SCHEMA = "records/export/v1"
@@ -151,7 +151,7 @@ class Draft:
     def fold(self, end: int, read: merkle.ReadHash) -> bytes:
         """Write all leaves up to `end` as the hashes of complete subtrees."""
         start, nodes = self.at, []
-        for level, number in between(start, end):
+        for level, number in subtrees(start, end):
             node = read(level, number)
             self.log.append(node, level)
             nodes.append(node.hex())

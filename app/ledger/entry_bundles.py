@@ -40,15 +40,10 @@ def parse(bundle: bytes) -> list[bytes]:
 
 def cut(bundle: bytes, to: int) -> bytes:
     """Return the bundle of the first `to` entries. Raises ValueError if it has fewer."""
-    if not 0 < to <= WIDTH:
-        raise ValueError(f"An entry bundle has 1 to {WIDTH} entries, not {to}.")
-    at = 0
-    for _ in range(to):
-        start = at + _PREFIX
-        at = start + int.from_bytes(bundle[at:start], "big")
-        if start > len(bundle) or at > len(bundle):
-            raise ValueError("An entry bundle ends within an entry, or has too few.")
-    return bundle[:at]
+    entries = parse(bundle)
+    if not 0 < to <= len(entries):
+        raise ValueError(f"An entry bundle of {len(entries)} entries has no first {to}.")
+    return encode(entries[:to])
 
 
 def grow(old_size: int, last: bytes, entries: Sequence[bytes]) -> dict[int, bytes]:

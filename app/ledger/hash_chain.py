@@ -133,88 +133,59 @@ def verify(
 
     Memory does not grow with the chain, and nothing is read behind the first break.
     """
-    try:
-        _Walk(tenant_id, after, end).through(entries)
-    except _Broken as caught:
-        return caught.place
+    seq, link = after.seq, after.hash  # of the newest entry found good
+    if seq > end.seq:
+        return _beyond(end, seq)
+    if seq == end.seq and link != end.hash:
+        return _broken(seq, Reason.OTHER_HEAD, end.hash, link)
+    for number, body, stored in entries:
+        digest = sha256(body).digest()
+        if number != seq + 1:
+            reason = Reason.MISSING if number > seq + 1 else Reason.OUT_OF_ORDER
+            return _broken(seq + 1, reason, seq + 1, number)
+        if number > end.seq:
+            return _beyond(end, number)
+        if digest != stored:
+            return _broken(number, Reason.BAD_HASH, stored.hex(), digest.hex())
+        found = _examine(number, body, tenant_id, link)
+        if found is not None:
+            return found
+        seq, link = number, digest.hex()
+        if seq == end.seq and link != end.hash:
+            return _broken(seq, Reason.OTHER_HEAD, end.hash, link)
+    if seq < end.seq or seq == 0:
+        return _broken(seq + 1, Reason.MISSING, seq + 1, "the end of the chain")
     return None
 
 
-class _Broken(Exception):
-    def __init__(self, seq: int, reason: Reason, expected: object, found: object) -> None:
-        super().__init__(reason)
-        self.place = Break(seq, reason, _shown(expected), _shown(found))
-
-
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    # A forger may have put a megabyte there.
-    return text if len(text) <= 200 else f"{text[:200]}…"
-
-
-class _Walk:
-    """One pass over a chain: `seq` and `hash` are of the newest entry found good."""
-
-    def __init__(self, tenant_id: str, after: Head, end: Head) -> None:
-        self.seq, self.hash = after.seq, after.hash
-        self._tenant_id = tenant_id
-        self._end = end
-
-    def through(self, entries: Iterable[tuple[int, bytes, bytes]]) -> None:
-        last = self._end.seq
-        self._check_place(self.seq)
-        if self.seq == last:
-            self._check_end(self.hash)
-        for seq, body, stored in entries:
-            digest = sha256(body).digest()
-            if seq != self.seq + 1 or seq > last or digest != stored:
-                raise self._broken(seq, digest, stored)
-            self._examine(seq, body)
-            self.seq, self.hash = seq, digest.hex()
-            if seq == last:
-                self._check_end(self.hash)
-        if self.seq < last or self.seq == 0:
-            raise _Broken(self.seq + 1, Reason.MISSING, self.seq + 1, "the end of the chain")
-
-    def _broken(self, seq: int, digest: bytes, stored: bytes) -> _Broken:
-        expected = self.seq + 1
-        if seq != expected:
-            reason = Reason.MISSING if seq > expected else Reason.OUT_OF_ORDER
-            return _Broken(expected, reason, expected, seq)
-        self._check_place(seq)
-        return _Broken(seq, Reason.BAD_HASH, stored.hex(), digest.hex())
-
-    def _examine(self, seq: int, body: bytes) -> None:
-        entry = _read(seq, body)
-        # True equals 1, so the type counts too.
-        if type(entry["seq"]) is not int or entry["seq"] != seq:
-            raise _Broken(seq, Reason.WRONG_SEQ, seq, entry["seq"])
-        if entry["tenant_id"] != self._tenant_id:
-            raise _Broken(seq, Reason.WRONG_TENANT, self._tenant_id, entry["tenant_id"])
-        if entry["prev_hash"] != self.hash:
-            raise _Broken(seq, Reason.BAD_LINK, self.hash, entry["prev_hash"])
-
-    def _check_place(self, seq: int) -> None:
-        end = self._end.seq
-        if seq > end:
-            raise _Broken(end + 1, Reason.BEYOND_END, f"the end at {end}", seq)
-
-    def _check_end(self, found: str) -> None:
-        end = self._end
-        if found != end.hash:
-            raise _Broken(end.seq, Reason.OTHER_HEAD, end.hash, found)
-
-
-def _read(seq: int, body: bytes) -> dict[str, Any]:
+def _examine(seq: int, body: bytes, tenant_id: str, link: str) -> Break | None:
+    """Return what is wrong with a body whose hash is right, at its place in the chain."""
     try:
         entry: Any = canonical_json.parse(body)
     except canonical_json.NotJSON as error:
-        raise _Broken(seq, Reason.NOT_JSON, "canonical JSON", str(error)) from None
+        return _broken(seq, Reason.NOT_JSON, "canonical JSON", str(error))
     except canonical_json.NotIJSON as error:
-        raise _Broken(seq, Reason.NOT_CANONICAL, "canonical JSON", str(error)) from None
+        return _broken(seq, Reason.NOT_CANONICAL, "canonical JSON", str(error))
     written = canonical_json.dumps(entry)
     if written != body:
-        raise _Broken(seq, Reason.NOT_CANONICAL, written.decode(), body.decode())
+        return _broken(seq, Reason.NOT_CANONICAL, written.decode(), body.decode())
     if not is_entry(entry):
-        raise _Broken(seq, Reason.NOT_AN_ENTRY, ", ".join(sorted(MEMBERS)), body.decode())
-    return dict(entry)
+        return _broken(seq, Reason.NOT_AN_ENTRY, ", ".join(sorted(MEMBERS)), body.decode())
+    # True equals 1, so the type counts too.
+    if type(entry["seq"]) is not int or entry["seq"] != seq:
+        return _broken(seq, Reason.WRONG_SEQ, seq, entry["seq"])
+    if entry["tenant_id"] != tenant_id:
+        return _broken(seq, Reason.WRONG_TENANT, tenant_id, entry["tenant_id"])
+    if entry["prev_hash"] != link:
+        return _broken(seq, Reason.BAD_LINK, link, entry["prev_hash"])
+    return None
+
+
+def _beyond(end: Head, seq: int) -> Break:
+    return _broken(end.seq + 1, Reason.BEYOND_END, f"the end at {end.seq}", seq)
+
+
+def _broken(seq: int, reason: Reason, *values: object) -> Break:
+    """Return a break with what was expected and found; a forger may have put a megabyte there."""
+    texts = (value if isinstance(value, str) else repr(value) for value in values)
+    return Break(seq, reason, *(text if len(text) <= 200 else f"{text[:200]}…" for text in texts))

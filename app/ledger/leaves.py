@@ -5,7 +5,6 @@ hex.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -104,39 +103,24 @@ def chain_name(salt: bytes) -> bytes:
 
 def parse(data: bytes) -> Leaf:
     """Read a leaf's data. Raises ValueError unless it is exactly what one of these would write."""
-    members = canonical_json.parse(data)
-    if not isinstance(members, dict):
-        raise ValueError("A leaf is an object.")
-    read = _READERS.get(str(members.get("type")))
-    if read is None:
-        raise ValueError(f"A leaf has a type among {', '.join(_READERS)}.")
-    try:
-        leaf = read(members)
-    except KeyError as error:
-        raise ValueError(f"The leaf lacks {error}.") from None
+    leaf: Leaf
+    members: Any = canonical_json.parse(data)
+    match members:
+        case {"type": "record", "bundle_sha256": digest}:
+            leaf = Record(_hash(digest))
+        case {"type": "session", "statement_sha256": digest}:
+            leaf = SessionStatement(_hash(digest))
+        case {"type": "audit-head", "chain": chain, "seq": seq, "hash": digest, "at": at}:
+            leaf = AuditHead(_hash(chain), seq, _hash(digest), at)
+        case {"type": "log-successor", "origin": str(origin), "size": size, "root": root} if (
+            type(size) is int
+        ):
+            leaf = LogSuccessor(Checkpoint(origin, size, _hash(root)))
+        case _:
+            raise ValueError("It is no leaf, by its type or its members.")
     if leaf.data != data:
         raise ValueError("The leaf has other members, or is not canonical JSON.")
     return leaf
-
-
-def _record(members: dict[str, Any]) -> Record:
-    return Record(_hash(members["bundle_sha256"]))
-
-
-def _session(members: dict[str, Any]) -> SessionStatement:
-    return SessionStatement(_hash(members["statement_sha256"]))
-
-
-def _audit_head(members: dict[str, Any]) -> AuditHead:
-    chain, found = _hash(members["chain"]), _hash(members["hash"])
-    return AuditHead(chain, members["seq"], found, members["at"])
-
-
-def _log_successor(members: dict[str, Any]) -> LogSuccessor:
-    origin, size = members["origin"], members["size"]
-    if type(origin) is not str or type(size) is not int:
-        raise ValueError("The origin of a log-successor is a string, its size an integer.")
-    return LogSuccessor(Checkpoint(origin, size, _hash(members["root"])))
 
 
 # As AuditHead.data writes it, and nothing else: a log holds millions, most of other kinds.
@@ -153,14 +137,6 @@ def audit_head(data: bytes) -> AuditHead | None:
         return None
     chain, head = (bytes.fromhex(each.decode()) for each in found.group(2, 3))
     return AuditHead(chain, int(found[4]), head, found[1].decode())
-
-
-_READERS: dict[str, Callable[[dict[str, Any]], Leaf]] = {
-    "record": _record,
-    "session": _session,
-    "audit-head": _audit_head,
-    "log-successor": _log_successor,
-}
 
 
 def _hash(value: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The Merkle tree of RFC 9162 section 2.1: hashes, proofs, and their verification.
+"""The Merkle tree of RFC 9162 section 2.1: hashes, proofs, their verification, and its frontier.
 
 A complete subtree spans 2^level leaves from a multiple of 2^level on, and is named (level, number).
 Its hash never changes, so proofs are generated from any function that reads such hashes.
@@ -145,17 +145,14 @@ def _consistency_ranges(old_size: int, new_size: int) -> list[_Range]:
     return ranges[::-1]
 
 
-def subtrees(start: int, end: int) -> list[Subtree]:
-    """Cut the leaves from `start` up to but without `end` into complete subtrees, largest first.
-
-    They are those of a whole tree, or of a half of it, or of a half of such a half.
-    """
-    found = []
+def subtrees(start: int, end: int) -> Iterator[Subtree]:
+    """Cut the leaves from `start` up to but without `end` into complete subtrees, in order."""
     while start < end:
         level = (end - start).bit_length() - 1
-        found.append(Subtree(level, start >> level))
+        if start:
+            level = min(level, (start & -start).bit_length() - 1)
+        yield Subtree(level, start >> level)
         start += 1 << level
-    return found
 
 
 def _cut(ranges: Iterable[_Range]) -> list[Subtree]:
@@ -198,7 +195,11 @@ def verify_consistency(
     if not 0 <= old_size <= new_size:
         raise ProofRefused(f"A tree of size {new_size} never had size {old_size}.")
     if old_size in (0, new_size):
-        _check_nothing_to_prove(old_size, new_size, proof, old_root, new_root)
+        if proof:
+            raise ProofRefused(f"From size {old_size} to {new_size} a proof has no hashes.")
+        roots = {old_root} | ({EMPTY_ROOT} if old_size == 0 else set())
+        if len(roots | ({new_root} if old_size == new_size else set())) > 1:
+            raise ProofRefused(f"Two trees of size {old_size} have different roots.")
         return
     # A complete old tree is itself where the path begins, and the proof leaves it out.
     path = [old_root, *proof] if old_size & (old_size - 1) == 0 else proof
@@ -249,12 +250,34 @@ def _check_root(size: int, found: bytes, expected: bytes) -> None:
         raise ProofRefused(f"The proof leads to another root than the one given for size {size}.")
 
 
-def _check_nothing_to_prove(
-    old_size: int, new_size: int, proof: Sequence[bytes], old_root: bytes, new_root: bytes
-) -> None:
-    if proof:
-        raise ProofRefused(f"From size {old_size} to {new_size} a proof has no hashes.")
-    if old_size == 0 and old_root != EMPTY_ROOT:
-        raise ProofRefused("An empty tree has another root.")
-    if old_size == new_size and old_root != new_root:
-        raise ProofRefused(f"Two trees of size {new_size} have different roots.")
+class Frontier:
+    """A growing tree by the roots of its complete subtrees, largest first.
+
+    One hash for each bit of its size: all that is needed to append and to tell the root.
+    """
+
+    def __init__(self, size: int = 0, hashes: Iterable[bytes] = ()) -> None:
+        """Raises ValueError unless there is a hash for each bit of the size."""
+        self.size = size
+        self.hashes = list(hashes)
+        if len(self.hashes) != size.bit_count():
+            raise ValueError(f"A tree of {size} leaves has {size.bit_count()} complete subtrees.")
+
+    def append(self, node: bytes, level: int = 0) -> None:
+        """Append a complete subtree of 2^level leaves; the size is a multiple of that."""
+        if self.size % (1 << level):
+            raise ValueError("A subtree begins at a multiple of its leaves.")
+        held = self.size >> level
+        while held & 1:
+            node = node_hash(self.hashes.pop(), node)
+            held >>= 1
+        self.hashes.append(node)
+        self.size += 1 << level
+
+    @property
+    def root(self) -> bytes:
+        """The root of the whole tree (RFC 9162 section 2.1.1)."""
+        *others, found = self.hashes or [EMPTY_ROOT]
+        for each in reversed(others):
+            found = node_hash(each, found)
+        return found

@@ -29,8 +29,23 @@ def proven(where: TileId, size: int, root: bytes, read_tile: ReadTile) -> bytes:
 
     `where` is in that tree. Costs a hash for each hash of the tiles of `needed`. Raises `Unproven`.
     """
-    _prove_edge(size, root, read_tile)
-    hashes = _descend(TileId(max(where.level, 0), where.number), size, read_tile)
+    try:
+        found = tiles.root(size, read_tile)
+    except (KeyError, ValueError):
+        found = None
+    if found != root:
+        raise Unproven(tiles.edge(size)[-1])
+    # Each tile from the edge down to that of the hashes is held against the one above it.
+    hashes = b""
+    for tile in reversed(_ancestry(TileId(max(where.level, 0), where.number), size)):
+        try:
+            data = tiles.cut(read_tile(tile.id), tile.width)
+        except (KeyError, ValueError):
+            raise Unproven(tile) from None
+        first = tile.number % WIDTH * HASH_BYTES
+        if tile.width == WIDTH and fold(data) != hashes[first : first + HASH_BYTES]:
+            raise Unproven(tile)
+        hashes = data
     if where.level != ENTRIES:
         return hashes
     asked = Tile(*where, len(hashes) // HASH_BYTES)
@@ -41,30 +56,6 @@ def proven(where: TileId, size: int, root: bytes, read_tile: ReadTile) -> bytes:
     if b"".join(map(leaf_hash, entry_bundles.parse(bundle))) != hashes:
         raise Unproven(asked)
     return bundle
-
-
-def _prove_edge(size: int, root: bytes, read_tile: ReadTile) -> None:
-    try:
-        found = tiles.root(size, read_tile)
-    except (KeyError, ValueError):
-        found = None
-    if found != root:
-        raise Unproven(tiles.edge(size)[-1])
-
-
-def _descend(where: TileId, size: int, read_tile: ReadTile) -> bytes:
-    """Hold each tile from the edge down to `where` against the one above it; return the last."""
-    above = b""
-    for tile in reversed(_ancestry(where, size)):
-        try:
-            data = tiles.cut(read_tile(tile.id), tile.width)
-        except (KeyError, ValueError):
-            raise Unproven(tile) from None
-        first = tile.number % WIDTH * HASH_BYTES
-        if tile.width == WIDTH and fold(data) != above[first : first + HASH_BYTES]:
-            raise Unproven(tile)
-        above = data
-    return above
 
 
 def _ancestry(where: TileId, size: int) -> list[Tile]:

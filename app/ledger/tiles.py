@@ -147,7 +147,12 @@ def grow(old_size: int, read_tile: ReadTile, leaf_hashes: Sequence[bytes]) -> Gr
     """
     if set(map(len, leaf_hashes)) - {HASH_BYTES}:
         raise ValueError(f"A leaf hash has {HASH_BYTES} bytes.")
-    stored = {each.level: _exactly(each, read_tile(each.id)) for each in edge(old_size)}
+    stored = {each.level: read_tile(each.id) for each in edge(old_size)}
+    for each in edge(old_size):
+        held = len(stored[each.level]) / HASH_BYTES
+        if held != each.width:
+            path = each.path.partition(".")[0]
+            raise ValueError(f"{path} holds {held:g} hashes, not {each.width}.")
     grown: dict[TileId, bytes] = {}
     rests = []
     row = b"".join(leaf_hashes)
@@ -182,13 +187,6 @@ def _place(level: int, number: int) -> tuple[TileId, int, int]:
     tile_level, height = divmod(level, HEIGHT)
     tile, first = divmod(number << height, WIDTH)
     return TileId(tile_level, tile), first, 1 << height
-
-
-def _exactly(tile: Tile, data: bytes) -> bytes:
-    if len(data) != tile.width * HASH_BYTES:
-        held = len(data) / HASH_BYTES
-        raise ValueError(f"{tile.path.partition('.')[0]} holds {held:g} hashes, not {tile.width}.")
-    return data
 
 
 def _root_over(rests: Sequence[bytes]) -> bytes:

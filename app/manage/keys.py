@@ -158,7 +158,7 @@ def _revoke(arguments: argparse.Namespace) -> None:
             done = signing_keys.revoke(
                 session, settings.master_keys, key_id, reason, arguments.since
             )
-        print(f"revoked: {key_id}" + (f"\ncurrent: {done.successor}" if done.successor else ""))
+        print(f"revoked: {key_id}" + (f"\ncurrent: {done.current}" if done.current else ""))
         tell_untold(settings, database, done.untold)
 
 

@@ -8,7 +8,7 @@ from app.core.anchoring import monitor
 from app.core.log import head_guard, head_store, history, rebuild, status, succession
 from app.core.log.history import History
 from app.core.log.sequencer import Sequencer
-from app.core.verification import alerts, walked
+from app.core.verification import alerts
 from app.core.verification import daily as verification_jobs
 from app.database import Database
 from app.errors import AuditChainBroken, LogGoesOn
@@ -71,7 +71,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 
 def _verify(_: argparse.Namespace) -> None:
     with service() as (settings, database), database.across_tenants() as session:
-        walked.forget(session, settings.master_keys)
+        verification_jobs.forget_walk(session, settings.master_keys)
         verification_jobs.enqueue_daily(session)
     print("a worker walks all of the log: `parts.audit` of /readyz says what it finds")
 

@@ -1,79 +1,52 @@
-"""The tables, one aggregate a file; `migrations/` creates them, a test holds both together.
+"""The tables that the ORM reads; `migrations/` describes them and all others, and a test compares.
 
-`base`; `tenants`, `agents`, `keys`; `records`, `sharing`, `evidence_packs`, `findings`; `webhooks`,
-`deliveries`, `delivery_hours`; `traces`, `rules`; `jobs`, `digests`; `proofs/`.
+`base`; `records`, `deliveries`, and the `service` itself.
 """
 
-from app.models.agents import (
+from app.models.base import Base
+from app.models.deliveries import (
+    Event,
+    Lane,
+    LaneSlot,
+    Webhook,
+    WebhookLane,
+)
+from app.models.records import (
     Agent,
     AgentSession,
-    FormerAgentName,
-    SessionDigests,
-    SessionStatement,
-)
-from app.models.base import Base
-from app.models.deliveries import DeliveryAttempt, EndedDelivery, Event, OpenDelivery
-from app.models.delivery_hours import BacklogHour, DeliveryHour, TenantHour
-from app.models.digests import Alert, AlertMail, AlertRecipient, Digest
-from app.models.evidence_packs import (
-    EvidenceExport,
-    EvidencePack,
-    EvidencePackPart,
-    Export,
-    ExportPart,
-    ExportTaker,
-)
-from app.models.findings import ExpiredFindings, Finding, FindingWords
-from app.models.jobs import NO_TENANT, CounterValue, Job
-from app.models.keys import (
-    ApiKey,
-    ConsoleSession,
-    IdempotencyKey,
-    KnownPerson,
-    MasterKey,
-    OperatorSession,
-    SavedView,
-    SigningKey,
-    TenantGroup,
-)
-from app.models.proofs.anchors import (
-    AnchoringTrouble,
-    AuditAnchor,
-    CheckpointCosignature,
-    CheckpointTimestamp,
-)
-from app.models.proofs.audit import (
-    AuditBreak,
-    AuditEntry,
-    AuditHead,
-    AuditSegment,
-    RecordRead,
-    RefusedAccess,
-)
-from app.models.proofs.log import LogCheckpoint, LogGeneration, LogLeaf, LogTile
-from app.models.records import (
-    Bundle,
     BundleWords,
-    DeadBlob,
+    Export,
+    Finding,
+    FindingWords,
     Hold,
     Record,
     RecordWords,
-    StoredRecords,
-)
-from app.models.rules import (
     Rule,
-    RuleDedupe,
-    RuleHour,
-    RuleMatch,
     RulePeriod,
     RuleTurn,
     RuleVersion,
-    RuleWork,
+    SessionStatement,
+    ShareLink,
+    Trace,
 )
-from app.models.sharing import ShareLink, ShareLinkOpening
-from app.models.tenants import Tenant, TenantFigures, WordPosition
-from app.models.traces import StagedSpan, Trace
-from app.models.webhooks import Lane, LaneSlot, Webhook, WebhookLane
+from app.models.service import (
+    NO_TENANT,
+    Alert,
+    AlertMail,
+    AlertRecipient,
+    AnchoringTrouble,
+    ApiKey,
+    AuditAnchor,
+    AuditEntry,
+    AuditHead,
+    Digest,
+    Job,
+    KnownPerson,
+    LogGeneration,
+    SavedView,
+    SigningKey,
+    Tenant,
+)
 
 __all__ = [
     "NO_TENANT",
@@ -85,73 +58,33 @@ __all__ = [
     "AnchoringTrouble",
     "ApiKey",
     "AuditAnchor",
-    "AuditBreak",
     "AuditEntry",
     "AuditHead",
-    "AuditSegment",
-    "BacklogHour",
     "Base",
-    "Bundle",
     "BundleWords",
-    "CheckpointCosignature",
-    "CheckpointTimestamp",
-    "ConsoleSession",
-    "CounterValue",
-    "DeadBlob",
-    "DeliveryAttempt",
-    "DeliveryHour",
     "Digest",
-    "EndedDelivery",
     "Event",
-    "EvidenceExport",
-    "EvidencePack",
-    "EvidencePackPart",
-    "ExpiredFindings",
     "Export",
-    "ExportPart",
-    "ExportTaker",
     "Finding",
     "FindingWords",
-    "FormerAgentName",
     "Hold",
-    "IdempotencyKey",
     "Job",
     "KnownPerson",
     "Lane",
     "LaneSlot",
-    "LogCheckpoint",
     "LogGeneration",
-    "LogLeaf",
-    "LogTile",
-    "MasterKey",
-    "OpenDelivery",
-    "OperatorSession",
     "Record",
-    "RecordRead",
     "RecordWords",
-    "RefusedAccess",
     "Rule",
-    "RuleDedupe",
-    "RuleHour",
-    "RuleMatch",
     "RulePeriod",
     "RuleTurn",
     "RuleVersion",
-    "RuleWork",
     "SavedView",
-    "SessionDigests",
     "SessionStatement",
     "ShareLink",
-    "ShareLinkOpening",
     "SigningKey",
-    "StagedSpan",
-    "StoredRecords",
     "Tenant",
-    "TenantFigures",
-    "TenantGroup",
-    "TenantHour",
     "Trace",
     "Webhook",
     "WebhookLane",
-    "WordPosition",
 ]

@@ -1,12 +1,126 @@
-"""Events, their deliveries and every attempt: all partitioned by id, which is time."""
+"""Webhooks, the cold row that people change, and lanes, the hot row that workers lock; events.
+
+Of a lane and its slots `webhook_id` is the lane's key: of the first lane the webhook's id itself
+(`ids.lane_of`).
+"""
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, FetchedValue, SmallInteger, Uuid, text
+from sqlalchemy import ARRAY, BigInteger, DateTime, FetchedValue, SmallInteger, Text, Uuid, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Count, CreatedAt, Id, Json, SmallCount, TenantId
+from app.models.base import Base, Count, CreatedAt, Id, SmallCount, TenantId
+
+
+class Webhook(Base):
+    """Where a tenant wants its events, and the sealed secrets that sign them.
+
+    `url` is what anybody may see; the URL itself is in `sealed_target`, with headers.
+    """
+
+    __tablename__ = "webhooks"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    url: Mapped[str]
+    event_types: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
+    description: Mapped[str | None]
+    max_in_flight: Mapped[int] = mapped_column(SmallInteger)
+    lanes: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
+    status: Mapped[str]
+    disabled_reason: Mapped[str | None]
+    sealed_secrets: Mapped[bytes]
+    sealed_target: Mapped[bytes]
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[CreatedAt]
+    deleted_at: Mapped[datetime | None]
+
+
+class WebhookLane(Base):
+    """A lane of a webhook, which may have up to 16; none is taken away when it has fewer."""
+
+    __tablename__ = "webhook_lanes"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    webhook_id: Mapped[UUID]
+
+
+class Lane(Base):
+    """The moving state of one lane's deliveries.
+
+    `concurrency` is how many POSTs its receiver's answers allow at once (`concurrency.after`),
+    `latency_ms` their moving average, unknown before the first.
+
+    `next_sequence` is the lane's own counter of accepted events: accounting compares it with the
+    totals, and neither is computed from the other. The `…_open` are what has not ended, an event
+    from when it has its number. The `…_arrived` are, of the failed and the cancelled, those whose
+    event a replay has delivered.
+    """
+
+    __tablename__ = "lanes"
+
+    tenant_id: Mapped[TenantId]
+    webhook_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    version: Mapped[Count]
+    next_sequence: Mapped[int] = mapped_column(server_default=text("1"))
+    due_at: Mapped[datetime | None]
+    ring_at: Mapped[datetime | None]
+    look_at: Mapped[datetime | None]
+    paused_until: Mapped[datetime | None]
+    pause_level: Mapped[SmallCount]
+    consecutive_failures: Mapped[Count]
+    failing_since: Mapped[datetime | None]
+    last_success_at: Mapped[datetime | None]
+    slow_at: Mapped[datetime | None]
+    unsuccessful_since: Mapped[datetime | None]
+    unsuccessful_attempts: Mapped[Count]
+    unsuccessful_deliveries: Mapped[Count]
+    refused_status: Mapped[int | None] = mapped_column(SmallInteger)
+    last_failures: Mapped[list[datetime]] = mapped_column(
+        ARRAY(DateTime(timezone=True)), server_default=text("'{}'")
+    )
+    warned_at: Mapped[datetime | None]
+    concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
+    halved_at: Mapped[datetime | None]
+    latency_ms: Mapped[float | None]
+    recovering_since: Mapped[datetime | None]
+    receiver_since: Mapped[datetime | None]
+    open_from: Mapped[list[datetime]] = mapped_column(
+        ARRAY(DateTime(timezone=True)),
+        server_default=text("array_fill('epoch'::timestamptz, ARRAY[6])"),
+    )
+    held_since: Mapped[datetime | None]
+    events_succeeded: Mapped[Count]
+    events_failed: Mapped[Count]
+    events_cancelled: Mapped[Count]
+    replays_accepted: Mapped[Count]
+    replays_succeeded: Mapped[Count]
+    replays_failed: Mapped[Count]
+    replays_cancelled: Mapped[Count]
+    tests_accepted: Mapped[Count]
+    tests_succeeded: Mapped[Count]
+    tests_failed: Mapped[Count]
+    tests_cancelled: Mapped[Count]
+    events_open: Mapped[Count]
+    replays_open: Mapped[Count]
+    tests_open: Mapped[Count]
+    failed_arrived: Mapped[Count]
+    cancelled_arrived: Mapped[Count]
+
+
+class LaneSlot(Base):
+    """One place in a lane: a worker holds it while it sends, until its lease ends."""
+
+    __tablename__ = "lane_slots"
+
+    tenant_id: Mapped[TenantId]
+    webhook_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    slot: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    version: Mapped[Count]
+    holder: Mapped[UUID | None]
+    lease_until: Mapped[datetime | None]
 
 
 class Event(Base):
@@ -14,9 +128,9 @@ class Event(Base):
 
     `payload` is None of a new finding: the view `events` makes it of the finding.
     `decisions` packs one (webhook, code) of 17 bytes for each webhook that existed: 16 of the
-    webhook's id and one code (`app/core/delivery/history/decisions.py`). `any_disabled` says that
-    one is "disabled": such events are few, and bulk replay looks for them. `subject_id` is the
-    finding or session that it is about, if any.
+    webhook's id and one code (`event_history.py`). `any_disabled` says that one is "disabled":
+    such events are few, and bulk replay looks for them. `subject_id` is the finding
+    or session that it is about, if any.
     """
 
     __tablename__ = "stored_events"
@@ -31,105 +145,3 @@ class Event(Base):
     type: Mapped[str]
     decisions: Mapped[bytes]
     payload: Mapped[bytes | None]
-
-
-class OpenDelivery(Base):
-    """One event on its way to one webhook, while it waits or is being sent.
-
-    While a worker holds the row, `status` is `sending`, until the lease ends: a row whose worker
-    died is due again by itself. Of its `attempts`, begun last at `attempted_at`, the `unscheduled`
-    came ahead of its schedule (`recovery`). `asked_until` is what the receiver's last Retry-After
-    asked for. `status_code` is of the last attempt; `outcome` and `failure`
-    (`failures.fingerprint`) too, where that failed. `fresh` rows may be without a number.
-    """
-
-    __tablename__ = "open_deliveries"
-
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
-    webhook_id: Mapped[UUID]
-    event_id: Mapped[UUID]
-    next_attempt_at: Mapped[datetime]
-    created_at: Mapped[CreatedAt]
-    lease_until: Mapped[datetime | None]
-    sequence: Mapped[int | None]
-    feed_sequence: Mapped[int | None]
-    claim_no: Mapped[Count]
-    priority: Mapped[int] = mapped_column(SmallInteger)
-    attempts: Mapped[SmallCount]
-    claims_lost: Mapped[SmallCount]
-    unscheduled: Mapped[SmallCount]
-    status_code: Mapped[int | None] = mapped_column(SmallInteger)
-    fresh: Mapped[bool] = mapped_column(server_default=text("false"))
-    kind: Mapped[str]
-    status: Mapped[str] = mapped_column(server_default="pending")
-    event_type: Mapped[str]
-    replay_of: Mapped[UUID | None]
-    job_id: Mapped[UUID | None]
-    attempted_at: Mapped[datetime | None]
-    asked_until: Mapped[datetime | None]
-    failure: Mapped[int | None]
-    outcome: Mapped[str | None]
-
-
-class EndedDelivery(Base):
-    """A delivery that is over, with its last attempt.
-
-    `claim_no` is of one that was cancelled, until the answer to its last attempt comes, which is
-    not here before.
-    """
-
-    __tablename__ = "ended_deliveries"
-
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
-    webhook_id: Mapped[UUID]
-    event_id: Mapped[UUID]
-    created_at: Mapped[datetime]
-    finished_at: Mapped[CreatedAt]
-    attempted_at: Mapped[datetime | None]
-    sequence: Mapped[int | None]
-    claim_no: Mapped[int | None]
-    first_byte_ms: Mapped[float | None]
-    total_ms: Mapped[float | None]
-    dns_ms: Mapped[float | None]
-    connect_ms: Mapped[float | None]
-    tls_ms: Mapped[float | None]
-    priority: Mapped[int] = mapped_column(SmallInteger)
-    attempts: Mapped[int] = mapped_column(SmallInteger)
-    status_code: Mapped[int | None] = mapped_column(SmallInteger)
-    kind: Mapped[str]
-    status: Mapped[str]
-    event_type: Mapped[str]
-    replay_of: Mapped[UUID | None]
-    job_id: Mapped[UUID | None]
-    failure: Mapped[int | None]
-    outcome: Mapped[str | None]
-    response_headers: Mapped[Json | None]
-    response_body: Mapped[bytes | None]
-    error: Mapped[str | None]
-
-
-class DeliveryAttempt(Base):
-    """An attempt that another follows: when, how long each phase took, what came back.
-
-    The last one lies with its delivery; the view `delivery_attempts` has all.
-    """
-
-    __tablename__ = "earlier_attempts"
-
-    tenant_id: Mapped[TenantId]
-    delivery_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    id: Mapped[Id]
-    number: Mapped[int] = mapped_column(SmallInteger)
-    outcome: Mapped[str]
-    started_at: Mapped[datetime]
-    dns_ms: Mapped[float | None]
-    connect_ms: Mapped[float | None]
-    tls_ms: Mapped[float | None]
-    first_byte_ms: Mapped[float | None]
-    total_ms: Mapped[float | None]
-    status_code: Mapped[int | None] = mapped_column(SmallInteger)
-    response_headers: Mapped[Json | None]
-    response_body: Mapped[bytes | None]
-    error: Mapped[str | None]

@@ -1,13 +1,65 @@
-"""Records and their bundles: metadata stays, the bundle goes when its tenant says so."""
+"""What agents did: sessions, records, findings; rules, holds, links and exports of them."""
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, FetchedValue, SmallInteger
+from sqlalchemy import ARRAY, BigInteger, FetchedValue, LargeBinary, Uuid, text
 from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, CreatedAt, Id, Json, TenantId
+from app.models.base import Base, Count, CreatedAt, Id, Json, TenantId
+
+
+class Agent(Base):
+    """An AI agent that acts for people."""
+
+    __tablename__ = "agents"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    external_id: Mapped[str | None]
+    name: Mapped[str]
+    version: Mapped[str | None]
+    description: Mapped[str | None]
+    metadata_json: Mapped[Json | None]
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[CreatedAt]
+
+
+class AgentSession(Base):
+    """One run of an agent on behalf of a principal, from its start to its outcome."""
+
+    __tablename__ = "sessions"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    external_id: Mapped[str | None]
+    agent_id: Mapped[UUID]
+    principal: Mapped[str]
+    title: Mapped[str | None]
+    metadata_json: Mapped[Json | None]
+    status: Mapped[str]
+    outcome: Mapped[str | None]
+    summary: Mapped[str | None]
+    created_at: Mapped[CreatedAt]
+    completed_at: Mapped[datetime | None]
+    active_at: Mapped[CreatedAt]
+    sealed_at: Mapped[datetime | None]
+
+
+class SessionStatement(Base):
+    """The signed statement of a completed session: exactly the bytes, and what they say."""
+
+    __tablename__ = "session_statements"
+
+    tenant_id: Mapped[TenantId]
+    session_id: Mapped[Id]
+    sha256: Mapped[bytes]
+    body: Mapped[bytes]
+    key_id: Mapped[str]
+    signature: Mapped[bytes]
+    records: Mapped[int]
+    root: Mapped[bytes]
 
 
 class Record(Base):
@@ -34,35 +86,24 @@ class Record(Base):
     written_by: Mapped[int] = mapped_column(BigInteger, server_default=FetchedValue())
 
 
-class Bundle(Base):
-    """The signed bytes, sealed; a row gone is a bundle expired.
+class RecordWords(Base):
+    """The words of a record's metadata, as lexemes of its tenant's own."""
 
-    They lie in `bytes` or else in the object that `blob` names; with both they wait to go there.
-    """
-
-    __tablename__ = "bundles"
+    __tablename__ = "record_words"
 
     tenant_id: Mapped[TenantId]
     record_id: Mapped[Id]
-    size: Mapped[int]
-    bytes: Mapped[bytes | None]
-    blob: Mapped[UUID | None]
+    words: Mapped[str] = mapped_column(TSVECTOR)
 
 
-class DeadBlob(Base):
-    """An object that no row names any more: it is to be erased from the object store.
+class BundleWords(Base):
+    """The same with the words of its content; they go with the bundle."""
 
-    `owner_id` and `number` are the rest of the key that its row had in the table `kind`.
-    """
-
-    __tablename__ = "dead_blobs"
+    __tablename__ = "bundle_words"
 
     tenant_id: Mapped[TenantId]
-    blob: Mapped[Id]
-    kind: Mapped[str]
-    owner_id: Mapped[UUID]
-    number: Mapped[int] = mapped_column(BigInteger)
-    due_at: Mapped[CreatedAt]
+    record_id: Mapped[Id]
+    words: Mapped[str] = mapped_column(TSVECTOR)
 
 
 class Hold(Base):
@@ -85,35 +126,174 @@ class Hold(Base):
     released_by: Mapped[UUID | None]
 
 
-class StoredRecords(Base):
-    """Part of a tenant's count of records and bundles' bytes: the shards' sum is what it has.
+class ShareLink(Base):
+    """A link, known only by the SHA-256 of its token."""
 
-    Triggers on `bundles` add to them, and alone a shard may be below zero.
+    __tablename__ = "share_links"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    record_id: Mapped[UUID]
+    digest: Mapped[bytes]
+    created_at: Mapped[datetime]
+    created_by: Mapped[UUID]
+    expires_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+    opened: Mapped[Count]
+    last_opened_at: Mapped[datetime | None]
+
+
+class Finding(Base):
+    """One finding; agent and principal are copied from its session for pins and feeds.
+
+    `digest_id` is the digest that lists it; until there is one, the series in which it waits.
     """
 
-    __tablename__ = "stored_records"
+    __tablename__ = "findings"
 
     tenant_id: Mapped[TenantId]
-    shard: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
-    records: Mapped[int]
-    bytes: Mapped[int]
+    id: Mapped[Id]
+    session_id: Mapped[UUID]
+    record_id: Mapped[UUID | None]
+    agent_id: Mapped[UUID]
+    principal: Mapped[str]
+    rule: Mapped[str]
+    severity: Mapped[str]
+    source: Mapped[str]
+    title: Mapped[str]
+    detail: Mapped[str | None]
+    data_json: Mapped[Json | None]
+    created_at: Mapped[CreatedAt]
+    digest_id: Mapped[UUID | None]
 
 
-class RecordWords(Base):
-    """The words of a record's metadata, as lexemes of its tenant's own."""
+class FindingWords(Base):
+    """The words of a finding that is indexed, as lexemes of its tenant's own, and its facets."""
 
-    __tablename__ = "record_words"
+    __tablename__ = "finding_words"
 
     tenant_id: Mapped[TenantId]
-    record_id: Mapped[Id]
+    finding_id: Mapped[Id]
     words: Mapped[str] = mapped_column(TSVECTOR)
 
 
-class BundleWords(Base):
-    """The same with the words of its content; they go with the bundle."""
+class Rule(Base):
+    """A rule; what it is evaluated by stands in the row of its `version`."""
 
-    __tablename__ = "bundle_words"
+    __tablename__ = "rules"
 
     tenant_id: Mapped[TenantId]
-    record_id: Mapped[Id]
-    words: Mapped[str] = mapped_column(TSVECTOR)
+    id: Mapped[Id]
+    name: Mapped[str]
+    version: Mapped[int]
+    enabled: Mapped[bool]
+    errors: Mapped[Count]
+    ended: Mapped[Count]
+    last_error_json: Mapped[Json | None]
+    erred_at: Mapped[datetime | None]
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[CreatedAt]
+    deleted_at: Mapped[datetime | None]
+
+
+class RuleVersion(Base):
+    """A rule as it was from one change to the next."""
+
+    __tablename__ = "rule_versions"
+
+    tenant_id: Mapped[TenantId]
+    rule_id: Mapped[Id]
+    version: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    subject: Mapped[str]
+    condition: Mapped[str]
+    severity: Mapped[str]
+    title: Mapped[str]
+    detail: Mapped[str | None]
+    dedupe: Mapped[str | None]
+    max_per_hour: Mapped[int]
+    created_by: Mapped[str]
+    created_at: Mapped[CreatedAt]
+
+
+class RulePeriod(Base):
+    """When a version was on; without an end it still is."""
+
+    __tablename__ = "rule_periods"
+
+    tenant_id: Mapped[TenantId]
+    rule_id: Mapped[Id]
+    since: Mapped[datetime] = mapped_column(primary_key=True)
+    until: Mapped[datetime | None]
+    version: Mapped[int]
+
+
+class RuleTurn(Base):
+    """A tenant's place among those whose work is judged; the lock of its rules and verdicts."""
+
+    __tablename__ = "rule_turns"
+
+    tenant_id: Mapped[TenantId]
+    changes: Mapped[Count]
+    claim_no: Mapped[Count]
+    locked_until: Mapped[datetime | None]
+    slow_until: Mapped[datetime | None]
+    work_from: Mapped[datetime] = mapped_column(server_default=text("'epoch'"))
+
+
+class Trace(Base):
+    """A trace of one tenant and pin: what came of it, and what became of that.
+
+    An empty `trace_id` stands for all spans whose trace's id cannot be one.
+    """
+
+    __tablename__ = "traces"
+
+    tenant_id: Mapped[TenantId]
+    pin: Mapped[Id]
+    trace_id: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    id: Mapped[UUID]
+    pin_agent_id: Mapped[UUID | None]
+    pin_principal: Mapped[str | None]
+    status: Mapped[str]
+    reason: Mapped[str | None]
+    service: Mapped[str | None]
+    exporter: Mapped[str | None]
+    spans: Mapped[Count]
+    rejected: Mapped[Count]
+    staged_bytes: Mapped[Count]
+    roots: Mapped[Count]
+    assembled: Mapped[list[bytes]] = mapped_column(ARRAY(LargeBinary), server_default=text("'{}'"))
+    record_ids: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid), server_default=text("'{}'"))
+    is_incomplete: Mapped[bool] = mapped_column(server_default=text("false"))
+    attempts: Mapped[Count]
+    bytes: Mapped[Count]
+    at: Mapped[CreatedAt]
+    due_at: Mapped[CreatedAt]
+
+
+class Export(Base):
+    """A signed export of the records of a time; its job may be pruned before it.
+
+    Without `made_at` it is being made, or its job has failed. `deleted_at` is when its parts went,
+    by its tenant's will or when its days had passed; what was signed stays.
+    """
+
+    __tablename__ = "exports"
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]
+    since: Mapped[datetime]
+    until: Mapped[datetime]
+    agent_id: Mapped[UUID | None]
+    job_id: Mapped[UUID]
+    created_by: Mapped[UUID]
+    created_at: Mapped[CreatedAt]
+    records: Mapped[int | None]
+    size: Mapped[Count]
+    statement: Mapped[bytes | None]
+    key_id: Mapped[str | None]
+    signature: Mapped[bytes | None]
+    sha256: Mapped[bytes | None]
+    made_at: Mapped[datetime | None]
+    deleted_at: Mapped[datetime | None]

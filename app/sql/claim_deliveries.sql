@@ -10,7 +10,8 @@
 -- lease                   how long the deliveries are the caller's
 --
 -- What is numbered counts as accepted, in the hour that `accepted_hour` says. Whoever changes an
--- open delivery holds its lane's lock, so no row is locked before it is written.
+-- open delivery holds its lane's lock, so no row is locked before it is written, and each is written
+-- by its place: no plan can then read dead ones.
 --
 -- `lanes.open_from` has a moment for each level of urgency, before which no open delivery is due,
 -- and last when it was looked for. Searches begin there: while an old snapshot stands, what was
@@ -37,13 +38,13 @@ DECLARE
 BEGIN
     SELECT open_from INTO begins FROM present_lanes
      WHERE tenant_id = tenant AND webhook_id = webhook;
-    IF begins[6] IS NULL OR begins[6] < now() - interval '1 s' THEN
+    IF begins[6] < now() - interval '1 s' THEN
         settled := settled_before();
         SELECT array_agg(greatest(begins[place], least(settled, (
                    SELECT d.next_attempt_at FROM open_deliveries AS d
                     WHERE d.tenant_id = tenant AND d.webhook_id = webhook
                       AND d.priority = level.priority AND d.fresh = level.fresh
-                      AND d.next_attempt_at >= coalesce(begins[place], 'epoch')
+                      AND d.next_attempt_at >= begins[place]
                     ORDER BY d.next_attempt_at LIMIT 1))) ORDER BY place) || now()
           INTO begins
           FROM open_levels() AS level;
@@ -59,7 +60,7 @@ BEGIN
         SELECT picked.*
           FROM open_levels() AS level
          CROSS JOIN LATERAL (
-            SELECT d.id, d.created_at, d.next_attempt_at, d.lease_until IS NOT NULL AS taken_over,
+            SELECT d.ctid AS at, d.id, d.created_at, d.next_attempt_at, d.lease_until IS NOT NULL AS taken_over,
                    d.sequence IS NULL AND d.kind = 'event' AS unnumbered
               FROM open_deliveries AS d
              WHERE d.tenant_id = tenant AND d.webhook_id = webhook
@@ -73,7 +74,7 @@ BEGIN
                 SELECT FROM present_slots(tenant, webhook) AS s WHERE s.holder = slot_holder))
          ORDER BY level.priority, picked.next_attempt_at LIMIT at_most
     ), placed AS MATERIALIZED (
-        SELECT due.id, due.created_at, due.taken_over,
+        SELECT due.at, due.id, due.created_at, due.taken_over,
                CASE WHEN due.unnumbered
                     THEN row_number() OVER (PARTITION BY due.unnumbered ORDER BY due.id)
                 END AS place
@@ -106,7 +107,7 @@ BEGIN
                claims_lost = claims_lost + placed.taken_over::int, status = 'sending',
                claim_no = claim_no + 1, lease_until = clock_timestamp() + lease
           FROM placed, present
-         WHERE d.tenant_id = tenant AND d.id = placed.id
+         WHERE d.ctid = placed.at
         RETURNING d AS delivery, d.id, placed.taken_over
     )
     SELECT array_agg(delivery), array_agg(taken.id) FILTER (WHERE taken.taken_over)

@@ -25,7 +25,7 @@ BEGIN
                            SELECT d.lease_until FROM open_deliveries AS d
                         WHERE d.tenant_id = tenant AND d.webhook_id = webhook
                           AND d.priority = level.priority AND d.fresh = level.fresh
-                          AND d.next_attempt_at >= coalesce(begins[level.place], 'epoch')
+                          AND d.next_attempt_at >= begins[level.place]
                           AND d.next_attempt_at <= present AND d.lease_until > present
                         ORDER BY d.next_attempt_at OFFSET 0) AS held)) END AS at
               FROM open_levels() AS level
@@ -33,7 +33,7 @@ BEGIN
                 SELECT d.next_attempt_at AS at FROM open_deliveries AS d
                  WHERE d.tenant_id = tenant AND d.webhook_id = webhook
                    AND d.priority = level.priority AND d.fresh = level.fresh
-                   AND d.next_attempt_at >= coalesce(begins[level.place], 'epoch')
+                   AND d.next_attempt_at >= begins[level.place]
                    AND (d.lease_until IS NULL OR d.lease_until <= present)
                  ORDER BY d.next_attempt_at LIMIT 1) AS free ON true) AS earliest;
 END $$;

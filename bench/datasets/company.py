@@ -16,7 +16,7 @@ from app.core import finding_search
 from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.replay import bulk_replay
-from app.core.replay.replay_plan import Pace, Plan
+from app.core.replay.replay_deliveries import Pace, Plan
 from app.core.replay.replay_selection import Selection, Wanted
 from app.core.webhooks import receiver_check, webhook_secrets
 from app.core.webhooks.webhook_secrets import Secret
@@ -172,7 +172,7 @@ def _give_secrets(settings: Settings, database: Database, made: Past) -> None:
     with database.transaction(made.tenant_id) as session:
         for one in made.webhooks[:2]:
             fresh = [Secret(webhook_signing.new_secret())]
-            sealed = webhook_secrets.seal(settings.master_keys, made.tenant_id, one, fresh)
+            sealed = webhook_secrets.seal_secrets(settings.master_keys, made.tenant_id, one, fresh)
             cursor(session).execute(
                 "UPDATE webhooks SET sealed_secrets = %s WHERE id = %s", (sealed, one)
             )

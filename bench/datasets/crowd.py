@@ -65,7 +65,7 @@ SELECT fresh.tenant_id, {ID.format(milliseconds="%(began)s::bigint + n / 100")},
 """
 _NEXT = """
 UPDATE lanes SET next_sequence = %(numbered)s + 1, events_open = %(numbered)s - events_succeeded,
-                 due_at = clock_timestamp(), open_from = NULL
+                 due_at = clock_timestamp(), open_from = DEFAULT
 """
 
 

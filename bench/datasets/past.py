@@ -13,7 +13,7 @@ import psycopg
 
 from app import clock, ids
 from app.core import partitions
-from app.core.delivery.lanes import lane_hours
+from app.core.delivery import hours
 from app.database import Database
 from app.settings import Settings
 from bench.datasets import crowd
@@ -82,7 +82,7 @@ INSERT INTO {{earlier_attempts}}
 SELECT %(tenant)s, id, id, 1, 'refused', made, n %% 200, 500 + failure
   FROM cause WHERE status = 'retrying'
 """
-# 17 bytes each: webhook id and code (app/core/delivery/history/decisions.py).
+# 17 bytes each: webhook id and code (app/core/delivery/history/event_history.py).
 _EVENTS = """
 INSERT INTO {stored_events} (tenant_id, id, type, payload, decisions, any_disabled, created_at)
 SELECT tenant_id, event_id, event_type, %(payload)s,
@@ -186,7 +186,7 @@ def make(
         connection.execute(_HOURS)
         connection.execute(_BOOKS.encode())
         with database.transaction(tenant_id) as session:
-            lane_hours.close(session, tenant_id)
+            hours.close(session, tenant_id)
         connection.execute(_A_DAY_AGO)
         connection.execute("VACUUM ANALYZE")
     return past

@@ -8,8 +8,8 @@ import structlog
 from app.core.rules import judging, matches
 from app.core.rules.judging import Batch, NotOurs, Turn
 from app.errors import Busy, EvaluatorLost
+from jobs.process.middleware import shutting_down
 from jobs.process.runtime import Runtime
-from jobs.process.shutdown import shutting_down
 
 _log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from app import clock
 from app.core import idempotency, partitions, tenants
 from app.core.audit import record_reads
-from app.core.delivery.lanes import lane_hours
+from app.core.delivery import hours
 from app.core.digests import alerts
 from app.core.jobs import retention as job_retention
 from app.core.keys import console_sessions
@@ -77,9 +77,9 @@ def _close_hours(database: Database, begins_at: datetime) -> int:
     gone = 0
     for tenant_id in every:
         with database.transaction(tenant_id) as session:
-            lane_hours.close(session, tenant_id)
-        forget = partial(lane_hours.forget_old, tenant_id=tenant_id, before=begins_at)
-        gone += _in_batches(database, lane_hours.AT_ONCE, forget)
+            hours.close(session, tenant_id)
+        forget = partial(hours.forget_old, tenant_id=tenant_id, before=begins_at)
+        gone += _in_batches(database, hours.AT_ONCE, forget)
     return gone
 
 

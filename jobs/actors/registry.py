@@ -23,34 +23,14 @@ def run_job(here: Runtime, tenant_id: str, job_id: str) -> None:
     work_on(here, UUID(tenant_id), UUID(job_id))
 
 
-# Each takes the process's runtime, then the message's arguments.
+# Each takes the process's runtime, then the message's arguments; ticks are named as their actors.
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
     "deliver": deliver,
     "run_job": run_job,
-    "integrate": ticks.integrate,
     "judge": judge.run,
-    "assemble": ticks.assemble,
-    "seal_sessions": ticks.seal_sessions,
     "sweep": sweep.run,
-    "expire_bundles": ticks.expire_bundles,
-    "expire_findings": ticks.expire_findings,
-    "archive_audit": ticks.archive_audit,
-    "tend_objects": ticks.tend_objects,
-    "sweep_objects": ticks.sweep_objects,
-    "send_digests": ticks.send_digests,
-    "send_alerts": ticks.send_alerts,
-    "figure_tenants": ticks.figure_tenants,
     "prune_history": prune_history.run,
-    "anchor_audit": ticks.anchor_audit,
-    "stamp_checkpoint": ticks.stamp_checkpoint,
-    "cosign_checkpoint": ticks.cosign_checkpoint,
-    "verify_audit": ticks.verify_audit,
-    "check_master_keys": ticks.check_master_keys,
-    "reseal": ticks.reseal,
-    "free_stuck_jobs": ticks.free_stuck_jobs,
-    "look_at_backlog": ticks.look_at_backlog,
-    "index_words": ticks.index_words,
-    "complete_idle_sessions": ticks.complete_idle_sessions,
+    **{name: getattr(ticks, name) for name in ACTORS if hasattr(ticks, name)},
 }
 
 # Time limits in milliseconds of the actors that may run long. A job's errand may read a whole log.
@@ -64,8 +44,4 @@ def declare(broker: BellBroker) -> None:
         actor = dramatiq.actor(
             actor_name=name, queue_name=ACTORS[name], broker=broker, time_limit=limit
         )
-        actor(_here(function))
-
-
-def _here(function: Callable[..., None]) -> Callable[..., None]:
-    return lambda *arguments: function(runtime(), *arguments)
+        actor(lambda *arguments, of=function: of(runtime(), *arguments))

@@ -12,7 +12,7 @@ import structlog
 from app.core import finding_search
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
-from app.core.delivery.history import backlog
+from app.core.delivery import hours
 from app.core.digests import alerts, schedule
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports
@@ -137,7 +137,7 @@ def free_stuck_jobs(here: Runtime) -> None:
 def look_at_backlog(here: Runtime) -> None:
     """Each minute: note how many deliveries wait, for the console's chart."""
     with here.database.across_tenants() as session:
-        backlog.look(session)
+        hours.note_backlog(session)
 
 
 def complete_idle_sessions(here: Runtime) -> None:

@@ -6,16 +6,87 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
+
+from app import ids, metrics
+from app.clock import rfc3339
 from app.core.delivery import claims, request_headers, retries
 from app.core.delivery.claims import Claimed
 from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome
-from app.core.webhooks.webhook_targets import HIDDEN, Target
+from app.core.webhooks.webhook_secrets import HIDDEN, Target
 from app.lib import canonical_json
 from app.lib.crypto.webhook_signing import Signer
+from app.lib.metric_registry import Tally
 from app.lib.outbound.client import Answer, Burst
-from jobs.delivery import attempt_log
 from jobs.process.runtime import Runtime
+
+_log = structlog.get_logger("attempt")
+
+_PHASES = ("dns", "connect", "tls", "first_byte")
+
+
+def _write(
+    lane: Lane, claimed: Claimed, answer: Answer | None, outcome: Outcome, *, slot: int
+) -> None:
+    """Write the log line of an attempt: delivery, slot, lane, outcome and next attempt.
+
+    It has no URL, header or body: a URL may hold a secret, and a receiver may answer with one.
+    """
+    verdict = outcome.verdict
+    wait = verdict.row_wait
+    took = {f"{phase}_ms": getattr(outcome, f"{phase}_ms") for phase in (*_PHASES, "total")}
+    _log.info(
+        "attempt",
+        tenant_id=ids.text("ten", outcome.tenant_id),
+        webhook_id=ids.text("whk", outcome.webhook_id),
+        delivery_id=ids.text("dlv", outcome.delivery_id),
+        event_id=ids.text("evt", claimed.event_id),
+        kind=outcome.kind,
+        sequence=claimed.sequence,
+        attempt=outcome.number,
+        claim_no=outcome.claim_no,
+        claims_lost=claimed.claims_lost,
+        slot=slot,
+        allowed=lane.allowed,
+        slow=lane.slow,
+        paused=lane.paused,
+        probe=outcome.probe,
+        outcome=outcome.outcome,
+        status_code=outcome.status_code,
+        blame=str(verdict.blame),
+        status=verdict.status,
+        next_attempt_at=rfc3339(outcome.ended_at + wait) if wait else None,
+        retry_in=wait.total_seconds() if wait else None,
+        retry_after=verdict.lane_wait.total_seconds() if verdict.lane_wait else None,
+        started_at=rfc3339(outcome.started_at),
+        **{name: None if ms is None else round(ms, 2) for name, ms in took.items()},
+        reconnected=answer is not None and answer.reconnected,
+        error=outcome.error,
+    )
+
+
+def _count(tally: Tally, claimed: Claimed, answer: Answer | None, outcome: Outcome) -> None:
+    """Count an attempt, its duration, and whether it may be a duplicate for the receiver."""
+    code = f"{outcome.status_code // 100}xx" if outcome.status_code else "none"
+    tally.add(metrics.ATTEMPTS, outcome.kind, outcome.outcome, code)
+    if answer is None:
+        return
+    timings = answer.timings
+    tally.observe(metrics.ATTEMPT_SECONDS, timings.total / 1000, outcome.outcome)
+    for phase in _PHASES:
+        if (took := getattr(timings, phase)) is not None:
+            tally.observe(metrics.PHASE_SECONDS, took / 1000, phase)
+    if claimed.claims_lost:
+        tally.add(metrics.DUPLICATES, "lost_claim")
+    if answer.reconnected:
+        tally.add(metrics.DUPLICATES, "reconnected")
+    if outcome.number == 1 and answer.status is not None:
+        # Until the first byte of the request could be sent.
+        connected = (timings.dns or 0) + (timings.connect or 0) + (timings.tls or 0)
+        waited = (outcome.started_at - claimed.created_at).total_seconds()
+        tally.observe(metrics.DELAY_SECONDS, waited + connected / 1000, outcome.kind)
+
 
 _LOST = {
     "outcome": "worker_lost",
@@ -27,8 +98,7 @@ _LOST = {
 class Sender:
     """Sends the rows of one claim, with the lane, its secrets and target as of the claim.
 
-    `burst` has the turn's connection. `loaded_at` is the monotonic clock's reading at the lane's
-    `now`; `slot` is for the log alone.
+    `loaded_at` is the monotonic clock's reading at the lane's `now`; `slot` is for the log alone.
     """
 
     runtime: Runtime
@@ -40,10 +110,7 @@ class Sender:
     slot: int
 
     def attempt(self, claimed: Claimed) -> "Made":
-        """Make one attempt.
-
-        A delivery with five claims lost in a row is not sent: it fails as `worker_lost`.
-        """
+        """Make one attempt; after five claims lost in a row it fails unsent (`worker_lost`)."""
         started = time.monotonic()
         answer = None
         if claimed.claims_lost < claims.CLAIMS_LOST_AT_MOST:
@@ -108,20 +175,24 @@ class Made:
         If it does not, the delivery is to be sent again: nobody knows what it was answered.
         """
         sender, claimed, answer = self.sender, self.claimed, self.answer
-        counts = answer is None or sender.burst.settle()
-        if counts:
-            attempt_log.count(sender.runtime.tally, claimed, answer, self.outcome)
-            attempt_log.write(sender.lane, claimed, answer, self.outcome, slot=sender.slot)
-        else:
-            attempt_log.note_stray(sender.runtime.tally, sender.lane, claimed)
-        return counts
+        if answer is not None and not sender.burst.settle():
+            sender.runtime.tally.add(metrics.DUPLICATES, "answer_in_doubt")
+            _log.warning(
+                "answer_in_doubt",
+                tenant_id=ids.text("ten", sender.lane.tenant_id),
+                webhook_id=ids.text("whk", sender.lane.webhook_id),
+                delivery_id=ids.text("dlv", claimed.id),
+                event_id=ids.text("evt", claimed.event_id),
+                claim_no=claimed.claim_no,
+            )
+            return False
+        _count(sender.runtime.tally, claimed, answer, self.outcome)
+        _write(sender.lane, claimed, self.answer, self.outcome, slot=sender.slot)
+        return True
 
 
 def _seen(answer: Answer, secrets: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of an outcome that come from the answer.
-
-    Receivers like to repeat a request in their errors: of what is secret they show `***`.
-    """
+    """Return the outcome's fields from an answer, with `***` for secrets that it repeats."""
     outcome = "refused" if answer.failure is None else str(answer.failure)
     seen = {
         "outcome": "succeeded" if answer.succeeded else outcome,

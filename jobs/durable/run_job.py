@@ -45,9 +45,8 @@ from app.errors import AuditChainBroken, Unavailable
 from app.ledger.hash_chain import Outcome
 from app.lib.outbound.client import Answer
 from app.models import NO_TENANT, Job
-from jobs.process.middleware import kind, where
+from jobs.process.middleware import kind, shutting_down, where
 from jobs.process.runtime import Runtime
-from jobs.process.shutdown import shutting_down
 
 Work: TypeAlias = Callable[[Session, UUID, Job], Step | Failed | Errand[Any]]
 
@@ -130,8 +129,15 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
     if job is None:
         return False
     result = "failed"
+
+    def fail(error: str, *, for_good: bool = False) -> None:
+        with here.database.transaction(tenant_id) as session:
+            _failed(session, job, error, for_good=for_good)
+
     try:
-        step = _step(here, tenant_id, job)
+        step = here.fetching(partial(_begin, here, tenant_id, job))
+        if isinstance(step, Errand):
+            step = _run_errand(here, tenant_id, job, step)
     except Unavailable:
         # No crash of the worker. The job goes on when its lease ends.
         with suppress(Unavailable), here.database.across_tenants() as session:
@@ -141,23 +147,16 @@ def _one_step(here: Runtime, tenant_id: UUID, job_id: UUID) -> bool:
         result = "not_ours"
         _log.info("job_lease_lost", job=str(job_id))
     except JobFailed as error:
-        _fail(here, tenant_id, job, str(error), for_good=True)
+        fail(str(error), for_good=True)
     except Exception as error:  # noqa: BLE001  # whatever a step raises is written to its row
         _log.error("job_step_failed", job=str(job_id), error=kind(error), at=where(error))
-        _fail(here, tenant_id, job, f"The job failed inside the service ({kind(error)}).")
+        fail(f"The job failed inside the service ({kind(error)}).")
     else:
         result = "done"
         return isinstance(step, Step) and step.cursor is not None
     finally:
         here.tally.add(metrics.JOB_STEPS, job.kind, result)
     return False
-
-
-def _step(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed:
-    step = here.fetching(partial(_begin, here, tenant_id, job))
-    if isinstance(step, Errand):
-        step = _run_errand(here, tenant_id, job, step)
-    return step
 
 
 def _begin(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed | Errand[Any]:
@@ -180,9 +179,8 @@ def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -
 
 def _opened(here: Runtime, tenant_id: UUID) -> AbstractContextManager[Session]:
     """Open a step's transaction: the service's own jobs see all tenants."""
-    if tenant_id == NO_TENANT:
-        return here.database.across_tenants()
-    return here.database.transaction(tenant_id)
+    own = tenant_id == NO_TENANT
+    return here.database.across_tenants() if own else here.database.transaction(tenant_id)
 
 
 def _write(session: Session, job: Job, step: Step | Failed) -> None:
@@ -194,11 +192,6 @@ def _write(session: Session, job: Job, step: Step | Failed) -> None:
             _audit(session, job, "stop", Outcome.SUCCESS)
     if not kept:
         raise _NotOurs
-
-
-def _fail(here: Runtime, tenant_id: UUID, job: Job, error: str, *, for_good: bool = False) -> None:
-    with here.database.transaction(tenant_id) as session:
-        _failed(session, job, error, for_good=for_good)
 
 
 def _failed(session: Session, job: Job, error: str, *, for_good: bool) -> bool:
@@ -235,22 +228,20 @@ def _audit(session: Session, job: Job, verb: str, outcome: Outcome) -> None:
 def renewed(database: Database, job: Job, every: float = RENEW_SECONDS) -> Iterator[None]:
     """Renew the lease each `every` seconds until the block ends or the claim is taken over."""
     done = threading.Event()
-    keeper = threading.Thread(
-        target=_renew, args=(database, job, every, done), name="lease", daemon=True
-    )
+
+    def renew() -> None:
+        while not done.wait(every):
+            try:
+                with database.transaction(job.tenant_id) as session:
+                    if not leases.renew(session, job):
+                        return
+            except Unavailable:
+                _log.warning("lease_not_renewed", job=str(job.id))
+
+    keeper = threading.Thread(target=renew, name="lease", daemon=True)
     keeper.start()
     try:
         yield
     finally:
         done.set()
         keeper.join()
-
-
-def _renew(database: Database, job: Job, every: float, done: threading.Event) -> None:
-    while not done.wait(every):
-        try:
-            with database.transaction(job.tenant_id) as session:
-                if not leases.renew(session, job):
-                    return
-        except Unavailable:
-            _log.warning("lease_not_renewed", job=str(job.id))

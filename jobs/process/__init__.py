@@ -1,5 +1,5 @@
 """A worker process: its message handling, and the services that its threads share.
 
-Messages: `broker`, `consumer`, `wakeup_listener`, `middleware`, `shutdown`. Shared, and opened by
-`runtime`: the `bulkhead` and the `flusher` of outcomes.
+Messages: `broker`, `middleware`. Shared, and opened by `runtime`: the `bulkhead` and the `flusher`
+of outcomes.
 """

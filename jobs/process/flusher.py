@@ -2,6 +2,7 @@
 
 Senders hand outcomes over and go on. A batch is written after a short window, or at once when a
 sender waits. While the database is unavailable batches wait; leases fence late writes.
+
 """
 
 import threading
@@ -9,12 +10,13 @@ from collections.abc import Callable
 from functools import partial
 
 import structlog
+from sqlalchemy.orm import Session
 
 from app import ids, metrics
-from app.core.delivery import disabling, outcomes
-from app.core.delivery.disabling import Reason
+from app.core.delivery import cancelling, outcomes
+from app.core.delivery.cancelling import Reason
 from app.core.delivery.lanes.lane_changes import LaneKey
-from app.core.delivery.outcomes import Outcome, Recorded
+from app.core.delivery.outcomes import Outcome
 from app.database import Database
 from app.errors import Unavailable
 from app.lib.metric_registry import Tally
@@ -90,14 +92,16 @@ class Flusher:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._stopping)
             if self._waiting:
-                self._changed.wait_for(self._hurries, WINDOW_SECONDS)
+                self._changed.wait_for(
+                    lambda: (
+                        len(self._waiting) >= AT_ONCE
+                        or self._awaited > self._settled
+                        or self._stopping
+                    ),
+                    WINDOW_SECONDS,
+                )
             batch, self._waiting = self._waiting, []
             return batch
-
-    def _hurries(self) -> bool:
-        """Say whether the waiting outcomes should be written before the window ends."""
-        full = len(self._waiting) >= AT_ONCE
-        return full or self._awaited > self._settled or self._stopping
 
     def _write(self, batch: list[Outcome]) -> list[LaneKey]:
         """Write one batch, or its outcomes one by one; return the lanes that may send more."""
@@ -120,14 +124,6 @@ class Flusher:
                 first_pause=self._settings.first_pause,
                 disable_after=self._settings.disable_after,
             )
-        self._note(recorded)
-        for key, reason in recorded.to_disable.items():
-            self._follow_up("webhook_not_disabled", key, partial(self._disable, key, reason))
-        for key, reason in recorded.to_warn.items():
-            self._follow_up("webhook_not_warned", key, partial(self._warn, key, reason))
-        return recorded.widened
-
-    def _note(self, recorded: Recorded) -> None:
         for each in recorded.fenced:
             _log.warning(
                 "outcome_fenced",
@@ -142,13 +138,25 @@ class Flusher:
         for (delivery_kind, status), count in recorded.ended.items():
             self._tally.add(metrics.DELIVERIES, delivery_kind, status, count=count)
         self._tally.add(metrics.PAUSES, count=recorded.pauses)
+        for key, reason in recorded.to_disable.items():
+            self._follow_up("webhook_not_disabled", key, partial(self._disable, reason=reason))
+        for key, reason in recorded.to_warn.items():
+            self._follow_up("webhook_not_warned", key, partial(self._warn, reason=reason))
+        return recorded.widened
 
-    def _follow_up(self, failure: str, lane: LaneKey, work: Callable[[], None]) -> None:
-        """Run `work`, which follows from outcomes that are written and stay so if it fails."""
+    def _follow_up(
+        self, failure: str, lane: LaneKey, work: Callable[[Session, LaneKey], None]
+    ) -> None:
+        """Do what follows from outcomes, which are written and stay so if it fails."""
+        tenant_id, webhook_id = lane
+
+        def follow() -> None:
+            with self._database.transaction(tenant_id) as session:
+                work(session, lane)
+
         try:
-            self._insist(work)
+            self._insist(follow)
         except Exception as error:  # noqa: BLE001  # the lane's next failed attempt asks again
-            tenant_id, webhook_id = lane
             _log.error(
                 failure,
                 tenant_id=ids.text("ten", tenant_id),
@@ -156,17 +164,12 @@ class Flusher:
                 error=kind(error),
             )
 
-    def _disable(self, lane: LaneKey, reason: Reason) -> None:
-        tenant_id, webhook_id = lane
-        with self._database.transaction(tenant_id) as session:
-            disabled = disabling.disable(session, tenant_id, webhook_id, reason)
-        if disabled:
+    def _disable(self, session: Session, lane: LaneKey, reason: Reason) -> None:
+        if cancelling.disable(session, *lane, reason):
             self._tally.add(metrics.DISABLED, reason.code)
 
-    def _warn(self, lane: LaneKey, reason: Reason) -> None:
-        tenant_id, webhook_id = lane
-        with self._database.transaction(tenant_id) as session:
-            disabling.warn(session, tenant_id, webhook_id, reason, self._settings.disable_after)
+    def _warn(self, session: Session, lane: LaneKey, reason: Reason) -> None:
+        cancelling.warn(session, *lane, reason, self._settings.disable_after)
 
     def _insist(self, work: Callable[[], None]) -> None:
         """Run `work`; retry with backoff while the database is unavailable, until stopped."""

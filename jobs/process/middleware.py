@@ -1,9 +1,12 @@
 """Dramatiq middleware of every worker: log and counts of messages, heartbeat, start and stop."""
 
 import logging
+import signal
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from types import FrameType
 
 import redis
 import structlog
@@ -14,6 +17,61 @@ from app import heartbeats, metrics
 from app.errors import Unavailable
 from app.lib.metric_registry import Tally
 from app.lib.repeater import Repeater
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class _Stop:
+    # No Event: its lock could be held by the thread that a signal interrupts.
+    begun = False
+
+
+def shutting_down() -> bool:
+    """Say whether this process was told to stop; looping actors check it between steps."""
+    return _Stop.begun
+
+
+class GracefulStop(Middleware):
+    """Keeps the flag, and swallows every stop signal but the first.
+
+    A PaaS and systemd send SIGTERM to the whole process group, and Dramatiq's main process forwards
+    its own, so a worker gets two. To Dramatiq the second means "kill"; here only SIGKILL kills.
+    """
+
+    def after_process_boot(self, broker: Broker) -> None:
+        """Wrap the signal handlers that Dramatiq has just installed."""
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                signal.signal(number, _once(handler))
+
+    def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+        """Set the flag also for a signal that came before the handlers were wrapped."""
+        _Stop.begun = True
+
+    def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+        """Reset the flag for a next worker in this process, as in tests."""
+        _Stop.begun = False
+
+
+def _once(
+    handler: Callable[[int, FrameType | None], object],
+) -> Callable[[int, FrameType | None], None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if _Stop.begun:
+            return
+        _Stop.begun = True
+        # Dramatiq's handler logs, and may have interrupted the main thread writing a line; Python
+        # refuses a reentrant write with a traceback. `Shutting down...` follows anyway.
+        disabled = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        # The handler exits if it was called before, during the start of this process.
+        with suppress(SystemExit):
+            handler(number, frame)
+        logging.disable(disabled)
+
+    return stop
+
 
 _log = structlog.get_logger(__name__)
 
@@ -86,7 +144,7 @@ class SignOfLife(Middleware):
 
 
 class Lifetime(Middleware):
-    """Opens a worker process's services before its first message, closes them after the last."""
+    """Opens a process's services before its first message, closes them after the last."""
 
     def __init__(self, start: Callable[[int], None], stop: Callable[[], None]) -> None:
         """Set the hooks: `start` gets the number of threads; `stop` runs after all have ended."""

@@ -1,6 +1,7 @@
 """Services shared by the threads of one worker process.
 
 Opened after the fork and before the first message (`Lifetime` in `middleware.py`).
+
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from app.lib.outbound.client import Outbound
 from app.lib.repeater import Repeater
 from app.queue import Bell
 from app.settings import Settings
-from jobs.process.bulkhead import Bulkhead, FullLanes
+from jobs.process.bulkhead import Bulkhead
 from jobs.process.flusher import Flusher
 
 _FLUSH_AT_STOP_SECONDS = 5.0
@@ -47,7 +48,6 @@ class Runtime:
     authorities: Outbound
     flusher: Flusher
     bulkhead: Bulkhead
-    full_lanes: FullLanes
     log: Sequencer
     history: History
     evaluators: Evaluators
@@ -69,38 +69,29 @@ class Runtime:
             nat64_prefixes=settings.webhook_nat64_prefixes,
             authorities=settings.webhook_ca_file,
         )
-        authorities = Outbound(EVERYWHERE)
-        flusher = Flusher(database, bell, settings, tally)
-        flusher.start()
-        head = head_store.opened(settings.log_head_url)
-        log = Sequencer(
-            database, settings.master_keys, settings.log_origin, head, monitor.gate(settings)
+        head, gate = head_store.opened(settings.log_head_url), monitor.gate(settings)
+        here = cls(
+            settings=settings,
+            database=database,
+            bell=bell,
+            outbound=outbound,
+            authorities=Outbound(EVERYWHERE),
+            flusher=Flusher(database, bell, settings, tally),
+            bulkhead=Bulkhead(threads),
+            log=Sequencer(database, settings.master_keys, settings.log_origin, head, gate),
+            history=History(database, head_store.beside(settings.log_head_url)),
+            evaluators=Evaluators(),
+            assembler=Assembler(database, settings, tally),
+            mailer=mailer_of(settings),
+            tally=tally,
+            counters=counters.writer(database, tally),
+            key_heartbeat=key_registry.heartbeat(database, settings.master_keys),
+            process_report=readiness.process_report(database, bell, "worker"),
         )
-        writer = counters.writer(database, tally)
-        writer.begin()
-        heartbeat = key_registry.heartbeat(database, settings.master_keys)
-        heartbeat.begin()
-        report = readiness.process_report(database, bell, "worker")
-        report.begin()
-        return cls(
-            settings,
-            database,
-            bell,
-            outbound,
-            authorities,
-            flusher,
-            Bulkhead(threads),
-            FullLanes(),
-            log,
-            History(database, head_store.beside(settings.log_head_url)),
-            Evaluators(),
-            Assembler(database, settings, tally),
-            mailer_of(settings),
-            tally,
-            writer,
-            heartbeat,
-            report,
-        )
+        here.flusher.start()
+        for each in (here.counters, here.key_heartbeat, here.process_report):
+            each.begin()
+        return here
 
     def fetching(self, work: Callable[[], _Result]) -> _Result:
         """Do some work with transactions of its own, once what it reads in them is fetched."""

@@ -191,7 +191,9 @@ CREATE INDEX idempotency_keys_created_at ON idempotency_keys (created_at);
 CREATE TABLE master_keys (
     key_id      text PRIMARY KEY CHECK (key_id ~ '^[0-9a-f]{8}$'),
     seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- When a process last recorded that it seals under it; none: something was found.
     in_front_at timestamptz,
+    -- When nothing was found under it: from then on it is not missed.
     emptied_at  timestamptz
 );
 
@@ -744,13 +746,12 @@ CREATE TABLE lanes (
     concurrency             smallint NOT NULL DEFAULT 1,
     halved_at               timestamptz,
     latency_ms              real,
-    recovering              smallint NOT NULL DEFAULT 0,
     recovering_since        timestamptz,
-    recovered_through       timestamptz,
     receiver_since          timestamptz,
     -- Where searches for open deliveries begin (`claim_deliveries`). Whoever gives a delivery another
     -- level of urgency lowers it, or lets the delivery be due no earlier than now.
-    open_from               timestamptz[],
+    open_from               timestamptz[] NOT NULL
+                            DEFAULT array_fill('epoch'::timestamptz, ARRAY[6]),
     -- The accounting: written by each statement that opens or ends deliveries.
     events_succeeded        bigint NOT NULL DEFAULT 0,
     events_failed           bigint NOT NULL DEFAULT 0,
@@ -798,8 +799,8 @@ SELECT k.tenant_id, k.id AS webhook_id, k.webhook_id AS of_webhook, newest.versi
        newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
        newest.last_failures, newest.warned_at, newest.unsuccessful_since,
        newest.unsuccessful_attempts, newest.unsuccessful_deliveries, newest.refused_status,
-       newest.concurrency, newest.halved_at, newest.latency_ms, newest.recovering,
-       newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
+       newest.concurrency, newest.halved_at, newest.latency_ms,
+       newest.recovering_since, newest.receiver_since, newest.open_from,
        newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
   FROM webhook_lanes AS k
  CROSS JOIN LATERAL (
@@ -898,6 +899,7 @@ CREATE TABLE open_deliveries (
     priority        smallint NOT NULL,
     attempts        smallint NOT NULL DEFAULT 0,
     claims_lost     smallint NOT NULL DEFAULT 0,
+    -- Attempts ahead of the schedule (recovery).
     unscheduled     smallint NOT NULL DEFAULT 0,
     status_code     smallint,
     -- An event that had no attempt, nor a number but by a claim: all without a number are such.
@@ -909,7 +911,9 @@ CREATE TABLE open_deliveries (
     replay_of       uuid,
     job_id          uuid,
     attempted_at    timestamptz,
+    -- What the receiver's last Retry-After asked for.
     asked_until     timestamptz,
+    -- `failures.fingerprint` of the last attempt.
     failure         bigint,
     outcome         text,
     PRIMARY KEY (tenant_id, id),
@@ -1345,13 +1349,6 @@ CREATE TABLE audit_breaks (
 SELECT isolate('audit_breaks');
 CREATE INDEX audit_breaks_open ON audit_breaks (tenant_id) WHERE healed_at IS NULL;
 
--- Chains of tenants that were removed on purpose. Sealed: who has the database alone adds none.
-CREATE TABLE acknowledged_chains (
-    chain bytea PRIMARY KEY CHECK (length(chain) = 32),
-    seal  bytea NOT NULL,
-    at    timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-
 -- What keeps heads or checkpoints from being anchored, one row a part for as long as it does; an
 -- alarm is a witness that has seen another log of our name.
 CREATE TABLE anchoring_troubles (
@@ -1469,7 +1466,8 @@ SELECT isolate('export_takers');
 
 -- Evidence packs ---------------------------------------------------------------------------------
 
--- A pack goes with its bundle, whoever deletes that: the foreign key is what makes it so.
+-- A pack goes with its bundle, whoever deletes that: the foreign key is what makes it so. `recipe` is
+-- what of the service's own it was made with, `further` names its further files.
 CREATE TABLE evidence_packs (
     tenant_id       uuid NOT NULL,
     id              uuid NOT NULL,

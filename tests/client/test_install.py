@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import zipfile
 from html import unescape
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import pytest
 import requests
 
 from tests.support.callers.api import ApiOf
+from tests.support.programs.frameworks import CLIENT, offered
 
 pytestmark = pytest.mark.toolbox
 
-NAME = "record-service-client"
 OLDEST, NEWEST = (3, 9), (3, 14)
 # Where pip finds click and httpx2; each Python gets those that it can run.
 INDEX = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple")
@@ -46,20 +45,9 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def offered(tmp_path: Path) -> Path:
-    """Offer a foreign package of the client's name in an index (PEP 503), newer than ours."""
-    folder = tmp_path / "index" / NAME
-    folder.mkdir(parents=True)
-    wheel = folder / "record_service_client-9.9-py3-none-any.whl"
-    info = "record_service_client-9.9.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 9.9\n"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("foreign.py", "")
-        archive.writestr(f"{info}/METADATA", metadata)
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    (folder / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
-    return folder.parent
+def index(tmp_path: Path) -> Path:
+    """Return an index that offers a foreign package of the client's name."""
+    return offered(tmp_path / "index")
 
 
 @pytest.fixture
@@ -78,7 +66,7 @@ def run(machine: Path, line: str, index: Path) -> subprocess.CompletedProcess[st
         env={
             "PATH": f"{machine}:{os.environ['PATH']}",
             "PIP_EXTRA_INDEX_URL": index.as_uri(),
-            "PIP_FIND_LINKS": str(index / NAME),
+            "PIP_FIND_LINKS": str(index / CLIENT),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         },
         cwd=machine.parent,
@@ -89,21 +77,21 @@ def run(machine: Path, line: str, index: Path) -> subprocess.CompletedProcess[st
 
 
 def test_the_printed_line_installs_ours_beside_an_index_that_offers_another(
-    machine: Path, offered: Path, printed: str
+    machine: Path, index: Path, printed: str
 ) -> None:
     # Another hash than the wheel's: what would come from somebody in between.
     digest = printed[-65:-1]
-    other = run(machine, printed.replace(digest, "0" * 64), offered)
+    other = run(machine, printed.replace(digest, "0" * 64), index)
     assert other.returncode != 0
     assert "do not match the hashes" in other.stderr.lower(), other.stderr
 
-    done = run(machine, printed, offered)
+    done = run(machine, printed, index)
     assert done.returncode == 0, done.stderr
     check = "import record_service as r; print(r.Client, r.AsyncClient, r.Recorder, r.version())"
-    works = run(machine, f"record-service --version && python -c '{check}'", offered)
+    works = run(machine, f"record-service --version && python -c '{check}'", index)
     assert works.stdout.splitlines()[0] == "0.1.0", works.stderr
     assert "0.1.0" in works.stdout.splitlines()[1]
 
     # By its name alone the other one wins: so the page says not to.
-    named = run(machine, f"pip install --upgrade {NAME}", offered)
-    assert (named.returncode, f"{NAME}-9.9" in named.stdout) == (0, True), named.stderr
+    named = run(machine, f"pip install --upgrade {CLIENT}", index)
+    assert (named.returncode, f"{CLIENT}-9.9" in named.stdout) == (0, True), named.stderr

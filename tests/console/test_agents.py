@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.core.delivery.history import subject_events
+from app.core.delivery.history import delivery_list
 from tests.api.traces.conftest import assemble
 from tests.api.traces.test_front_door import RUN, Assemble, records, send
 from tests.support.callers.api import ApiOf, Mint
@@ -79,7 +79,7 @@ def test_agents_and_sessions_show_what_they_did(
 def test_a_session_with_more_findings_than_are_searched_says_so(
     admin: Visitor, api: ApiOf, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subject_events, "MOST_SUBJECTS", 1)
+    monkeypatch.setattr(delivery_list, "MOST_SUBJECTS", 1)
     said = "too many findings to count what was sent"
     for many in (False, True):
         make_finding(api(), session["id"])

@@ -8,7 +8,7 @@ import time_machine
 from flask import Flask
 
 from app.console.frame import zone
-from app.core.delivery.history.hourly_stats import Step, span
+from app.core.delivery.hours import Step, span
 from tests.support.callers.api import ApiOf
 from tests.support.callers.console import Visitor
 from tests.support.callers.making import make_record, make_session

@@ -1,4 +1,4 @@
-"""What both commands on Debian's servers share: arguments, a folder of logs, a verdict."""
+"""What both commands on Debian's servers share: arguments, a folder of logs, what they print."""
 
 import argparse
 import shutil
@@ -12,6 +12,16 @@ from pathlib import Path
 
 from tests.deploy import debian
 from tests.deploy.debian import Host, HostRefused
+
+
+def heading(words: str) -> None:
+    """Begin a part."""
+    print(f"\n{words}", flush=True)
+
+
+def say(sentence: str) -> None:
+    """Say what was seen to hold."""
+    print(f"  {sentence}", flush=True)
 
 
 def run(

@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import psycopg
@@ -13,9 +11,8 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from tests.deploy.site import ASK_AGAIN_SECONDS, Site
 from tests.e2e.harness import books
-from tests.e2e.harness.books import Closed
+from tests.e2e.harness.books import Tenant
 from tests.e2e.harness.stack import PLAIN, Caller, Hook
-from tests.e2e.harness.traffic import Neighbour, Traffic
 from tests.support.faults import until
 from tests.support.programs.documents import block
 from tests.support.servers.receivers import Receiver
@@ -99,43 +96,14 @@ def the_role_is_bound(site: Site) -> None:
             raise AssertionError(f"{site.role} may {forbidden.decode()}")
 
 
-@dataclass(frozen=True)
-class Tenant:
-    """A tenant whose findings go to a prompt receiver, a slow one, and one that fails at times."""
-
-    site: Site
-    caller: Caller
-    session_id: str
-    lanes: list[tuple[Hook, Neighbour]]
-
-    def traffic(self, base_url: str) -> Traffic:
-        """Return traffic by way of one `web`, to be started."""
-        return Traffic(base_url, self.caller.key, self.session_id, posters=1)
-
-    def moved_to(self, site: Site, number: int) -> "Tenant":
-        """Return the same tenant as a caller of another site's `web` knows it."""
-        caller = site.caller(number, self.caller.key)
-        lanes = [(Hook(caller, hook.id, hook.secret), each) for hook, each in self.lanes]
-        return Tenant(site, caller, self.session_id, lanes)
-
-    def close_books(self, *traffic: Traffic) -> Closed:
-        """Wait until all that was posted has arrived and every figure agrees."""
-        accepted = [finding for each in traffic for finding in each.accepted]
-        admin_url = self.site.servers.admin_url(self.site.database)
-        return books.close(self.caller, admin_url, self.lanes, accepted)
+def tenant(site: Site) -> AbstractContextManager[Tenant]:
+    """Return the root tenant with its webhooks, for a `with`."""
+    return books.tenant(site.caller(1), site.servers.admin_url(site.database))
 
 
-@contextmanager
-def tenant(site: Site) -> Iterator[Tenant]:
-    """Make the root tenant's webhooks, and remove them in the end."""
-    with ExitStack() as everything:
-        caller = site.caller(1)
-        neighbours = [
-            Neighbour("the prompt"),
-            Neighbour("the leisurely", delay=0.05),
-            Neighbour("the moody", fails_every=9),
-        ]
-        for neighbour in neighbours:
-            everything.callback(neighbour.close)
-        lanes = [(caller.webhook(neighbour), neighbour) for neighbour in neighbours]
-        yield Tenant(site, caller, caller.session(), lanes)
+def moved(tenant: Tenant, site: Site, number: int) -> Tenant:
+    """Return the same tenant as a caller of another site's `web` knows it."""
+    caller = site.caller(number, tenant.caller.key)
+    lanes = [(Hook(caller, hook.id, hook.secret), each) for hook, each in tenant.lanes]
+    admin_url = site.servers.admin_url(site.database)
+    return Tenant(caller, admin_url, tenant.session_id, lanes)

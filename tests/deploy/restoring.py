@@ -13,9 +13,10 @@ import psycopg
 
 from app import ids
 from tests.deploy import journey
+from tests.deploy.command import heading, say
 from tests.deploy.servers import Servers
 from tests.deploy.site import ASK_AGAIN_SECONDS, Site, Variant
-from tests.deploy.telling import heading, say
+from tests.e2e.harness.books import Tenant
 from tests.e2e.harness.stack import Hook
 from tests.e2e.harness.traffic import Neighbour
 from tests.support.faults import until
@@ -45,13 +46,13 @@ def restored(servers: Servers) -> None:
             found.make_database()
             found.run(block(_MANUAL, "sh", "pg_restore"), cwd=lost.folder)
             say(f"restored into another database: {found.release()}")
-            _gone_on(found, tenant.moved_to(found, 1), head)
+            _gone_on(found, journey.moved(tenant, found, 1), head)
     finally:
         found.stop()
         lost.stop()
 
 
-def _dumped(site: Site, tenant: journey.Tenant) -> None:
+def _dumped(site: Site, tenant: Tenant) -> None:
     """Dump while findings are posted and one receiver is away; go on, then kill everything."""
     _, leisurely = tenant.lanes[1]
     with tenant.traffic(site.base_urls[0]) as traffic:
@@ -65,7 +66,7 @@ def _dumped(site: Site, tenant: journey.Tenant) -> None:
         traffic.end()
         size = (site.folder / "records.dump").stat().st_size
         say(f"{len(traffic.accepted)} findings are posted; the dump between has {size} bytes")
-    tenant.close_books(traffic)
+    tenant.close_books(traffic.accepted)
     for name in _ONE_OF_EACH:
         site.kill(name)
 
@@ -78,7 +79,7 @@ class _Dump:
     waiting: set[str]
 
 
-def _gone_on(site: Site, tenant: journey.Tenant, head: Mapping[str, Any]) -> None:
+def _gone_on(site: Site, tenant: Tenant, head: Mapping[str, Any]) -> None:
     """Let the restored deployment go on, and hold what arrives from now on against the dump."""
     dumps = _read(site)
     before = {neighbour.name: dict(neighbour.taken) for _, neighbour in tenant.lanes}

@@ -18,11 +18,11 @@ import requests
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
 from dev import processes, procfile
-from dev.processes import children_by_parent
 from dev.stack import ROOT
 from tests.deploy.servers import ALONE, OWNER, SERVICE, Servers
 from tests.e2e.harness.stack import PLAIN, START_SECONDS, Caller
 from tests.support.faults import LONG_ENOUGH, until
+from tests.support.programs.processes import family
 from tests.support.servers.ports import own_port
 
 # README: SIGTERM drains within so long.
@@ -179,13 +179,7 @@ class Site:
 
     def processes(self) -> dict[str, list[int]]:
         """Return the processes that run under each name, leaders first."""
-        children = children_by_parent()
-        found = {}
-        for name, leader in [*self.running.items()]:
-            found[name] = [leader.pid]
-            for pid in found[name]:
-                found[name] += children.get(pid, [])
-        return found
+        return {name: family(leader.pid) for name, leader in self.running.items()}
 
     def _spawn(self, name: str) -> None:
         line, _, number = name.partition("-")

@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 import psycopg
 
 from tests.deploy import journey
+from tests.deploy.command import heading, say
 from tests.deploy.servers import Servers
 from tests.deploy.site import Site, Variant
-from tests.deploy.telling import heading, say
 
 VARIANTS = (
     Variant("alone", 1),
@@ -87,5 +87,5 @@ def _used(site: Site) -> None:
                 site.kill(name)
                 site.start(name)
             site.wait_for()
-        closed = tenant.close_books(first, second)
+        closed = tenant.close_books(first.accepted + second.accepted)
     say(f"a leader of each is killed while findings are posted: {closed}")

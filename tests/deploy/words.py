@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dev import processes
 from dev.stack import ROOT
+from tests.deploy.command import heading, say
 from tests.deploy.servers import ALONE, Servers
-from tests.deploy.telling import heading, say
 from tests.support.programs.documents import block, blocks
 from tests.support.servers.ports import own_port
 from tests.support.servers.receivers import Receiver

@@ -1,5 +1,4 @@
 """Whole services, and faults done to them.
 
 `harness/` has the services, their traffic and the faults; the tests here and `soak` use it.
-`held_callers` hold connections open; `make_up/` tests the development stack.
 """

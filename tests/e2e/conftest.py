@@ -1,4 +1,7 @@
-"""The servers that end-to-end tests share, and that their files run in one process each."""
+"""The servers that end-to-end tests share: one stack, one house for faults, two web processes.
+
+The files that share one run in one process, one after the other.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,16 +9,18 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from tests.e2e.harness.misfortune import House, house
+from tests.e2e.harness.ordeal import SETTINGS
 from tests.e2e.harness.stack import TWO_OF_EACH, Caller, RunningStack, running
-from tests.e2e.harness.web import Web, serving
-from tests.e2e.held_callers import FOR_EVER, THREADS, TOKEN
+from tests.e2e.harness.web import FOR_EVER, THREADS, TOKEN, Web, serving
 
-# Which files run in one process, for they share what takes long to start.
+_SHARE = {
+    "stack": ("agents", "fairness", "main_job", "metrics", "readme"),
+    "house": ("client", "faults", "front_door"),
+    "web": ("starvation", "wire"),
+}
 _TOGETHER = {
-    "tests/e2e/test_fairness.py": "stack",
-    "tests/e2e/test_main_job.py": "stack",
-    "tests/e2e/test_starvation.py": "web",
-    "tests/e2e/test_wire.py": "web",
+    f"tests/e2e/test_{name}.py": shared for shared, names in _SHARE.items() for name in names
 }
 
 
@@ -31,6 +36,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return _BySharedServer(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the figures of the stack read before it has served another test."""
+    items.sort(key=lambda item: item.path.name != "test_metrics.py")
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """Run one stack of two web and two worker processes; it retries within seconds."""
@@ -38,8 +49,16 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
         tmp_path_factory.mktemp("stack"),
         RETRY_SCHEDULE="0,1,1",
         PAUSE_SECONDS="1",
+        METRICS_TOKEN=TOKEN,
         **TWO_OF_EACH,
     ) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """Run one service whose processes and stores tests may kill; each has a tenant of its own."""
+    with house(tmp_path_factory.mktemp("house"), SETTINGS) as it:
         yield it
 
 

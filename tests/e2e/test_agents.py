@@ -3,14 +3,13 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
 from dev.stack import ROOT
-from tests.e2e.harness.stack import PLAIN, Caller, RunningStack, running
+from tests.e2e.harness.stack import PLAIN, Caller, RunningStack
 from tests.support.faults import until
 from tests.support.programs import frameworks
 from tests.support.programs.documents import block, blocks
@@ -27,14 +26,7 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Run a whole service."""
-    with running(tmp_path_factory.mktemp("agents")) as it:
-        yield it
-
-
-def run(program: str, service: RunningStack, caller: Caller) -> str:
+def run(program: str, stack: RunningStack, caller: Caller) -> str:
     """Run a program with the page's variables and no others; return what it prints."""
     variables = blocks((ROOT / PAGE).read_text("utf-8"), "sh")[0]
     assert variables.count("export") == 2
@@ -42,7 +34,7 @@ def run(program: str, service: RunningStack, caller: Caller) -> str:
         ["sh", "-euc", f'{variables}exec "$0" -c "$1"', str(frameworks.python()), program],
         env={
             **PLAIN,
-            "BASE_URL": service.base_url,
+            "BASE_URL": stack.base_url,
             "SERVICE_API_KEY": caller.key,
             "OTEL_SERVICE_NAME": "refunds",
         },
@@ -57,10 +49,10 @@ def run(program: str, service: RunningStack, caller: Caller) -> str:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_each_program_leaves_a_record_by_two_variables(service: RunningStack, name: str) -> None:
+def test_each_program_leaves_a_record_by_two_variables(stack: RunningStack, name: str) -> None:
     words, agent, conversation, principal, tool = PROGRAMS[name]
-    caller = service.fresh_tenant()
-    run(block(PAGE, "python", words), service, caller)
+    caller = stack.fresh_tenant()
+    run(block(PAGE, "python", words), stack, caller)
     until(lambda: caller.get("/v1/records")["data"])
     (record,) = caller.get("/v1/records")["data"]
     assert record["principal"] == principal
@@ -81,13 +73,13 @@ def test_each_program_leaves_a_record_by_two_variables(service: RunningStack, na
         assert done["outputs"]
 
 
-def test_a_person_s_decision_is_signed_with_the_record(service: RunningStack) -> None:
-    caller = service.fresh_tenant()
+def test_a_person_s_decision_is_signed_with_the_record(stack: RunningStack) -> None:
+    caller = stack.fresh_tenant()
     decided = block(PAGE, "python", "approval.decision").replace("\n", "\n        ")
     asked = '"execute_tool refund", attributes=tool) as span:\n'
     program = block(PAGE, "python", "get_tracer")
     assert asked in program
-    run(program.replace(asked, f"{asked}        {decided.rstrip()}\n"), service, caller)
+    run(program.replace(asked, f"{asked}        {decided.rstrip()}\n"), stack, caller)
     until(lambda: caller.get("/v1/records")["data"])
     (record,) = caller.get("/v1/records")["data"]
     bundle = json.loads(caller.ask("GET", f"/v1/records/{record['id']}/bundle").content)

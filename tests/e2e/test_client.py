@@ -7,7 +7,6 @@ import site
 import subprocess
 import sys
 import venv
-import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,16 +18,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from dev.stack import ROOT
-from tests.e2e.harness.misfortune import House, house
-from tests.e2e.harness.ordeal import SETTINGS
-from tests.e2e.harness.stack import PLAIN, TWO_OF_EACH, Caller
+from tests.e2e.harness.misfortune import House
+from tests.e2e.harness.stack import PLAIN, Caller
 from tests.support.faults import until
+from tests.support.programs import frameworks
 from tests.support.programs.documents import block
 from tests.support.servers.ports import own_port
 from tests.support.servers.receivers import Receiver, http_answer
-
-NAME = "record-service-client"
-WHEEL = "record_service_client-{}-py3-none-any.whl"
 
 pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
 
@@ -100,13 +96,6 @@ class Running:
         return self.err.split()[-1]
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Run a service of two processes of each kind, as usual: a client must not notice that."""
-    with house(tmp_path_factory.mktemp("house"), {**SETTINGS, **TWO_OF_EACH}) as running:
-        yield running
-
-
 @pytest.fixture
 def caller(service: House) -> Caller:
     return service.stack.fresh_tenant()
@@ -115,22 +104,6 @@ def caller(service: House) -> Caller:
 @pytest.fixture
 def laptop(service: House, caller: Caller, tmp_path: Path) -> Laptop:
     return Laptop(tmp_path, service.stack.base_url, caller.key)
-
-
-def offered(index: Path, version: str) -> Path:
-    """Offer a foreign package of the client's name in an index (PEP 503); return the index."""
-    info = f"record_service_client-{version}.dist-info"
-    package = index / NAME
-    package.mkdir(parents=True)
-    (package / "index.html").write_text(f'<a href="{WHEEL.format(version)}">{version}</a>')
-    with zipfile.ZipFile(package / WHEEL.format(version), "w") as archive:
-        archive.writestr("foreign.py", "")
-        archive.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\n"
-        )
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    return index
 
 
 @pytest.mark.parametrize(
@@ -161,8 +134,8 @@ def test_a_fresh_machine_installs_it_from_the_service_and_works_as_written(
             "PATH": f"{machine / 'bin'}:{PLAIN['PATH']}",
             "XDG_STATE_HOME": str(tmp_path / "state"),
             # What somebody else offers under the name, newer than ours.
-            "PIP_INDEX_URL": offered(tmp_path / "index", "9.9").as_uri(),
-            "PIP_FIND_LINKS": str(tmp_path / "index" / NAME),
+            "PIP_INDEX_URL": frameworks.offered(tmp_path / "index").as_uri(),
+            "PIP_FIND_LINKS": str(tmp_path / "index" / frameworks.CLIENT),
         },
         capture_output=True,
         text=True,

@@ -8,26 +8,18 @@ the audit chain is whole. `pytest -s` shows how many duplicates were sent.
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
-from tests.e2e.harness.misfortune import House, Misfortune, house, suffer
-from tests.e2e.harness.ordeal import SETTINGS, Neighbourhood, neighbourhood, undergo
+from tests.e2e.harness.misfortune import House, Misfortune, suffer
+from tests.e2e.harness.ordeal import Neighbourhood, neighbourhood, undergo
 from tests.e2e.harness.senders import Sender, hold
 from tests.e2e.harness.stack import Caller
 from tests.support.faults import LONG_ENOUGH, until
 
 pytestmark = pytest.mark.stacks
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Run one service for all faults; each test has a tenant of its own."""
-    with house(tmp_path_factory.mktemp("house"), SETTINGS) as running:
-        yield running
 
 
 @pytest.mark.toolbox

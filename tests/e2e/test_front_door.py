@@ -4,7 +4,6 @@ import json
 import subprocess
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 
 from dev.stack import ROOT
-from tests.e2e.harness.misfortune import House, house, suffer
-from tests.e2e.harness.stack import PLAIN, TWO_OF_EACH, Caller
+from tests.e2e.harness.misfortune import House, suffer
+from tests.e2e.harness.stack import PLAIN, Caller
 from tests.support.faults import until
 from tests.support.programs import frameworks
 from tests.support.spans import AGENT, TOOL, request, span
@@ -22,13 +21,6 @@ pytestmark = pytest.mark.stacks
 
 EXPORTER = ROOT / "tests" / "support" / "programs" / "exporter.py"
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Run one service for all tests of this module; each has a tenant of its own."""
-    with house(tmp_path_factory.mktemp("front-door"), TWO_OF_EACH) as running:
-        yield running
 
 
 @dataclass

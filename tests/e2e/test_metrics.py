@@ -1,20 +1,19 @@
 """One scrape of a whole stack: real web, worker and scheduler processes, while one is killed."""
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.settings import VERSION
-from tests.e2e.harness.stack import TWO_OF_EACH, RunningStack, running
+from tests.e2e.harness.stack import RunningStack
+from tests.e2e.harness.web import TOKEN
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 
 pytestmark = pytest.mark.stacks
 
-TOKEN = "t0ken"
 GROWING = ("_total", "_count", "_bucket", "_sum")
 # Guards: a process writes what it has counted every five seconds; a lease lasts thirty.
 WRITTEN_SECONDS = 90.0
@@ -67,14 +66,6 @@ class Scraper:
                 assert now[sample] >= value, sample
         self._seen = now
         return now
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Run a stack of its own: what others left to be tried again would be counted too."""
-    folder = tmp_path_factory.mktemp("stack")
-    with running(folder, RETRY_SCHEDULE="0,1,1", METRICS_TOKEN=TOKEN, **TWO_OF_EACH) as it:
-        yield it
 
 
 def _until_ended(scraper: Scraper, count: int) -> None:

@@ -12,8 +12,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, text
 
 from tests.e2e.harness.stack import Caller
-from tests.e2e.harness.web import Web, everything, one_answer, request
-from tests.e2e.held_callers import JSON, SETTINGS, THREADS, TOKEN, large_record
+from tests.e2e.harness.web import (
+    JSON,
+    SETTINGS,
+    THREADS,
+    TOKEN,
+    Web,
+    everything,
+    large_record,
+    one_answer,
+    request,
+)
 from tests.support.callers.api import FreshTenant
 from tests.support.faults import LONG_ENOUGH, until
 

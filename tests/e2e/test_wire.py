@@ -4,8 +4,7 @@ import socket
 
 import pytest
 
-from tests.e2e.harness.web import Web, everything, request
-from tests.e2e.held_callers import JSON, SETTINGS, large_record
+from tests.e2e.harness.web import JSON, SETTINGS, Web, everything, large_record, request
 from tests.support.callers.api import FreshTenant
 
 pytestmark = pytest.mark.stacks

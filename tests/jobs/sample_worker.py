@@ -7,7 +7,7 @@ import dramatiq
 
 from app.queue import connect
 from jobs.process.broker import BellBroker
-from jobs.process.shutdown import shutting_down
+from jobs.process.middleware import shutting_down
 
 _client = connect(os.environ["REDIS_URL"], 5.0)
 # A guard: it is told long before.

@@ -46,16 +46,6 @@ def test_a_checksum_with_leading_zeros_keeps_its_six_characters() -> None:
     assert api_keys.well_formed(small + digits)
 
 
-def test_no_two_keys_are_alike_and_all_characters_occur() -> None:
-    keys = {api_keys.new() for _ in range(2000)}
-    assert len(keys) == 2000
-    assert set("".join(key[4:-6] for key in keys)) == set(DIGITS)
-
-
-def test_a_new_key_is_well_formed() -> None:
-    assert all(api_keys.well_formed(api_keys.new()) for _ in range(100))
-
-
 def test_any_single_change_makes_a_key_ill_formed() -> None:
     key = api_keys.new()
     for place, character in enumerate(key):
@@ -118,11 +108,6 @@ def test_a_signature_with_one_bit_changed_verifies_nothing(place: int) -> None:
     forged = bytearray(SIGNATURE)
     forged[place] ^= 1
     assert not PublicKey(PUBLIC).verifies(bytes(forged), MESSAGE)
-
-
-@pytest.mark.parametrize("signature", [b"", SIGNATURE[:-1], SIGNATURE + b"\0", bytes(64)])
-def test_what_is_no_signature_verifies_nothing(signature: bytes) -> None:
-    assert not PublicKey(PUBLIC).verifies(signature, MESSAGE)
 
 
 def test_a_signature_is_for_its_message_alone() -> None:
@@ -192,11 +177,6 @@ def test_the_sealed_bytes_are_as_documented() -> None:
     assert AESGCM(key).decrypt(nonce, ciphertext, version + key_id + ROW.encode()) == b"secret"
 
 
-def test_the_same_secret_is_sealed_differently_each_time() -> None:
-    keys = MasterKeys.parse(NEW)
-    assert len({keys.seal(b"secret", ROW) for _ in range(100)}) == 100
-
-
 @pytest.mark.parametrize("identity", ["", "webhooks/ten_1/whk_2/secret", ROW + " ", ROW.upper()])
 def test_it_does_not_open_for_another_row(identity: str) -> None:
     keys = MasterKeys.parse(NEW)
@@ -212,20 +192,6 @@ def test_every_flipped_bit_is_found() -> None:
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(CannotOpen):
             keys.open(bytes(changed), ROW)
-
-
-def test_every_truncation_is_found() -> None:
-    keys = MasterKeys.parse(NEW)
-    sealed = keys.seal(b"secret", ROW)
-    for length in range(len(sealed)):
-        with pytest.raises(CannotOpen):
-            keys.open(sealed[:length], ROW)
-
-
-def test_appended_bytes_are_found() -> None:
-    keys = MasterKeys.parse(NEW)
-    with pytest.raises(CannotOpen):
-        keys.open(keys.seal(b"secret", ROW) + b"\x00", ROW)
 
 
 def test_an_unknown_key_is_named_by_its_id_and_not_shown() -> None:

@@ -104,6 +104,19 @@ def test_a_lane_is_rung_once_until_its_worker_looks(own_valkey: OwnValkey) -> No
     assert len(messages(own_valkey.client, "deliver")) == 2
 
 
+def test_a_full_lane_is_rung_by_nobody_for_half_a_second_at_most(own_valkey: OwnValkey) -> None:
+    bell, other = Bell(own_valkey.url), uuid4()
+    bell.note_full(WEBHOOK, full=True)
+    assert bell.ring_lanes([(TENANT, WEBHOOK), (TENANT, other)]) == 1
+    assert (bell.end_debounce(WEBHOOK), bell.end_debounce(other)) == (True, False)
+    bell.note_full(WEBHOOK, full=False)
+    assert not bell.end_debounce(WEBHOOK)
+    assert bell.ring_lanes([(TENANT, WEBHOOK)]) == 1
+    bell.end_debounce(WEBHOOK)
+    bell.note_full(WEBHOOK, full=True)
+    until(lambda: bell.ring_lanes([(TENANT, WEBHOOK)]) == 1)
+
+
 def test_a_lane_whose_message_was_lost_can_be_rung_again_after_two_seconds(
     own_valkey: OwnValkey,
 ) -> None:

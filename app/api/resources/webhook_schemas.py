@@ -13,7 +13,7 @@ from app.core.delivery import accounting, request_headers
 from app.core.delivery.event_types import EventType
 from app.core.delivery.lanes.lane_health import REFUSED_DELIVERIES, REFUSED_FOR
 from app.core.webhooks.webhook_changes import WebhookStatus
-from app.core.webhooks.webhook_targets import HIDDEN
+from app.core.webhooks.webhook_secrets import HIDDEN
 from app.core.webhooks.webhooks import DEFAULT_MAX_IN_FLIGHT, LARGEST_MAX_IN_FLIGHT, State
 from app.lib.outbound.addresses import MAX_URL_LENGTH
 from app.schemas import fields

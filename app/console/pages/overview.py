@@ -15,9 +15,10 @@ from app.console.frame import forms, rendering, zone
 from app.console.frame.access import signed_in
 from app.console.pages.deliveries.deliveries import charted, known_webhooks
 from app.core.callers import Role
-from app.core.delivery import accounting
-from app.core.delivery.history import backlog, failure_groups, hourly_stats
-from app.core.delivery.history.delivery_filters import Filters, Status
+from app.core.delivery import accounting, hours
+from app.core.delivery.history import failure_groups
+from app.core.delivery.history.delivery_history import Status
+from app.core.delivery.history.delivery_list import Filters
 from app.core.digests import history
 from app.core.health import probes
 from app.core.health.parts import Part
@@ -57,15 +58,15 @@ def index() -> Response:
         books = accounting.of_all(session, caller().tenant_id)
         webhooks = known_webhooks(session)
         needs = list(_needs(session, parts, books, webhooks))
-        span = hourly_stats.span(
+        span = hours.span(
             database_now(session),
             args.get("since"),
             args.get("until"),
             args["step"],
             zone.chosen(),
         )
-        traffic = charted(hourly_stats.rows(session, caller().tenant_id, span), span)
-        waited = backlog.of(session, caller().tenant_id, span)
+        traffic = charted(hours.traffic(session, caller().tenant_id, span), span)
+        waited = hours.backlog(session, caller().tenant_id, span)
         for row, start in zip(traffic, span.starts, strict=True):
             row["waiting"] = waited.get(start, 0)
     return rendering.page(

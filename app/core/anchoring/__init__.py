@@ -2,6 +2,6 @@
 
 `heads` adds leaves. `checkpoint_round` chooses a checkpoint and sends it:
 `timestamping` to an authority, `cosigning` to witnesses (`tlog_witness`, `quorum`).
-`evidence`, with `checkpoint_cache`, chooses the best proof for `anchors`.
+`evidence` chooses the best proof for `anchors`.
 `monitor` opens and closes `incidents`, and has the gate before publication.
 """

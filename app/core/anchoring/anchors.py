@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
 from app.core.anchoring import cosigning, monitor
-from app.core.anchoring.evidence import Chooser, Evidence, Reach, Voucher
+from app.core.anchoring.evidence import Chooser, Reach, Voucher
 from app.core.anchoring.timestamping import PART as TIMESTAMPS
 from app.core.audit import chain
 from app.core.log import proofs, publication
@@ -134,18 +134,14 @@ class AnchorReader:
         wanted = [(leaf, each.published) for leaf, each in zip(placed.values(), best, strict=True)]
         shown = proofs.at_checkpoints(self._session, wanted)
         for leaf_hash, evidence, proof in zip(placed, best, shown, strict=True):
-            self._proofs[leaf_hash] = _proof(evidence, proof)
-
-
-def _proof(found: Evidence, proof: object) -> dict[str, Any]:
-    stamp = found.timestamp
-    return {
-        "log_proof": proof,
-        "vkey": str(found.published.generation.verifier_key),
-        "timestamp": None if stamp is None else b64encode(stamp.response).decode(),
-        "tsa_chain": None if stamp is None else stamp.chain,
-        "cosignatures": list(found.cosignatures),
-    }
+            stamp = evidence.timestamp
+            self._proofs[leaf_hash] = {
+                "log_proof": proof,
+                "vkey": str(evidence.published.generation.verifier_key),
+                "timestamp": None if stamp is None else b64encode(stamp.response).decode(),
+                "tsa_chain": None if stamp is None else stamp.chain,
+                "cosignatures": list(evidence.cosignatures),
+            }
 
 
 _PENDING: dict[str, Any] = {
@@ -214,7 +210,11 @@ def others_asked(settings: Settings) -> frozenset[Voucher]:
 
 def of_chain(standing: AnchoringState, covered: Covered, others: frozenset[Voucher]) -> str:
     """Say how far a chain is anchored, and who vouches for that; `others` are those asked."""
-    sentences = [] if standing.enabled else [_switched_off(standing)]
+    sentences = []
+    if not standing.enabled:
+        off = standing.disabled_since
+        when = f"since {rfc3339(off)}" if off else "and no entry of the chain says since when"
+        sentences.append(f"Anchoring is switched off{' ' if off else ', '}{when}.")
     since = covered.unanchored_since
     unanchored = "" if since is None else f"unanchored since {rfc3339(since)}."
     if covered.through is None:
@@ -259,12 +259,6 @@ def _log_with(others: Mapping[Voucher, str]) -> str:
     if not others:
         return "the service's own log alone: no external evidence covers it"
     return f"the service's own log, {' and '.join(others.values())}"
-
-
-def _switched_off(standing: AnchoringState) -> str:
-    if standing.disabled_since is None:
-        return "Anchoring is switched off, and no entry of the chain says since when."
-    return f"Anchoring is switched off since {rfc3339(standing.disabled_since)}."
 
 
 def _missing(there: set[Voucher], others: frozenset[Voucher]) -> list[str]:

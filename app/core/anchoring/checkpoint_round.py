@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from app.clock import rfc3339
 from app.core.anchoring import incidents
 from app.core.jobs import job_queue, job_rows
+from app.core.jobs.steps import Failed
 from app.core.log import generations, publication
 from app.core.log.generations import Generation
 from app.core.log.publication import Published
@@ -70,8 +71,8 @@ def order(
     part: str,
     since: Callable[[], datetime],
     **args: str,
-) -> Job:
-    """Enqueue a request to one authority or witness for this checkpoint; return the job.
+) -> None:
+    """Enqueue a request to one authority or witness for this checkpoint.
 
     A request for an earlier checkpoint goes on with that, since the others were asked for it too;
     after a failed try it is for this checkpoint from now on. Its failure is recorded as an incident
@@ -81,12 +82,14 @@ def order(
     """
     now = database_now(session)
     before = job_queue.last_of(session, kind=kind, dedupe_key=key)
-    if before is not None and _was_asked_within(before, now, OVERDUE):
-        begun = since()
-        failed = before.error is not None and _has_had_its_time(session, before)
-        if failed or now - begun > OVERDUE:
-            incidents.begin(session, part, begun, _why(before))
-    return _ask(session, last, now, kind=kind, key=key, **args)
+    if before is not None and _asked_ago(before, now) <= OVERDUE:
+        told, begun = job_rows.args_of(before), since()
+        is_due = before.finished_at is not None
+        is_due = is_due or _is_late(session, told["generation"], told["size"])
+        if (before.error is not None and is_due) or now - begun > OVERDUE:
+            silent = _NO_WORKER if before.finished_at is None else _NONE_STORED
+            incidents.begin(session, part, begun, before.error or silent)
+    _ask(session, last, now, kind=kind, key=key, **args)
 
 
 def hurry(session: Session, candidate: Published, *, kind: str, key: str, **args: str) -> Job:
@@ -96,19 +99,51 @@ def hurry(session: Session, candidate: Published, *, kind: str, key: str, **args
     """
     now = database_now(session)
     before = job_queue.last_of(session, kind=kind, dedupe_key=key)
-    if before is not None and not _may_ask_again(before, candidate, now):
-        return before
+    if before is not None:
+        is_for_it = _place(candidate).items() <= job_rows.args_of(before).items()
+        rests = before.error is not None or is_for_it
+        if before.status in ("queued", "running") or (rests and _asked_ago(before, now) <= AGAIN):
+            return before
     return _ask(session, candidate, now, kind=kind, key=key, **args)
+
+
+def _ask(
+    session: Session, last: Published, now: datetime, *, kind: str, key: str, **args: str
+) -> Job:
+    place = _place(last)
+    job = job_queue.recur(session, kind=kind, dedupe_key=key, args=place | args, after_failure=True)
+    # Also of one that is open and goes on as it is.
+    job.args = canonical_json.dumps(job_rows.args_of(job) | {_ASKED_AT: rfc3339(now)}).decode()
+    session.flush()
+    return job
+
+
+def _place(last: Published) -> dict[str, Any]:
+    return {"generation": last.generation.number, "size": last.checkpoint.size}
+
+
+def _asked_ago(job: Job, now: datetime) -> timedelta:
+    """Return how long ago a tick asked by this job."""
+    return now - datetime.fromisoformat(job_rows.args_of(job)[_ASKED_AT])
 
 
 def checkpoint(session: Session, job: Job) -> Published | None:
     """Return the checkpoint of a job's tick; None if that log has been succeeded since."""
-    return _checkpoint(session, job, chosen, publication.at)
+    return _checkpoint(session, job, publication.at)
 
 
 def checkpoint_shown(session: Session, job: Job) -> Published | None:
     """Return what a job shows to a witness: as `checkpoint` does, or the candidate."""
-    return _checkpoint(session, job, shown, publication.shown_at)
+    return _checkpoint(session, job, publication.shown_at)
+
+
+def _checkpoint(
+    session: Session, job: Job, at: Callable[[Session, Generation, int], Published | None]
+) -> Published | None:
+    args, generation = job_rows.args_of(job), generations.newest(session)
+    if generation is None or generation.number != args["generation"]:
+        return None
+    return at(session, generation, args["size"])
 
 
 def unvouched_since(
@@ -126,69 +161,23 @@ def unvouched_since(
     return database_now(session) if row is None else row[0]
 
 
-def is_late(session: Session, last: Published) -> bool:
-    """Whether a checkpoint should have been shown to others by an earlier tick."""
-    return _is_late(session, last.generation.number, last.checkpoint.size)
-
-
-def _ask(
-    session: Session, last: Published, now: datetime, *, kind: str, key: str, **args: str
-) -> Job:
-    place = _place(last)
-    job = job_queue.recur(session, kind=kind, dedupe_key=key, args=place | args, after_failure=True)
-    # Also of one that is open and goes on as it is.
-    job.args = canonical_json.dumps(job_rows.args_of(job) | {_ASKED_AT: rfc3339(now)}).decode()
-    session.flush()
-    return job
-
-
-def _checkpoint(
+def failed(
     session: Session,
     job: Job,
-    newest: Callable[[Session], Published | None],
-    at: Callable[[Session, Generation, int], Published | None],
-) -> Published | None:
-    last, args = newest(session), job_rows.args_of(job)
-    if last is None or "size" not in args:
-        return last
-    generation = generations.newest(session)
-    if generation is None or generation.number != args["generation"]:
-        return None
-    return at(session, generation, args["size"])
+    last: Published,
+    part: str,
+    since: Callable[[], datetime],
+    detail: str,
+) -> Failed:
+    """Return a try that failed; it is an incident once it is the last for now, or late.
 
-
-def _may_ask_again(job: Job, candidate: Published, now: datetime) -> bool:
-    if job.status in ("queued", "running"):
-        return False
-    if not _was_asked_within(job, now, AGAIN):
-        return True
-    return job.error is None and not _place(candidate).items() <= job_rows.args_of(job).items()
-
-
-def _place(last: Published) -> dict[str, Any]:
-    return {"generation": last.generation.number, "size": last.checkpoint.size}
-
-
-def _was_asked_within(job: Job, now: datetime, span: timedelta) -> bool:
-    """Whether a tick asked by this job so lately.
-
-    False for a job without a valid time, of an earlier release: it gets one now.
+    Late is what an earlier tick should have shown to others.
     """
-    try:
-        return now - datetime.fromisoformat(job_rows.args_of(job)[_ASKED_AT]) <= span
-    except (KeyError, TypeError, ValueError):
-        return False
-
-
-def _has_had_its_time(session: Session, job: Job) -> bool:
-    args = job_rows.args_of(job)
-    if job.finished_at is not None or "size" not in args:
-        return True
-    return _is_late(session, args["generation"], args["size"])
-
-
-def _why(job: Job) -> str:
-    return job.error or (_NO_WORKER if job.finished_at is None else _NONE_STORED)
+    is_last = job.attempts >= _MOST_RETRIES
+    if is_last or _is_late(session, last.generation.number, last.checkpoint.size):
+        incidents.begin(session, part, since(), detail)
+    # Then the job rests until the clock asks again.
+    return Failed(detail, for_good=is_last)
 
 
 def _is_late(session: Session, generation: int, size: int) -> bool:
@@ -235,8 +224,3 @@ def post(outbound: Outbound, url: str, body: bytes, headers: Mapping[str, str]) 
     if len(answer.body) >= MAX_BODY_BYTES:
         raise NoAnswer(f"The answer is longer than {MAX_BODY_BYTES} bytes.")
     return Reply(answer.status, answer.body)
-
-
-def was_last(job: Job) -> bool:
-    """Whether a job that fails now is to rest until the clock asks again."""
-    return job.attempts >= _MOST_RETRIES

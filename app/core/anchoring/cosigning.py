@@ -70,12 +70,15 @@ def enqueue_due(session: Session, policy: Policy | None, last: Published) -> Non
     """Enqueue, for each witness that has not cosigned a tick's checkpoint, that it is asked."""
     for each in asked(policy):
         if not _is_cosigned(session, last, each):
-            identity = _identity(each)
-            since = partial(_since, session, last, each)
-            order = partial(
-                checkpoint_round.order, session, last, kind=KIND, key=identity, witness=identity
+            checkpoint_round.order(
+                session,
+                last,
+                kind=KIND,
+                key=_identity(each),
+                part=part(each),
+                since=partial(_since, session, last, each),
+                witness=_identity(each),
             )
-            order(part=part(each), since=since)
 
 
 def enqueue_now(session: Session, policy: Policy, candidate: Published) -> list[str]:
@@ -105,12 +108,84 @@ class _Visit:
     Taken are lines by `keys`, those of the whole policy.
     """
 
+    job: Job
     last: Published
     witness: Witness
     old_size: int
     conflicts: int
-    last_try: bool
     keys: Sequence[VerifierKey]
+
+    def ask(self, outbound: Outbound, proof: Sequence[bytes]) -> Answer:
+        """Submit the checkpoint, outside any transaction."""
+        url, own = self.witness.url or "", self.witness.key
+        answer = tlog_witness.add_checkpoint(
+            outbound, url, self.old_size, proof, self.last.note, self.keys
+        )
+        if isinstance(answer, Cosigned) and not any(own.made(line) for line, _ in answer.lines):
+            return tlog_witness.Refused("It answered without a line by its own key.")
+        return answer
+
+    def record(self, session: Session, answer: Answer) -> Step | Failed:
+        """Store what the witness answered."""
+        size = self.last.checkpoint.size
+        match answer:
+            case Cosigned(lines):
+                for line, seconds in lines:
+                    self._store(session, line, seconds)
+                incidents.end(session, part(self.witness))
+                return Step(None, {"size": size})
+            case Inconsistent():
+                return self._alarm(
+                    session,
+                    f"It says (422) that the log of size {self.old_size} which it cosigned is not"
+                    f" how ours of size {size} begins.",
+                )
+            case Elsewhere(theirs):
+                return self._conflict(session, theirs)
+            case tlog_witness.Refused(detail):
+                return self._failed(session, detail)
+
+    def _store(self, session: Session, line: Signature, seconds: int | None) -> None:
+        """Store a line, in the place of one that does not hold."""
+        key = next(each for each in self.keys if each.made(line))
+        before = _line(session, self.last, key)
+        place = _place(self.last, key)
+        if before is not None and not tlog_witness.holds(key, self.last.note, before):
+            cursor(session).execute(_DROP, (*place, before))
+            number, size, name, _ = place
+            event = partial(_log.warning, "cosignature_replaced", generation=number, size=size)
+            after_commit(session, partial(event, witness=name))
+        at = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+        cursor(session).execute(_STORE, (*place, str(line), at))
+
+    def _conflict(self, session: Session, theirs: int | None) -> Step | Failed:
+        """Go on from where the witness is, if it can be there by what was published here."""
+        newest, size = _newest_shown(session).checkpoint.size, self.last.checkpoint.size
+        # It was at this very size, so what it disputes is the root.
+        if self.old_size == size and theirs in (size, None):
+            return self._alarm(session, f"It cosigned another log of ours of size {size}.")
+        if theirs is None:
+            return self._failed(session, "It answered 409 without saying at which size it is.")
+        if theirs > newest:
+            return self._alarm(
+                session,
+                f"It cosigned a log of ours of size {theirs}, and {newest} is all that was"
+                " published.",
+            )
+        if self.conflicts >= _MOST_CONFLICTS:
+            return self._failed(session, "It is at another size each time it is asked.")
+        return Step(f"{theirs} {self.conflicts + 1}", {"from": theirs})
+
+    def _failed(self, session: Session, detail: str) -> Failed:
+        since = partial(_since, session, self.last, self.witness)
+        return checkpoint_round.failed(
+            session, self.job, self.last, part(self.witness), since, detail
+        )
+
+    def _alarm(self, session: Session, detail: str) -> Failed:
+        since = _since(session, self.last, self.witness)
+        incidents.begin(session, part(self.witness), since, detail, alarm=True)
+        return Failed(detail, for_good=True)
 
 
 @dataclass(frozen=True)
@@ -130,94 +205,21 @@ class Cosigner:
         last = checkpoint_round.checkpoint_shown(session, job)
         if witness is None or last is None or _is_cosigned(session, last, witness):
             return Step(None, {})
-        old_size, conflicts = _begin(session, last, witness, job.cursor)
+        if job.cursor is None:
+            # The largest size of this log that it is known to have cosigned.
+            newest = _newest(session, last, witness)
+            old_size = next((size for size, holds in newest.items() if holds()), 0)
+            conflicts = 0
+        else:
+            old_size, conflicts = map(int, job.cursor.split())
         if old_size > last.checkpoint.size:
             last = _newest_shown(session)
             if _is_cosigned(session, last, witness):
                 return Step(None, {})
         keys = [each.key for each in self.policy.witnesses] if self.policy else []
-        visit = _Visit(last, witness, old_size, conflicts, checkpoint_round.was_last(job), keys)
+        visit = _Visit(job, last, witness, old_size, conflicts, keys)
         proof = proofs.consistency(session, last, old_size, last.checkpoint.size)
-        return Errand(
-            lambda: self._ask(visit, proof), lambda then, answer: _record(then, visit, answer)
-        )
-
-    def _ask(self, visit: _Visit, proof: Sequence[bytes]) -> Answer:
-        url = visit.witness.url or ""
-        answer = tlog_witness.add_checkpoint(
-            self.outbound, url, visit.old_size, proof, visit.last.note, visit.keys
-        )
-        own = visit.witness.key
-        if isinstance(answer, Cosigned) and not any(own.made(line) for line, _ in answer.lines):
-            return tlog_witness.Refused("It answered without a line by its own key.")
-        return answer
-
-
-def _record(session: Session, visit: _Visit, answer: Answer) -> Step | Failed:
-    size = visit.last.checkpoint.size
-    match answer:
-        case Cosigned(lines):
-            for line, seconds in lines:
-                _store(session, visit, line, seconds)
-            incidents.end(session, part(visit.witness))
-            return Step(None, {"size": size})
-        case Inconsistent():
-            return _alarm(
-                session,
-                visit,
-                f"It says (422) that the log of size {visit.old_size} which it cosigned is not how"
-                f" ours of size {size} begins.",
-            )
-        case Elsewhere(theirs):
-            return _conflict(session, visit, theirs)
-        case tlog_witness.Refused(detail):
-            return _failed(session, visit, detail)
-
-
-def _store(session: Session, visit: _Visit, line: Signature, seconds: int | None) -> None:
-    """Store a line, in the place of one that does not hold."""
-    key = next(each for each in visit.keys if each.made(line))
-    before = _line(session, visit.last, key)
-    place = _place(visit.last, key)
-    if before is not None and not tlog_witness.holds(key, visit.last.note, before):
-        cursor(session).execute(_DROP, (*place, before))
-        number, size, name, _ = place
-        event = partial(_log.warning, "cosignature_replaced", generation=number, size=size)
-        after_commit(session, partial(event, witness=name))
-    at = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    cursor(session).execute(_STORE, (*place, str(line), at))
-
-
-def _conflict(session: Session, visit: _Visit, theirs: int | None) -> Step | Failed:
-    """Go on from where the witness is, if it can be there by what was published here."""
-    newest, size = _newest_shown(session).checkpoint.size, visit.last.checkpoint.size
-    # It was at this very size, so what it disputes is the root.
-    if visit.old_size == size and theirs in (size, None):
-        return _alarm(session, visit, f"It cosigned another log of ours of size {size}.")
-    if theirs is None:
-        return _failed(session, visit, "It answered 409 without saying at which size it is.")
-    if theirs > newest:
-        return _alarm(
-            session,
-            visit,
-            f"It cosigned a log of ours of size {theirs}, and {newest} is all that was published.",
-        )
-    if visit.conflicts >= _MOST_CONFLICTS:
-        return _failed(session, visit, "It is at another size each time it is asked.")
-    return Step(f"{theirs} {visit.conflicts + 1}", {"from": theirs})
-
-
-def _failed(session: Session, visit: _Visit, detail: str) -> Failed:
-    if visit.last_try or checkpoint_round.is_late(session, visit.last):
-        since = _since(session, visit.last, visit.witness)
-        incidents.begin(session, part(visit.witness), since, detail)
-    return Failed(detail, for_good=visit.last_try)
-
-
-def _alarm(session: Session, visit: _Visit, detail: str) -> Failed:
-    since = _since(session, visit.last, visit.witness)
-    incidents.begin(session, part(visit.witness), since, detail, alarm=True)
-    return Failed(detail, for_good=True)
+        return Errand(lambda: visit.ask(self.outbound, proof), visit.record)
 
 
 def _since(session: Session, last: Published, witness: Witness) -> datetime:
@@ -231,22 +233,6 @@ def _since(session: Session, last: Published, witness: Witness) -> datetime:
 def _newest_shown(session: Session) -> Published:
     """Return the newest that any witness was shown."""
     return publication.current_candidate(session) or proofs.newest(session)
-
-
-def _begin(
-    session: Session, last: Published, witness: Witness, place: str | None
-) -> tuple[int, int]:
-    """Return the size to go on from, and how many conflicts there were in this job."""
-    if place is None:
-        return _cosigned(session, last, witness), 0
-    size, _, conflicts = place.partition(" ")
-    return int(size), int(conflicts)
-
-
-def _cosigned(session: Session, last: Published, witness: Witness) -> int:
-    """Return the largest size of this log that the witness is known to have cosigned."""
-    newest = _newest(session, last, witness)
-    return next((size for size, holds in newest.items() if holds()), 0)
 
 
 def _newest(session: Session, last: Published, witness: Witness) -> dict[int, Callable[[], bool]]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+import structlog
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -22,6 +23,8 @@ from app.ledger import leaves, merkle
 from app.ledger.leaves import AuditHead
 from app.lib.crypto.sealing import MasterKeys
 from app.models import Job
+
+_log = structlog.get_logger(__name__)
 
 KIND = "anchor_audit"
 KEY = "due"
@@ -107,9 +110,14 @@ def step(master_keys: MasterKeys, session: Session, _tenant_id: UUID, job: Job) 
     """
     progress = json.loads(job.progress or '{"anchored": 0}')
     due = _due(session, _FIRST if job.cursor is None else UUID(hex=job.cursor), MOST_TENANTS)
-    sealed = [
-        each for each in due if chain.is_sealed(master_keys, each.tenant_id, each.salt, each.seal)
-    ]
+    sealed = []
+    for each in due:
+        fault = chain.salt_fault(master_keys, each.tenant_id, each.salt, each.seal)
+        if fault is None:
+            sealed.append(each)
+        else:
+            tenant = ids.text("ten", each.tenant_id)
+            _log.critical("audit_chain_not_sealed", tenant_id=tenant, found=fault)
     progress["anchored"] += _add(session, sealed)
     return Step(due[-1].tenant_id.hex if len(due) == MOST_TENANTS else None, progress)
 

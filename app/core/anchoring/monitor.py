@@ -4,7 +4,6 @@ Judged by age: the oldest entry that no anchor covers, and the oldest leaf that 
 jobs only tell the reason.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,7 +16,6 @@ from app.core.log import generations, publication
 from app.core.log.publication import Published
 from app.database import cursor, database_now
 from app.ledger.policy import Policy
-from app.models import Job
 from app.settings import Settings
 
 HEADS = "heads"
@@ -120,28 +118,22 @@ def watch_heads(session: Session) -> None:
         incidents.end(session, HEADS)
         return
     job = job_queue.last_of(session, kind=heads.KIND, dedupe_key=heads.KEY)
-    if job is None or _had_a_chance(session, job):
-        incidents.begin(session, HEADS, since, _why(job))
-
-
-def _had_a_chance(session: Session, job: Job) -> bool:
-    """Say whether a tick asked for heads a while ago; where none did lately, ask now."""
-    ago = database_now(session) - job.run_at
-    if job.finished_at is not None and ago > OVERDUE:
-        heads.enqueue_due(session)
-        return False
-    return job.error is not None or not timedelta(0) <= ago < CHANCE
-
-
-def _why(job: Job | None) -> str:
-    """Return why heads are not anchored, as far as their job's row says."""
     if job is None:
-        return "The clock does not ask for it: see that the scheduler and a worker are up."
-    if job.error is not None:
-        return job.error
-    if job.finished_at is None:
-        return "No worker runs the job that anchors them: see that one is up."
-    return "The job that anchors them leaves them out: look for audit_chain_not_sealed."
+        why = "The clock does not ask for it: see that the scheduler and a worker are up."
+    else:
+        ago = database_now(session) - job.run_at
+        if job.finished_at is not None and ago > OVERDUE:
+            # No tick asked for heads lately.
+            heads.enqueue_due(session)
+            return
+        if job.error is None and timedelta(0) <= ago < CHANCE:
+            return
+        why = job.error or (
+            "No worker runs the job that anchors them: see that one is up."
+            if job.finished_at is None
+            else "The job that anchors them leaves them out: look for audit_chain_not_sealed."
+        )
+    incidents.begin(session, HEADS, since, why)
 
 
 @dataclass(frozen=True)
@@ -161,21 +153,17 @@ class QuorumGate:
         if quorum.is_met(self.policy, candidate.note, cosigning.lines(session, candidate)):
             incidents.end(session, QUORUM)
             return True
-        self._watch(session, candidate, cosigning.enqueue_now(session, self.policy, candidate))
-        return False
-
-    def _watch(self, session: Session, candidate: Published, missing: Sequence[str]) -> None:
-        """Note that the quorum is away for longer than the grace time."""
+        missing = cosigning.enqueue_now(session, self.policy, candidate)
         since = publication.signed_at(session, candidate)
-        if since is None or database_now(session) - since < self.grace:
-            return
-        incidents.begin(
-            session,
-            QUORUM,
-            since,
-            f"Nothing is published before the quorum of WITNESS_POLICY has cosigned size"
-            f" {candidate.checkpoint.size}. Not cosigned by {'; '.join(missing)}",
-        )
+        if since is not None and database_now(session) - since >= self.grace:
+            incidents.begin(
+                session,
+                QUORUM,
+                since,
+                f"Nothing is published before the quorum of WITNESS_POLICY has cosigned size"
+                f" {candidate.checkpoint.size}. Not cosigned by {'; '.join(missing)}",
+            )
+        return False
 
 
 def gate(settings: Settings) -> QuorumGate | None:

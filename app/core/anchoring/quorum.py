@@ -81,7 +81,7 @@ def newest_met(tx: Tx, policy: Policy | None, last: Published) -> Published:
     values = (last.generation.number, most, _FRESH)
     for size, lines in cursor(tx).execute(_RECENT, values).fetchall():
         found = publication.at(tx, last.generation, size)
-        if found and publication.is_intact(found) and is_met(policy, found.note, lines):
+        if found and found.is_intact and is_met(policy, found.note, lines):
             return found
     return last
 

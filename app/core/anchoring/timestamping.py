@@ -16,7 +16,7 @@ from cryptography.x509 import Certificate
 from sqlalchemy.orm import Session
 
 from app.core.anchoring import checkpoint_round, incidents
-from app.core.anchoring.checkpoint_cache import CheckpointCache
+from app.core.anchoring.evidence import CheckpointCache
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log.publication import Published
 from app.database import after_commit, cursor
@@ -44,19 +44,12 @@ SELECT size FROM checkpoint_timestamps WHERE generation = %s ORDER BY size DESC 
 """
 
 
-def enqueue_due(session: Session, last: Published, trusted: Sequence[Certificate]) -> Job | None:
-    """Enqueue the stamping of a tick's checkpoint; None when it is, by a root of `trusted`."""
+def enqueue_due(session: Session, last: Published, trusted: Sequence[Certificate]) -> None:
+    """Enqueue the stamping of a tick's checkpoint, unless it is, by a root of `trusted`."""
     cache = CheckpointCache(session, last.generation, trusted)
-    if cache.is_stamped(last.checkpoint.size):
-        return None
-    return checkpoint_round.order(
-        session,
-        last,
-        kind=KIND,
-        key="newest",
-        part=PART,
-        since=lambda: _since(session, last, cache),
-    )
+    if not cache.is_stamped(last.checkpoint.size):
+        since = partial(_since, session, last, cache)
+        checkpoint_round.order(session, last, kind=KIND, key="newest", part=PART, since=since)
 
 
 @dataclass(frozen=True)
@@ -107,56 +100,34 @@ class Stamper:
     ) -> Step | Errand[Stamp | NotStamped]:
         """Have the checkpoint of the job's tick stamped."""
         authority, last = self.authority, checkpoint_round.checkpoint(session, job)
-        if authority is None or last is None or self._cache(session, last).is_stamped(_size(last)):
+        if authority is None or last is None:
             return Step(None, {})
-        last_try = checkpoint_round.was_last(job)
-        return Errand(
-            lambda: ask(self.outbound, authority, last.note),
-            lambda then, outcome: self._record(then, last, outcome, last_try=last_try),
-        )
+        size, trusted = last.checkpoint.size, authority.trusted
+        if CheckpointCache(session, last.generation, trusted).is_stamped(size):
+            return Step(None, {})
 
-    def _record(
-        self, session: Session, last: Published, outcome: Stamp | NotStamped, *, last_try: bool
-    ) -> Step | Failed:
-        if isinstance(outcome, NotStamped):
-            if last_try or checkpoint_round.is_late(session, last):
-                since = _since(session, last, self._cache(session, last))
-                incidents.begin(session, PART, since, str(outcome))
-            return Failed(str(outcome), for_good=last_try)
-        # Another worker may have stored a stamp by now: that is kept.
-        cursor(session).execute(_LOCK, _place(last))
-        if not self._cache(session, last).is_stamped(_size(last)):
-            _store(session, last, outcome)
-        incidents.end(session, PART)
-        return Step(None, {"size": _size(last), "at": outcome.time})
+        def record(then: Session, outcome: Stamp | NotStamped) -> Step | Failed:
+            cache = CheckpointCache(then, last.generation, trusted)
+            if isinstance(outcome, NotStamped):
+                since = partial(_since, then, last, cache)
+                return checkpoint_round.failed(then, job, last, PART, since, str(outcome))
+            cur, place = cursor(then), (last.generation.number, size)
+            # Another worker may have stored a stamp by now: that is kept, if it holds.
+            cur.execute(_LOCK, place)
+            if not cache.is_stamped(size):
+                if cur.execute(_DROP, place).rowcount:
+                    say = partial(_log.warning, "timestamp_replaced", generation=place[0])
+                    after_commit(then, partial(say, size=size))
+                cur.execute(_STORE, (*place, outcome.response, outcome.chain, outcome.gen_time))
+            incidents.end(then, PART)
+            return Step(None, {"size": size, "at": outcome.time})
 
-    def _cache(self, session: Session, last: Published) -> CheckpointCache:
-        trusted = () if self.authority is None else self.authority.trusted
-        return CheckpointCache(session, last.generation, trusted)
-
-
-def _store(session: Session, last: Published, stamp: Stamp) -> None:
-    """Store a stamp, in the place of one that does not hold."""
-    place = _place(last)
-    if cursor(session).execute(_DROP, place).rowcount:
-        number, size = place
-        say = partial(_log.warning, "timestamp_replaced", generation=number, size=size)
-        after_commit(session, say)
-    values = (*place, stamp.response, stamp.chain, stamp.gen_time)
-    cursor(session).execute(_STORE, values)
+        return Errand(lambda: ask(self.outbound, authority, last.note), record)
 
 
 def _since(session: Session, last: Published, cache: CheckpointCache) -> datetime:
+    """Return when the first checkpoint was published behind all that are stamped."""
     number = last.generation.number
     rows = cursor(session).execute(_NEWEST, (number, checkpoint_round.MOST_VERIFIED)).fetchall()
-    return checkpoint_round.unvouched_since(
-        session, number, [row[0] for row in rows], cache.is_stamped
-    )
-
-
-def _place(last: Published) -> tuple[int, int]:
-    return last.generation.number, _size(last)
-
-
-def _size(last: Published) -> int:
-    return last.checkpoint.size
+    sizes = [row[0] for row in rows]
+    return checkpoint_round.unvouched_since(session, number, sizes, cache.is_stamped)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.anchoring import checkpoint_round
-from app.core.anchoring.checkpoint_round import NoAnswer, Reply
+from app.core.anchoring.checkpoint_round import NoAnswer
 from app.ledger.merkle import MAX_SIZE
 from app.ledger.notes import (
     MAX_SIGNATURES,
@@ -71,23 +71,17 @@ def add_checkpoint(
     headers = {"Content-Type": "text/plain; charset=utf-8"}
     try:
         reply = checkpoint_round.post(outbound, f"{url.rstrip('/')}/add-checkpoint", body, headers)
-        return _read(reply, Note.parse(note).text, keys)
+        if reply.status == 409:
+            match = _SIZE.fullmatch(reply.body)
+            known = match is not None and int(match[1]) <= MAX_SIZE
+            return Elsewhere(int(match[1]) if match and known else None)
+        if reply.status == 422:
+            return Inconsistent()
+        if reply.status in _REFUSALS:
+            return Refused(_REFUSALS[reply.status])
+        return Cosigned(tuple(_lines(reply.ok(), Note.parse(note).text, keys)))
     except NoAnswer as error:
         return Refused(str(error))
-
-
-def _read(reply: Reply, text: str, keys: Sequence[VerifierKey]) -> Answer:
-    if reply.status == 409:
-        match = _SIZE.fullmatch(reply.body)
-        if match is None or int(match[1]) > MAX_SIZE:
-            return Elsewhere(None)
-        return Elsewhere(int(match[1]))
-    if reply.status == 422:
-        return Inconsistent()
-    if reply.status in _REFUSALS:
-        return Refused(_REFUSALS[reply.status])
-    try:
-        return Cosigned(tuple(_lines(reply.ok(), text, keys)))
     except (Malformed, Unverified) as error:
         return Refused(f"Its cosignature cannot be taken: {error}")
 

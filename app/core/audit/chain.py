@@ -7,10 +7,9 @@ Everything but time, link and number is written before the lock; the database's 
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
-import structlog
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -82,9 +81,14 @@ def append(
     )
     copies = (action, actor.id, target[1], str(outcome))
     ((seq, digest),) = cursor(session).execute(_APPEND, (tenant_id, *copies, *draft)).fetchall()
-    if digest is None:
-        raise _unappendable(seq)
-    return Head(seq, digest.hex())
+    if digest is not None:
+        return Head(seq, digest.hex())
+    # The head is none that an entry can follow: it is missing, or not at the end.
+    if seq is None:
+        raise view.broken(1, Reason.MISSING, "a row in audit_heads", "none")
+    if not 0 < seq <= MAX_SEQ:
+        raise view.broken(1, Reason.MISSING, "a head that an entry can follow", f"seq {seq}")
+    raise view.broken(seq, Reason.BEYOND_END, "nothing behind the head", f"entry {seq}")
 
 
 def append_by(
@@ -146,29 +150,10 @@ def append_if_whole(
     return None
 
 
-def _unappendable(seq: int | None) -> AuditChainBroken:
-    """Return the error for a head that no entry can follow: without one, or not at the end."""
-    if seq is None:
-        return view.broken(1, Reason.MISSING, "a row in audit_heads", "none")
-    if not 0 < seq <= MAX_SEQ:
-        return view.broken(1, Reason.MISSING, "a head that an entry can follow", f"seq {seq}")
-    return view.broken(seq, Reason.BEYOND_END, "nothing behind the head", f"entry {seq}")
-
-
-_log = structlog.get_logger(__name__)
-
-
-class Salt(NamedTuple):
-    """A salt (32 random bytes), sealed for its tenant."""
-
-    salt: bytes
-    seal: bytes
-
-
-def new_salt(master_keys: MasterKeys, tenant_id: UUID) -> Salt:
-    """Return a fresh salt with its seal."""
+def new_salt(master_keys: MasterKeys, tenant_id: UUID) -> tuple[bytes, bytes]:
+    """Return a fresh salt (32 random bytes), and its seal for its tenant."""
     salt = secrets.token_bytes(SALT_BYTES)
-    return Salt(salt, master_keys.seal(salt, salt_identity(tenant_id)))
+    return salt, master_keys.seal(salt, salt_identity(tenant_id))
 
 
 def salt_fault(
@@ -182,16 +167,6 @@ def salt_fault(
     except CannotOpen as error:
         return f"a seal that does not open: {error}"
     return None if opened == salt else "the seal of another salt"
-
-
-def is_sealed(
-    master_keys: MasterKeys, tenant_id: UUID, salt: bytes | None, seal: bytes | None
-) -> bool:
-    """Say whether a salt was sealed for this tenant; log it as critical if not."""
-    found = salt_fault(master_keys, tenant_id, salt, seal)
-    if found is not None:
-        _log.critical("audit_chain_not_sealed", tenant_id=ids.text("ten", tenant_id), found=found)
-    return found is None
 
 
 def chain_name(session: Session, master_keys: MasterKeys, tenant_id: UUID) -> bytes:

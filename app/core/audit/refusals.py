@@ -10,9 +10,6 @@ import time
 from dataclasses import dataclass
 from uuid import UUID
 
-import structlog
-from sqlalchemy.orm import Session
-
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.database import Database, cursor
@@ -23,8 +20,6 @@ from app.lib.repeater import Repeater
 ACTION = "access.refused"
 EVERY_SECONDS = 20.0
 """How often counts are written; a process that is killed loses those since."""
-MOST_KEYS = 10_000
-"""The most keys that a process counts for; what is counted beyond is written at once."""
 _HOUR = 3600.0
 _LAST_WRITE_SECONDS = 1.0
 
@@ -54,8 +49,6 @@ UPDATE refused_access AS r SET counted = r.counted + new.count
   FROM new JOIN ready USING (tenant_id, key_id)
  WHERE r.tenant_id = new.tenant_id AND r.key_id = new.key_id
 """
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass
@@ -95,8 +88,6 @@ class Refusals:
             if kept is not None and time.monotonic() < kept.until:
                 kept.times += 1
                 return
-        if len(self._kept) >= MOST_KEYS:
-            self._make_room()
         left = _HOUR
         try:
             left = self._enter(caller, reason, route)
@@ -129,39 +120,22 @@ class Refusals:
             taken = self._kept.pop(key, _Counted(0.0)).times
         try:
             with self._database.transaction(caller.tenant_id) as session:
-                return self._entered(session, caller, taken, {"reason": reason, "route": route})
+                cur = cursor(session)
+                cur.execute(_KNOW, key)
+                ((counted, left),) = cur.execute(_TURN, key).fetchall()
+                if left is not None and left > 0:
+                    cur.execute(_COUNTED, (taken + 1, *key))
+                    return float(left)
+                cur.execute(_ENTERED, key)
+                details = {"reason": reason, "refused_since_last_entry": counted + taken}
+                target, outcome = ("route", route), Outcome.REFUSED
+                chain.append_by(
+                    session, caller, ACTION, target=target, details=details, outcome=outcome
+                )
+                return _HOUR
         except BaseException:
             self._count(key, until=0.0, times=taken)
             raise
-
-    def _entered(
-        self, session: Session, caller: Caller, taken: int, details: dict[str, str]
-    ) -> float:
-        key, cur = (caller.tenant_id, caller.key_id), cursor(session)
-        cur.execute(_KNOW, key)
-        counted, left = cur.execute(_TURN, key).fetchall()[0]
-        if left is not None and left > 0:
-            cur.execute(_COUNTED, (taken + 1, *key))
-            return float(left)
-        cur.execute(_ENTERED, key)
-        chain.append_by(
-            session,
-            caller,
-            ACTION,
-            target=("route", details.pop("route")),
-            details={**details, "refused_since_last_entry": counted + taken},
-            outcome=Outcome.REFUSED,
-        )
-        return _HOUR
-
-    def _make_room(self) -> None:
-        """Write what is counted and forget it: each key then asks the database again."""
-        self._thread.work()
-        with self._lock:
-            lost = sum(each.times for each in self._kept.values())
-            self._kept.clear()
-        if lost:
-            _log.error("refusals_lost", count=lost)
 
     def _write(self) -> None:
         now = time.monotonic()

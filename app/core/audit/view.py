@@ -29,6 +29,19 @@ class Order(enum.StrEnum):
     DESCENDING = "desc"
 
 
+# A loose index scan: one probe an action.
+_ACTIONS = """
+WITH RECURSIVE kinds AS (
+    (SELECT action FROM audit_entries
+      WHERE tenant_id = %(tenant)s AND action >= %(begin)s ORDER BY action LIMIT 1)
+    UNION ALL
+    SELECT (SELECT e.action FROM audit_entries AS e
+             WHERE e.tenant_id = %(tenant)s AND e.action > kinds.action ORDER BY e.action LIMIT 1)
+      FROM kinds WHERE starts_with(kinds.action, %(begin)s))
+SELECT action FROM kinds WHERE starts_with(action, %(begin)s)
+"""
+
+
 def rows(
     session: Session, caller: Caller, filters: Mapping[str, Any], after: int | None, limit: int
 ) -> Sequence[AuditEntry]:
@@ -48,7 +61,9 @@ def rows(
     if action is not None:
         # An index has the entries of one action in order. Several are merged from a page of each:
         # there are some fifty.
-        kinds = func.unnest(cast(_actions(session, caller, action), ARRAY(Text)))
+        named = {"tenant": caller.tenant_id, "begin": action}
+        actions = cursor(session, scalar_row).execute(_ACTIONS, named).fetchall()
+        kinds = func.unnest(cast(actions, ARRAY(Text)))
         kind = kinds.table_valued("action", name="kinds").render_derived()
         of_one = select(seq).where(*wanted, AuditEntry.action == kind.c.action)
         found = of_one.order_by(order).limit(limit).correlate(kind).lateral("found")
@@ -58,41 +73,21 @@ def rows(
     return session.scalars(select(AuditEntry).where(*wanted).order_by(order).limit(limit)).all()
 
 
-# A loose index scan: one probe an action.
-_ACTIONS = """
-WITH RECURSIVE kinds AS (
-    (SELECT action FROM audit_entries
-      WHERE tenant_id = %(tenant)s AND action >= %(begin)s ORDER BY action LIMIT 1)
-    UNION ALL
-    SELECT (SELECT e.action FROM audit_entries AS e
-             WHERE e.tenant_id = %(tenant)s AND e.action > kinds.action ORDER BY e.action LIMIT 1)
-      FROM kinds WHERE starts_with(kinds.action, %(begin)s))
-SELECT action FROM kinds WHERE starts_with(action, %(begin)s)
-"""
-
-
-def _actions(session: Session, caller: Caller, begin: str) -> list[str]:
-    """Return the actions in the caller's chain that begin so."""
-    wanted = {"tenant": caller.tenant_id, "begin": begin}
-    return cursor(session, scalar_row).execute(_ACTIONS, wanted).fetchall()
-
-
 def represent(entry: AuditEntry) -> dict[str, Any]:
     """Return an entry as it is answered: what its body says, and its hash.
 
     Raises `AuditChainBroken` when the stored bytes are no entry: no append ever wrote such.
     """
+    found = "other members, or an actor or a target without type and id"
     try:
-        fields = canonical_json.parse(entry.body or b"")
+        fields: Any = canonical_json.parse(entry.body or b"")
     except (canonical_json.NotJSON, canonical_json.NotIJSON) as error:
-        raise _unreadable(entry, str(error)) from None
-    if not isinstance(fields, dict):
-        raise _unreadable(entry, "JSON that is no object")
-    if not hash_chain.is_entry(fields):
-        raise _unreadable(entry, "other members")
-    if not all(_names_something(fields[part]) for part in ("actor", "target")):
-        raise _unreadable(entry, "an actor or a target without type and id")
-    return {**fields, "hash": entry.hash.hex()}
+        fields, found = None, str(error)
+    match fields:
+        case {"actor": {"type": str(), "id": str()}, "target": {"type": str(), "id": str()}}:
+            if hash_chain.is_entry(fields):
+                return {**fields, "hash": entry.hash.hex()}
+    raise broken(entry.seq, "not_json", "a JSON object with the members of an entry", found)
 
 
 def head_before(session: Session, caller: Caller, moment: datetime) -> Head:
@@ -117,16 +112,6 @@ def broken(seq: int, reason: str, expected: str, found: str) -> AuditChainBroken
         f"The audit chain is broken at entry {seq}: expected {expected}, found {found}.",
         {"seq": seq, "reason": reason, "expected": expected, "found": found},
     )
-
-
-def _names_something(part: object) -> bool:
-    return isinstance(part, dict) and all(
-        isinstance(part.get(name), str) for name in ("type", "id")
-    )
-
-
-def _unreadable(entry: AuditEntry, found: str) -> AuditChainBroken:
-    return broken(entry.seq, "not_json", "a JSON object with the members of an entry", found)
 
 
 def _conditions(caller: Caller, filters: Mapping[str, Any]) -> Iterator[ColumnElement[bool]]:

@@ -64,12 +64,24 @@ def of(
     `counted` in the result says that a scan counted `pending`; `exact` forces the scan for any
     number of open rows. A scan that differs from the lane's counters also unbalances the books.
     """
-    figures = _figures(session, tenant_id, webhook_id, exact=exact)
+    wanted = {
+        "tenant": tenant_id,
+        "lanes": lanes.of_webhook(session, tenant_id, webhook_id),
+        "exact": exact,
+        "few": SCANNED_AT_MOST,
+    }
+    figures = cursor(session, dict_row).execute(_BOOKS, wanted).fetchone()
+    if figures is None:
+        raise LookupError(f"webhook {webhook_id} has no lane")
     pending = "found" if figures["counted"] else "open"
     for kind in _KINDS:
         figures[f"{kind}_pending"] = figures[f"{kind}_{pending}"]
     lines = {kind: {name: figures[f"{kind}_{name}"] for name in _LINE} for kind in _KINDS}
-    balanced = all(_balanced(line) for line in lines.values()) and _counted_alike(figures)
+    # A scan, if there was one, must agree with the lane's counters.
+    alike = not figures["counted"] or all(
+        figures[f"{kind}_found"] == figures[f"{kind}_open"] for kind in _KINDS
+    )
+    balanced = alike and all(_balanced(line) for line in lines.values())
     if not balanced:
         where = {"tenant_id": tenant_id.hex, "webhook_id": webhook_id.hex}
         _log.error("accounting_unbalanced", **where, **figures)
@@ -113,25 +125,5 @@ def of_all(session: Session, tenant_id: UUID) -> dict[str, Any]:
     return {**found, "balanced": _balanced(found)}
 
 
-def _figures(session: Session, tenant_id: UUID, webhook_id: UUID, *, exact: bool) -> dict[str, Any]:
-    wanted = {
-        "tenant": tenant_id,
-        "lanes": lanes.of_webhook(session, tenant_id, webhook_id),
-        "exact": exact,
-        "few": SCANNED_AT_MOST,
-    }
-    figures = cursor(session, dict_row).execute(_BOOKS, wanted).fetchone()
-    if figures is None:
-        raise LookupError(f"webhook {webhook_id} has no lane")
-    return figures
-
-
 def _balanced(line: dict[str, int]) -> bool:
     return line["accepted"] == sum(line[name] for name in _LINE if name != "accepted")
-
-
-def _counted_alike(figures: dict[str, Any]) -> bool:
-    """Say whether the scan, if any, agrees with the lane's counters."""
-    return not figures["counted"] or all(
-        figures[f"{kind}_found"] == figures[f"{kind}_open"] for kind in _KINDS
-    )

@@ -49,10 +49,7 @@ class Claimed:
 
     @property
     def scheduled_attempt(self) -> int:
-        """Its position in the retry schedule, from 1; unscheduled attempts do not count.
-
-        Never below 1: earlier releases counted an unscheduled attempt each time it was requested.
-        """
+        """Its position in the retry schedule, from 1; unscheduled attempts do not count."""
         return max(1, self.attempt - self.unscheduled)
 
 

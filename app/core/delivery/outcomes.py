@@ -14,10 +14,10 @@ from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core.delivery import cancelling, failures
-from app.core.delivery.disabling import Reason
+from app.core.delivery import cancelling, hours, retries
+from app.core.delivery.cancelling import Reason
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
-from app.core.delivery.lanes import concurrency, lane_changes, lane_health, lane_hours
+from app.core.delivery.lanes import lane_changes, lane_health
 from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LockedLane
 from app.core.delivery.lanes.lane_health import Health, only_failed_since, refusing_since
 from app.core.delivery.retries import Attempted, Blame
@@ -130,11 +130,16 @@ d.tenant_id = o.tenant_id AND d.id = o.delivery_id AND d.claim_no = o.claim_no
 AND d.attempts = o.number - 1
 """
 # A delivery is deleted where it was open and inserted once where history is, with this attempt. One
-# that is tried again leaves the attempt behind.
+# that is tried again leaves the attempt behind. Open ones are found one by one and written by their
+# place, for their lanes are locked: no plan can then read those that were over long ago.
 _WRITE = f"""
-WITH {_OUTCOME}, gone AS (
-    DELETE FROM open_deliveries AS d USING outcome AS o
-     WHERE {_MINE} AND d.lease_until IS NOT NULL AND o.wait IS NULL
+WITH {_OUTCOME}, mine AS MATERIALIZED (
+    SELECT o.*, open.at FROM outcome AS o CROSS JOIN LATERAL (
+        SELECT d.ctid AS at FROM open_deliveries AS d
+         WHERE {_MINE} AND d.lease_until IS NOT NULL ORDER BY d.id LIMIT 1) AS open
+), gone AS (
+    DELETE FROM open_deliveries AS d USING mine AS o
+     WHERE d.ctid = o.at AND o.wait IS NULL
     RETURNING d.tenant_id, d.id, d.webhook_id, d.event_id, d.created_at, d.sequence, d.priority,
               d.claim_no, d.kind, d.event_type, d.replay_of, d.job_id, o.number, o.status,
               o.started_at, o.failure, o.outcome, {_OF_OUTCOME}
@@ -148,8 +153,8 @@ WITH {_OUTCOME}, gone AS (
            priority = CASE WHEN d.priority = {PRIORITY_URGENT} THEN {PRIORITY_LIVE}
                            ELSE d.priority END,
            next_attempt_at = greatest(o.ended_at + o.wait, clock_timestamp())
-      FROM outcome AS o
-     WHERE {_MINE} AND d.lease_until IS NOT NULL AND o.wait IS NOT NULL
+      FROM mine AS o
+     WHERE d.ctid = o.at AND o.wait IS NOT NULL
     RETURNING d.tenant_id, d.webhook_id, d.id, d.claim_no, d.status, d.next_attempt_at, o.total_ms
 ), ended AS (
     INSERT INTO ended_deliveries
@@ -165,12 +170,12 @@ WITH {_OUTCOME}, gone AS (
            total_ms FROM gone
      UNION ALL
     SELECT * FROM again
-), {lane_hours.add("done")}, history AS (
+), {hours.add("done")}, history AS (
     INSERT INTO earlier_attempts
            (tenant_id, id, delivery_id, number, outcome, started_at, {_ATTEMPT})
     SELECT o.tenant_id, o.attempt_id, o.delivery_id, o.number, o.outcome, o.started_at,
            {_OF_OUTCOME}
-      FROM outcome AS o JOIN again ON again.id = o.delivery_id AND again.claim_no = o.claim_no
+      FROM mine AS o JOIN again ON again.id = o.delivery_id AND again.claim_no = o.claim_no
 )
 SELECT id, claim_no, status, next_attempt_at FROM done
 """
@@ -185,7 +190,7 @@ WITH {_OUTCOME}, done AS (
      WHERE {_MINE} AND d.status = 'cancelled' AND d.id = ANY (%(delivery_id)b::uuid[])
     RETURNING d.tenant_id, d.webhook_id, d.id, o.claim_no, d.status,
               NULL::timestamptz AS next_attempt_at, o.total_ms
-), {lane_hours.add("done")}
+), {hours.add("done")}
 SELECT id, claim_no, status, next_attempt_at, true AS late FROM done
 """
 
@@ -241,7 +246,7 @@ def _columns(
     columns["failure"] = [
         None
         if each.verdict.status == "succeeded"
-        else failures.fingerprint(each.outcome, each.status_code, each.error)
+        else retries.fingerprint(each.outcome, each.status_code, each.error)
         for each in outcomes
     ]
     return columns
@@ -294,10 +299,14 @@ def _fold(
     for each in outcomes:
         health = lane_health.after(health, each, first_pause)
     if recover:
-        health = lane_health.recover(health, state.now)
-    learned = concurrency.after(state.learned, outcomes, state.max_in_flight, state.now)
+        health = replace(health, recovering_since=state.now)
+    learned = lane_health.concurrency_after(state.learned, outcomes, state.max_in_flight, state.now)
+    begins = health.recovering_since and not state.health.recovering_since
+    if begins:
+        # A receiver that is back is sent to as slowly as a new one.
+        learned = lane_health.Concurrency()
     change = LaneChange(state.tenant_id, state.webhook_id, health, learned)
-    if health.recovering and not state.health.recovering:
+    if begins:
         change.wake_up(state.now)
     return change
 

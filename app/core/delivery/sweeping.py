@@ -22,14 +22,17 @@ UNNUMBERED_FOR = timedelta(seconds=30)
 # which it is due: what lies dead before `sweeps.through` costs nothing. A lane that is locked is
 # looked at again. `settled` is of an earlier statement, as `settled_before` asks for; an idle
 # service writes it rarely. What another sweep has written meanwhile (`seen` has not) is of later
-# rows than this one reads.
+# rows than this one reads. `ORDER BY … OFFSET 0` leaves the planner one index: after a VACUUM or
+# ANALYZE beside an old snapshot it takes the table for empty, and would read all of any other.
 _WAKE = """
 WITH seen AS MATERIALIZED (
     SELECT * FROM sweeps
 ), arrived AS MATERIALIZED (
-    SELECT tenant_id, webhook_id, min(next_attempt_at) AS oldest FROM open_deliveries
-     WHERE next_attempt_at >= (SELECT through FROM seen)
-       AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
+    SELECT tenant_id, webhook_id, min(next_attempt_at) AS oldest
+      FROM (SELECT * FROM open_deliveries
+             WHERE next_attempt_at >= (SELECT through FROM seen)
+               AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
+             ORDER BY next_attempt_at OFFSET 0) AS fresh
      GROUP BY tenant_id, webhook_id
 ), asleep AS MATERIALIZED (
     SELECT w.tenant_id, w.webhook_id, w.version, a.oldest
@@ -39,18 +42,21 @@ WITH seen AS MATERIALIZED (
        AND w.held_since IS NULL
 ), woken AS (
     UPDATE lanes AS l SET due_at = greatest(clock_timestamp(), l.paused_until)
-     WHERE (l.tenant_id, l.webhook_id, l.version) IN (
-        SELECT w.tenant_id, w.webhook_id, w.version FROM lanes AS w JOIN asleep AS a
-            ON w.tenant_id = a.tenant_id AND w.webhook_id = a.webhook_id
-           AND w.version = a.version
-         ORDER BY w.tenant_id, w.webhook_id
-           FOR NO KEY UPDATE OF w SKIP LOCKED)
+      FROM (SELECT free.place FROM (SELECT * FROM asleep ORDER BY tenant_id, webhook_id) AS a
+             CROSS JOIN LATERAL (
+               SELECT w.ctid AS place FROM lanes AS w
+                WHERE w.tenant_id = a.tenant_id AND w.webhook_id = a.webhook_id
+                  AND w.version = a.version
+                  FOR NO KEY UPDATE SKIP LOCKED) AS free) AS locked
+     WHERE l.ctid = locked.place
     RETURNING l.tenant_id, l.webhook_id
 ), unnumbered AS MATERIALIZED (
-    SELECT DISTINCT tenant_id, webhook_id FROM open_deliveries
-     WHERE next_attempt_at >= (SELECT numbered_through FROM seen)
-       AND next_attempt_at < (SELECT settled FROM seen) - %(patience)s
-       AND fresh AND sequence IS NULL
+    SELECT DISTINCT tenant_id, webhook_id
+      FROM (SELECT * FROM open_deliveries
+             WHERE next_attempt_at >= (SELECT numbered_through FROM seen)
+               AND next_attempt_at < (SELECT settled FROM seen) - %(patience)s
+               AND fresh AND sequence IS NULL
+             ORDER BY next_attempt_at OFFSET 0) AS fresh
 ), looked AS (
     UPDATE sweeps AS s
        SET through = greatest(s.through, least(seen.settled, (
@@ -74,19 +80,18 @@ SELECT tenant_id, webhook_id, (SELECT settled FROM seen) - %(patience)s FROM unn
 # `look_at`; those of suspended tenants keep theirs, so it may lie far behind.
 _DUE = """
 WITH due AS MATERIALIZED (
-    SELECT tenant_id, webhook_id, version FROM lanes
+    SELECT ctid AS at, tenant_id, webhook_id FROM lanes
      WHERE look_at >= (SELECT lanes_through FROM sweeps) AND look_at <= (SELECT clock_timestamp())
        AND (ring_at IS NULL OR ring_at < clock_timestamp() - interval '2 s')
        AND tenant_id NOT IN (SELECT id FROM tenants WHERE suspended_at IS NOT NULL)
      ORDER BY ring_at NULLS FIRST, due_at LIMIT %(most)s
        FOR NO KEY UPDATE SKIP LOCKED
 ), placed AS (
-    SELECT tenant_id, webhook_id, version, row_number() OVER () AS place FROM due
+    SELECT due.at, row_number() OVER () AS place FROM due
 ), rung AS (
     UPDATE lanes AS l SET ring_at = now() + placed.place * interval '1 us'
       FROM placed
-     WHERE (l.tenant_id, l.webhook_id, l.version)
-         = (placed.tenant_id, placed.webhook_id, placed.version)
+     WHERE l.ctid = placed.at
     RETURNING l.tenant_id, l.webhook_id, placed.place
 ), job AS (
     UPDATE jobs AS j SET ring_at = clock_timestamp()

@@ -19,7 +19,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core import signing_keys
 from app.core.anchoring import evidence, heads, quorum
-from app.core.anchoring.checkpoint_cache import CheckpointCache
+from app.core.anchoring.evidence import CheckpointCache
 from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.exports import parts, reading
@@ -36,7 +36,7 @@ from app.errors import LogDamaged
 from app.evidence import period_export
 from app.evidence.period_export import Draft
 from app.ledger import tiles
-from app.ledger.frontier import Frontier, between
+from app.ledger.merkle import Frontier, subtrees
 from app.lib.crypto.sealing import CannotOpen
 from app.models import Export, Job
 from app.settings import VERSION, Settings
@@ -155,7 +155,7 @@ class Builder:
                 return turn.restart()
             at = state.get("after")
             after = Place(datetime.fromisoformat(at[0]), UUID(hex=at[1])) if at else None
-            found = reading.count(session, publication.intact(last), turn.period, after)
+            found = reading.count(session, last.intact(), turn.period, after)
         if found.places is None:
             return turn.wait()
         if not found.places or found.last is None:
@@ -208,7 +208,7 @@ class Builder:
         place = (number, at_most, period.since)
         row = cursor(session).execute(_BEFORE, place).fetchone()
         begin, published_at = row or (0, None)
-        wanted = list(between(0, begin))
+        wanted = list(subtrees(0, begin))
         held = tile_rows.read(session, last.generation, tiles.holding(wanted))
         read = tiles.reader(held.__getitem__)
         draft = Draft(Frontier(begin, [read(*each) for each in wanted]))
@@ -249,7 +249,7 @@ class Builder:
             gaps = None
             if not state["whole"]:
                 gaps = reading.gaps(draft.at, found, end if end == size else None)
-            wanted = [each for gap in (gaps or {}).items() for each in between(*gap)]
+            wanted = [each for gap in (gaps or {}).items() for each in subtrees(*gap)]
             held = tile_rows.read(session, generation, tiles.holding(wanted))
         lines = reading.write_lines(draft, found, gaps, tiles.reader(held.__getitem__))
         return turn.write("listing", draft, lines, read=end)
@@ -278,7 +278,7 @@ class Builder:
         found = None if generation is None else publication.at(session, generation, state["size"])
         if found is None:
             raise LogDamaged(f"The checkpoint at {state['size']} is gone. {publication.MENDED_BY}")
-        return publication.intact(found)
+        return found.intact()
 
     def _close(self, turn: Turn) -> Written:
         """Sign what the lines come to, and write the last one."""

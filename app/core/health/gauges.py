@@ -61,18 +61,20 @@ _TOTALS: Final = {
 # that it has not looked at are read (as in `sweeping`).
 _READ_TOTALS = """
 WITH unseen AS (
-    SELECT tenant_id, webhook_id, min(next_attempt_at) AS next_attempt_at FROM open_deliveries
-     WHERE next_attempt_at >= (SELECT through FROM sweeps)
-       AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
+    SELECT tenant_id, webhook_id, min(next_attempt_at) AS next_attempt_at
+      FROM (SELECT * FROM open_deliveries
+             WHERE next_attempt_at >= (SELECT through FROM sweeps)
+               AND next_attempt_at <= (SELECT clock_timestamp()) AND fresh AND sequence IS NULL
+             ORDER BY next_attempt_at OFFSET 0) AS fresh
      GROUP BY tenant_id, webhook_id
 ), present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), suspended AS MATERIALIZED (
     SELECT id FROM tenants WHERE suspended_at IS NOT NULL
 ), waiting AS (
-    SELECT l.tenant_id, l.webhook_id, l.due_at FROM lanes AS l
-     WHERE l.look_at >= (SELECT lanes_through FROM sweeps)
-       AND l.due_at <= (SELECT now FROM present)
+    (SELECT l.tenant_id, l.webhook_id, l.due_at FROM lanes AS l
+      WHERE l.look_at >= (SELECT lanes_through FROM sweeps)
+        AND l.due_at <= (SELECT now FROM present) ORDER BY l.look_at OFFSET 0)
     UNION ALL
     SELECT u.tenant_id, u.webhook_id, greatest(u.next_attempt_at, l.paused_until)
       FROM unseen AS u

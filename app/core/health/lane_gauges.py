@@ -32,7 +32,9 @@ _STIRRING = f"""
 WITH present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), stirring AS (
-    SELECT tenant_id, webhook_id FROM lanes WHERE look_at >= (SELECT lanes_through FROM sweeps)
+    SELECT * FROM (SELECT tenant_id, webhook_id FROM lanes
+                    WHERE look_at >= (SELECT lanes_through FROM sweeps)
+                    ORDER BY look_at OFFSET 0) AS to_look_at
     UNION SELECT tenant_id, webhook_id FROM lanes
            WHERE held_since IS NOT NULL OR paused_until IS NOT NULL
     UNION SELECT tenant_id, webhook_id FROM lanes WHERE unsuccessful_since IS NOT NULL
@@ -40,7 +42,7 @@ WITH present AS MATERIALIZED (
            WHERE t.suspended_at IS NOT NULL
 ), lane AS MATERIALIZED (
     SELECT l.tenant_id, w.id AS of_webhook, t.suspended_at, l.held_since, l.paused_until,
-           l.failing_since, l.unsuccessful_since, l.recovering, l.recovering_since, l.slow_at,
+           l.failing_since, l.unsuccessful_since, l.recovering_since, l.slow_at,
            l.due_at, {REFUSES} AS refuses, l.unsuccessful_attempts, l.consecutive_failures,
            l.events_open + l.replays_open + l.tests_open AS open,
            least(l.concurrency, w.max_in_flight) AS concurrency
@@ -61,14 +63,14 @@ _READ_LANES = f"""
                 WHEN held_since IS NOT NULL THEN 'held'
                 WHEN paused_until > present.now THEN 'paused'
                 WHEN refuses THEN 'refusing'
-                WHEN recovering > 0 THEN 'recovering'
+                WHEN recovering_since IS NOT NULL THEN 'recovering'
                 WHEN slow_at IS NOT NULL THEN 'slow'
                 ELSE 'ready' END AS state,
            CASE WHEN suspended_at IS NOT NULL THEN suspended_at
                 WHEN held_since IS NOT NULL THEN held_since
                 WHEN paused_until > present.now THEN failing_since
                 WHEN refuses THEN unsuccessful_since
-                WHEN recovering > 0 THEN recovering_since
+                WHEN recovering_since IS NOT NULL THEN recovering_since
                 ELSE due_at END AS since
       FROM lane CROSS JOIN present
 )

@@ -27,31 +27,25 @@ def advance(database: Database, store: HeadStore, work: Prepared) -> bool:
     """
     head = store.read()
     new = text(work.checkpoint)
-    expected = [text(each) for each in (work.checkpoint, work.previous) if each is not None]
-    if head not in expected:
+    if head not in [text(each) for each in (work.checkpoint, work.previous) if each is not None]:
         try:
             with database.across_tenants() as session:
-                if not _may_follow(session, work, head):
+                generation = generations.newest(session)
+                if generation is None or generation.number != work.generation.number:
                     return False
+                found = judge(session, generation, head)
         except LogHeadLost:
             # Another may have kept the first one since it was read.
             if head is not None or store.read() is None:
                 raise
             return False
+        if found is not None and found.origin == generation.origin:
+            if found.size > work.checkpoint.size:
+                return False
+            if found.size < work.checkpoint.size:
+                size = work.checkpoint.size
+                _log.warning("log_head_advanced", head=found.size, published=size)
     return store.swap(head, new)
-
-
-def _may_follow(session: Session, work: Prepared, head: bytes | None) -> bool:
-    """Say whether the head may be swapped for `work`; False when it is newer than that already."""
-    generation = generations.newest(session)
-    if generation is None or generation.number != work.generation.number:
-        return False
-    found = judge(session, generation, head)
-    if found is None or found.origin != generation.origin:
-        return True
-    if found.size < work.checkpoint.size:
-        _log.warning("log_head_advanced", head=found.size, published=work.checkpoint.size)
-    return found.size <= work.checkpoint.size
 
 
 def judge(session: Session, generation: Generation, head: bytes | None) -> Checkpoint | None:
@@ -117,14 +111,15 @@ def check_stored(session: Session, last: Published) -> None:
     Raises `LogDamaged`. Costs some hundred hashes, however large the log is; what lies behind the
     edge is checked as it is read.
     """
-    publication.intact(last)
+    last.intact()
     if tile_rows.root(session, last.generation, last.checkpoint.size) != last.checkpoint.root:
         raise _damaged(last.checkpoint, "the tiles at its edge are not those of that tree")
 
 
 def _holds(session: Session, generation: Generation, head: Checkpoint) -> bool:
     """Say whether the stored tree is the head's or grew out of it. Raises `LogDamaged`."""
-    recorded = publication.root_at(session, generation, head.size)
+    row = publication.row(session, generation, head.size)
+    recorded = None if row is None else row.checkpoint.root
     try:
         by_tiles = tile_rows.root(session, generation, head.size)
     except LogDamaged:

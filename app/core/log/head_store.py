@@ -74,7 +74,11 @@ class FileHead:
                 file.flush()
                 os.fsync(file.fileno())
             self._scratch.replace(self._path)
-            self._sync_folder()
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         return True
 
     def _content(self) -> bytes | None:
@@ -88,13 +92,6 @@ class FileHead:
         if os.geteuid() == 0:
             folder = self._path.parent.stat()
             os.fchown(descriptor, folder.st_uid, folder.st_gid)
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -122,9 +122,11 @@ class History:
         kept = store.read()
         outside = None if kept is None else Mark.parse(kept)
         with self._database.across_tenants() as session:
-            if outside is not None and _lacks(session, outside):
-                _begin(session, {"until": rfc3339(outside.at)})
-                return
+            if outside is not None:
+                named = {"id": outside.id, "n": outside.n}
+                if cursor(session, scalar_row).execute(_LACKS, named).fetchone():
+                    _begin(session, {"until": rfc3339(outside.at)})
+                    return
             cursor(session).execute(_ACCEPT_WHOLE.encode())
             if not epochs.present(session).accepted:
                 return
@@ -176,11 +178,6 @@ def look_again(history: History, log: Sequencer) -> None:
             history.lose_leaves(error.detail)
     except LogHalted as error:
         _log.warning("log_halted", problem=error.slug, detail=error.detail)
-
-
-def _lacks(session: Session, outside: Mark) -> bool:
-    row = cursor(session, scalar_row).execute(_LACKS, {"id": outside.id, "n": outside.n}).fetchone()
-    return bool(row)
 
 
 def _mark(session: Session) -> Mark:

@@ -5,9 +5,9 @@ and never a wrong proof.
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 from app.core.log import generations, publication, tile_rows
 from app.core.log.generations import Generation
@@ -18,8 +18,6 @@ from app.ledger import entry_bundles, merkle, tile_verification, tiles
 from app.ledger.merkle import ProofRefused, Subtree
 from app.ledger.tile_verification import Unproven
 from app.ledger.tiles import ENTRIES
-
-_T = TypeVar("_T")
 
 _LEAVES = """
 SELECT leaf_hash, generation, leaf_index, data FROM log_leaves WHERE leaf_hash = ANY (%s)
@@ -58,14 +56,19 @@ def published(tx: Tx, number: int | None = None) -> Published:
 
     Raises `NotFound` without one, `LogDamaged` for one that is not as the log signed it.
     """
-    if number is None:
-        last = publication.current(tx)
-    else:
-        generation = generations.numbered(tx, number)
-        last = None if generation is None else publication.newest(tx, generation)
+    generation = generations.newest(tx) if number is None else generations.numbered(tx, number)
+    last = None if generation is None else publication.newest(tx, generation)
     if last is None:
         raise NotFound("There is no such log, or it has published nothing yet.")
-    return publication.intact(last)
+    return last.intact()
+
+
+def newest(tx: Tx) -> Published:
+    """Return the log's last checkpoint. Raises `LogPending` while there is none, `LogDamaged`."""
+    last = publication.current(tx)
+    if last is None:
+        raise LogPending("The log has published nothing yet.")
+    return last.intact()
 
 
 def tile(tx: Tx, last: Published, path: str) -> bytes:
@@ -101,6 +104,28 @@ def indexes(tx: Tx, leaf_hashes: Sequence[bytes]) -> dict[bytes, int]:
     return dict(rows.fetchall())
 
 
+def leaves(tx: Tx, last: Published, leaf_hashes: Sequence[bytes]) -> dict[bytes, Leaf | None]:
+    """Return these leaves by their hashes, as far as there are any; None for one that waits."""
+    found: dict[bytes, Leaf | None] = {}
+    rows = cursor(tx).execute(_LEAVES, (list(leaf_hashes),), binary=True)
+    for leaf_hash, generation, index, data in rows:
+        if generation == last.generation.number and index < last.checkpoint.size:
+            found[leaf_hash] = Leaf(index, data)
+        else:
+            found.setdefault(leaf_hash, None)
+    return found
+
+
+def index_of(tx: Tx, last: Published, leaf_hash: bytes) -> int:
+    """Return the place of a leaf by its hash. Raises `LogPending`, or `NotFound` without one."""
+    return _place(tx, last, leaf_hash).index
+
+
+def index_of_record(tx: Tx, last: Published, leaf_hash: bytes) -> int:
+    """Return the place of a record's leaf. Raises as `of_leaf` does."""
+    return _of_record(tx, last, leaf_hash).index
+
+
 def of_leaf(tx: Tx, last: Published, leaf_hash: bytes) -> dict[str, object]:
     """Return a record's leaf with its proof and checkpoint: the log-proof of docs/formats.md.
 
@@ -108,14 +133,6 @@ def of_leaf(tx: Tx, last: Published, leaf_hash: bytes) -> dict[str, object]:
     cover the leaf, `LogDamaged` if it is not there: a record and its leaf are committed together.
     """
     return at_checkpoints(tx, [(_of_record(tx, last, leaf_hash), last)])[0]
-
-
-def newest(tx: Tx) -> Published:
-    """Return the log's last checkpoint. Raises `LogPending` while there is none, `LogDamaged`."""
-    last = publication.current(tx)
-    if last is None:
-        raise LogPending("The log has published nothing yet.")
-    return publication.intact(last)
 
 
 def at_checkpoints(tx: Tx, wanted: Sequence[tuple[Leaf, Published]]) -> list[dict[str, object]]:
@@ -127,17 +144,21 @@ def at_checkpoints(tx: Tx, wanted: Sequence[tuple[Leaf, Published]]) -> list[dic
         return []
     hashes = [each for leaf, at in wanted for each in _hashes(leaf.index, at.checkpoint.size)]
     read = _reader(tx, wanted[0][1].generation, hashes)
-    return [_represent(read, leaf, at) for leaf, at in wanted]
-
-
-def index_of(tx: Tx, last: Published, leaf_hash: bytes) -> int:
-    """Return the place of a leaf by its hash. Raises `LogPending`, or `NotFound` without one."""
-    return _place(tx, last, leaf_hash).index
-
-
-def index_of_record(tx: Tx, last: Published, leaf_hash: bytes) -> int:
-    """Return the place of a record's leaf. Raises as `of_leaf` does."""
-    return _of_record(tx, last, leaf_hash).index
+    shown = []
+    for leaf, at in wanted:
+        found = _included(read, leaf.index, at.checkpoint.size, at.checkpoint.root)
+        if merkle.leaf_hash(leaf.data) != found.leaf_hash:
+            raise LogDamaged(f"The row of leaf {leaf.index} was changed. {publication.MENDED_BY}")
+        proof = {
+            "leaf_index": found.index,
+            "leaf_data": b64encode(leaf.data).decode(),
+            "leaf_hash": found.leaf_hash.hex(),
+            "tree_size": found.size,
+            "inclusion": [each.hex() for each in found.path],
+            "checkpoint": at.note.decode(),
+        }
+        shown.append(proof)
+    return shown
 
 
 def inclusion(tx: Tx, last: Published, index: int, size: int) -> Inclusion:
@@ -154,26 +175,49 @@ def consistency(tx: Tx, last: Published, old_size: int, new_size: int) -> list[b
     _check_size(last, new_size, "to")
     if old_size > new_size:
         raise Invalid(FieldError("/from", "A tree does not begin with a larger one."))
-    read = _reader(tx, last.generation, merkle.consistency_subtrees(old_size, new_size))
     new_root = root(tx, last, new_size)
-    # The older root comes from tiles too, but the proof below verifies it.
+    # The older root comes from tiles too, but the proof verifies it.
     old_root = tile_rows.root(tx, last.generation, old_size)
-    return _proved(
-        lambda: merkle.consistency_proof(old_size, new_size, read),
-        lambda found: merkle.verify_consistency(old_size, new_size, found, old_root, new_root),
-    )
+    return _consistent(tx, last.generation, (old_size, old_root), (new_size, new_root))
 
 
-def leaves(tx: Tx, last: Published, leaf_hashes: Sequence[bytes]) -> dict[bytes, Leaf | None]:
-    """Return these leaves by their hashes, as far as there are any; None for one that waits."""
-    found: dict[bytes, Leaf | None] = {}
-    rows = cursor(tx).execute(_LEAVES, (list(leaf_hashes),), binary=True)
-    for leaf_hash, generation, index, data in rows:
-        if generation == last.generation.number and index < last.checkpoint.size:
-            found[leaf_hash] = Leaf(index, data)
-        else:
-            found.setdefault(leaf_hash, None)
+def root(tx: Tx, last: Published, size: int) -> bytes:
+    """Return the root at a size, proven by the published one. Raises `LogDamaged`."""
+    newest = last.checkpoint
+    if size in (newest.size, 0):
+        return newest.root if size else merkle.EMPTY_ROOT
+    # An older tree's root is signed nowhere here: it is proven by the one that is.
+    found = tile_rows.root(tx, last.generation, size)
+    _consistent(tx, last.generation, (size, found), (newest.size, newest.root))
     return found
+
+
+def _consistent(
+    tx: Tx, generation: Generation, old: tuple[int, bytes], new: tuple[int, bytes]
+) -> list[bytes]:
+    """Return the proof that one tree (size, root) begins with another, once it is verified."""
+    read = _reader(tx, generation, merkle.consistency_subtrees(old[0], new[0]))
+    with _proving():
+        proof = merkle.consistency_proof(old[0], new[0], read)
+        merkle.verify_consistency(old[0], new[0], proof, old[1], new[1])
+    return proof
+
+
+def _included(read: merkle.ReadHash, index: int, size: int, root: bytes) -> Inclusion:
+    with _proving():
+        path, leaf = merkle.inclusion_proof(index, size, read), read(0, index)
+        merkle.verify_inclusion(leaf, index, size, path, root)
+    return Inclusion(index, leaf, size, path, root)
+
+
+@contextmanager
+def _proving() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, ProofRefused, ValueError):
+        raise LogDamaged(
+            f"The stored tiles do not prove what was published. {publication.MENDED_BY}"
+        ) from None
 
 
 def _place(tx: Tx, last: Published, leaf_hash: bytes) -> Leaf:
@@ -203,28 +247,6 @@ def _hashes(index: int, size: int) -> list[Subtree]:
     return [Subtree(0, index), *merkle.inclusion_subtrees(index, size)]
 
 
-def _included(read: merkle.ReadHash, index: int, size: int, root: bytes) -> Inclusion:
-    path, leaf = _proved(
-        lambda: (merkle.inclusion_proof(index, size, read), read(0, index)),
-        lambda found: merkle.verify_inclusion(found[1], index, size, found[0], root),
-    )
-    return Inclusion(index, leaf, size, path, root)
-
-
-def _represent(read: merkle.ReadHash, leaf: Leaf, at: Published) -> dict[str, object]:
-    found = _included(read, leaf.index, at.checkpoint.size, at.checkpoint.root)
-    if merkle.leaf_hash(leaf.data) != found.leaf_hash:
-        raise LogDamaged(f"The row of leaf {leaf.index} was changed. {publication.MENDED_BY}")
-    return {
-        "leaf_index": found.index,
-        "leaf_data": b64encode(leaf.data).decode(),
-        "leaf_hash": found.leaf_hash.hex(),
-        "tree_size": found.size,
-        "inclusion": [each.hex() for each in found.path],
-        "checkpoint": at.note.decode(),
-    }
-
-
 def _check_size(last: Published, size: int, name: str) -> None:
     if size > last.checkpoint.size:
         raise Invalid(FieldError(f"/{name}", f"The published log has size {last.checkpoint.size}."))
@@ -232,29 +254,3 @@ def _check_size(last: Published, size: int, name: str) -> None:
 
 def _reader(tx: Tx, generation: Generation, wanted: Iterable[Subtree]) -> merkle.ReadHash:
     return tiles.reader(tile_rows.read(tx, generation, tiles.holding(wanted)).__getitem__)
-
-
-def root(tx: Tx, last: Published, size: int) -> bytes:
-    """Return the root at a size, proven by the published one. Raises `LogDamaged`."""
-    newest = last.checkpoint
-    if size in (newest.size, 0):
-        return newest.root if size else merkle.EMPTY_ROOT
-    # An older tree's root is signed nowhere here: it is proven by the one that is.
-    read = _reader(tx, last.generation, merkle.consistency_subtrees(size, newest.size))
-    found = tile_rows.root(tx, last.generation, size)
-    _proved(
-        lambda: merkle.consistency_proof(size, newest.size, read),
-        lambda proof: merkle.verify_consistency(size, newest.size, proof, found, newest.root),
-    )
-    return found
-
-
-def _proved(make: Callable[[], _T], verify: Callable[[_T], object]) -> _T:
-    try:
-        found = make()
-        verify(found)
-    except (KeyError, ProofRefused, ValueError):
-        raise LogDamaged(
-            f"The stored tiles do not prove what was published. {publication.MENDED_BY}"
-        ) from None
-    return found

@@ -23,7 +23,7 @@ from app.ledger import checkpoints
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.notes import Note, Signer, VerifierKey
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.crypto.signing import PublicKey
+from app.lib.crypto.signing import PublicKey, SigningKey
 
 MENDED_BY = "`python -m app.manage log rebuild` mends what can be mended."
 
@@ -45,6 +45,20 @@ class Published:
     checkpoint: Checkpoint
     note: bytes
 
+    @property
+    def is_intact(self) -> bool:
+        """Whether it is as the log signed it."""
+        return _signed(self.generation, self.note) == self.checkpoint
+
+    def intact(self) -> "Published":
+        """Return it if it is as the log signed it. Raises `LogDamaged` for any other."""
+        if not self.is_intact:
+            raise LogDamaged(
+                f"The stored checkpoint at {self.checkpoint.size} is not as the log signed it. "
+                f"{MENDED_BY}"
+            )
+        return self
+
 
 class Gate(Protocol):
     """Decides whether a signed checkpoint may be published."""
@@ -55,30 +69,36 @@ class Gate(Protocol):
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """A row of `checkpoints` as it is stored; `signed` is what its note says, if the log signed it.
+    """A row of `checkpoints`, not verified; without a note it is prepared.
 
-    Without a note it is prepared.
+    `unpublished` is the candidate's note, signed at `signed_at`.
     """
 
+    generation: Generation
     checkpoint: Checkpoint
     note: bytes | None
-    signed: Checkpoint | None
+    unpublished: bytes | None
+    signed_at: datetime | None
+
+    @property
+    def signed(self) -> Checkpoint | None:
+        """What its note says, if the log signed it."""
+        return None if self.note is None else _signed(self.generation, self.note)
 
 
-_PUBLISHED = """
-SELECT size, root, note FROM checkpoints
- WHERE generation = %s AND note IS NOT NULL ORDER BY size DESC LIMIT 1
-"""
-_ROOT = "SELECT root FROM checkpoints WHERE generation = %s AND size = %s"
-_AT = """
-SELECT size, root, note FROM checkpoints WHERE generation = %s AND size = %s AND note IS NOT NULL
-"""
 _ROW = """
-SELECT size, root, note FROM checkpoints
- WHERE generation = %(generation)s AND (%(size)s::bigint IS NULL OR size = %(size)s)
+SELECT size, root, note, unpublished_note, signed_at FROM checkpoints
+ WHERE generation = %(generation)s AND {state}
+"""
+# Of one size, or the newest: both are a range of the primary key.
+_NEWEST = """
+size >= coalesce(%(size)s, 0) AND size <= coalesce(%(size)s, 9223372036854775807)
  ORDER BY size DESC LIMIT 1
 """
-_PREPARED = "SELECT size, root FROM checkpoints WHERE generation = %s AND note IS NULL"
+_ANY, _PUBLISHED, _PREPARED = (
+    _ROW.format(state=each).encode()
+    for each in (_NEWEST, f"note IS NOT NULL AND {_NEWEST}", "note IS NULL")
+)
 _SIGN = """
 UPDATE checkpoints SET unpublished_note = %(note)s, signed_at = clock_timestamp()
  WHERE generation = %(generation)s AND size = %(size)s AND note IS NULL
@@ -89,52 +109,37 @@ UPDATE checkpoints
    SET note = %(note)s, published_at = clock_timestamp(), unpublished_note = NULL, signed_at = NULL
  WHERE generation = %(generation)s AND size = %(size)s AND note IS NULL
 """
-_STORED = "SELECT size, root FROM checkpoints WHERE generation = %s ORDER BY size DESC LIMIT 1"
+
+
+def row(
+    tx: Tx, generation: Generation, size: int | None = None, query: bytes = _ANY
+) -> StoredCheckpoint | None:
+    """Return the row of a size, or the newest one."""
+    values = {"generation": generation.number, "size": size}
+    found = cursor(tx).execute(query, values, binary=True).fetchone()
+    if found is None:
+        return None
+    at, root, *rest = found
+    return StoredCheckpoint(generation, Checkpoint(generation.origin, at, root), *rest)
+
+
+def stored(tx: Tx, generation: Generation) -> Checkpoint:
+    """Return the size and root that the stored tiles have, prepared or published."""
+    found = row(tx, generation)
+    if found is None:
+        raise LogDamaged(f"Not one checkpoint of {generation.origin} is left.")
+    return found.checkpoint
+
+
+def at(tx: Tx, generation: Generation, size: int | None) -> Published | None:
+    """Return the published checkpoint of this size, None: the last one."""
+    found = row(tx, generation, size, _PUBLISHED)
+    return None if found is None else Published(generation, found.checkpoint, found.note or b"")
 
 
 def newest(tx: Tx, generation: Generation) -> Published | None:
     """Return the last published checkpoint of a generation."""
-    row = cursor(tx).execute(_PUBLISHED, (generation.number,)).fetchone()
-    return None if row is None else _read(generation, *row)
-
-
-def at(tx: Tx, generation: Generation, size: int) -> Published | None:
-    """Return the published checkpoint of this size."""
-    row = cursor(tx).execute(_AT, (generation.number, size)).fetchone()
-    return None if row is None else _read(generation, *row)
-
-
-def intact(last: Published) -> Published:
-    """Return a checkpoint that is as the log signed it. Raises `LogDamaged` for any other."""
-    if not is_intact(last):
-        raise LogDamaged(
-            f"The stored checkpoint at {last.checkpoint.size} is not as the log signed it. "
-            f"{MENDED_BY}"
-        )
-    return last
-
-
-def is_intact(last: Published) -> bool:
-    """Say whether a checkpoint is as the log signed it."""
-    return _signed(last.generation, last.note) == last.checkpoint
-
-
-def row(tx: Tx, generation: Generation, size: int | None = None) -> StoredCheckpoint | None:
-    """Return the row of a size, or the newest one, not verified."""
-    values = {"generation": generation.number, "size": size}
-    found = cursor(tx).execute(_ROW, values).fetchone()
-    if found is None:
-        return None
-    at, root, note = found
-    signed = None if note is None else _signed(generation, bytes(note))
-    checkpoint = Checkpoint(generation.origin, at, bytes(root))
-    return StoredCheckpoint(checkpoint, None if note is None else bytes(note), signed)
-
-
-def root_at(tx: Tx, generation: Generation, size: int) -> bytes | None:
-    """Return the root that was prepared or published for this size, as its row has it."""
-    row = cursor(tx).execute(_ROOT, (generation.number, size)).fetchone()
-    return None if row is None else bytes(row[0])
+    return at(tx, generation, None)
 
 
 def current(tx: Tx) -> Published | None:
@@ -143,26 +148,46 @@ def current(tx: Tx) -> Published | None:
     return None if generation is None else newest(tx, generation)
 
 
-def stored(tx: Tx, generation: Generation) -> Checkpoint:
-    """Return the size and root that the stored tiles have, prepared or published."""
-    row = cursor(tx).execute(_STORED, (generation.number,)).fetchone()
-    if row is None:
-        raise LogDamaged(f"Not one checkpoint of {generation.origin} is left.")
-    return Checkpoint(generation.origin, row[0], bytes(row[1]))
-
-
 def prepared(tx: Tx, generation: Generation) -> Prepared | None:
     """Return what is prepared and not published, after holding it against the tiles."""
-    row = cursor(tx).execute(_PREPARED, (generation.number,)).fetchone()
-    if row is None:
+    found = row(tx, generation, query=_PREPARED)
+    if found is None:
         return None
-    checkpoint = Checkpoint(generation.origin, row[0], bytes(row[1]))
-    before = newest(tx, generation)
+    checkpoint, before = found.checkpoint, newest(tx, generation)
     if before is not None and before.checkpoint.size >= checkpoint.size:
         raise LogDamaged(f"Size {checkpoint.size} was prepared behind what is published.")
     if tile_rows.root(tx, generation, checkpoint.size) != checkpoint.root:
         raise LogDamaged(f"The tiles give another root than was prepared for {checkpoint.size}.")
     return _following(before, checkpoint, generation)
+
+
+def candidate(tx: Tx, generation: Generation) -> Published | None:
+    """Return a log's candidate; None without one, or for one that the log did not sign."""
+    found = row(tx, generation, query=_PREPARED)
+    if found is None or found.unpublished is None:
+        return None
+    shown = Published(generation, found.checkpoint, found.unpublished)
+    return shown if shown.is_intact else None
+
+
+def current_candidate(tx: Tx) -> Published | None:
+    """Return the candidate of the newest generation."""
+    generation = generations.newest(tx)
+    return None if generation is None else candidate(tx, generation)
+
+
+def shown_at(tx: Tx, generation: Generation, size: int) -> Published | None:
+    """Return what witnesses are shown of a size: what was published, or is about to be."""
+    found = candidate(tx, generation)
+    if found is not None and found.checkpoint.size == size:
+        return found
+    return at(tx, generation, size)
+
+
+def signed_at(tx: Tx, candidate: Published) -> datetime | None:
+    """Return when a candidate was signed; None if it is none any more."""
+    found = row(tx, candidate.generation, candidate.checkpoint.size)
+    return None if found is None else found.signed_at
 
 
 def prepare(
@@ -194,7 +219,10 @@ def publish(
     found = prepared(session, generation)
     if found is None or found.checkpoint != work.checkpoint:
         return True
-    note = bytes(work.checkpoint.sign(_signer(session, master_keys, generation)))
+    key = signing_keys.current(session, master_keys, Purpose.LOG)
+    if key.public.id != generation.key_id:
+        raise LogDamaged(f"The log's key is {key.public.id}, and {generation.key_id} began it.")
+    note = bytes(work.checkpoint.sign(signer(generation, key)))
     place = {"note": note, "generation": generation.number, "size": work.checkpoint.size}
     generations.mark(session, generation.number, head_kept=head_kept, trouble=None)
     if gate is not None:
@@ -222,10 +250,6 @@ def _read_note(note: bytes, origin: str, key_id: str, public: bytes) -> Checkpoi
         return None
 
 
-def _read(generation: Generation, size: int, root: bytes, note: bytes) -> Published:
-    return Published(generation, Checkpoint(generation.origin, size, bytes(root)), bytes(note))
-
-
 def _following(
     before: Published | None, checkpoint: Checkpoint, generation: Generation
 ) -> Prepared:
@@ -233,46 +257,6 @@ def _following(
     return Prepared(generation, checkpoint, previous)
 
 
-def _signer(session: Session, master_keys: MasterKeys, generation: Generation) -> Signer:
-    key = signing_keys.current(session, master_keys, Purpose.LOG)
-    if key.public.id != generation.key_id:
-        raise LogDamaged(f"The log's key is {key.public.id}, and {generation.key_id} began it.")
+def signer(generation: Generation, key: SigningKey) -> Signer:
+    """Return what signs a log's notes with its key."""
     return Signer(generation.origin, Ed25519PrivateKey.from_private_bytes(key.seed))
-
-
-_CANDIDATE = """
-SELECT size, root, unpublished_note FROM checkpoints
- WHERE generation = %s AND note IS NULL AND unpublished_note IS NOT NULL
-"""
-_SIGNED_AT = "SELECT signed_at FROM checkpoints WHERE generation = %s AND size = %s"
-
-
-def candidate(tx: Tx, generation: Generation) -> Published | None:
-    """Return a log's candidate; None without one, or for one that the log did not sign."""
-    row = cursor(tx).execute(_CANDIDATE, (generation.number,)).fetchone()
-    if row is None:
-        return None
-    checkpoint = Checkpoint(generation.origin, row[0], bytes(row[1]))
-    found = Published(generation, checkpoint, bytes(row[2]))
-    return found if is_intact(found) else None
-
-
-def current_candidate(tx: Tx) -> Published | None:
-    """Return the candidate candidate the newest generation."""
-    generation = generations.newest(tx)
-    return None if generation is None else candidate(tx, generation)
-
-
-def shown_at(tx: Tx, generation: Generation, size: int) -> Published | None:
-    """Return what witnesses are shown candidate a size: what was published, or is about to be."""
-    found = candidate(tx, generation)
-    if found is not None and found.checkpoint.size == size:
-        return found
-    return at(tx, generation, size)
-
-
-def signed_at(tx: Tx, candidate: Published) -> datetime | None:
-    """Return when a candidate was signed; None if it is none any more."""
-    place = (candidate.generation.number, candidate.checkpoint.size)
-    row = cursor(tx).execute(_SIGNED_AT, place).fetchone()
-    return None if row is None else row[0]

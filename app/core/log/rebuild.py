@@ -6,9 +6,9 @@ again has the same bytes: a signature of Ed25519 is deterministic.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -22,7 +22,6 @@ from app.errors import Conflict, LogDamaged
 from app.ledger import entry_bundles, leaves
 from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import HASH_BYTES, leaf_hash
-from app.ledger.notes import Signer
 from app.ledger.tiles import ENTRIES, WIDTH, Tile, TileId
 from app.lib import canonical_json
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
@@ -138,40 +137,74 @@ def rebuild(
         raise Conflict("The log has not begun.")
     head = head if head is not None and head.origin == generation.origin else None
     last, newest = publication.row(session, generation), publication.newest(session, generation)
-    rows = [] if last is None else [last]
-    if newest is not None:
-        published = publication.row(session, generation, newest.checkpoint.size)
-        rows += [] if published is None else [published]
     candidate = publication.candidate(session, generation)
     told = [] if head is None else [head]
     told += [] if candidate is None else [candidate.checkpoint]
-    sizes = {each.size for each in (*told, *(row.checkpoint for row in rows))}
+    known = [*told, *(each.checkpoint for each in (last, newest) if each is not None)]
+    sizes = {each.size for each in known}
     place = {"generation": generation.number, "size": max(sizes, default=0)}
     following = cursor(session).execute(_FOLLOWING, place).fetchone() or (0,)
-    size = place["size"] + following[0]
     try:
-        report, roots = _grown(session, generation, size, sizes, repair=repair)
+        report, roots = _grown(
+            session, generation, place["size"] + following[0], sizes, repair=repair
+        )
     except LogDamaged:
         if head is not None and (last is None or head.size > last.checkpoint.size):
             raise head_guard.rolled_back(session, generation, head) from None
         raise
-    if head is not None and head.root not in (
-        roots[head.size],
-        publication.root_at(session, generation, head.size),
-    ):
-        raise head_guard.rolled_back(session, generation, head)
-    _require_published(generation, roots, head, last)
+    right = {size: Checkpoint(generation.origin, size, roots[size]) for size in sorted(roots)}
+    rows = {size: publication.row(session, generation, size) for size in right}
+    _require_published(session, generation, right, rows, head, last)
     # Others have this tree, or the log has signed it, up to here.
-    signed = [row.signed for row in rows if row.signed is not None]
-    known = (each.size for each in (*told, *signed) if roots.get(each.size) == each.root)
-    proven = max(known, default=0)
-    for right, row in _wrong(session, generation, roots):
-        report.checkpoint = right.size
-        if repair_with is not None:
-            restore_checkpoint(session, repair_with, generation, right, row, proven=proven)
+    signed = [row.signed for row in rows.values() if row is not None and row.signed is not None]
+    proven = max((each.size for each in (*told, *signed) if each in right.values()), default=0)
+    for size, row in rows.items():
+        if row is None:
+            is_right = size < max(right)
+        else:
+            good_note = row.note is None or row.signed == right[size]
+            is_right = good_note and row.checkpoint == right[size]
+        if not is_right:
+            report.checkpoint = size
+            if repair_with is not None:
+                restore_checkpoint(session, repair_with, right[size], generation, row, proven)
     if repair:
         generations.mark(session, generation.number, head_kept=False, trouble=None)
     return report
+
+
+def _require_published(
+    session: Session,
+    generation: Generation,
+    right: Mapping[int, Checkpoint],
+    rows: Mapping[int, StoredCheckpoint | None],
+    head: Checkpoint | None,
+    last: StoredCheckpoint | None,
+) -> None:
+    """Raise `LogRolledBack` or `LogDamaged` unless the leaves' tree is the one that was published.
+
+    That is the head's, or without one the newest row's; and no size that the log signed has
+    another: it never signs two of one size.
+    """
+    wrong = [size for size, row in rows.items() if row and row.signed and row.signed != right[size]]
+    if head is not None and right[head.size] != head:
+        row = rows[head.size]
+        if row is None or row.checkpoint.root != head.root:
+            raise head_guard.rolled_back(session, generation, head)
+        wrong = [head.size]
+    elif last is None and head is None:
+        raise LogDamaged(
+            f"Not one checkpoint of {generation.origin} is left, and none is kept outside: "
+            "nothing shows what was published."
+        )
+    elif last is not None and (head is None or head.size < last.checkpoint.size):
+        found = right[last.checkpoint.size]
+        wrong = [found.size] if found not in (last.checkpoint, last.signed) else wrong
+    if wrong:
+        raise LogDamaged(
+            f"The leaves give another root than {generation.origin} published at {wrong[0]}: more "
+            "of them were changed than their copies can tell. Restore these tables from a backup."
+        )
 
 
 def _grown(
@@ -199,7 +232,7 @@ def _grown(
             _free(session, generation, {at: row for at, row in rows.items() if at in wrong})
             now = database_now(session)
             put = zip(*((ids.new(now), *right[index], index) for index in wrong), strict=True)
-            cursor(session).execute(_PUT, (number, *map(list, put)))
+            cur.execute(_PUT, (number, *map(list, put)))
         walk.add(session, data)
     stored = cur.execute(_STORED, (number,), binary=True).fetchall()
     strays = [TileId(*row) for row in stored if TileId(*row) not in walk.compared]
@@ -210,11 +243,7 @@ def _grown(
 
 
 def _leaves(
-    session: Session,
-    generation: Generation,
-    first: int,
-    stop: int,
-    rows: Mapping[int, _Row],
+    session: Session, generation: Generation, first: int, stop: int, rows: Mapping[int, _Row]
 ) -> list[bytes]:
     """Return the data of a bundle's leaves: of each the copy that its tile names, or any.
 
@@ -228,6 +257,7 @@ def _leaves(
         bundle = dict(enumerate(entry_bundles.parse(stored.get(places[0], b"")), first))
     except ValueError:
         bundle = {}
+    here = {index: data for index, (_, data) in rows.items()} | bundle
     elsewhere = cursor(session).execute(_BY_HASH.encode(), (digests,), binary=True).fetchall()
     copies = (
         *bundle.values(),
@@ -235,11 +265,10 @@ def _leaves(
         *(row[0] for row in elsewhere),
     )
     by_hash = {leaf_hash(each): each for each in copies}
+    named = dict(enumerate(digests, first))
     found = []
     for index in range(first, stop):
-        data = by_hash.get(digests[index - first]) if index - first < len(digests) else None
-        if data is None:
-            data = bundle.get(index, rows[index][1] if index in rows else None)
+        data = by_hash.get(named.get(index, b""), here.get(index))
         if data is None:
             raise LogDamaged(f"Leaf {index} of {generation.origin} is lost: no copy is left.")
         found.append(data)
@@ -253,79 +282,23 @@ def _rows(session: Session, generation: Generation, first: int, stop: int) -> di
 
 
 def _free(session: Session, generation: Generation, rows: Mapping[int, _Row]) -> None:
-    kept = [index for index, row in rows.items() if _is_leaf(*row)]
+    """Have rows wait that are at a place not their own; what is no leaf goes."""
+    kept = []
+    for index, (digest, data) in rows.items():
+        with suppress(ValueError, canonical_json.NotJSON, canonical_json.NotIJSON):
+            leaves.parse(data)
+            if leaf_hash(data) == digest:
+                kept.append(index)
     cursor(session).execute(_FREE, (generation.number, kept))
     cursor(session).execute(_DROP, (generation.number, list(rows)))
-
-
-def _is_leaf(digest: bytes, data: bytes) -> bool:
-    try:
-        leaves.parse(data)
-    except (ValueError, canonical_json.NotJSON, canonical_json.NotIJSON):
-        return False
-    return leaf_hash(data) == digest
-
-
-def _require_published(
-    generation: Generation,
-    roots: Mapping[int, bytes],
-    head: Checkpoint | None,
-    last: StoredCheckpoint | None,
-) -> None:
-    """Raise `LogDamaged` unless these roots are those of the tree that was published."""
-    if head is not None and roots[head.size] != head.root:
-        raise _other_root(generation, head.size)
-    if last is None:
-        if head is None:
-            raise LogDamaged(
-                f"Not one checkpoint of {generation.origin} is left, and none is kept outside: "
-                "nothing shows what was published."
-            )
-        return
-    size = last.checkpoint.size
-    found = Checkpoint(generation.origin, size, roots[size])
-    is_covered = head is not None and head.size >= size
-    if not is_covered and found not in (last.checkpoint, last.signed):
-        raise _other_root(generation, size)
-
-
-def _wrong(
-    session: Session, generation: Generation, roots: Mapping[int, bytes]
-) -> Iterator[tuple[Checkpoint, StoredCheckpoint | None]]:
-    """Yield each checkpoint whose row has another root or a bad note, and a newest one without row.
-
-    `roots` are those of the leaves, by size. Raises `LogDamaged` where the log signed another root:
-    it never signs two of one size.
-    """
-    newest = max(roots)
-    for size in sorted(roots):
-        right = Checkpoint(generation.origin, size, roots[size])
-        row = publication.row(session, generation, size)
-        if row is None:
-            if size == newest:
-                yield right, None
-            continue
-        if row.signed is not None and row.signed.size == size and row.signed != right:
-            raise _other_root(generation, size)
-        if row.checkpoint != right or (row.note is not None and row.signed != right):
-            yield right, row
-
-
-def _other_root(generation: Generation, size: int) -> LogDamaged:
-    """Return the error that says that the leaves are not those of the tree that was published."""
-    return LogDamaged(
-        f"The leaves give another root than {generation.origin} published at {size}: more of them "
-        "were changed than their copies can tell. Restore these tables from a backup."
-    )
 
 
 def restore_checkpoint(
     session: Session,
     master_keys: MasterKeys,
-    generation: Generation,
     right: Checkpoint,
+    generation: Generation,
     row: StoredCheckpoint | None,
-    *,
     proven: int,
 ) -> None:
     """Put the row of a checkpoint right that the leaves prove.
@@ -346,8 +319,7 @@ def restore_checkpoint(
                 f"The checkpoint at {size} of {generation.origin} has to be signed again, and the "
                 f"log's key does not open: {error}"
             ) from None
-        private = Ed25519PrivateKey.from_private_bytes(key.seed)
-        note = bytes(right.sign(Signer(generation.origin, private)))
+        note = bytes(right.sign(publication.signer(generation, key)))
     else:
         follows = cur.execute(_PREPARED, (number, size)).fetchone() is not None
         if follows and (row is None or row.note is not None):

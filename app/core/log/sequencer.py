@@ -8,7 +8,6 @@
 """
 
 import time
-from typing import Any
 
 from psycopg.errors import UniqueViolation
 from sqlalchemy.orm import Session
@@ -16,7 +15,7 @@ from sqlalchemy.orm import Session
 from app.core.log import generations, head_guard, publication, tile_rows
 from app.core.log.generations import Generation
 from app.core.log.head_store import HeadStore
-from app.core.log.publication import Gate, Prepared, Published
+from app.core.log.publication import Gate, Prepared
 from app.database import Database, cursor
 from app.errors import LogDamaged, LogHalted
 from app.ledger import entry_bundles, merkle, tiles
@@ -72,62 +71,53 @@ def prepare(
 
 
 def _grow(session: Session, generation: Generation, most: int) -> Prepared | None:
+    """Give waiting leaves their places and prepare the tree that they make."""
     published = publication.newest(session, generation)
     if published is None:
         raise LogDamaged(f"Not one checkpoint of {generation.origin} is left.")
-    before = published.checkpoint
-    taken = _take(session, generation, before.size, most)
+    before, cur = published.checkpoint, cursor(session)
+    cur.execute(_PLAN, prepare=False)
+    taken: list[tuple[int, bytes, bytes]] = []
+    for query in (_INHERITED, _NEW) if generation.predecessor else (_NEW,):
+        place = {"generation": generation.number, "size": before.size + len(taken)}
+        values = {**place, "most": most - len(taken)}
+        try:
+            taken += cur.execute(query.encode(), values, binary=True).fetchall()
+        except UniqueViolation:
+            raise LogDamaged(
+                f"There are leaves beyond size {before.size}, which is the last."
+            ) from None
     if not taken:
         return None
-    grown, root = _grown(session, generation, before, taken)
+    grown, root = _grown(session, generation, before, sorted(taken))
     tile_rows.write(session, generation, grown)
     now = Checkpoint(generation.origin, before.size + len(taken), root)
     return publication.prepare(session, generation, now, published)
 
 
-def _take(
-    session: Session, generation: Generation, size: int, most: int
-) -> list[tuple[bytes, bytes]]:
-    """Give leaves their indexes, from `size` on; return (hash, data) of each in that order."""
-    cur = cursor(session)
-    cur.execute(_PLAN, prepare=False)
-    taken: list[tuple[int, bytes, bytes]] = []
-    for query in (_INHERITED, _NEW) if generation.predecessor else (_NEW,):
-        values = {
-            "generation": generation.number,
-            "size": size + len(taken),
-            "most": most - len(taken),
-        }
-        try:
-            taken += cur.execute(query.encode(), values, binary=True).fetchall()
-        except UniqueViolation:
-            raise LogDamaged(f"There are leaves beyond size {size}, which is the last.") from None
-    return [(leaf_hash, data) for _, leaf_hash, data in sorted(taken)]
-
-
 def _grown(
-    session: Session, generation: Generation, before: Checkpoint, taken: list[tuple[bytes, bytes]]
+    session: Session,
+    generation: Generation,
+    before: Checkpoint,
+    taken: list[tuple[int, bytes, bytes]],
 ) -> tuple[dict[TileId, bytes], bytes]:
     """Return the tiles to store, entry bundles among them, and the root."""
-    hashes = [merkle.leaf_hash(data) for _, data in taken]
-    if hashes != [leaf_hash for leaf_hash, _ in taken]:
+    hashes = [merkle.leaf_hash(data) for *_, data in taken]
+    if hashes != [leaf_hash for _, leaf_hash, _ in taken]:
         raise LogDamaged("A waiting leaf's hash is not that of its data.")
     edge = tile_rows.read(session, generation, tile_rows.edge(before.size))
     try:
         growth = tiles.grow(before.size, edge.__getitem__, hashes)
         number, held = divmod(before.size, tiles.WIDTH)
         last = edge[TileId(ENTRIES, number)] if held else b""
-        bundles = entry_bundles.grow(before.size, last, [data for _, data in taken])
+        bundles = entry_bundles.grow(before.size, last, [data for *_, data in taken])
     except (KeyError, ValueError) as error:
-        raise LogDamaged(f"The tiles do not end at size {before.size}: {_reason(error)}") from None
+        why = f"{error} is missing." if isinstance(error, KeyError) else error
+        raise LogDamaged(f"The tiles do not end at size {before.size}: {why}") from None
     if growth.old_root != before.root:
         raise LogDamaged(f"The tiles give another root than was published at {before.size}.")
     grown = {TileId(ENTRIES, number): data for number, data in bundles.items()}
     return {**growth.changed, **grown}, growth.root
-
-
-def _reason(error: Any) -> str:
-    return f"{error} is missing." if isinstance(error, KeyError) else str(error)
 
 
 _CHECK_SECONDS = 10.0
@@ -177,15 +167,16 @@ class Sequencer:
         notes it for `/readyz`.
         """
         try:
-            while (work := self._prepare(most)) is not None:
-                if not self._finish(work):
+            while True:
+                with self.database.across_tenants() as session:
+                    work = prepare(session, self._master_keys, self._origin, most)
+                if work is None or not self._finish(work):
                     return False
                 if time.monotonic() > until:
                     return True
         except LogHalted as error:
             self._note(error)
             raise
-        return False
 
     def check(self) -> None:
         """Hold what was published last against its tiles and the head.
@@ -193,7 +184,10 @@ class Sequencer:
         A first head is kept, an old one moved on. Raises as `run` does.
         """
         try:
-            last = self._held()
+            with self.database.across_tenants() as session:
+                last = publication.current(session)
+                if last is not None:
+                    head_guard.check_stored(session, last)
             if last is None or self.head is None:
                 return
             if self.head.read() != head_guard.text(last.checkpoint):
@@ -211,35 +205,21 @@ class Sequencer:
             with self.database.across_tenants() as session:
                 generations.mark(session, generation.number, head_kept=True, trouble=trouble)
 
-    def _held(self) -> Published | None:
-        with self.database.across_tenants() as session:
-            last = publication.current(session)
-            if last is not None:
-                head_guard.check_stored(session, last)
-            return last
-
-    def _prepare(self, most: int) -> Prepared | None:
-        with self.database.across_tenants() as session:
-            return prepare(session, self._master_keys, self._origin, most)
-
     def _finish(self, work: Prepared) -> bool:
         """Publish what was prepared, or have others do so; False while the gate holds it back."""
-        if self._gate is not None and self._is_held_back(self._gate, work):
-            return False
+        if self._gate is not None:
+            # It may say no for hours, so it is asked before the head store is.
+            with self.database.across_tenants() as session:
+                candidate = publication.candidate(session, work.generation)
+                is_it = candidate is not None and candidate.checkpoint == work.checkpoint
+                if candidate and is_it and not self._gate.admits(session, candidate):
+                    return False
         if self.head is not None and not head_guard.advance(self.database, self.head, work):
             return True
         with self.database.across_tenants() as session:
             return publication.publish(
                 session, self._master_keys, work, head_kept=self.head is not None, gate=self._gate
             )
-
-    def _is_held_back(self, gate: Gate, work: Prepared) -> bool:
-        """Ask the gate of a candidate before the head store is: it may say no for hours."""
-        with self.database.across_tenants() as session:
-            candidate = publication.candidate(session, work.generation)
-            if candidate is None or candidate.checkpoint != work.checkpoint:
-                return False
-            return not gate.admits(session, candidate)
 
     def _note(self, error: LogHalted) -> None:
         with self.database.across_tenants() as session:

@@ -63,7 +63,7 @@ def read(database: Database, store: HeadStore | None) -> LogStatus:
         last = publication.newest(session, generation)
         candidate = publication.candidate(session, generation)
         since = None if candidate is None else publication.signed_at(session, candidate)
-        (waiting,) = cursor(session).execute(_WAITING, (generation.number,)).fetchone() or (0,)
+        ((waiting,),) = cursor(session).execute(_WAITING, (generation.number,)).fetchall()
         try:
             if store is not None and head is None:
                 head = head_guard.judge(session, generation, kept)
@@ -74,8 +74,7 @@ def read(database: Database, store: HeadStore | None) -> LogStatus:
                 head_guard.check_stored(session, last)
         except LogHalted as error:
             tree = error
-    place = (store is not None, head, generation, last, tree)
-    return LogStatus(*place, candidate=candidate, candidate_at=since, waiting=waiting)
+    return LogStatus(store is not None, head, generation, last, tree, candidate, since, waiting)
 
 
 def lines(now: LogStatus) -> Iterator[str]:

@@ -118,7 +118,13 @@ def _last(
     if not force and outside is not None:
         head_guard.require_own(generation, outside)
     _refuse_if_mendable(session, generation, outside)
-    if not _is_halted(session, generation, head):
+    try:
+        head_guard.judge(session, generation, head)
+        if published is not None:
+            head_guard.check_stored(session, published)
+    except (LogRolledBack, LogDamaged):
+        pass
+    else:
         if not force:
             raise LogGoesOn(
                 "The log can go on as it is: the database holds what was published. A successor is "
@@ -139,19 +145,7 @@ def _last(
         return outside
     if published is None:
         raise Conflict("Nothing shows what the log published last: there is nothing to go on from.")
-    return publication.intact(published).checkpoint
-
-
-def _is_halted(session: Session, generation: Generation, head: bytes | None) -> bool:
-    """Say whether the log could sign nothing. Raises `LogHeadLost`."""
-    try:
-        head_guard.judge(session, generation, head)
-        published = publication.newest(session, generation)
-        if published is not None:
-            head_guard.check_stored(session, published)
-    except (LogRolledBack, LogDamaged):
-        return True
-    return False
+    return published.intact().checkpoint
 
 
 def _refuse_if_mendable(
@@ -183,7 +177,11 @@ def _begin(
     head_kept: bool,
 ) -> Successor:
     retired, signer = signing_keys.replace(session, master_keys, Purpose.LOG)
-    number, origin, key_id = before.number + 1, _free_origin(session, old), signer.public.id
+    taken = set(session.scalars(select(LogGeneration.origin)))
+    origin = generations.next_origin(old.origin)
+    while origin in taken:
+        origin = generations.next_origin(origin)
+    number, key_id = before.number + 1, signer.public.id
     row = LogGeneration(
         generation=number,
         origin=origin,
@@ -197,7 +195,16 @@ def _begin(
     generation = generations.newest(session)
     assert generation is not None  # noqa: S101  # made above
     _first_leaf(session, generation, old)
-    return Successor(generation, _append_to_chains(session, generation, old, retired))
+    # Every tenant's chain says that its proofs are in another log from now on.
+    details = {
+        "origin": origin,
+        "key_id": key_id,
+        "retired_key_id": retired,
+        "predecessor": {"origin": old.origin, "size": old.size, "root": old.root.hex()},
+    }
+    target = ("log", origin)
+    untold = chain.append_to_all(session, "log.succeed", target=target, details=details)
+    return Successor(generation, untold)
 
 
 def _first_leaf(session: Session, generation: Generation, old: Checkpoint) -> None:
@@ -216,25 +223,3 @@ def _first_leaf(session: Session, generation: Generation, old: Checkpoint) -> No
     tile_rows.write(session, generation, {**growth.changed, TileId(ENTRIES, 0): bundle})
     first = Checkpoint(generation.origin, 1, growth.root)
     publication.prepare(session, generation, first, None)
-
-
-def _free_origin(session: Session, old: Checkpoint) -> str:
-    taken = set(session.scalars(select(LogGeneration.origin)))
-    origin = generations.next_origin(old.origin)
-    while origin in taken:
-        origin = generations.next_origin(origin)
-    return origin
-
-
-def _append_to_chains(
-    session: Session, generation: Generation, old: Checkpoint, retired: str | None
-) -> dict[UUID, AuditChainBroken]:
-    """Append to every tenant's chain that its proofs are in another log from now on."""
-    details = {
-        "origin": generation.origin,
-        "key_id": generation.key_id,
-        "retired_key_id": retired,
-        "predecessor": {"origin": old.origin, "size": old.size, "root": old.root.hex()},
-    }
-    target = ("log", generation.origin)
-    return chain.append_to_all(session, "log.succeed", target=target, details=details)

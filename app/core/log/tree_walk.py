@@ -88,6 +88,33 @@ class TreeWalk:
             self._grow()
             self._compare(session, ends=ends)
 
+    def read(self, session: Session, until: int) -> Iterator[tuple[int, bytes, list[bytes]]]:
+        """Let the tree grow by the stored entry bundles of the next leaves, up to `until`.
+
+        Yields of each the number of its first leaf, its bytes and its leaves' data. Raises
+        `LogDamaged` where one is missing or unreadable.
+        """
+        begin, last = (self._grown + len(self._waiting)) // WIDTH, -(-until // WIDTH)
+        for start in range(begin, last, _AT_ONCE):
+            stop = min(start + _AT_ONCE, last)
+            place = (self._generation.number, start, stop)
+            found = cursor(session).execute(_BUNDLES.encode(), place, binary=True)
+            rows: dict[int, bytes | None] = dict(found.fetchall())
+            for number in range(start, stop):
+                width = min(until - number * WIDTH, WIDTH)
+                bundle = rows.get(number)
+                try:
+                    data = [] if bundle is None else entry_bundles.parse(bundle)[:width]
+                except ValueError:
+                    data = []
+                if bundle is None or len(data) < width:
+                    path = Tile(ENTRIES, number).path
+                    raise LogDamaged(
+                        f"The stored {path} is missing, no entry bundle, or too narrow. {MENDED_BY}"
+                    )
+                self.add(session, data)
+                yield number * WIDTH, bundle, data
+
     def _grow(self) -> None:
         growth = tiles.grow(self._grown, self._edge.__getitem__, self._waiting)
         self._grown += len(self._waiting)
@@ -131,32 +158,3 @@ class TreeWalk:
         self.compared.update(computed)
         if self._repair and wrong:
             tile_rows.write(session, self._generation, wrong)
-
-
-def bundles(
-    session: Session, generation: Generation, begin: int, end: int
-) -> Iterator[tuple[int, bytes, list[bytes]]]:
-    """Yield (number of its first leaf, the bundle's bytes, its leaves' data) of stored bundles.
-
-    Those that hold the leaves from `begin`, a multiple of 256, up to `end`. Raises `LogDamaged`
-    where one is missing or unreadable.
-    """
-    last = -(-end // WIDTH)
-    for start in range(begin // WIDTH, last, _AT_ONCE):
-        stop = min(start + _AT_ONCE, last)
-        place = (generation.number, start, stop)
-        found = cursor(session).execute(_BUNDLES.encode(), place, binary=True)
-        rows: dict[int, bytes | None] = dict(found.fetchall())
-        for number in range(start, stop):
-            width = min(end - number * WIDTH, WIDTH)
-            bundle = rows.get(number)
-            try:
-                data = [] if bundle is None else entry_bundles.parse(bundle)[:width]
-            except ValueError:
-                data = []
-            if bundle is None or len(data) < width:
-                path = Tile(ENTRIES, number).path
-                raise LogDamaged(
-                    f"The stored {path} is missing, no entry bundle, or too narrow. {MENDED_BY}"
-                )
-            yield number * WIDTH, bundle, data

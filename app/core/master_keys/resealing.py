@@ -6,11 +6,11 @@ store becomes another object there. Seals that cannot be opened are counted and 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -28,11 +28,17 @@ from app.core.master_keys import key_registry
 from app.core.packs import store
 from app.core.records import bundles
 from app.core.verification import alerts, sealed_notes
-from app.core.webhooks import webhook_secrets, webhook_targets
+from app.core.webhooks import webhook_secrets
 from app.core.words import word_index
 from app.database import Database, cursor, database_now
 from app.errors import AuditChainBroken, Conflict, Unavailable
 from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys, key_of
+
+_log = structlog.get_logger(__name__)
+
+# A transaction reads and writes this many rows, and this many bytes or one larger row.
+MOST_ROWS = 500
+MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -66,21 +72,26 @@ class SealedColumn:
             return of_bytes
         return f"coalesce({of_bytes}, '\\x01' || substr(uuid_send(t.blob), 13))"
 
-    @cached_property
-    def size(self) -> str:
-        """The size of the seal, in SQL: about that of a part for an object."""
-        size = f"octet_length(t.{self.column})"
-        return f"coalesce({size}, {_OBJECT_BYTES.get(self.table, 0)})" if self.in_objects else size
+    @property
+    def next_rows(self) -> str:
+        """The query for the next rows that another key sealed, beyond those of a {behind}.
 
-    @cached_property
-    def keys(self) -> str:
-        """The primary key's columns, as a list in SQL."""
-        return ", ".join(f"t.{name}" for name in self.key)
-
-    @cached_property
-    def named_by(self) -> str:
-        """The arguments of `identity`, as a list in SQL."""
-        return ", ".join(self.sealed_for) or self.keys
+        Of each its key, the arguments of `identity`, the bytes and the object. A byte string is
+        read from the disk only where it is returned: its length stands in the row.
+        """
+        keys, column = ", ".join(f"t.{name}" for name in self.key), f"t.{self.column}"
+        size, blob = f"octet_length({column})", "NULL::uuid"
+        if self.in_objects:
+            size = f"coalesce({size}, {_OBJECT_BYTES[self.table]})"
+            blob = f"CASE WHEN {column} IS NULL THEN t.blob END"
+        return f"""
+        SELECT {keys}, {", ".join(self.sealed_for) or keys}, {column}, {blob}
+          FROM (SELECT t.*, sum({size}) OVER (ORDER BY {keys}) - {size} AS bytes_before
+                  FROM (SELECT t.* FROM {self.table} AS t
+                         WHERE {self.begins} <> %s {{behind}}
+                         ORDER BY {keys} LIMIT {MOST_ROWS}) AS t) AS t
+         WHERE t.bytes_before < {MOST_BYTES} ORDER BY {keys}
+        """
 
 
 _OBJECT_BYTES = {
@@ -102,18 +113,13 @@ SEALED_COLUMNS = (
     SealedColumn(
         "signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity, has_tenant=False
     ),
-    SealedColumn(
-        "acknowledged_chains",
-        "seal",
-        ("chain",),
-        sealed_notes.acknowledgement_identity,
-        has_tenant=False,
-    ),
     SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity, has_tenant=False),
     SealedColumn("tenants", "chain_seal", ("id",), chain.salt_identity),
     SealedColumn("tenants", "sealed_search_key", ("id",), word_index.identity),
-    SealedColumn("webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.identity),
-    SealedColumn("webhooks", "sealed_target", ("tenant_id", "id"), webhook_targets.identity),
+    SealedColumn(
+        "webhooks", "sealed_secrets", ("tenant_id", "id"), webhook_secrets.secrets_identity
+    ),
+    SealedColumn("webhooks", "sealed_target", ("tenant_id", "id"), webhook_secrets.target_identity),
     SealedColumn(
         "idempotency_keys",
         "sealed_answer",
@@ -131,13 +137,6 @@ SEALED_COLUMNS = (
         sealed_for=("t.tenant_id", _WHOSE_PACK, "t.pack_id", "t.starts"),
     ),
 )
-
-
-_log = structlog.get_logger(__name__)
-
-# A transaction reads and writes this many rows, and this many bytes or one larger row.
-MOST_ROWS = 500
-MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass
@@ -182,6 +181,15 @@ def reseal(
     return done
 
 
+class _Row(NamedTuple):
+    """A row that another key sealed: its key, what `identity` takes, and bytes or object."""
+
+    key: tuple[Any, ...]
+    sealed_for: tuple[Any, ...]
+    sealed: bytes | None
+    blob: UUID | None
+
+
 def _batch(
     database: Database,
     master_keys: MasterKeys,
@@ -191,13 +199,37 @@ def _batch(
     done: Resealed,
 ) -> tuple[Any, ...] | None:
     """Reseal the next rows of a column; return the key of the last, None at the end."""
+    width = len(place.key)
+    keys = ", ".join(f"t.{name}" for name in place.key)
+    behind = f"AND ({keys}) > ({', '.join(['%s'] * width)})" if after else ""
+    query = place.next_rows.format(behind=behind).encode()
     with database.across_tenants() as session:
-        rows = _read(session, master_keys.header, place, after)
-    objects = [row for row in rows if row[-1] is not None]
-    changes = _sealed_anew(master_keys, place, [row[:-1] for row in rows if row[-1] is None])
-    replaced = _objects_anew(master_keys, blobs, place, objects)
-    done.unopened += len(rows) - len(changes) - len(replaced)
-    if changes or replaced:
+        found = cursor(session).execute(query, [master_keys.header, *after], binary=True)
+        rows = [_Row(row[:width], row[width:-2], row[-2], row[-1]) for row in found.fetchall()]
+    objects = {row.key: Blob(row.blob, place.table, *row.key) for row in rows if row.blob}
+    if objects and blobs is None:
+        raise Unavailable("Bytes lie in an object store, and BLOB_URL names none here.")
+    read = blobs.get(list(objects.values())) if blobs is not None and objects else {}
+    changes, moved, unopened = [], [], []
+    for key, sealed_for, stored, blob in rows:
+        sealed = read[objects[key]] if blob else stored
+        try:
+            fresh = master_keys.reseal(sealed or b"", place.identity(*sealed_for))
+        except CannotOpen as error:
+            named = [each.hex() if isinstance(each, bytes) else str(each) for each in key]
+            unopened.append({"key": named, "why": str(error)})
+            continue
+        if blob:
+            moved.append((objects[key], objects[key]._replace(blob=new_id(fresh)), fresh))
+        else:
+            changes.append((fresh, *key, (sealed or b"")[:ALIKE_IN_NONE]))
+    if unopened:
+        # One line a batch: if an old key is missing there may be millions.
+        _log.error("unsealing_failed", place=str(place), count=len(unopened), first=unopened[0])
+    if moved and blobs is not None and not blobs.put([(new, fresh) for _, new, fresh in moved]):
+        raise Unavailable("The object store (BLOB_URL) does not answer; try again in a moment.")
+    done.unopened += len(unopened)
+    if changes or moved:
         with database.across_tenants() as session:
             cur = cursor(session)
             this_row = " AND ".join(f"t.{name} = %s" for name in place.key)
@@ -207,82 +239,14 @@ def _batch(
                 changes,
             )
             count = cur.rowcount if changes else 0
-            count += rows_of_blobs.rename(session, replaced)
+            count += rows_of_blobs.rename(session, [(old, new.blob) for old, new, _ in moved])
             done.resealed += count
             if place.has_tenant and count:
                 # Last, as it locks the chains' heads until the commit.
-                tenants = {each[1] for each in changes} | {old.tenant_id for old, _ in replaced}
+                tenants = {each[1] for each in changes} | {old.tenant_id for old, *_ in moved}
                 _audit(session, master_keys.ids[0], tenants - done.tenants)
                 done.tenants |= tenants
-    return rows[-1][: len(place.key)] if rows else None
-
-
-def _read(
-    session: Session, header: bytes, place: SealedColumn, after: Sequence[Any]
-) -> list[tuple[Any, ...]]:
-    """Return the next rows that another key sealed: key, arguments of the identity, bytes, object.
-
-    A byte string is read from the disk only where it is returned: its length stands in the row.
-    """
-    behind = f"AND ({place.keys}) > ({', '.join(['%s'] * len(after))})" if after else ""
-    size, column = place.size, f"t.{place.column}"
-    blob = f"CASE WHEN {column} IS NULL THEN t.blob END" if place.in_objects else "NULL::uuid"
-    query = f"""
-    SELECT {place.keys}, {place.named_by}, {column}, {blob}
-      FROM (SELECT t.*, sum({size}) OVER (ORDER BY {place.keys}) - {size} AS bytes_before
-              FROM (SELECT t.* FROM {place.table} AS t
-                     WHERE {place.begins} <> %s {behind}
-                     ORDER BY {place.keys} LIMIT {MOST_ROWS}) AS t) AS t
-     WHERE t.bytes_before < {MOST_BYTES} ORDER BY {place.keys}
-    """
-    return cursor(session).execute(query.encode(), [header, *after], binary=True).fetchall()
-
-
-def _sealed_anew(
-    master_keys: MasterKeys, place: SealedColumn, rows: Iterable[tuple[Any, ...]]
-) -> list[tuple[Any, ...]]:
-    """Return for each row that opens: the new seal, its primary key, the old seal's beginning."""
-    changes, unopened = [], []
-    for row in rows:
-        key, sealed_for, sealed = row[: len(place.key)], row[len(place.key) : -1], row[-1]
-        try:
-            fresh = master_keys.reseal(sealed, place.identity(*sealed_for))
-        except CannotOpen as error:
-            named = [each.hex() if isinstance(each, bytes) else str(each) for each in key]
-            unopened.append({"key": named, "why": str(error)})
-        else:
-            changes.append((fresh, *key, sealed[:ALIKE_IN_NONE]))
-    if unopened:
-        # One line a batch: if an old key is missing there may be millions.
-        _log.error("unsealing_failed", place=str(place), count=len(unopened), first=unopened[0])
-    return changes
-
-
-def _objects_anew(
-    master_keys: MasterKeys,
-    blobs: BlobStore | None,
-    place: SealedColumn,
-    rows: Sequence[tuple[Any, ...]],
-) -> list[tuple[Blob, UUID]]:
-    """Store what objects hold anew, under the newest key; return the old ones and the new ids."""
-    if not rows:
-        return []
-    if blobs is None:
-        raise Unavailable("Bytes lie in an object store, and BLOB_URL names none here.")
-    width = len(place.key)
-    olds = [Blob(row[-1], place.table, *row[:width]) for row in rows]
-    found = blobs.get(olds)
-    read = [(*row[:-2], found[old] or b"") for row, old in zip(rows, olds, strict=True)]
-    of_key = {old.key: old for old in olds}
-    changes = _sealed_anew(master_keys, place, read)
-    pairs = [
-        (of_key[key]._replace(blob=new_id(fresh)), fresh, of_key[key])
-        for fresh, *rest in changes
-        if (key := tuple(rest[:width]))
-    ]
-    if not blobs.put([(new, fresh) for new, fresh, _ in pairs]):
-        raise Unavailable("The object store (BLOB_URL) does not answer; try again in a moment.")
-    return [(old, new.blob) for new, _, old in pairs]
+    return rows[-1].key if rows else None
 
 
 def _audit(session: Session, newest: str, tenants: Iterable[UUID]) -> None:
@@ -313,12 +277,14 @@ class KeyReport:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report."""
-        for key_id in (*self.master_keys.ids, *self.missing):
-            yield f"{key_id}: {self._verdict(key_id)}"
-            yield from self._counts(key_id)
+        told = {key_id: self._verdict(key_id) for key_id in (*self.master_keys.ids, *self.missing)}
+        titles: dict[str | None, str] = {key: f"{key}: {said}" for key, said in told.items()}
         if None in self.seals:
-            yield "not sealed at all: changed in the database"
-            yield from self._counts(None)
+            titles[None] = "not sealed at all: changed in the database"
+        for key_id, title in titles.items():
+            yield title
+            for place, count in self.seals.get(key_id, Counter()).items():
+                yield f"  {count:>9}  {place}"
 
     def _verdict(self, key_id: str) -> str:
         seals = self.seals.get(key_id, Counter()).total()
@@ -337,10 +303,6 @@ class KeyReport:
             "nothing in the database is under it: it can be dropped from MASTER_KEYS, or put in "
             "front if it is new"
         )
-
-    def _counts(self, key_id: str | None) -> Iterator[str]:
-        for place, count in self.seals.get(key_id, Counter()).items():
-            yield f"  {count:>9}  {place}"
 
 
 def report(database: Database, master_keys: MasterKeys) -> KeyReport:

@@ -1,6 +1,6 @@
 """Replays: `replay` for one delivery or a test event, `bulk_replay` for many.
 
-`replay_preview` counts a `replay_selection`. The job of a bulk replay follows its `replay_plan` and
-makes, counts and withdraws `replay_deliveries`. `send_now` makes waiting deliveries due,
-`job_changes` has what a tenant sees and does of all jobs.
+`replay_selection` says which, and counts them; `replay_deliveries` makes, counts and withdraws the
+deliveries of its job. `send_now` makes waiting deliveries due, `job_changes` has what a tenant sees
+and does of all jobs.
 """

@@ -8,7 +8,6 @@ events go first.
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -20,10 +19,9 @@ from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
 from app.core.delivery.lanes import lanes
 from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import JobFailed, Step
-from app.core.replay import replay_deliveries, replay_preview, replay_selection
-from app.core.replay.replay_plan import UNSENT, Pace, Plan, Position, Scan
-from app.core.replay.replay_preview import Preview
-from app.core.replay.replay_selection import Selection, Wanted
+from app.core.replay import replay_deliveries, replay_selection
+from app.core.replay.replay_deliveries import UNSENT, Pace, Plan, Position, Scan
+from app.core.replay.replay_selection import Preview, Selection, Wanted
 from app.core.webhooks import webhooks
 from app.database import database_now
 from app.errors import FieldError, Invalid, NotFound, WebhookDisabled
@@ -63,13 +61,13 @@ def preview(
     if as_of is not None and as_of > now:
         raise Invalid(FieldError("/as_of", "Send the `as_of` that a dry run returned."))
     if wanted.ids is not None:
-        named = replay_preview.one_each(session, caller.tenant_id, one, wanted.ids)
+        named = replay_selection.one_each(session, caller.tenant_id, one, wanted.ids)
         wanted = Wanted(ids=named)
     selection = Selection(one, wanted, as_of or now)
-    found = replay_preview.of(session, caller.tenant_id, selection, most)
+    found = replay_selection.counted(session, caller.tenant_id, selection, most)
     if found.complete or found.count:
         return found
-    return replay_preview.of(session, caller.tenant_id, selection)
+    return replay_selection.counted(session, caller.tenant_id, selection)
 
 
 def start(
@@ -82,10 +80,7 @@ def start(
     *,
     all_webhooks: bool = False,
 ) -> Job:
-    """Enqueue the replay of the wanted deliveries; return its job.
-
-    Raises as `preview` does, and `WebhookDisabled`.
-    """
+    """Enqueue the replay; return its job. Raises as `preview` does, and `WebhookDisabled`."""
     if not all_webhooks:
         webhooks.require_enabled(webhooks.find(session, caller, webhook_id).webhook)
     found = preview(session, caller, webhook_id, wanted, as_of, all_webhooks=all_webhooks)
@@ -98,44 +93,37 @@ def start(
         caller.tenant_id,
         kind=KIND,
         args=args,
-        progress={"selected": found.count, "skipped": 0, **_NOTHING_SENT},
+        progress={
+            "selected": found.count,
+            "skipped": 0,
+            **dict.fromkeys(replay_deliveries.COUNTS, 0),
+        },
     )
+    details = {"job_id": ids.text("job", job.id), "count": found.count}
+    details |= {name: args[name] for name in ("status", "since", "until", "rate")}
+    named = ("event_type", "failed_since", "failed_until", "group", "canary", "stop_after_failures")
+    details |= {name: args[name] for name in named if args[name] is not None}
+    details |= {} if args["ids"] is None else {"ids": len(args["ids"])}
     tenant = ("tenant", ids.text("ten", caller.tenant_id))
     chain.append_by(
         session,
         caller,
         "deliveries.replay",
         target=("webhook", args["webhook_id"]) if one else tenant,
-        details={"job_id": ids.text("job", job.id), "count": found.count, **_audited(args)},
+        details=details,
     )
     return job
 
 
-_NOTHING_SENT = dict.fromkeys(replay_deliveries.COUNTS, 0)
-
-
-def _audited(args: dict[str, Any]) -> dict[str, Any]:
-    """Return a job's arguments for its audit entry, with the number of ids instead of each."""
-    always = {name: args[name] for name in ("status", "since", "until", "rate")}
-    named = ("event_type", "failed_since", "failed_until", "group", "canary", "stop_after_failures")
-    given = {name: args[name] for name in named if args[name] is not None}
-    ids_given = {} if args["ids"] is None else {"ids": len(args["ids"])}
-    return always | given | ids_given
-
-
 def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
-    """Cancel an open job; for a bulk replay, also withdraw the replays not sent yet.
-
-    Raises as `control.cancel` does.
-    """
+    """Cancel an open job, with what a bulk replay has not sent; raises as `control.cancel`."""
     job = job_rows.get(session, tenant_id, job_id)
     if job.kind != KIND:
         return control.cancel(session, tenant_id, job_id)
     plan = Plan.of(job)
     # Lock order: the lanes before the job's row, as in a step.
-    replay_deliveries.lock_lanes(session, tenant_id, plan.webhooks)
-    job = control.cancel(session, tenant_id, job_id)
     replay_deliveries.take_back(session, job, plan.webhooks)
+    job = control.cancel(session, tenant_id, job_id)
     progress = job_rows.progress_of(job) | replay_deliveries.count_outcomes(session, job)
     job.cursor = Position.of(job, plan).begun_again(plan.webhooks, _failing(progress)).text()
     job.progress = job_rows.dump(progress)
@@ -157,7 +145,6 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     if watched or not sending or position.steps % _STEPS_BETWEEN_COUNTS == 0:
         progress |= replay_deliveries.count_outcomes(session, job)
     if reason := _why_stop(position, pace, progress):
-        replay_deliveries.lock_lanes(session, tenant_id, plan.webhooks)
         replay_deliveries.take_back(session, job, plan.webhooks)
         progress |= replay_deliveries.count_outcomes(session, job)
         again = position.begun_again(plan.webhooks, _failing(progress))

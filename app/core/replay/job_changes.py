@@ -33,10 +33,7 @@ _COUNTERS: Mapping[str, Callable[[Session, Job], dict[str, int]]] = {
 
 
 def represent(session: Session, job: Job) -> dict[str, Any]:
-    """Return a job's JSON representation, as GET returns it.
-
-    A job that has ended no longer counts: what it left waiting is counted here.
-    """
+    """Return a job's JSON representation; what it left waiting at its end is counted anew."""
     told = control.represent(job)
     progress = told["progress"] or {}
     waits = progress.get("waiting") or progress.get("retrying")
@@ -46,9 +43,9 @@ def represent(session: Session, job: Job) -> dict[str, Any]:
 
 
 def cancel(session: Session, caller: Caller, job_id: UUID | None) -> Job:
-    """Cancel an open job; for a bulk replay, also withdraw the replays not sent yet.
+    """Cancel an open job, with what a bulk replay has not sent.
 
-    Raises `NotFound`, or `NotResumable` when it has ended or is of a kind that must run to its end.
+    Raises `NotFound`, or `NotResumable` when it has ended or must run to its end.
     """
     return _audited(session, caller, bulk_replay.cancel, job_id, "cancel")
 
@@ -64,10 +61,7 @@ def resume(session: Session, caller: Caller, job_id: UUID | None) -> Job:
 
 
 def matching(session: Session, tenant_id: UUID, verb: Bulk, kind: str | None) -> list[UUID]:
-    """Return the oldest jobs of this kind, or of any, that `verb` applies to: at most 1,000.
-
-    They stay locked until the commit; those that another transaction has locked are left out.
-    """
+    """Lock the oldest 1,000 jobs that `verb` applies to, but for locked ones; return their ids."""
     query = select(Job.id).where(Job.tenant_id == tenant_id).order_by(Job.id).limit(MOST_AT_ONCE)
     if kind is not None:
         query = query.where(Job.kind == kind)

@@ -16,7 +16,7 @@ from app.core.callers import Caller
 from app.core.delivery import events
 from app.core.delivery.event_types import EventType
 from app.core.delivery.events import PRIORITY_URGENT, NewEvent
-from app.core.delivery.history import decisions, delivery_history
+from app.core.delivery.history import delivery_history, event_history
 from app.core.delivery.history.delivery_history import Listed
 from app.core.delivery.lanes import lanes
 from app.core.webhooks import webhooks
@@ -51,8 +51,15 @@ def replay(
     webhook = webhooks.lock(session, tenant_id, webhook_id)
     original = delivery_history.find(session, tenant_id, webhook.id, delivery_id)
     webhooks.require_enabled(webhook)
-    _require_number(session, tenant_id, original)
     again, lane = ids.new(), original.row.webhook_id
+    if original.row.kind == "event" and original.row.sequence is None:
+        # It was never sent. One round of numbering reaches it, unless hundreds wait before it.
+        lanes.number(session, tenant_id, lane)
+        original = delivery_history.find(session, tenant_id, webhook.id, original.id)
+        if original.row.sequence is None:
+            raise Conflict(
+                "This delivery still waits for its first attempt; there is nothing to repeat."
+            )
     made = cursor(session).execute(
         _AGAIN, {"tenant": tenant_id, "webhook": lane, "delivery": original.id, "id": again}
     )
@@ -74,23 +81,6 @@ def replay(
     return delivery_history.find(session, tenant_id, webhook.id, again)
 
 
-def _require_number(session: Session, tenant_id: UUID, original: Listed) -> None:
-    """Make sure that the delivery has its sequence number, which the replay repeats.
-
-    An unnumbered row was never sent. One round of numbering reaches it, unless hundreds wait
-    before it.
-    """
-    row = original.row
-    if row.kind != "event" or row.sequence is not None:
-        return
-    lanes.number(session, tenant_id, row.webhook_id)
-    webhook_id = ids.webhook_of(row.webhook_id)
-    if delivery_history.find(session, tenant_id, webhook_id, row.id).row.sequence is None:
-        raise Conflict(
-            "This delivery still waits for its first attempt; there is nothing to repeat."
-        )
-
-
 MESSAGE = "This is a test delivery. Nothing has happened."
 
 _STORE = f"""
@@ -109,10 +99,7 @@ VALUES (%(tenant)s, %(id)s, %(webhook)s, %(event)s, %(type)s, 'test',
 
 
 def fire_test(session: Session, caller: Caller, webhook_id: UUID | None) -> Listed:
-    """Send a test event to one webhook; return its delivery.
-
-    Raises `NotFound` and `WebhookDisabled`.
-    """
+    """Send a test event to one webhook; raises `NotFound` and `WebhookDisabled`."""
     webhook = webhooks.lock(session, caller.tenant_id, webhook_id)
     webhooks.require_enabled(webhook)
     at = database_now(session)
@@ -129,7 +116,7 @@ def fire_test(session: Session, caller: Caller, webhook_id: UUID | None) -> List
             "id": delivery_id,
             "type": EventType.WEBHOOK_TEST.value,
             "payload": events.payload(event_id, NewEvent(EventType.WEBHOOK_TEST.value, data, at)),
-            "decisions": decisions.matched(webhook.id),
+            "decisions": event_history.match_of(webhook.id),
             "at": at,
         },
     )

@@ -1,23 +1,129 @@
 """The deliveries of a bulk replay: made from sources in the order of ids, counted, withdrawn."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from psycopg.rows import class_row, dict_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.clock import rfc3339
 from app.core import wakeups
 from app.core.delivery import cancelling
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
-from app.core.delivery.history import later_replays
+from app.core.delivery.history import failure_groups
+from app.core.delivery.history.delivery_history import earliest_id
 from app.core.delivery.lanes import lanes
+from app.core.jobs import job_rows
 from app.core.replay import replay_selection
-from app.core.replay.replay_plan import UNSENT, Scan, oldest_of
-from app.core.replay.replay_selection import BELONGS, SETTLED, STATE, Selection
+from app.core.replay.replay_selection import BELONGS, SETTLED, STATE, Selection, Wanted
 from app.database import cursor
 from app.models import Job
+
+UNSENT = "unsent"
+_NOWHERE = UUID(int=0)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The pace: `rate` a second; the first `canary` alone; stop after `stop_after_failures`."""
+
+    rate: int | None = None
+    canary: int | None = None
+    stop_after_failures: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A replay's plan: the selection, the lanes of its webhooks and its pace."""
+
+    selection: Selection
+    webhooks: tuple[UUID, ...]
+    pace: Pace
+
+    @classmethod
+    def of(cls, job: Job) -> "Plan":
+        """Parse a job's arguments."""
+        args = job_rows.args_of(job)
+        one = args["webhook_id"] and ids.read("whk", args["webhook_id"])
+        selection = Selection(one, Wanted.from_args(args), datetime.fromisoformat(args["as_of"]))
+        webhooks = tuple(
+            ids.lane_of(ids.read("whk", each), number)
+            for each, number in zip(args["webhooks"], args["lanes"], strict=True)
+        )
+        pace = Pace(args["rate"], args["canary"], args["stop_after_failures"])
+        return cls(selection, webhooks, pace)
+
+    def to_args(self) -> dict[str, Any]:
+        """Return this as a job's arguments."""
+        one = self.selection.webhook_id
+        return {
+            "webhook_id": one and ids.text("whk", one),
+            "webhooks": [ids.text("whk", each) for each in self.webhooks],
+            "lanes": [ids.lane_number(each) for each in self.webhooks],
+            **self.selection.wanted.to_args(),
+            **vars(self.pace),
+            "as_of": rfc3339(self.selection.as_of),
+        }
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Rows still to be read for one webhook: those of `table` with ids above `after`."""
+
+    webhook: UUID
+    table: str
+    after: UUID = _NOWHERE
+
+
+@dataclass(frozen=True)
+class Position:
+    """The scans left, in turns, and how much of the canary is unsent: a job's cursor.
+
+    `canary` is None once it has succeeded; `steps` counts sending steps; `forgiven` replays had
+    failed when the job was last resumed.
+    """
+
+    left: tuple[Scan, ...]
+    canary: int | None = None
+    steps: int = 0
+    forgiven: int = 0
+
+    @classmethod
+    def of(cls, job: Job, plan: Plan) -> "Position":
+        """Parse a job's cursor."""
+        if job.cursor is None:
+            tables = plan.selection.wanted.tables()
+            left = tuple(Scan(each, table) for table in tables for each in plan.webhooks)
+            return cls(left, plan.pace.canary)
+        kept = json.loads(job.cursor)
+        left = tuple(
+            Scan(UUID(hex=webhook), table, UUID(hex=after))
+            for webhook, table, after in kept["left"]
+        )
+        return cls(left, kept["canary"], kept["steps"], kept["forgiven"])
+
+    def text(self) -> str:
+        """Return this as a job's cursor."""
+        left = [[each.webhook.hex, each.table, each.after.hex] for each in self.left]
+        return json.dumps({**vars(self), "left": left})
+
+    def after(self, scan: Scan, last: UUID | None, made: int) -> "Position":
+        """Return the position after one more step; `last` is None at the end of a scan."""
+        others = tuple(each for each in self.left if each != scan)
+        left = others if last is None else (*others, replace(scan, after=last))
+        canary = None if self.canary is None else max(0, self.canary - made)
+        return Position(left, canary, self.steps + 1, self.forgiven)
+
+    def begun_again(self, webhooks: tuple[UUID, ...], failing: int) -> "Position":
+        """Return the position of a stopped job: first what was withdrawn; `failing` is forgiven."""
+        left = tuple(each for each in self.left if each.table != UNSENT)
+        unsent = tuple(Scan(each, UNSENT) for each in webhooks)
+        return Position((*unsent, *left), steps=self.steps, forgiven=failing)
 
 
 @dataclass(frozen=True)
@@ -62,12 +168,17 @@ def pick(session: Session, job: Job, selection: Selection, scan: Scan, limit: in
     withdrawn = scan.table == UNSENT
     query = _PICK.format(
         source=_WITHDRAWN if withdrawn else replay_selection.sources(one, scan.table),
-        again=later_replays.AGAIN,
+        again=failure_groups.AGAIN,
         selected="true" if withdrawn else f"{BELONGS} AND {STATE} = 'selected'",
         settled=SETTLED,
     )
     named = replay_selection.values(session, job.tenant_id, one)
-    named |= {"job": job.id, "oldest": oldest_of(job), "after": scan.after, "limit": limit}
+    named |= {
+        "job": job.id,
+        "oldest": earliest_id(job.created_at),
+        "after": scan.after,
+        "limit": limit,
+    }
     return cursor(session, class_row(Source)).execute(query, named, prepare=False).fetchall()
 
 
@@ -147,20 +258,16 @@ def count_outcomes(session: Session, job: Job) -> dict[str, int]:
     `failed_same` failed with the same fingerprint as the delivery that they replay. Deliveries
     withdrawn before their first attempt are not counted.
     """
-    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": oldest_of(job)}
+    wanted = {"tenant": job.tenant_id, "job": job.id, "oldest": earliest_id(job.created_at)}
     found = cursor(session, dict_row).execute(_OUTCOMES, wanted).fetchone()
     assert found is not None  # noqa: S101  # an aggregate always has a row
     return found
 
 
-def lock_lanes(session: Session, tenant_id: UUID, webhooks: Sequence[UUID]) -> None:
-    """Lock the lanes of webhooks in the order of ids, the global lock order of lanes."""
-    for webhook in sorted(webhooks):
-        lanes.lock(session, tenant_id, webhook)
-
-
 def take_back(session: Session, job: Job, webhooks: Sequence[UUID]) -> None:
-    """Cancel a job's deliveries that were never sent, on locked lanes."""
+    """Lock lanes in the order of ids, as all do, and cancel what the job never sent there."""
+    for webhook in sorted(webhooks):
+        lanes.lock(session, job.tenant_id, webhook)
     for webhook in webhooks:
         cancelling.withdraw(session, job.tenant_id, webhook, job.id)
 

@@ -5,20 +5,26 @@ or will. The moment is part of the selection: preview, total and job agree despi
 """
 
 import enum
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import decisions, later_replays
-from app.core.delivery.history.delivery_filters import Group, earliest_id, latest_id
+from app.core.delivery.history import event_history, failure_groups
+from app.core.delivery.history.delivery_history import earliest_id, latest_id
+from app.core.delivery.history.delivery_list import Group
+from app.core.delivery.lanes import lanes
 from app.database import cursor, database_now
+from app.errors import NotFound
 
 
 class Status(enum.StrEnum):
@@ -29,12 +35,12 @@ class Status(enum.StrEnum):
     SKIPPED = "skipped"
 
 
+_MOMENTS = ("since", "until", "failed_since", "failed_until")
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """A caller's selection for a replay: `ids` alone, a `group` alone, or the other filters.
-
-    `until` and `failed_until` are exclusive; an empty `event_types` means all types.
-    """
+    """What to replay: `ids` alone, a `group` alone, or the other filters; ends are exclusive."""
 
     statuses: frozenset[Status] = frozenset({Status.FAILED})
     since: datetime | None = None
@@ -48,24 +54,19 @@ class Wanted:
     @classmethod
     def from_args(cls, args: Mapping[str, Any]) -> "Wanted":
         """Parse the result of `to_args`."""
-        group, named = args["group"], args["ids"]
         return cls(
             frozenset(map(Status, args["status"])),
-            **{
-                name: args[name] and datetime.fromisoformat(args[name])
-                for name in ("since", "until", "failed_since", "failed_until")
-            },
+            **{name: args[name] and datetime.fromisoformat(args[name]) for name in _MOMENTS},
             event_types=frozenset(map(EventType, args["event_type"] or ())),
-            group=group and Group.parse(group),
-            ids=named and tuple(ids.read("dlv", each) for each in named),
+            group=args["group"] and Group.parse(args["group"]),
+            ids=args["ids"] and tuple(ids.read("dlv", each) for each in args["ids"]),
         )
 
     def to_args(self) -> dict[str, Any]:
         """Return this as a job's arguments."""
-        moments = ("since", "until", "failed_since", "failed_until")
         return {
             "status": sorted(status.value for status in self.statuses),
-            **{name: getattr(self, name) and rfc3339(getattr(self, name)) for name in moments},
+            **{name: getattr(self, name) and rfc3339(getattr(self, name)) for name in _MOMENTS},
             "event_type": sorted(each.value for each in self.event_types) or None,
             "group": self.group and self.group.text,
             "ids": self.ids and [ids.text("dlv", each) for each in self.ids],
@@ -111,23 +112,23 @@ _WAITED = "r.created_at <= %(as_of)s AND (r.finished_at IS NULL OR r.finished_at
 _FAILED = "r.status = 'failed' AND r.finished_at <= %(as_of)s"
 
 BELONGS = f"""
-fits AND NOT (%(of_group)s AND {later_replays.IS_REPLAYED}
-              AND {later_replays.has_later(_FAILED)})
+fits AND NOT (%(of_group)s AND {failure_groups.IS_REPLAYED}
+              AND {failure_groups.has_later_replay(_FAILED)})
 """
 """SQL condition of a source among `rows`: it belongs to the selection.
 
 Of a group it does not where a later replay failed too: then that delivery counts, in its group.
 """
 STATE = f"""
-CASE WHEN NOT {later_replays.IS_REPLAYED} THEN 'selected'
-     WHEN {later_replays.has(_ARRIVED)} THEN 'arrived'
-     WHEN {later_replays.has(_WAITED)} THEN 'waiting'
+CASE WHEN NOT {failure_groups.IS_REPLAYED} THEN 'selected'
+     WHEN {failure_groups.has_replay(_ARRIVED)} THEN 'arrived'
+     WHEN {failure_groups.has_replay(_WAITED)} THEN 'waiting'
      ELSE 'selected' END
 """
 """SQL of a source's state, as of the selection's moment, from the replays of its event."""
 SETTLED = f"""
-{later_replays.IS_REPLAYED}
-AND {later_replays.has("(r.status = 'succeeded' OR r.finished_at IS NULL)")}
+{failure_groups.IS_REPLAYED}
+AND {failure_groups.has_replay("(r.status = 'succeeded' OR r.finished_at IS NULL)")}
 """
 """SQL condition of a source: by now a replay has delivered its event, or is about to."""
 
@@ -138,74 +139,47 @@ def sources(selection: Selection, table: str, most: int | None = None) -> str:
     With `most` it selects that many of the newest and one more; of a group it then includes other
     failures of the webhook, which do not `fit`.
     """
-    tail = "" if most is None else f" ORDER BY id DESC LIMIT {most} + 1"
+    wanted, tail = selection.wanted, "" if most is None else f" ORDER BY id DESC LIMIT {most} + 1"
     if table == "events":
-        return _EVENTS.format(conditions=_of_events(selection)) + tail
-    conditions, fits = _of_deliveries(selection), "true"
-    if selection.wanted.group is not None:
-        if most is None:
-            conditions.append(_SAME_FAILURE)
-        else:
-            fits = _SAME_FAILURE
+        conditions = ["w.id = (SELECT %(webhook)s::uuid)"] * bool(selection.webhook_id)
+        conditions += ["e.type = ANY (%(types)s)"] * bool(wanted.event_types)
+        return _EVENTS.format(conditions=" AND ".join(conditions) or "true") + tail
+    conditions = ["d.webhook_id = (SELECT %(webhook)s::uuid)"] * bool(selection.webhook_id)
+    fits = "true"
+    if wanted.ids is not None:
+        conditions += ["d.id = ANY (%(ids)s)", "d.status IN ('failed', 'cancelled')"]
+    elif wanted.group is not None:
+        conditions += ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.status = 'failed'"]
+        conditions += ["d.kind <> 'test'"] + [_SAME_FAILURE] * (most is None)
+        fits = "true" if most is None else _SAME_FAILURE
+    else:
+        # Worded like the partial indexes' predicates: with any other status none would be used.
+        named = ", ".join(f"'{each}'" for each in sorted(wanted.statuses - {Status.SKIPPED}))
+        conditions += [
+            f"d.status IN ({named})",
+            "d.kind = 'event' AND d.created_at >= %(since)s AND d.created_at < %(until)s",
+            "d.id >= %(since_id)s AND d.id < %(until_id)s",
+            *["d.event_type = ANY (%(types)s)"] * bool(wanted.event_types),
+            *["d.finished_at >= %(failed_since)s"] * bool(wanted.failed_since),
+            *["d.finished_at < %(failed_until)s"] * bool(wanted.failed_until),
+        ]
     return _DELIVERIES.format(fits=fits, conditions=" AND ".join(conditions)) + tail
-
-
-def by_status(selection: Selection) -> list[Selection]:
-    """Return a selection for each status, because each has an index with its own order."""
-    wanted = selection.wanted
-    if wanted.ids is not None or wanted.group is not None:
-        return [selection]
-    return [
-        replace(selection, wanted=replace(wanted, statuses=frozenset({status})))
-        for status in sorted(wanted.statuses)
-    ]
 
 
 _SAME_FAILURE = "d.failure = %(failure)s"
 
 
-def _of_events(selection: Selection) -> str:
-    conditions = ["w.id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
-    conditions += ["e.type = ANY (%(types)s)"] * bool(selection.wanted.event_types)
-    return " AND ".join(conditions) or "true"
-
-
-def _of_deliveries(selection: Selection) -> list[str]:
-    """Return the conditions of deliveries, except the fingerprint of a group."""
-    wanted = selection.wanted
-    conditions = ["d.webhook_id = (SELECT %(webhook)s::uuid)"] if selection.webhook_id else []
-    if wanted.ids is not None:
-        return [*conditions, "d.id = ANY (%(ids)s)", "d.status IN ('failed', 'cancelled')"]
-    if wanted.group is not None:
-        of_group = ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.status = 'failed'"]
-        return [*conditions, *of_group, "d.kind <> 'test'"]
-    return conditions + _filtered(wanted)
-
-
-def _filtered(wanted: Wanted) -> list[str]:
-    # Worded like the partial indexes' predicates: with any other status none would be used.
-    named = ", ".join(f"'{each}'" for each in sorted(wanted.statuses - {Status.SKIPPED}))
-    return [
-        f"d.status IN ({named})",
-        "d.kind = 'event' AND d.created_at >= %(since)s AND d.created_at < %(until)s",
-        "d.id >= %(since_id)s AND d.id < %(until_id)s",
-        *["d.event_type = ANY (%(types)s)"] * bool(wanted.event_types),
-        *["d.finished_at >= %(failed_since)s"] * bool(wanted.failed_since),
-        *["d.finished_at < %(failed_until)s"] * bool(wanted.failed_until),
-    ]
-
-
 def values(session: Session, tenant_id: UUID, selection: Selection) -> dict[str, Any]:
-    """Return the parameter values of the statements, `later_replays.AGAIN` among them."""
+    """Return the parameter values of the statements, `failure_groups.AGAIN` among them."""
     wanted, as_of = selection.wanted, selection.as_of
     since = wanted.since or datetime.fromtimestamp(0, UTC)
     until = wanted.until or datetime.max.replace(tzinfo=UTC)
     group = wanted.group
     return {
-        **later_replays.values(session, tenant_id),
+        **failure_groups.replayed_values(session, tenant_id),
         "webhook": selection.webhook_id,
         "types": sorted(each.value for each in wanted.event_types),
-        "disabled": bytes([decisions.DISABLED]),
+        "disabled": bytes([event_history.DISABLED]),
         "since": since,
         "since_id": earliest_id(since),
         "until": until,
@@ -238,3 +212,166 @@ def moment(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> dateti
     now = database_now(session)
     cur.execute("ROLLBACK TO SAVEPOINT moment")
     return now
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Sources of one webhook: `state` is selected, arrived or waiting."""
+
+    webhook_id: UUID
+    sends: bool
+    state: str
+    count: int
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    seconds_each: float | None = None
+
+
+_PARTS = f"""
+WITH candidates AS MATERIALIZED (
+    SELECT * FROM ({{sources}}) AS d {{order}}
+), rows AS MATERIALIZED (
+    SELECT * FROM candidates {{newest}}
+), {failure_groups.AGAIN}, marked AS (
+    SELECT webhook_id, created_at, {BELONGS} AS counts, {STATE} AS state FROM rows
+), parts AS (
+    SELECT webhook_id, state, count(*) AS count, min(created_at) AS oldest,
+           max(created_at) AS newest
+      FROM marked WHERE counts GROUP BY 1, 2
+)
+SELECT (SELECT count(*) FROM candidates) AS read, part.webhook_id,
+       w.status = 'enabled' AND w.deleted_at IS NULL AS sends, part.state, part.count, part.oldest,
+       part.newest, l.latency_ms / 1000 / least(l.concurrency, w.max_in_flight) AS seconds_each
+  FROM (VALUES (true)) AS always
+  LEFT JOIN parts AS part ON true
+  LEFT JOIN webhooks AS w ON w.tenant_id = %(tenant)s AND w.id = webhook_of(part.webhook_id)
+  LEFT JOIN lanes AS l ON l.tenant_id = %(tenant)s AND l.webhook_id = part.webhook_id
+"""
+
+# Deliveries of a group or of given ids that are not replayed, because they have not failed.
+_OTHERS = """
+SELECT d.webhook_id, true AS sends,
+       CASE WHEN d.finished_at IS NULL THEN 'waiting' ELSE 'arrived' END AS state, count(*) AS count
+  FROM (SELECT d.webhook_id, d.finished_at FROM deliveries AS d
+         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+           AND webhook_of(d.webhook_id) = coalesce(%(webhook)s, webhook_of(d.webhook_id))
+           AND {conditions}
+         LIMIT {most}) AS d
+ GROUP BY 1, 2, 3
+"""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A selection's counts, by webhook; `complete` if all of it was counted."""
+
+    selection: Selection
+    parts: Sequence[_Part]
+    complete: bool
+
+    @property
+    def webhooks(self) -> list[UUID]:
+        """The lanes that replays are sent to, in lock order."""
+        return sorted({part.webhook_id for part in self._selected})
+
+    @property
+    def count(self) -> int:
+        """The number of events to send again."""
+        return sum(part.count for part in self._selected)
+
+    @property
+    def _selected(self) -> list[_Part]:
+        return [part for part in self.parts if part.state == "selected" and part.sends]
+
+    def represent(self, rate: int | None) -> dict[str, Any]:
+        """Return the preview's JSON representation, for a dry run.
+
+        `seconds` is estimated from the rate, or from the slowest receiver's latency.
+        """
+        selected = self._selected
+        oldest = min((part.oldest for part in selected if part.oldest), default=None)
+        newest = max((part.newest for part in selected if part.newest), default=None)
+        left_out: Counter[str] = Counter()
+        for part in self.parts:
+            left_out[part.state] += 0 if part in selected else part.count
+        seconds: int | None = None
+        if rate is not None:
+            seconds = math.ceil(self.count / rate)
+        elif all(part.seconds_each is not None for part in selected):
+            each = (math.ceil(part.count * (part.seconds_each or 0)) for part in selected)
+            seconds = max(each, default=0)
+        return {
+            "count": self.count,
+            "oldest": oldest and rfc3339(oldest),
+            "newest": newest and rfc3339(newest),
+            "left_out": {
+                "arrived_since": left_out["arrived"],
+                "already_waiting": left_out["waiting"],
+                "not_sending": left_out["selected"],
+            },
+            "seconds": seconds,
+            "as_of": rfc3339(self.selection.as_of),
+        }
+
+
+def counted(
+    session: Session, tenant_id: UUID, selection: Selection, most: int | None = None
+) -> Preview:
+    """Return the counts of a selection, or of its `most` newest deliveries and events."""
+    wanted, named = selection.wanted, values(session, tenant_id, selection)
+    by_status = [selection]
+    if most is not None and wanted.ids is None and wanted.group is None:
+        # Each status has an index with its own order.
+        by_status = [
+            replace(selection, wanted=replace(wanted, statuses=frozenset({status})))
+            for status in sorted(wanted.statuses)
+        ]
+    tables = [
+        f"({sources(one, table, most)})" for one in by_status for table in one.wanted.tables()
+    ]
+    if selection.webhook_id is not None:
+        keys = lanes.of_webhook(session, tenant_id, selection.webhook_id)
+        tables = lanes.on_each(tables, "webhook", keys, named)
+    query = _PARTS.format(
+        sources=" UNION ALL ".join(tables),
+        order="" if most is None else f"ORDER BY id DESC LIMIT {most} + 1",
+        newest="" if most is None else f"ORDER BY id DESC LIMIT {most}",
+    )
+    # A prepared statement's generic plan reads far more.
+    rows = cursor(session).execute(query, named, prepare=False).fetchall()
+    read, parts = rows[0][0], [_Part(*row[1:]) for row in rows if row[1] is not None]
+    others = "d.id = ANY (%(ids)s) AND d.status NOT IN ('failed', 'cancelled')"
+    if wanted.group is not None:
+        others = "d.status = 'retrying' AND d.kind <> 'test'"
+        others += f" AND d.webhook_id = %(group_of)s AND {_SAME_FAILURE}"
+    if wanted.ids is not None or wanted.group is not None:
+        query = _OTHERS.format(conditions=others, most="ALL" if most is None else most + 1)
+        left = cursor(session, class_row(_Part)).execute(query, named).fetchall()
+        read = max(read, sum(part.count for part in left))
+        parts += left
+    return Preview(selection, parts, complete=most is None or read <= most)
+
+
+_NAMED = """
+SELECT id, webhook_id, event_id FROM deliveries
+ WHERE tenant_id = (SELECT %(tenant)s::uuid) AND id = ANY (%(ids)s) AND kind <> 'test'
+   AND webhook_of(webhook_id) = coalesce(%(webhook)s, webhook_of(webhook_id))
+ ORDER BY id
+"""
+
+
+def one_each(
+    session: Session, tenant_id: UUID, webhook_id: UUID | None, named: Sequence[UUID]
+) -> tuple[UUID, ...]:
+    """Return the ids, only the last one for each event and webhook.
+
+    Raises `NotFound` for an id that names no delivery.
+    """
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "ids": list(named)}
+    found = cursor(session).execute(_NAMED, wanted).fetchall()
+    known = {row[0] for row in found}
+    for each in named:
+        if each not in known:
+            raise NotFound(f"There is no delivery {ids.text('dlv', each)} to replay here.")
+    last = {row[1:]: row[0] for row in found}
+    return tuple(sorted(last.values()))

@@ -6,10 +6,12 @@ each delivery was tried; what fails then waits for its next attempt as before.
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import class_row, dict_row
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -17,14 +19,157 @@ from app.clock import rfc3339
 from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
+from app.core.delivery.events import PRIORITIES, PRIORITY_URGENT
 from app.core.delivery.history import delivery_history
-from app.core.delivery.lanes import lanes, retry_now
+from app.core.delivery.history.delivery_history import earliest_id, latest_id
+from app.core.delivery.lanes import lanes, recovery
 from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import Step
 from app.core.webhooks import webhooks
-from app.database import database_now
+from app.database import Tx, cursor, database_now
 from app.errors import Conflict, NotFound, WebhookDisabled
 from app.models import Job
+
+# Rows in one transaction, which holds the lane's lock.
+MOST_AT_ONCE = 5_000
+_NUMBERED_AT_MOST = 20_000
+
+
+@dataclass(frozen=True)
+class Open:
+    """A lane's deliveries that have not ended as of one moment: so many, `in_flight` of them.
+
+    They are its events with a number below `sequence`, and replays and tests made by `as_of`.
+    `oldest` is a lower bound of their ids.
+    """
+
+    as_of: datetime
+    sequence: int
+    count: int
+    in_flight: int
+    oldest: UUID | None
+
+
+_OPEN = """
+SELECT clock_timestamp() AS as_of, l.next_sequence AS sequence, open.*
+  FROM lanes AS l
+ CROSS JOIN LATERAL (
+    SELECT count(*) AS count, min(id::text)::uuid AS oldest,
+           count(*) FILTER (WHERE lease_until > clock_timestamp()) AS in_flight
+      FROM open_deliveries
+     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+       AND (sequence IS NOT NULL OR kind <> 'event')) AS open
+ WHERE l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
+"""
+
+
+def open_of(tx: Tx, tenant_id: UUID, webhook_id: UUID) -> Open:
+    """Return what a locked lane has open now.
+
+    Numbers its events first, up to 20,000: a number says which were there.
+    """
+    for _ in range(_NUMBERED_AT_MOST // lanes.NUMBER_AT_ONCE):
+        if not lanes.number_locked(tx, tenant_id, webhook_id):
+            break
+    wanted = {"tenant": tenant_id, "webhook": webhook_id}
+    found = cursor(tx, class_row(Open)).execute(_OPEN, wanted).fetchone()
+    assert found is not None  # noqa: S101  # every webhook has a lane
+    return found
+
+
+# The rows of an `Open`; those of it that had no attempt since.
+_OF = """
+CASE WHEN d.kind = 'event' THEN d.sequence < %(sequence)s ELSE d.created_at <= %(as_of)s END
+"""
+_UNTRIED = "coalesce(d.attempted_at < %(as_of)s, true)"
+
+
+def park(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any]) -> bool:
+    """Let up to 5,000 due rows wait `until` later, but urgent ones; say whether more may be due."""
+    lane = (tenant_id, webhook_id)
+    which = f"d.next_attempt_at <= %(as_of)s AND {_UNTRIED} AND {_OF}"
+    moved = recovery.move(tx, lane, which, found, MOST_AT_ONCE, to="%(until)s", counts="0")
+    lanes.reschedule(tx, tenant_id, webhook_id)
+    return moved == MOST_AT_ONCE
+
+
+def bring(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any], most: int) -> int:
+    """Make up to `most` waiting rows of a locked lane due, the earliest first; return how many."""
+    which = f"d.next_attempt_at > clock_timestamp() AND {_UNTRIED} AND {_OF}"
+    # What was parked was due by its schedule.
+    counts = "(d.next_attempt_at <> %(until)s)::int"
+    lane = (tenant_id, webhook_id)
+    moved = recovery.move(tx, lane, which, found, most, priorities=PRIORITIES, counts=counts)
+    lanes.reschedule(tx, tenant_id, webhook_id)
+    return moved
+
+
+_END_PAUSE = """
+UPDATE lanes SET paused_until = least(paused_until, clock_timestamp())
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+"""
+
+
+def end_pause(tx: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
+    """End a locked lane's pause: its next attempt is a probe."""
+    cursor(tx).execute(_END_PAUSE, {"tenant": tenant_id, "webhook": webhook_id})
+    lanes.reschedule(tx, tenant_id, webhook_id)
+
+
+_TALLY = f"""
+SELECT open.*, ended.*
+  FROM (SELECT count(*) FILTER (WHERE {_UNTRIED}) AS waiting,
+               count(*) FILTER (WHERE NOT {_UNTRIED}) AS retrying
+          FROM open_deliveries AS d
+         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+           AND d.webhook_id = (SELECT %(webhook)s::uuid) AND {_OF}) AS open,
+       (SELECT count(*) FILTER (WHERE d.status = 'failed') AS failed,
+               count(*) FILTER (WHERE d.status = 'cancelled') AS cancelled
+          FROM ended_deliveries AS d
+         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+           AND d.webhook_id = (SELECT %(webhook)s::uuid)
+           AND d.status IN ('failed', 'cancelled')
+           AND d.id >= %(oldest)s AND d.id < %(newest)s
+           AND d.finished_at > %(as_of)s AND {_OF}) AS ended
+"""
+
+
+def tally(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any]) -> dict[str, int]:
+    """Count what became of the rows of an `Open`, whose fields `found` has: those not succeeded.
+
+    `waiting` had no attempt since, `retrying` failed at one. Reads open rows and failures only.
+    """
+    wanted = {
+        **found,
+        "tenant": tenant_id,
+        "webhook": webhook_id,
+        "oldest": found["oldest"] or earliest_id(found["as_of"]),
+        "newest": latest_id(found["as_of"] + timedelta(seconds=1)),
+    }
+    counts = cursor(tx, dict_row).execute(_TALLY, wanted).fetchone()
+    assert counts is not None  # noqa: S101  # aggregates are one row
+    return counts
+
+
+# A delivery that is due already counts no further unscheduled attempt. A lease that has ended is a
+# dead worker's.
+_ONE = f"""
+UPDATE open_deliveries
+   SET unscheduled = least(unscheduled + (next_attempt_at > clock_timestamp())::int, attempts),
+       next_attempt_at = clock_timestamp(), priority = {PRIORITY_URGENT}
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND id = %(delivery)s
+   AND (lease_until IS NULL OR lease_until <= clock_timestamp())
+"""
+
+
+def bring_one(tx: Tx, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID) -> bool:
+    """Make one row of a locked lane due, before all others; say whether it was waiting."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "delivery": delivery_id}
+    moved = cursor(tx).execute(_ONE, wanted).rowcount == 1
+    if moved:
+        lanes.due_now(tx, tenant_id, webhook_id)
+    return moved
+
 
 KIND = "retry_now"
 _PARK, _BRING = "park", "bring"
@@ -50,7 +195,7 @@ def all_of(
             'Release it: PATCH it with {"held": false}.'
         )
     of_webhook = lanes.of_webhook(session, caller.tenant_id, webhook.id)
-    found = [retry_now.open_of(session, caller.tenant_id, each) for each in of_webhook]
+    found = [open_of(session, caller.tenant_id, each) for each in of_webhook]
     count = sum(each.count for each in found)
     oldest = min((each.oldest for each in found if each.oldest), default=None)
     as_of = found[-1].as_of
@@ -109,12 +254,10 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     rate = args["rate"]
     if phase == _PARK:
         parked = [
-            lane
-            for lane, found in plan.items()
-            if rate and retry_now.park(session, tenant_id, lane, found)
+            lane for lane, found in plan.items() if rate and park(session, tenant_id, lane, found)
         ]
         for lane in () if parked else plan:
-            retry_now.end_pause(session, tenant_id, lane)
+            end_pause(session, tenant_id, lane)
             wakeups.ring_lanes(session, [(tenant_id, lane)])
         return Step(f"{_PARK if parked else _BRING} {done + 1}", progress)
     moved = _bring(session, tenant_id, plan, rate)
@@ -126,21 +269,22 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
         return Step(f"{_BRING} {done + 1}", progress, wait)
     if not progress["waiting"]:
         return Step(None, progress)
-    return Step(f"{_BRING} {done + 1}", progress, _pause(session, job))
+    age, (shortest, longest) = database_now(session) - job.created_at, _COUNT_AGAIN
+    return Step(f"{_BRING} {done + 1}", progress, min(max(age / 20, shortest), longest))
 
 
 def _bring(
     session: Session, tenant_id: UUID, plan: Mapping[UUID, Mapping[str, Any]], rate: int | None
 ) -> int:
     """Bring waiting rows of each lane forward, as many in all as a step may; return how many."""
-    most = min(rate or retry_now.MOST_AT_ONCE, retry_now.MOST_AT_ONCE)
+    most = min(rate or MOST_AT_ONCE, MOST_AT_ONCE)
     moved = 0
     for key, found in plan.items():
         lane = lanes.load(session, tenant_id, key, locked=False)
         held_up = lane is None or lane.held or lane.suspended or bool(rate and lane.paused)
         brought = 0
         if moved < most and not held_up:
-            brought = retry_now.bring(session, tenant_id, key, found, most - moved)
+            brought = bring(session, tenant_id, key, found, most - moved)
         if brought:
             wakeups.ring_lanes(session, [(tenant_id, key)])
         moved += brought
@@ -152,7 +296,7 @@ def count_outcomes(session: Session, job: Job) -> dict[str, int]:
     _, plan = _plan(job)
     counts: Counter[str] = Counter()
     for lane, found in plan.items():
-        counts.update(retry_now.tally(session, job.tenant_id, lane, found))
+        counts.update(tally(session, job.tenant_id, lane, found))
     unsent = counts["waiting"] + counts["cancelled"]
     sent = job_rows.progress_of(job)["selected"] - unsent
     succeeded = sent - counts["retrying"] - counts["failed"]
@@ -174,11 +318,6 @@ def _plan(job: Job) -> tuple[dict[str, Any], Mapping[UUID, Mapping[str, Any]]]:
     }
 
 
-def _pause(session: Session, job: Job) -> timedelta:
-    shortest, longest = _COUNT_AGAIN
-    return min(max((database_now(session) - job.created_at) / 20, shortest), longest)
-
-
 def one(
     session: Session, caller: Caller, webhook_id: UUID | None, delivery_id: UUID | None
 ) -> None:
@@ -190,7 +329,7 @@ def one(
     webhook = webhooks.lock(session, tenant_id, webhook_id)
     found = delivery_history.find(session, tenant_id, webhook.id, delivery_id)
     webhooks.require_enabled(webhook)
-    if not retry_now.bring_one(session, tenant_id, found.row.webhook_id, found.id):
+    if not bring_one(session, tenant_id, found.row.webhook_id, found.id):
         raise Conflict(f"This delivery is {found.row.status}: it does not wait for an attempt.")
     wakeups.ring_lanes(session, [(tenant_id, found.row.webhook_id)])
     target = ("delivery", ids.text("dlv", found.id))

@@ -5,9 +5,6 @@ judged as far as its time reaches; a rule that ended its process is left out on 
 """
 
 import json
-import mmap
-import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -15,12 +12,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Final
 
-from app.core.rules.language import LENGTH, MARK, Match
+from app.core.rules.language import Match, RuleText, mark, marked
 from app.errors import Busy, EvaluatorLost
 
 CPU_SECONDS = 0.2
@@ -41,17 +39,6 @@ _WAIT_SECONDS, _MOST_WAITS = 3.0, 10
 _MOST_LOST = 3
 _LARGE = 1024 * 1024
 _ROOT = Path(__file__).resolve().parents[3]
-
-
-@dataclass(frozen=True)
-class RuleText:
-    """What is evaluated of a rule's version."""
-
-    on: str
-    when: str
-    title: str
-    detail: str | None
-    dedupe: str | None
 
 
 @dataclass(frozen=True)
@@ -92,85 +79,65 @@ class Judged:
 
 
 class _Process:
-    """One running child; any method raises `EOFError` once it has ended."""
+    """One running child, and the file in which it says at which rule it is."""
 
     def __init__(self) -> None:
-        with tempfile.TemporaryFile() as page:
-            marker = page.fileno()
-            page.truncate(mmap.PAGESIZE)
-            self._page = mmap.mmap(marker, mmap.PAGESIZE)
-            # No secret of ours is in its environment.
-            self._child = subprocess.Popen(  # noqa: S603  # our own module
-                [sys.executable, "-m", "app.core.rules.child", str(marker)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=1 << 16,
-                pass_fds=(marker,),
-                cwd=_ROOT,
-                env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(_ROOT)},
-            )
-        assert self._child.stdin is not None  # noqa: S101  # narrows: it is a pipe
-        assert self._child.stdout is not None  # noqa: S101  # narrows: it is a pipe
-        self._input, self._output = self._child.stdin, self._child.stdout
-        self._read = bytearray()
+        self._pipe, theirs = Pipe()
+        self._marker = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
+        fds = (theirs.fileno(), self._marker.fileno())
+        # No secret of ours is in its environment.
+        self._child = subprocess.Popen(  # noqa: S603  # our own module
+            [sys.executable, "-m", "app.core.rules.child", *map(str, fds)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=fds,
+            cwd=_ROOT,
+            env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(_ROOT)},
+        )
+        theirs.close()
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._child.pid
 
-    def ask(self, request: Mapping[str, Any], parts: Sequence[bytes] = ()) -> None:
-        """Send a request; the child reads all of it before it answers."""
+    @property
+    def at(self) -> tuple[int, int]:
+        """The places of the subject and rule that it is at; -1 for none."""
+        return marked(self._marker.fileno())
+
+    def ask(self, *request: object) -> None:
+        """Send a request. Raises `EOFError` once the child has ended."""
+        mark(self._marker.fileno(), -1, -1)
         try:
-            for each in (json.dumps(request).encode(), *parts):
-                self._input.write(LENGTH.pack(len(each)))
-                self._input.write(each)
-            self._input.flush()
-        except BrokenPipeError:
+            self._pipe.send(request)
+        except OSError:
             raise EOFError from None
 
     def answer(self, alive: Callable[[], object] = lambda: None) -> Any:
-        """Return the next answer; calls `alive` now and then while there is none."""
-        (size,) = LENGTH.unpack(self._take(LENGTH.size, alive))
-        return json.loads(self._take(size, alive))
+        """Return the next answer; calls `alive` now and then while there is none.
 
-    def at(self) -> tuple[int, int]:
-        """Return the places of the subject and rule that it was at; -1 for none."""
-        subject, rule = MARK.unpack_from(self._page, 0)
-        return subject, rule
-
-    def mark(self) -> None:
-        """Note that it is at nothing."""
-        MARK.pack_into(self._page, 0, -1, -1)
+        Raises `EOFError` once the child has ended, or its host does not run it.
+        """
+        at, waits = self.at, 0
+        try:
+            while not self._pipe.poll(_WAIT_SECONDS):
+                at, waits = self.at, waits + 1 if at == self.at else 0
+                if waits > _MOST_WAITS:
+                    # Whatever it was at has not used its time: it is lost, and no rule to blame.
+                    mark(self._marker.fileno(), -1, -1)
+                    raise EOFError
+                alive()
+            return json.loads(self._pipe.recv_bytes())
+        except OSError:
+            raise EOFError from None
 
     def close(self) -> None:
         """End it."""
         self._child.kill()
         self._child.wait()
-        with suppress(BrokenPipeError):
-            # What was still to be written to it.
-            self._input.close()
-        self._output.close()
-        self._page.close()
-
-    def _take(self, size: int, alive: Callable[[], object]) -> bytes:
-        at, waits = None, 0
-        while len(self._read) < size:
-            if not select.select([self._output], [], [], _WAIT_SECONDS)[0]:
-                at, waits = self.at(), waits + 1 if at == self.at() else 0
-                if waits > _MOST_WAITS:
-                    # Whatever it was at has not used its time: it is lost, and no rule to blame.
-                    self.mark()
-                    raise EOFError
-                alive()
-                continue
-            more = os.read(self._output.fileno(), 1 << 16)
-            if not more:
-                raise EOFError
-            self._read += more
-        taken = bytes(self._read[:size])
-        del self._read[:size]
-        return taken
+        self._pipe.close()
+        self._marker.close()
 
 
 class _Lane:
@@ -212,10 +179,9 @@ class Evaluators:
         """
         with self._taken(QUICK, 2.0) as lane:
             for _ in range(2):
-                process = lane.running()
                 try:
-                    request = {"do": "check", "on": on, "fields": dict(fields), "seconds": 1.0}
-                    process.ask(request)
+                    process = lane.running()
+                    process.ask("check", on, dict(fields), 1.0)
                     return {name: tuple(each) for name, each in process.answer().items()}
                 except EOFError:
                     # It may have ended before; a text that ends it twice is at fault or its host.
@@ -241,10 +207,9 @@ class Evaluators:
         seconds, and `EvaluatorLost` when it ends at no rule's work.
         """
         with self._taken(name, patience) as lane:
-            run = _Run(lane, rules, subjects, time.monotonic() + seconds, ended)
-            run.quick, run.alive = name == QUICK, alive
+            run = _Run(lane, rules, subjects, ended, quick=name == QUICK)
             try:
-                run.finish()
+                run.finish(time.monotonic() + seconds, alive)
             except BaseException:
                 lane.end()
                 raise
@@ -277,62 +242,55 @@ class _Run:
         lane: _Lane,
         rules: Sequence[RuleText],
         subjects: Sequence[Subject],
-        until: float,
         ended: Sequence[int],
+        *,
+        quick: bool,
     ) -> None:
         self.judged = Judged()
-        self._lane, self._rules, self._subjects, self._until = lane, rules, subjects, until
+        self._lane, self._rules, self._subjects, self._quick = lane, rules, subjects, quick
         self._ended = Counter(dict(enumerate(ended)))
-        self._skip: dict[tuple[int, int], Verdict] = {}
+        self._blamed: dict[tuple[int, int], Verdict] = {}
         self._lost = 0
-        self.quick = False
-        self.alive: Callable[[], object] = lambda: None
 
-    def finish(self) -> None:
+    def finish(self, until: float, alive: Callable[[], object]) -> None:
         """Judge until all is judged, or the time is over and something is."""
-        done = not self._subjects
-        while not done:
+        end = None if self._subjects else "done"
+        while end is None:
             process = self._lane.running()
-            process.mark()
+            most = _QUICK_SECONDS if self._quick else float("inf")
+            left = max(0.0, until - time.monotonic())
             try:
-                self._send(process)
-                while (answer := process.answer(self.alive)) not in (None, "slow"):
-                    self._take(answer)
-                self.judged.slow |= answer == "slow"
-                done = True
+                process.ask("judge", dict(enumerate(self._rules)), self._rest(), left, most)
+                while end is None:
+                    answers, end = process.answer(alive)
+                    for each in answers:
+                        self._take(*each)
+                self.judged.slow |= end == "slow"
             except EOFError:
-                self._blame(process.at())
-                self.alive()
-                late = self.judged.verdicts and time.monotonic() > self._until
-                done = bool(late) or (self.quick and self.judged.slow)
+                self._blame(*process.at)
+                alive()
+                late = self.judged.verdicts and time.monotonic() > until
+                end = "late" if late or (self._quick and self.judged.slow) else None
 
-    def _send(self, process: _Process) -> None:
+    def _rest(self) -> list[tuple[object, ...]]:
+        """Return the subjects that are not judged yet, each without the rules that ended."""
         first = len(self.judged.verdicts)
-        rest = self._subjects[first:]
         gone = {rule for rule, times in self._ended.items() if times >= MOST_ENDED}
-        parts: list[bytes] = []
-        for each in rest:
-            kind = b"s" if each.bundle is None else b"r"
-            parts += (kind + json.dumps(each.facts).encode(), each.bundle or b"")
-        request = {
-            "do": "judge",
-            "rules": [vars(rule) for rule in self._rules],
-            "first": first,
-            "count": len(rest),
-            "apply": [[at for at in each.rules if at not in gone] for each in rest],
-            "skip": list(self._skip),
-            "seconds": max(0.0, self._until - time.monotonic()),
-            "cpu_a_subject": _QUICK_SECONDS if self.quick else 1e9,
-            "cpu": CPU_SECONDS,
-            "cpu_a_byte": CPU_SECONDS_A_BYTE,
-        }
-        process.ask(request, parts)
+        return [
+            (
+                place,
+                [at for at in each.rules if at not in gone and (place, at) not in self._blamed],
+                each.facts,
+                each.bundle,
+                CPU_SECONDS + CPU_SECONDS_A_BYTE * len(each.bundle or b""),
+            )
+            for place, each in enumerate(self._subjects[first:], first)
+        ]
 
-    def _take(self, answer: Any) -> None:
+    def _take(self, steps: int, micros: int, found: Sequence[tuple[int, dict[str, Any]]]) -> None:
         """Take the verdicts on one subject."""
         place = len(self.judged.verdicts)
-        steps, micros, found = answer
-        verdicts = {rule: each for (subject, rule), each in self._skip.items() if subject == place}
+        verdicts = {rule: each for (at, rule), each in self._blamed.items() if at == place}
         for rule, came in found:
             matches = [Match(*each) for each in came.pop("matches")]
             verdicts[rule] = Verdict(matches=matches, **came)
@@ -340,10 +298,9 @@ class _Run:
         self.judged.steps.append(steps)
         self.judged.micros += micros
 
-    def _blame(self, at: tuple[int, int]) -> None:
+    def _blame(self, subject: int, rule: int) -> None:
         """Note what the process was at when it ended; the rest goes to a new one."""
         self._lane.end()
-        subject, rule = at
         if subject < len(self.judged.verdicts):
             # It ended before it began: killed while it waited, or it cannot start.
             self._lost += 1
@@ -353,7 +310,7 @@ class _Run:
         self.judged.slow = True
         if rule < 0:
             for each in self._subjects[subject].rules:
-                self._skip[subject, each] = Verdict(0, (), 1, _UNREADABLE)
+                self._blamed[subject, each] = Verdict(0, (), 1, _UNREADABLE)
             return
         self._ended[rule] += 1
-        self._skip[subject, rule] = Verdict(0, (), 1, TOO_COSTLY, ended=True)
+        self._blamed[subject, rule] = Verdict(0, (), 1, TOO_COSTLY, ended=True)

@@ -14,7 +14,8 @@ from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.rules import matches, subjects
-from app.core.rules.evaluators import QUICK, SLOW, Evaluators, Judged, RuleText, Subject, Verdict
+from app.core.rules.evaluators import QUICK, SLOW, Evaluators, Judged, Subject, Verdict
+from app.core.rules.language import RuleText
 from app.core.rules.matches import Judge
 from app.core.rules.subjects import Seen, Work
 from app.database import cursor

@@ -3,6 +3,7 @@
 Shared by the evaluators' processes and those who start them; these load no CEL.
 """
 
+import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -10,9 +11,8 @@ from typing import NamedTuple
 MOST_MATCHES = 20
 """Matching steps of a record that are described; the rest are counted."""
 
-# Where an evaluator is: the places of a subject and a rule, -1 for none. Then a message's length.
-MARK = struct.Struct("<ii")
-LENGTH = struct.Struct(">I")
+# Where an evaluator is: the places of a subject and of a rule, -1 for none.
+_MARK = struct.Struct("<ii")
 
 _AGENT = ("id", "external_id", "name", "version")
 _SESSION = ("id", "external_id")
@@ -50,6 +50,16 @@ class Erred(Exception):
     """An expression has no value here; the text says why."""
 
 
+class RuleText(NamedTuple):
+    """What is evaluated of a rule's version."""
+
+    on: str
+    when: str
+    title: str
+    detail: str | None
+    dedupe: str | None
+
+
 class Match(NamedTuple):
     """A match: the step's index if the rule is on steps, and the texts of its finding.
 
@@ -77,3 +87,14 @@ def pieces(template: str) -> Iterator[tuple[str, int | None]]:
         yield template[opened + 2 : closed], opened + 2
         at = closed + 2
     yield template[at:], None
+
+
+def mark(marker: int, subject: int, rule: int) -> None:
+    """Write into an evaluator's file at which subject and rule it is, by their places; -1: none."""
+    os.pwrite(marker, _MARK.pack(subject, rule), 0)
+
+
+def marked(marker: int) -> tuple[int, int]:
+    """Return what was marked last."""
+    subject, rule = _MARK.unpack(os.pread(marker, _MARK.size, 0))
+    return subject, rule

@@ -18,7 +18,8 @@ from app.core import findings
 from app.core.audit import chain
 from app.core.callers import SYSTEM, Caller, Role
 from app.core.findings import NewFinding, Severity, Source
-from app.core.rules.evaluators import MOST_ENDED, RuleText, Verdict
+from app.core.rules.evaluators import MOST_ENDED, Verdict
+from app.core.rules.language import RuleText
 from app.core.rules.subjects import Work
 from app.database import cursor, database_now
 from app.schemas import fields

@@ -26,10 +26,10 @@ from app.core.rules.evaluators import (
     MOST_ENDED,
     Evaluators,
     Judged,
-    RuleText,
     Subject,
     Verdict,
 )
+from app.core.rules.language import RuleText
 from app.core.rules.matches import Judge
 from app.core.rules.subjects import Seen, Work
 from app.database import cursor, database_now
@@ -178,7 +178,7 @@ def judge(evaluators: Evaluators, text: RuleText, chosen: Sequence[tuple[Work, S
 
 def start_test(session: Session, tenant_id: UUID, text: RuleText, wanted: Wanted) -> Job:
     """Enqueue a longer test."""
-    args = {"rule": vars(text), "limit": wanted.limit, **_range(session, wanted)}
+    args = {"rule": text._asdict(), "limit": wanted.limit, **_range(session, wanted)}
     return job_queue.enqueue(
         session,
         tenant_id,

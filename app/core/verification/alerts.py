@@ -64,7 +64,7 @@ def report_break(database: Database, tenant_id: UUID, error: AuditChainBroken) -
     The caller raises or stores the error itself. Nothing is raised here, not even without the
     database: an answer that says "broken" must not depend on it.
     """
-    _log_break(tenant_id, error)
+    _log.critical("audit_chain_broken", tenant_id=ids.text("ten", tenant_id), **error.report)
     try:
         with database.transaction(tenant_id) as session:
             _emit_once(session, tenant_id, error)
@@ -74,12 +74,8 @@ def report_break(database: Database, tenant_id: UUID, error: AuditChainBroken) -
 
 def report_break_in(session: Session, tenant_id: UUID, error: AuditChainBroken) -> None:
     """Log a break of a tenant's chain, store it, and emit `audit.chain_broken` once for it."""
-    _log_break(tenant_id, error)
-    _emit_once(session, tenant_id, error)
-
-
-def _log_break(tenant_id: UUID, error: AuditChainBroken) -> None:
     _log.critical("audit_chain_broken", tenant_id=ids.text("ten", tenant_id), **error.report)
+    _emit_once(session, tenant_id, error)
 
 
 def _emit_once(session: Session, tenant_id: UUID, error: AuditChainBroken) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app.core.audit import view
-from app.core.log import tile_rows, tree_walk
+from app.core.log import tile_rows
 from app.core.log.generations import Generation
 from app.core.log.publication import MENDED_BY, Published
 from app.core.log.tree_walk import TreeWalk
@@ -199,9 +199,8 @@ def compare_newest(
     if begin:
         walk.begin_at(session, begin)
     heads = HeadComparison(last.generation, chain=chain)
-    for first, bundle, data in tree_walk.bundles(session, last.generation, begin, size):
-        walk.add(session, data)
-        heads.add(first, bundle, data)
+    for bundle in walk.read(session, size):
+        heads.add(*bundle)
     walk.require(last)
     heads.settle(session)
     held = heads.by_tenant.get(tenant_id)

@@ -1,11 +1,12 @@
 """The job `verify_audit`: one chain if it is long, all of them daily, the log walked once for all.
 
 The log names the chains. One that no tenant has was deleted with its tenant, or renamed by another
-salt. When the last whole run began is a sealed note: the database's owner cannot end a run that
-verified nothing.
+salt. Sealed notes say when the last good run began, and how far the log was walked: the database's
+owner can end no run that verified nothing.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -19,15 +20,13 @@ from app.clock import rfc3339
 from app.core.anchoring.heads import SET_RIGHT
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
-from app.core.log import tree_walk
 from app.core.log.publication import Published
 from app.core.log.tree_walk import TreeWalk
 from app.core.verification import alerts, published_log, sealed_notes
 from app.core.verification.anchored_heads import HeadComparison
-from app.core.verification.published_log import Ended, Outside
+from app.core.verification.published_log import Outside
 from app.core.verification.stamps import Stamps
 from app.core.verification.verifier import Asked, Verifier
-from app.core.verification.walked import Walked
 from app.database import Database, cursor, database_now
 from app.errors import (
     AuditChainBroken,
@@ -49,6 +48,12 @@ _log = structlog.get_logger(__name__)
 _LEAVES_AT_ONCE = 64 * WIDTH
 _TENANTS_AT_ONCE = 500
 
+FULL_EVERY = timedelta(days=7)
+"""What the tree cannot prove (a chain that was cut, or lost its tenant) is found within so long."""
+PART_LEAVES = 1_000_000
+"""A killed walk loses so many leaves."""
+WALKED = "walked_log"
+
 # A run that was missed, or came to nothing, is made up for from then on, once an hour.
 MISSED = timedelta(hours=25)
 AGAIN = timedelta(hours=1)
@@ -62,18 +67,67 @@ KEY = "all"
 _FIRST_TENANT = "SELECT id FROM tenants ORDER BY id LIMIT 1"
 
 
-def step(verifier: Verifier) -> Errand[Any]:
-    """Verify everything; a run that is cut off begins anew."""
-    return Errand(
-        lambda: _run(verifier), lambda session, found: _end(session, verifier.master_keys, found)
-    )
+@dataclass
+class Walked:
+    """How far each log is walked, by origin, and since when all of it was.
+
+    What was found good is not walked again: the signed root at the end proves the tree before it.
+    All is walked each week, while a break is open, and on command. The sealed note follows the walk
+    while it finds nothing, so one that is killed goes on.
+    """
+
+    verifier: Verifier
+    before: Mapping[str, Any] | None
+    logs: dict[str, int]
+    full: str
+    leaves: int = 0
+
+    @classmethod
+    def plan(cls, verifier: Verifier, now: datetime) -> "Walked":
+        """Decide from the note how much this run walks."""
+        with verifier.database.across_tenants() as session:
+            note = sealed_notes.read(session, verifier.master_keys, WALKED)
+            doubted = alerts.count_open(session) > 0
+        if note is not None and not doubted:
+            # The owner may put back any sealed note; one of the future is of a wrong clock.
+            age = now - datetime.fromisoformat(note["full"])
+            if timedelta(0) <= age < FULL_EVERY:
+                return cls(verifier, note, dict(note["logs"]), note["full"])
+        return cls(verifier, note, {}, rfc3339(now))
+
+    def begin(self, origin: str, size: int) -> int:
+        """Return at which leaf to begin in a log of this size: a tile's first, and one there is."""
+        known = self.logs.get(origin, 0)
+        return min(known, size - 1) // WIDTH * WIDTH if 0 < known <= size else 0
+
+    def come_to(self, origin: str, size: int, leaves: int, *, good: bool) -> None:
+        """Count `leaves` more of a log, up to `size`; note that now and then while all is good."""
+        due = self.leaves // PART_LEAVES < (self.leaves + leaves) // PART_LEAVES
+        self.leaves += leaves
+        self.logs[origin] = size
+        if due and good:
+            self.note({"logs": self.logs, "full": self.full})
+
+    def note(self, note: Mapping[str, Any] | None) -> None:
+        """Keep a note, None to have all walked; unless an operator asked for that meanwhile."""
+        keys = self.verifier.master_keys
+        with self.verifier.database.across_tenants() as session:
+            if note is None or sealed_notes.read(session, keys, WALKED) == self.before:
+                sealed_notes.write(session, keys, WALKED, note)
+                self.before = None if note is None else {**note, "logs": dict(self.logs)}
 
 
-def _run(verifier: Verifier) -> dict[str, Any] | LogHeadUnavailable:
+def forget_walk(session: Session, master_keys: MasterKeys) -> None:
+    """Have the next run walk everything, from the first leaf."""
+    sealed_notes.write(session, master_keys, WALKED, None)
+
+
+def run(verifier: Verifier) -> dict[str, Any] | LogHeadUnavailable:
+    """Verify everything; return what was found."""
     with verifier.database.across_tenants() as session:
         began = database_now(session)
     progress: dict[str, Any] = {"began": rfc3339(began)}
-    walked = Walked.plan(verifier.database, verifier.master_keys, began)
+    walked = Walked.plan(verifier, began)
     last: Published | None = None
     broken: dict[UUID, AuditChainBroken] = {}
     try:
@@ -83,7 +137,7 @@ def _run(verifier: Verifier) -> dict[str, Any] | LogHeadUnavailable:
         return error
     except LogHalted as error:
         alerts.report_log(verifier.database, error)
-        walked.end(good=False)
+        walked.note(None)
         progress["log"] = error.slug
     # Neither the log nor a chain has a break since the run began; and a chain without a tenant may
     # be any one's, from before its name was changed.
@@ -111,27 +165,23 @@ def _walk_log(
     """
     database, keys = verifier.database, verifier.master_keys
 
-    def begin(outside: Outside) -> tuple[Published | None, list[Ended], frozenset[bytes]]:
+    def begin(outside: Outside) -> tuple[list[Published], frozenset[bytes]]:
         with database.across_tenants(snapshot=True) as session:
-            last = published_log.newest(session, keys, outside)
-            ended = [] if last is None else [*published_log.older(session, keys, last.generation)]
-            logs = [each for each in (last, *(old.last for old in ended)) if each is not None]
+            logs = published_log.read_logs(session, keys, outside).published
             Stamps(verifier.trust).check(session, keys, logs, full=False)
-            return last, ended, sealed_notes.acknowledged(session, keys)
+            return logs, sealed_notes.acknowledged(session, keys)
 
-    last, ended, acknowledged = verifier.behind_head(begin)
-    heads = []
-    for each in (last, *(old.last for old in ended)):
-        if each is not None:
-            compared = HeadComparison(
-                each.generation, newest=each is last, acknowledged=acknowledged
-            )
-            heads.append(compared)
-            _walk(database, each, compared, walked)
+    logs, acknowledged = verifier.behind_head(begin)
+    heads = [
+        HeadComparison(log.generation, newest=log is logs[0], acknowledged=acknowledged)
+        for log in logs
+    ]
+    for log, compared in zip(logs, heads, strict=True):
+        _walk(database, log, compared, walked)
     unknown = {chain: place for each in reversed(heads) for chain, place in each.unknown.items()}
     broken: dict[UUID, AuditChainBroken] = {}
-    for each_log in heads:
-        for tenant_id, found in each_log.by_tenant.items():
+    for compared in heads:
+        for tenant_id, found in compared.by_tenant.items():
             if found.broken is not None:
                 broken.setdefault(tenant_id, found.broken)
     with database.across_tenants() as session:
@@ -141,14 +191,15 @@ def _walk_log(
         sealed_notes.keep_found(session, keys, unknown, began)
     if heads and heads[0].unexpected is not None:
         _log.critical("log_leaf_unexpected", leaf=heads[0].unexpected)
-    walked.end(good=not broken and not unknown)
+    is_good = not broken and not unknown
+    walked.note({"logs": walked.logs, "full": walked.full} if is_good else None)
     counts = {
-        "leaves": 0 if last is None else last.checkpoint.size,
+        "leaves": logs[0].checkpoint.size if logs else 0,
         "walked": walked.leaves,
         "heads": heads[0].matched if heads else 0,
         "unknown_chains": len(unknown),
     }
-    return last, counts, broken
+    return logs[0] if logs else None, counts, broken
 
 
 def _walk(database: Database, last: Published, heads: HeadComparison, walked: Walked) -> None:
@@ -166,20 +217,15 @@ def _walk(database: Database, last: Published, heads: HeadComparison, walked: Wa
         end = min(begin + _LEAVES_AT_ONCE, size)
         with database.across_tenants(snapshot=True) as session:
             cursor(session).execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
-            for first, bundle, data in tree_walk.bundles(session, generation, begin, end):
-                if (
-                    first == 0
-                    and before is not None
-                    and data[0] != leaves.LogSuccessor(before).data
-                ):
+            for first, bundle, data in walk.read(session, end):
+                if first == 0 and before and data[0] != leaves.LogSuccessor(before).data:
                     raise LogDamaged(
                         f"The first leaf of {generation.origin} is not its predecessor."
                     )
-                walk.add(session, data)
                 heads.add(first, bundle, data)
             heads.settle(session)
-        walked.come_to(generation.origin, end, end - begin, heads.is_clean)
-    walked.come_to(generation.origin, size, 0, heads.is_clean)
+        good = not walk.wrong and heads.is_clean()
+        walked.come_to(generation.origin, end, end - begin, good=good)
     walk.require(last)
 
 
@@ -299,7 +345,8 @@ def enqueue_daily(session: Session) -> Job:
 def job_step(verifier: Verifier, _session: Session, tenant_id: UUID, job: Job) -> Errand[Any]:
     """Verify a tenant's chain, or all of them; a report is the job's progress."""
     if tenant_id == NO_TENANT:
-        return step(verifier)
+        keys = verifier.master_keys
+        return Errand(lambda: run(verifier), lambda then, found: _end(then, keys, found))
     options = asked(job_rows.args_of(job))
 
     def verify() -> Step | Failed:

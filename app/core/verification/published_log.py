@@ -1,7 +1,7 @@
 """The published log, as far as its signatures and the head outside confirm it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -41,10 +41,44 @@ class Ended:
     last: Published | None
 
 
-def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Published | None:
-    """Return the log's last checkpoint; None when the log has not begun or published nothing.
+@dataclass(frozen=True)
+class Logs:
+    """The log's last checkpoint, None before the first one, and the logs before it, newest first.
 
-    Of a successor that has published nothing yet it is the ended log's, which holds the heads.
+    While a successor has published nothing, `last` is of the ended log, which holds the heads.
+    """
+
+    last: Published | None = None
+    ended: tuple[Ended, ...] = ()
+
+    @property
+    def published(self) -> list[Published]:
+        """The last checkpoints that there are."""
+        found = (self.last, *(each.last for each in self.ended))
+        return [each for each in found if each is not None]
+
+    def represent(self) -> dict[str, Any] | None:
+        """Return what was verified, as it is answered."""
+        if self.last is None:
+            return None
+        return {
+            "origin": self.last.checkpoint.origin,
+            "size": self.last.checkpoint.size,
+            "root": self.last.checkpoint.root.hex(),
+            "predecessors": [
+                {
+                    "origin": each.before.origin,
+                    "size": each.before.size,
+                    "held": 0 if each.last is None else each.last.checkpoint.size,
+                }
+                for each in self.ended
+            ],
+        }
+
+
+def read_logs(session: Session, master_keys: MasterKeys, outside: Outside) -> Logs:
+    """Return the published logs, each signature verified.
+
     Raises `LogRolledBack` and its kin where the head outside says otherwise, `LogDamaged` for a
     checkpoint that the log did not sign.
     """
@@ -55,19 +89,26 @@ def newest(session: Session, master_keys: MasterKeys, outside: Outside) -> Publi
             raise LogRolledBack(
                 f"Size {found.size} of {found.origin} was published, and this database has no log."
             )
-        return None
+        return Logs()
     head = head_guard.judge(session, generation, outside.head) if outside.kept else None
-    last = signed(session, master_keys, generation)
-    if last is None:
-        # A successor's first checkpoint may wait for witnesses for days.
-        ended = older(session, master_keys, generation)
-        return next((each.last for each in ended if each.last is not None), None)
-    if head is not None and head.origin == generation.origin and head.size <= last.checkpoint.size:
+    last = _signed(session, master_keys, generation)
+    if last and head and head.origin == generation.origin and head.size <= last.checkpoint.size:
         require_root(session, last, head)
-    return last
+    ended: list[Ended] = []
+    after: Generation | None = generation
+    while after is not None and after.predecessor is not None:
+        before = generations.numbered(session, after.number - 1)
+        held = None if before is None else _signed(session, master_keys, before)
+        # A successor's first checkpoint may wait for witnesses for days.
+        if last is None:
+            last = held
+        else:
+            ended.append(Ended(after.predecessor, held))
+        after = before
+    return Logs(last, tuple(ended))
 
 
-def signed(session: Session, master_keys: MasterKeys, generation: Generation) -> Published | None:
+def _signed(session: Session, master_keys: MasterKeys, generation: Generation) -> Published | None:
     """Return the last checkpoint of a generation, its signature verified; None before the first.
 
     Raises `LogDamaged` also for a successor without an appointment.
@@ -105,13 +146,3 @@ def require_root(session: Session, last: Published, older_one: Checkpoint) -> No
     size = older_one.size
     if size > last.checkpoint.size or proofs.root(session, last, size) != older_one.root:
         raise LogDamaged(f"The log did not grow out of what was published at {size}.")
-
-
-def older(session: Session, master_keys: MasterKeys, newest: Generation) -> Iterator[Ended]:
-    """Yield the logs that went before, newest first."""
-    after: Generation | None = newest
-    while after is not None and after.predecessor is not None:
-        found = generations.numbered(session, after.number - 1)
-        last = None if found is None else signed(session, master_keys, found)
-        yield Ended(after.predecessor, last)
-        after = found

@@ -103,30 +103,24 @@ class Stamps:
                     self._check_lines(session, place, Note.parse(note))
 
     def _check_stamp(self, session: Session, place: CheckpointKey, note: bytes) -> None:
-        row = cursor(session).execute(_STAMP, place).fetchone()
+        row = cursor(session).execute(_STAMP, place, binary=True).fetchone()
         response, chain, stated = row or (b"", "", None)
         try:
-            moment = timestamps.moment(timestamps.verify(bytes(response), note, _own(chain)))
-        except NotStamped as error:
+            own = timestamps.read_certificates(chain.encode())
+            moment = timestamps.verify(response, note, own).gen_time
+        except (NotStamped, ValueError) as error:
             raise LogDamaged(f"The timestamp over size {place[1]} does not hold: {error}") from None
         if stated != moment:
             raise LogDamaged(f"The timestamp over size {place[1]} is of {moment}, not of {stated}.")
-        # Of an authority that is no longer trusted: a valid timestamp that proves nothing.
-        if not self._is_trusted(bytes(response), note):
+        try:
+            timestamps.verify(response, note, self._trust.certificates)
+        except NotStamped:
+            # Of an authority that is no longer trusted: a valid timestamp that proves nothing.
             self.unverified += 1
             return
         self.timestamps += 1
         if self.newest is None or place > self.newest[0]:
             self.newest = (place, moment)
-
-    def _is_trusted(self, response: bytes, note: bytes) -> bool:
-        if not self._trust.certificates:
-            return False
-        try:
-            timestamps.verify(response, note, self._trust.certificates)
-        except NotStamped:
-            return False
-        return True
 
     def _check_lines(self, session: Session, place: CheckpointKey, note: Note) -> None:
         policy = self._trust.policy
@@ -183,11 +177,3 @@ def _older_unless(newest: bool) -> Iterator[None]:
 
 def _covers(stated: CheckpointKey | None, leaf: CheckpointKey) -> bool:
     return stated is not None and stated[0] == leaf[0] and stated[1] > leaf[1]
-
-
-def _own(chain: str) -> tuple[Certificate, ...]:
-    """Read the certificates that were stored with a timestamp."""
-    try:
-        return timestamps.read_certificates(chain.encode())
-    except ValueError:
-        raise NotStamped("The certificates stored with it cannot be read.") from None

@@ -111,22 +111,17 @@ def _rows(
         for seq, body, stored, beside in rows:
             if beside is None:
                 yield seq, body, stored
-            else:
-                yield seq, *_beside(bodies.get(seq, b""), *beside)
+                continue
+            # Held against the copies beside it, as the query does for a body that is there.
+            filed, (begin, *others, digest) = bodies.get(seq, b""), beside
+            is_good = filed.startswith(begin) and all(each in filed for each in others)
+            yield seq, filed, digest if is_good else b""
         after = ends
     rest = cur.stream(query, (tenant_id, after, through), binary=True, size=PART)
     with closing(cast("Generator[Any]", rest)):
         for seq, body, stored, beside in rest:
             # An empty body that no segment holds: its hash is not that of nothing.
             yield seq, body, stored if beside is None else beside[-1]
-
-
-def _beside(
-    body: bytes, begin: bytes, middle: bytes, subject: bytes, result: bytes, stored: bytes
-) -> tuple[bytes, bytes]:
-    """Hold a body against the copies beside it, as the query does for one that is stored there."""
-    filed = body.startswith(begin) and all(each in body for each in (middle, subject, result))
-    return body, stored if filed else b""
 
 
 def part_end(session: Session, tenant_id: UUID, after: Head, last: Head) -> Head:

@@ -11,14 +11,13 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
-from app.core.anchoring.anchors import AnchoringState
 from app.core.audit import chain, view
 from app.core.log import status
 from app.core.log.head_store import HeadStore
 from app.core.log.publication import Published
 from app.core.verification import alerts, anchored_heads, published_log, sealed_notes, stored_chain
 from app.core.verification.anchored_heads import Found
-from app.core.verification.published_log import Ended, Outside
+from app.core.verification.published_log import Outside
 from app.core.verification.stamps import NOT_VERIFIED, Stamps, Trust
 from app.database import Database, database_now
 from app.errors import (
@@ -82,16 +81,16 @@ class Verifier:
             alerts.report_log(self.database, error)
             raise
         with self.database.transaction(NO_TENANT) as session:
-            unknown = sealed_notes.still_open(session, self.master_keys)
+            unknown = sealed_notes.unknown_chains(session, self.master_keys)
             # What was read whole is verified for all tenants.
             alerts.heal_log(session, began, leaves=is_whole, stamps=asked.full)
         # A chain that no tenant has may be this one's, from before its name was changed.
-        if is_whole and not unknown.count:
+        if is_whole and not unknown["unknown_chains"]:
             with self.database.transaction(tenant_id) as session:
                 alerts.heal(session, tenant_id, began)
         if contradiction is not None:
             raise contradiction
-        return {"verified_at": rfc3339(began), **report, **unknown.represent()}
+        return {"verified_at": rfc3339(began), **report, **unknown}
 
     def behind_head(self, verify: Callable[[Outside], _Seen]) -> _Seen:
         """Return what `verify` finds in a snapshot that it takes once the head outside was read.
@@ -151,27 +150,25 @@ class Verifier:
         self, tenant_id: UUID, asked: Asked, outside: Outside
     ) -> tuple[datetime, dict[str, Any], KeptHeadContradicted | None, bool]:
         """Return the moment, the report, what contradicts it, and if all of the log was read."""
+        keys = self.master_keys
         with self.database.transaction(tenant_id, snapshot=True) as session:
             began = database_now(session)
-            name = chain.chain_name(session, self.master_keys, tenant_id)
-            last = published_log.newest(session, self.master_keys, outside)
-            ended: list[Ended] = []
-            if last is not None:
-                ended += published_log.older(session, self.master_keys, last.generation)
-            end = stored_chain.end(session, tenant_id)
+            name = chain.chain_name(session, keys, tenant_id)
+            logs = published_log.read_logs(session, keys, outside)
+            last, end = logs.last, stored_chain.end(session, tenant_id)
             since = None
             if asked.since_anchor and last is not None:
                 since = anchored_heads.newest_anchor(session, tenant_id, last)
-            found, read_from = _compared(
-                session, self.master_keys, tenant_id, name, last, end, since
-            )
-            stamps = None
+            found, read_from = _compared(session, keys, tenant_id, name, last, end, since)
+            stamped = NOT_VERIFIED
             if since is None:
-                stamps = Stamps(self.trust)
-                logs = [last, *(each.last for each in ended)]
-                known = [each for each in logs if each is not None]
-                stamps.check(session, self.master_keys, known, full=asked.full)
+                stamps, newest = Stamps(self.trust), None
+                stamps.check(session, keys, logs.published, full=asked.full)
+                if last is not None and found.index is not None:
+                    newest = (last.generation.number, found.index)
+                stamped = stamps.represent(newest)
             setting = stored_chain.check_setting(session, tenant_id)
+            off = setting.disabled_since
             kept = "empty" if last is None or outside.head is None else "kept"
             report: dict[str, Any] = {
                 "status": "intact" if since is None else "intact-since-anchor",
@@ -180,8 +177,15 @@ class Verifier:
                 "head": view.head_json(end),
                 "anchored_through": found.through,
                 "unanchored_entries": end.seq - (found.through or 0),
-                "anchors": _anchors(setting, last, found, stamps),
-                "log": None if last is None else _log_json(last, ended),
+                "anchors": {
+                    "enabled": setting.enabled,
+                    "disabled_since": None if off is None else rfc3339(off),
+                    "checked": found.checked,
+                    "pending": found.pending,
+                    "leaf_index": found.index,
+                    **stamped,
+                },
+                "log": logs.represent(),
                 "head_store": kept if outside.kept else status.NO_HEAD,
             }
             if since is not None:
@@ -246,36 +250,3 @@ def _contradiction(
         _log.warning("supplied_head_contradicted", tenant_id=tenant, kept=kept, **error.report)
         return KeptHeadContradicted(str(error.detail), error.report)
     return None
-
-
-def _anchors(
-    setting: AnchoringState, last: Published | None, found: Found, stamps: Stamps | None
-) -> dict[str, Any]:
-    off = setting.disabled_since
-    newest = None
-    if last is not None and found.index is not None:
-        newest = (last.generation.number, found.index)
-    return {
-        "enabled": setting.enabled,
-        "disabled_since": None if off is None else rfc3339(off),
-        "checked": found.checked,
-        "pending": found.pending,
-        "leaf_index": found.index,
-        **(NOT_VERIFIED if stamps is None else stamps.represent(newest)),
-    }
-
-
-def _log_json(last: Published, ended: list[Ended]) -> dict[str, Any]:
-    return {
-        "origin": last.checkpoint.origin,
-        "size": last.checkpoint.size,
-        "root": last.checkpoint.root.hex(),
-        "predecessors": [
-            {
-                "origin": each.before.origin,
-                "size": each.before.size,
-                "held": 0 if each.last is None else each.last.checkpoint.size,
-            }
-            for each in ended
-        ],
-    }

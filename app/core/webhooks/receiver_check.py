@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -25,7 +25,7 @@ from app.core.delivery.lanes import lanes
 from app.core.delivery.lanes.lanes import Lane
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, JobFailed, Step
-from app.core.webhooks import webhook_secrets, webhook_targets, webhooks
+from app.core.webhooks import webhook_secrets, webhooks
 from app.lib.crypto import webhook_signing
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.webhook_signing import Signer
@@ -62,16 +62,10 @@ class Reply:
         return self.status is not None and 200 <= self.status < 300
 
 
-@dataclass(frozen=True)
-class Grade:
-    """Whether a check passed (None: unknown), with one or two sentences on the cause and remedy."""
-
-    ok: bool | None
-    detail: str
-
-
-UNKNOWN = Grade(ok=None, detail="Not known yet.")
-NEVER_SENT = Grade(ok=None, detail="Not sent: no genuine delivery is answered.")
+# Whether a check passed (None: unknown), with one or two sentences on the cause and remedy.
+Grade: TypeAlias = tuple[bool | None, str]
+UNKNOWN: Grade = (None, "Not known yet.")
+NEVER_SENT: Grade = (None, "Not sent: no genuine delivery is answered.")
 
 _TAKES_WHAT_IT_SHOULD_NOT = {
     Check.TAMPERED: "It takes a delivery with a wrong signature, so it does not verify signatures: "
@@ -103,8 +97,8 @@ def start(session: Session, caller: Caller, webhook_id: UUID | None) -> Job:
             {
                 "name": str(check),
                 "event_id": ids.text("evt", ids.new()),
-                "ok": UNKNOWN.ok,
-                "detail": UNKNOWN.detail,
+                "ok": UNKNOWN[0],
+                "detail": UNKNOWN[1],
                 "answers": [],
             }
             for check in Check
@@ -139,14 +133,6 @@ class Checker:
             raise JobFailed("The webhook was disabled or deleted; the check went no further.")
         if lane.suspended:
             return Step(str(progress["sent"]), progress, _SUSPENDED_WAIT)
-        return Errand(
-            self._request(lane, job, progress),
-            lambda _, answer: _recorded(progress, answer),
-        )
-
-    def _request(
-        self, lane: Lane, job: Job, progress: dict[str, Any]
-    ) -> Callable[[], Answer | None]:
         check = _REQUESTS[progress["sent"]]
         event_id = ids.read("evt", _of(progress, check)["event_id"])
         data = {
@@ -157,18 +143,12 @@ class Checker:
         test = NewEvent(EventType.WEBHOOK_TEST.value, data, job.created_at)
         body = events.payload(event_id, test)
         at = lane.now - _STALE_BY if check is Check.STALE else lane.now
-        target = webhook_targets.open_sealed(
-            self.master_keys, lane.sealed_target, lane.tenant_id, lane.webhook_id
-        )
-        signer = Signer(self._secrets(lane, check))
+        secrets, target = webhook_secrets.open_lane(self.master_keys, lane)
+        signer = Signer([webhook_signing.new_secret()] if check is Check.TAMPERED else secrets)
         headers = request_headers.of(signer, event_id, body, at, own=target.headers)
-        return partial(self.send, lane, target.url, body, headers)
-
-    def _secrets(self, lane: Lane, check: Check) -> Sequence[str]:
-        if check is Check.TAMPERED:
-            return [webhook_signing.new_secret()]
-        return webhook_secrets.open_secrets(
-            self.master_keys, lane.sealed_secrets, lane.tenant_id, lane.webhook_id, lane.now
+        return Errand(
+            partial(self.send, lane, target.url, body, headers),
+            lambda _, answer: _recorded(progress, answer),
         )
 
 
@@ -182,35 +162,26 @@ def _recorded(progress: dict[str, Any], answer: Answer | None) -> Step:
     progress["sent"] += 1
     silent = check is Check.VALID and answer.status is None
     done = silent or progress["sent"] == len(_REQUESTS)
-    _grade(progress, done=done)
+    valid, *_ = _replies(progress, Check.VALID)
+    for each in progress["checks"]:
+        name, replies = Check(each["name"]), _replies(progress, each["name"])
+        grade = NEVER_SENT if done else UNKNOWN
+        if len(replies) == _REQUESTS.count(name):
+            grade = _graded(name, replies, takes_genuine=valid.taken)
+        each["ok"], each["detail"] = grade
+    found = {each["ok"] for each in progress["checks"]}
+    progress["passed"] = False if False in found else (None if None in found else True)
     return Step(None if done else str(progress["sent"]), progress)
 
 
-def _grade(progress: dict[str, Any], *, done: bool) -> None:
-    takes_genuine = _replies(_of(progress, Check.VALID))[0].taken
-    for each in progress["checks"]:
-        check, replies = Check(each["name"]), _replies(each)
-        grade = NEVER_SENT if done else UNKNOWN
-        if len(replies) == _REQUESTS.count(check):
-            grade = _graded(check, replies, takes_genuine=takes_genuine)
-        each["ok"], each["detail"] = grade.ok, grade.detail
-    found = {each["ok"] for each in progress["checks"]}
-    progress["passed"] = False if False in found else (None if None in found else True)
-
-
-def _replies(check: dict[str, Any]) -> list[Reply]:
-    return [Reply(each["status"], each["error"]) for each in check["answers"]]
-
-
-def _of(progress: dict[str, Any], check: Check) -> dict[str, Any]:
-    return next(each for each in progress["checks"] if each["name"] == check)
+def _replies(progress: dict[str, Any], check: str) -> list[Reply]:
+    return [Reply(each["status"], each["error"]) for each in _of(progress, check)["answers"]]
 
 
 def _graded(check: Check, replies: Sequence[Reply], *, takes_genuine: bool) -> Grade:
     """Grade the replies to all requests of one check: how well a receiver verifies deliveries.
 
-    `takes_genuine` says whether the receiver took the valid delivery: if it did not, its refusals
-    of invalid ones prove nothing.
+    A receiver that did not take the valid delivery proves nothing by refusing invalid ones.
     """
     if check is Check.VALID:
         return _genuine(replies[-1])
@@ -219,14 +190,16 @@ def _graded(check: Check, replies: Sequence[Reply], *, takes_genuine: bool) -> G
     return _refusal(check, replies[-1], takes_genuine=takes_genuine)
 
 
+def _of(progress: dict[str, Any], check: str) -> dict[str, Any]:
+    return next(each for each in progress["checks"] if each["name"] == check)
+
+
 def _genuine(reply: Reply) -> Grade:
     if reply.taken:
-        return Grade(ok=True, detail=f"It takes a genuine delivery ({reply.status}).")
+        return (True, f"It takes a genuine delivery ({reply.status}).")
     if reply.status is None:
-        return Grade(ok=False, detail=f"It does not answer: {reply.error}.")
-    return Grade(
-        ok=False, detail=f"It answers {reply.status} to a genuine delivery. {_remedy(reply.status)}"
-    )
+        return (False, f"It does not answer: {reply.error}.")
+    return (False, f"It answers {reply.status} to a genuine delivery. {_remedy(reply.status)}")
 
 
 def _remedy(status: int) -> str:
@@ -242,46 +215,46 @@ def _remedy(status: int) -> str:
 def _refusal(check: Check, reply: Reply, *, takes_genuine: bool) -> Grade:
     status = reply.status
     if reply.taken:
-        return Grade(ok=False, detail=_TAKES_WHAT_IT_SHOULD_NOT[check])
+        return (False, _TAKES_WHAT_IT_SHOULD_NOT[check])
     if status is None:
-        return Grade(ok=None, detail=f"It does not answer: {reply.error}. Check again.")
+        return (None, f"It does not answer: {reply.error}. Check again.")
     if not takes_genuine:
-        return Grade(
-            ok=None, detail=f"It answers {status}, which proves nothing: it takes no genuine one."
-        )
+        return (None, f"It answers {status}, which proves nothing: it takes no genuine one.")
     if status == 429:
-        return Grade(
-            ok=None, detail="It answers 429 (too many requests), which proves nothing. Check again."
-        )
+        return (None, "It answers 429 (too many requests), which proves nothing. Check again.")
     if 400 <= status < 500:
-        return Grade(ok=True, detail=f"It refuses {_REFUSED[check]} ({status}).")
-    return Grade(
-        ok=False,
-        detail=f"It answers {status} to {_REFUSED[check]}. Answer 401: a delivery answered "
-        f"{status} is sent again.",
+        return (True, f"It refuses {_REFUSED[check]} ({status}).")
+    return (
+        False,
+        (
+            f"It answers {status} to {_REFUSED[check]}. Answer 401: a delivery answered "
+            f"{status} is sent again."
+        ),
     )
 
 
 def _repeated(first: Reply, second: Reply, *, takes_genuine: bool) -> Grade:
     if first.taken and second.taken:
-        return Grade(
-            ok=True,
-            detail=f"It answers {second.status} when the same delivery comes again. Only its owner "
-            "can see whether it acts once.",
+        return (
+            True,
+            (
+                f"It answers {second.status} when the same delivery comes again. Only its owner "
+                "can see whether it acts once."
+            ),
         )
     if not takes_genuine:
-        return Grade(ok=None, detail="It takes no genuine delivery, so this proves nothing.")
+        return (None, "It takes no genuine delivery, so this proves nothing.")
     for reply in (first, second):
         if reply.status in (None, 429):
             answer = "it answers 429" if reply.status else reply.error
-            return Grade(ok=None, detail=f"It did not take both: {answer}. Check again.")
+            return (None, f"It did not take both: {answer}. Check again.")
     if not first.taken:
-        return Grade(
-            ok=False, detail=f"It answers {first.status} to a genuine delivery after others."
-        )
-    return Grade(
-        ok=False,
-        detail=f"It takes a delivery, and answers {second.status} when the same comes again. "
-        "Answer 2xx to a webhook-id that is known: deliveries come at least once, and refused ones "
-        "are sent again.",
+        return (False, f"It answers {first.status} to a genuine delivery after others.")
+    return (
+        False,
+        (
+            f"It takes a delivery, and answers {second.status} when the same comes again. "
+            "Answer 2xx to a webhook-id that is known: deliveries come at least once, and "
+            "refused ones are sent again."
+        ),
     )

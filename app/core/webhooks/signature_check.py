@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from sqlalchemy import select
@@ -29,6 +29,8 @@ from app.models import Webhook
 from app.settings import Settings
 
 TOLERANCE_SECONDS = 300
+# Whether a check passed, None where nothing can be said; and a sentence.
+_Verdict: TypeAlias = tuple[bool | None, str]
 _EVER = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 _MOST_OTHERS, _MOST_SECRETS_OF_ANOTHER = 200, 3
 # Bytes of content that are hashed with other webhooks' secrets: a body of 50 KB with all of them.
@@ -73,28 +75,24 @@ def check(
     webhook = webhooks.find(session, caller, webhook_id).webhook
     headers = forms.normalised(pasted.headers)
     now = database_now(session)
-    sent = _sent(session, caller, headers.get(ID, ""))
+    event_id = ids.parse("evt", headers.get(ID, ""))
+    sent = event_id and delivery_history.payload_of(session, caller.tenant_id, event_id)
     found = _match(headers, pasted.body, sent, _known(session, settings, webhook, now))
-    checks = [
-        _headers(headers),
-        _timestamp(headers, pasted.received_at or now),
-        _secret(headers, found, pasted.body == sent),
-        _body(found, pasted.body, sent),
-        _encoding(headers),
-    ]
-    return {
-        "valid": all(each["ok"] for each in checks),
-        "checks": checks,
-        "advice": _advice({each["name"]: each for each in checks}),
+    checks = {
+        "headers": _headers(headers),
+        "timestamp": _timestamp(headers, pasted.received_at or now),
+        "secret": _secret(headers, found, pasted.body == sent),
+        "body": _body(found, pasted.body, sent),
+        "encoding": _encoding(headers),
     }
-
-
-def _sent(session: Session, caller: Caller, event: str) -> bytes | None:
-    """Return the body that was sent for an event; None if the event is not kept."""
-    event_id = ids.parse("evt", event)
-    if event_id is None:
-        return None
-    return delivery_history.payload_of(session, caller.tenant_id, event_id)
+    valid = all(ok for ok, _ in checks.values())
+    advice = _VERIFIES if valid else _UNDECIDED
+    # The last that failed here is the cause of the others.
+    for name in ("timestamp", "secret", "body", "encoding", "headers"):
+        if checks[name][0] is False:
+            advice = f"{checks[name][1]} {_REMEDIES[name]}"
+    told = [{"name": name, "ok": ok, "detail": detail} for name, (ok, detail) in checks.items()]
+    return {"valid": valid, "checks": told, "advice": advice}
 
 
 def _known(
@@ -110,7 +108,7 @@ def _known(
     for each in (webhook, *session.scalars(others)):
         own, name = each is webhook, ids.text("whk", each.id)
         try:
-            kept = webhook_secrets.open_sealed(
+            kept = webhook_secrets.open_secrets(
                 settings.master_keys, each.sealed_secrets, each.tenant_id, each.id, _EVER
             )
         except CannotOpen:
@@ -185,69 +183,69 @@ def _matching(
     return None
 
 
-def _headers(headers: Mapping[str, str]) -> dict[str, Any]:
+def _headers(headers: Mapping[str, str]) -> _Verdict:
     missing = [name for name in (ID,) if not headers.get(name)]
     if not headers.get(STANDARD) and not headers.get(OURS):
         missing.append(f"{STANDARD} (or {OURS})")
     if not forms.timestamps(headers):
         missing.append(TIMESTAMP)
     if missing:
-        return _failed("headers", f"Missing: {', '.join(missing)}.")
-    return _passed("headers", "The id, a timestamp and a signature are there.")
+        return (False, f"Missing: {', '.join(missing)}.")
+    return (True, "The id, a timestamp and a signature are there.")
 
 
-def _timestamp(headers: Mapping[str, str], received_at: datetime) -> dict[str, Any]:
+def _timestamp(headers: Mapping[str, str], received_at: datetime) -> _Verdict:
     stamps = forms.timestamps(headers)
     if not stamps:
-        return _undecided("timestamp", "There is no timestamp.")
+        return (None, "There is no timestamp.")
     if len(stamps) > 1:
-        return _failed("timestamp", f"{TIMESTAMP} and t= in {OURS} differ.")
+        return (False, f"{TIMESTAMP} and t= in {OURS} differ.")
     if not (stamps[0].isascii() and stamps[0].isdigit()):
-        return _failed("timestamp", f"{TIMESTAMP} is no number of seconds.")
+        return (False, f"{TIMESTAMP} is no number of seconds.")
     if len(stamps[0]) > 11:
-        return _failed("timestamp", f"{TIMESTAMP} is not in seconds; in milliseconds, maybe.")
+        return (False, f"{TIMESTAMP} is not in seconds; in milliseconds, maybe.")
     age = round(received_at.timestamp()) - int(stamps[0])
     way = "before" if age >= 0 else "after"
     age_text = f"It was signed {abs(age)} s {way} it was received"
     if abs(age) > TOLERANCE_SECONDS:
-        return _failed("timestamp", f"{age_text}; receivers allow {TOLERANCE_SECONDS} s.")
-    return _passed("timestamp", f"{age_text}, within the {TOLERANCE_SECONDS} s that are allowed.")
+        return (False, f"{age_text}; receivers allow {TOLERANCE_SECONDS} s.")
+    return (True, f"{age_text}, within the {TOLERANCE_SECONDS} s that are allowed.")
 
 
-def _secret(headers: Mapping[str, str], found: _Match | None, as_sent: bool) -> dict[str, Any]:
+def _secret(headers: Mapping[str, str], found: _Match | None, as_sent: bool) -> _Verdict:
     if found is None:
         if not any(each.digest for each in forms.signatures(headers)) or ID not in headers:
-            return _undecided("secret", "There is no signature that could be compared.")
+            return (None, "There is no signature that could be compared.")
         if as_sent:
-            return _failed("secret", "The body is as it was sent, but no secret known matches.")
-        return _failed("secret", "No secret of this tenant gives this signature.")
+            return (False, "The body is as it was sent, but no secret known matches.")
+        return (False, "No secret of this tenant gives this signature.")
     if found.known.fault or found.key:
         wrong = [found.key] if found.key else []
         wrong += [f"it is signed with {found.known.name}"] if found.known.fault else []
-        return _failed("secret", _sentence("; ".join(wrong)))
-    return _passed("secret", f"It is signed with {found.known.name}.")
+        return (False, _sentence("; ".join(wrong)))
+    return (True, f"It is signed with {found.known.name}.")
 
 
-def _body(found: _Match | None, body: bytes, sent: bytes | None) -> dict[str, Any]:
+def _body(found: _Match | None, body: bytes, sent: bytes | None) -> _Verdict:
     if found is not None and found.content is None:
-        return _passed("body", "The signature is of exactly these bytes.")
+        return (True, "The signature is of exactly these bytes.")
     if found is not None and (sent is None or sent == body):
-        return _failed("body", _sentence(found.content or ""))
+        return (False, _sentence(found.content or ""))
     if sent is None:
-        return _undecided("body", "No event with this webhook-id is kept to compare it with.")
+        return (None, "No event with this webhook-id is kept to compare it with.")
     if body == sent:
-        return _passed("body", "It is byte for byte what was sent.")
-    return _failed("body", _difference(body, sent))
+        return (True, "It is byte for byte what was sent.")
+    return (False, _difference(body, sent))
 
 
-def _encoding(headers: Mapping[str, str]) -> dict[str, Any]:
+def _encoding(headers: Mapping[str, str]) -> _Verdict:
     given = list(forms.signatures(headers))
     faults = list(dict.fromkeys(each.fault for each in given if each.fault))
     if faults:
-        return _failed("encoding", _sentence("; ".join(faults)))
+        return (False, _sentence("; ".join(faults)))
     if not given:
-        return _undecided("encoding", "There is no signature.")
-    return _passed("encoding", "Each signature is well-formed.")
+        return (None, "There is no signature.")
+    return (True, "Each signature is well-formed.")
 
 
 def _difference(body: bytes, sent: bytes) -> str:
@@ -266,19 +264,6 @@ def _difference(body: bytes, sent: bytes) -> str:
     if same:
         return f"The same JSON, parsed and written anew: {sizes}."
     return f"Another body than was sent: {sizes}."
-
-
-def _advice(checks: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the remedy for the first failed check, in the order of causes before consequences."""
-    failed = [
-        name
-        for name in ("headers", "encoding", "body", "secret", "timestamp")
-        if checks[name]["ok"] is False
-    ]
-    if not failed:
-        return _VERIFIES if all(each["ok"] for each in checks.values()) else _UNDECIDED
-    detail = checks[failed[0]]["detail"]
-    return f"{detail} {_REMEDIES[failed[0]]}"
 
 
 _VERIFIES = (
@@ -300,15 +285,3 @@ _REMEDIES = {
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _passed(name: str, detail: str) -> dict[str, Any]:
-    return {"name": name, "ok": True, "detail": detail}
-
-
-def _failed(name: str, detail: str) -> dict[str, Any]:
-    return {"name": name, "ok": False, "detail": detail}
-
-
-def _undecided(name: str, detail: str) -> dict[str, Any]:
-    return {"name": name, "ok": None, "detail": detail}

@@ -12,7 +12,7 @@ from app.core import wakeups
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.core.delivery import cancelling
-from app.core.delivery.lanes import lane_slots, lanes
+from app.core.delivery.lanes import lanes
 from app.database import cursor
 from app.models import Webhook
 
@@ -44,7 +44,8 @@ def apply(
         cancelling.cancel_all(session, caller.tenant_id, webhook.id)
     other_receiver = not {"url", "headers"}.isdisjoint(changed)
     if enabled or other_receiver:
-        _start_anew(session, webhook, other_receiver=other_receiver)
+        # For a changed URL or header, recovery of waiting rows begins too.
+        _on_each(session, webhook, _START_ANEW, other=other_receiver)
     fields = {name: values for name, values in changed.items() if name != "status"}
     if fields:
         audit(session, caller, webhook, "update", {"changed": fields})
@@ -62,17 +63,11 @@ UPDATE lanes
        unsuccessful_since = NULL, unsuccessful_attempts = DEFAULT,
        unsuccessful_deliveries = DEFAULT, refused_status = NULL,
        concurrency = DEFAULT, halved_at = NULL, latency_ms = NULL,
-       recovering = CASE WHEN %(other)s THEN 1 ELSE 0 END, recovered_through = NULL,
        recovering_since = CASE WHEN %(other)s THEN clock_timestamp() END,
        receiver_since = CASE WHEN %(other)s THEN clock_timestamp() ELSE receiver_since END,
        last_success_at = CASE WHEN NOT %(other)s THEN last_success_at END
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
 """
-
-
-def _start_anew(session: Session, webhook: Webhook, *, other_receiver: bool) -> None:
-    """Reset the lanes' health; for a changed URL or header, also begin recovery of waiting rows."""
-    _on_each(session, webhook, _START_ANEW, other=other_receiver)
 
 
 def _on_each(session: Session, webhook: Webhook, change: str, **values: bool) -> int:
@@ -102,7 +97,7 @@ def provide_lanes(session: Session, webhook: Webhook) -> None:
     wanted = {"tenant": webhook.tenant_id, "webhook": webhook.id}
     cursor(session).execute(_PROVIDE, wanted)
     for lane in lanes.of_webhook(session, webhook.tenant_id, webhook.id):
-        lane_slots.provide(session, webhook.tenant_id, lane, webhook.max_in_flight)
+        lanes.provide_slots(session, webhook.tenant_id, lane, webhook.max_in_flight)
 
 
 _HOLD = """

@@ -20,10 +20,9 @@ from app.clock import rfc3339
 from app.core.callers import Caller, Role
 from app.core.delivery import cancelling
 from app.core.delivery.lanes import lane_health, lanes
-from app.core.webhooks import webhook_changes, webhook_secrets, webhook_targets
+from app.core.webhooks import webhook_changes, webhook_secrets
 from app.core.webhooks.webhook_changes import WebhookStatus
-from app.core.webhooks.webhook_secrets import Secret
-from app.core.webhooks.webhook_targets import HIDDEN, Target
+from app.core.webhooks.webhook_secrets import HIDDEN, Secret, Target
 from app.database import database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib.crypto import webhook_signing
@@ -77,19 +76,25 @@ class Watched:
 def create(
     session: Session, caller: Caller, settings: Settings, wanted: Mapping[str, Any]
 ) -> tuple[Watched, str]:
-    """Create a webhook and its lane; return it and its secret's text, which is not shown again.
+    """Create a webhook and its lanes; return it and its secret's text, which is not shown again.
 
-    `wanted` has `url` and may have `headers`, `event_types`, `description`, `max_in_flight` and
-    `lanes`.
-    Raises `Invalid` for a URL that cannot be sent to and `TooManyWebhooks` when the tenant has
-    `MAX_WEBHOOKS`.
+    Raises `Invalid` for a URL that cannot be sent to, and `TooManyWebhooks`.
     """
     wanted = dict(wanted)
     target = Target(wanted.pop("url"), _headers({}, wanted.pop("headers", None)))
     _check_url(target.url, settings)
-    _check_room(session, caller.tenant_id, settings.max_webhooks)
+    # Locks the tenant's row, so concurrent creates cannot exceed it.
+    one = select(Tenant.id).where(Tenant.id == caller.tenant_id).with_for_update(key_share=True)
+    session.execute(one)
+    mine = (Webhook.tenant_id == caller.tenant_id, Webhook.deleted_at.is_(None))
+    live = session.scalar(select(func.count()).where(*mine)) or 0
+    if live >= settings.max_webhooks:
+        raise TooManyWebhooks(
+            f"This tenant has {live} webhooks; MAX_WEBHOOKS allows {settings.max_webhooks}. Delete "
+            "one first."
+        )
     webhook_id, secret = ids.new(), webhook_signing.new_secret()
-    sealed = webhook_secrets.seal(
+    sealed = webhook_secrets.seal_secrets(
         settings.master_keys, caller.tenant_id, webhook_id, [Secret(secret)]
     )
     fields = {"event_types": None, "description": None, "max_in_flight": DEFAULT_MAX_IN_FLIGHT}
@@ -98,7 +103,7 @@ def create(
         id=webhook_id,
         status=WebhookStatus.ENABLED.value,
         sealed_secrets=sealed,
-        **webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook_id, target),
+        **webhook_secrets.columns(settings.master_keys, caller.tenant_id, webhook_id, target),
         **(fields | wanted),
     )
     session.add(webhook)
@@ -190,7 +195,7 @@ def change(
     if after != before:
         parts = ("url", "headers")
         changed |= {name for name in parts if getattr(after, name) != getattr(before, name)}
-        others |= webhook_targets.columns(settings.master_keys, caller.tenant_id, webhook.id, after)
+        others |= webhook_secrets.columns(settings.master_keys, caller.tenant_id, webhook.id, after)
     # The column `url` has no path or query, and of headers only the names are told.
     told = {"headers": {"old": sorted(before.headers), "new": sorted(after.headers)}}
     old = {name: getattr(webhook, name) for name in sorted(changed - told.keys())}
@@ -228,7 +233,7 @@ def rotate_secret(
     """
     webhook = lock(session, caller.tenant_id, webhook_id)
     now = database_now(session)
-    in_force = webhook_secrets.open_sealed(
+    in_force = webhook_secrets.open_secrets(
         settings.master_keys, webhook.sealed_secrets, caller.tenant_id, webhook.id, now
     )
     fresh = webhook_signing.new_secret()
@@ -238,7 +243,7 @@ def rotate_secret(
             f"{len(in_force)} secrets of this webhook still sign. Wait until one of them ends, or "
             "end them all by rotating with overlap_seconds 0."
         )
-    webhook.sealed_secrets = webhook_secrets.seal(
+    webhook.sealed_secrets = webhook_secrets.seal_secrets(
         settings.master_keys, caller.tenant_id, webhook.id, secrets
     )
     webhook.updated_at = func.clock_timestamp()
@@ -250,7 +255,7 @@ def rotate_secret(
 
 def target_of(webhook: Webhook, master_keys: MasterKeys) -> Target:
     """Return a webhook's URL and headers; raises `app.lib.crypto.sealing.CannotOpen`."""
-    return webhook_targets.open_sealed(
+    return webhook_secrets.open_target(
         master_keys, webhook.sealed_target, webhook.tenant_id, webhook.id
     )
 
@@ -288,8 +293,7 @@ def _headers(before: Mapping[str, str], wanted: Mapping[str, str] | None) -> dic
 def shown_target(webhook: Webhook, caller: Caller, master_keys: MasterKeys) -> dict[str, Any]:
     """Return `url` and `headers` as the caller may see them.
 
-    A URL's path and query often hold a secret (incoming webhooks of chat services), so callers
-    that may only read see the host. Nobody sees a header's value.
+    A URL's path and query often hold a secret, so callers that may only read see the host.
     """
     try:
         target = target_of(webhook, master_keys)
@@ -381,18 +385,6 @@ def _check_url(url: str, settings: Settings) -> None:
         parse_url(url, settings.webhook_allowed_networks, settings.webhook_nat64_prefixes)
     except BadURL as error:
         raise Invalid(FieldError("/url", error.detail)) from None
-
-
-def _check_room(session: Session, tenant_id: UUID, most: int) -> None:
-    """Refuse one too many; locks the tenant's row, so concurrent creates cannot exceed it."""
-    session.execute(select(Tenant.id).where(Tenant.id == tenant_id).with_for_update(key_share=True))
-    live = session.scalar(
-        select(func.count()).where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None))
-    )
-    if live is not None and live >= most:
-        raise TooManyWebhooks(
-            f"This tenant has {live} webhooks; MAX_WEBHOOKS allows {most}. Delete one first."
-        )
 
 
 def _not_found() -> NotFound:

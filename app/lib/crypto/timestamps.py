@@ -5,7 +5,7 @@ certificate for `timeStamping` that leads to a root which the operator trusts, v
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -49,12 +49,7 @@ class Stamp:
     @property
     def gen_time(self) -> datetime:
         """The same as a moment, cut to microseconds."""
-        return moment(self.time)
-
-
-def moment(time: str) -> datetime:
-    """Return a time in RFC 3339 as a moment, cut to microseconds. Raises ValueError."""
-    return datetime.fromisoformat(time)
+        return datetime.fromisoformat(self.time)
 
 
 def read_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
@@ -82,36 +77,41 @@ def check(
 ) -> Stamp:
     """Return what a response says, once it is sure to answer `asked`, which was made of `data`.
 
-    `trusted` are roots, and certificates between them and the authority's. Raises `NotStamped`.
+    Raises `NotStamped`.
+    """
+    if asked.nonce is None or _read(response).tst_info.nonce != asked.nonce:
+        raise NotStamped("The nonce in the answer is not the one that was sent.")
+    return verify(response, data, trusted)
+
+
+def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> Stamp:
+    """Return what a response says, if it is a timestamp of exactly `data`.
+
+    `trusted` are roots, and certificates between them and the authority's. The nonce of one that
+    was kept was checked when it came. Raises `NotStamped`.
     """
     read = _read(response)
+    imprint = read.tst_info.message_imprint
     try:
-        if asked.nonce is None or read.tst_info.nonce != asked.nonce:
-            raise NotStamped("The nonce in the answer is not the one that was sent.")
-        _verify_imprint(read, data)
-        chain = _chain(read, trusted)
-        _builder(trusted).nonce(asked.nonce).build().verify_message(read, data)
+        if imprint.hash_algorithm != _SHA256 or imprint.message != sha256(data).digest():
+            raise NotStamped("The answer is about other bytes.")
+        lineage = _lineage(read, trusted)
+        last = lineage[-1]
+        if last not in trusted or last.subject != last.issuer:
+            raise NotStamped(
+                f"The authority's certificate leads to {_short(last.issuer.rfc4514_string())}, and"
+                " the roots that are trusted do not include that one."
+            )
+        # The library takes a list of its own for each call only if it is given one.
+        verifier = VerifierBuilder(
+            roots=[each for each in trusted if each.subject == each.issuer],
+            intermediates=[each for each in trusted if each.subject != each.issuer],
+        ).build()
+        verifier.verify_message(read, data)
     except (VerificationError, ValueError, TypeError) as error:
         raise NotStamped(_expired(read, trusted) or _plain(error)) from None
-    return Stamp(
-        response,
-        "".join(each.public_bytes(Encoding.PEM).decode("ascii") for each in chain),
-        _time(response),
-    )
-
-
-def verify(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> str:
-    """Return the time of a response that was kept, if it is a timestamp of exactly `data`.
-
-    As in `Stamp`; `trusted` as in `check`. Its nonce was checked when it came. Raises `NotStamped`.
-    """
-    read = _read(response)
-    try:
-        _verify_imprint(read, data)
-        _builder(trusted).build().verify_message(read, data)
-    except (VerificationError, ValueError, TypeError) as error:
-        raise NotStamped(_expired(read, trusted) or _plain(error)) from None
-    return _time(response)
+    chain = "".join(each.public_bytes(Encoding.PEM).decode("ascii") for each in lineage[1:])
+    return Stamp(response, chain, gen_time(response))
 
 
 def _read(response: bytes) -> TimeStampResponse:
@@ -124,45 +124,11 @@ def _read(response: bytes) -> TimeStampResponse:
     if read.status != PKIStatus.GRANTED:
         named = {each.value: each.name.lower() for each in PKIStatus}.get(read.status, "unknown")
         raise NotStamped(f"The authority answered with the status {named}.")
-    _time(response)
-    return read
-
-
-def _time(response: bytes) -> str:
     try:
-        time = gen_time(response)
-        moment(time)
+        datetime.fromisoformat(gen_time(response))
     except ValueError as error:
         raise NotStamped(_plain(error)) from None
-    return time
-
-
-def _verify_imprint(read: TimeStampResponse, data: bytes) -> None:
-    imprint = read.tst_info.message_imprint
-    if imprint.hash_algorithm != _SHA256 or imprint.message != sha256(data).digest():
-        raise NotStamped("The answer is about other bytes.")
-
-
-def _builder(trusted: Sequence[x509.Certificate]) -> VerifierBuilder:
-    # The library takes a list of its own for each call only if it is given one.
-    return VerifierBuilder(
-        roots=[each for each in trusted if each.subject == each.issuer],
-        intermediates=[each for each in trusted if each.subject != each.issuer],
-    )
-
-
-def _chain(
-    read: TimeStampResponse, trusted: Sequence[x509.Certificate]
-) -> Iterable[x509.Certificate]:
-    """Return the certificates above the signer's, the root last."""
-    chain = _lineage(read, trusted)
-    here = chain[-1]
-    if here not in trusted or here.subject != here.issuer:
-        raise NotStamped(
-            f"The authority's certificate leads to {_short(here.issuer.rfc4514_string())}, and the"
-            " roots that are trusted do not include that one."
-        )
-    return chain[1:]
+    return read
 
 
 def _lineage(
@@ -249,10 +215,6 @@ class _Element(NamedTuple):
     end: int
 
 
-class _Unreadable(Exception):
-    """Not the DER of a response."""
-
-
 def strict(response: bytes) -> bytes:
     """Return a response (DER) with ordered sets and `granted`; as it is if it cannot be read.
 
@@ -260,17 +222,16 @@ def strict(response: bytes) -> bytes:
     """
     made = bytearray(response)
     try:
-        (whole,) = _elements(response, 0, len(response))
-        status, token = _inside(response, whole)
-        granted = _inside(response, status)[0]
+        granted, signed = _at(response, 0, 0), _at(response, 1, 1, 0)
         if granted.tag == _INTEGER and response[granted.content : granted.end] == _WITH_MODS:
             made[granted.content : granted.end] = _GRANTED
-        _, explicit = _inside(response, token)
-        (signed,) = _inside(response, explicit)
         for each in _inside(response, signed):
-            if each.tag in _UNSIGNED_SETS:
-                _order(made, _inside(response, each))
-    except (_Unreadable, ValueError, IndexError):
+            members = _inside(response, each) if each.tag in _UNSIGNED_SETS else []
+            if members:
+                # In the order of their bytes (X.690 section 11.6).
+                ordered = sorted(response[member.begin : member.end] for member in members)
+                made[members[0].begin : members[-1].end] = b"".join(ordered)
+    except (IndexError, ValueError):
         return response
     return bytes(made)
 
@@ -281,16 +242,9 @@ def gen_time(response: bytes) -> str:
     Raises ValueError where there is none. Whether it was signed, the caller has to know.
     """
     try:
-        (whole,) = _elements(response, 0, len(response))
-        _, token = _inside(response, whole)
-        _, explicit = _inside(response, token)
-        (signed,) = _inside(response, explicit)
-        _, _, encapsulated, *_ = _inside(response, signed)
-        _, content = _inside(response, encapsulated)
-        (octets,) = _inside(response, content)
-        (info,) = _inside(response, octets)
-        _, _, _, _, time, *_ = _inside(response, info)
-    except (_Unreadable, ValueError, IndexError):
+        # TimeStampToken, its content, SignedData; encapContentInfo, eContent, TSTInfo; genTime.
+        time = _at(response, 1, 1, 0, 2, 1, 0, 0, 4)
+    except (IndexError, ValueError):
         raise ValueError("It has no genTime.") from None
     found = _TIME.fullmatch(response[time.content : time.end])
     if time.tag != _GENERALIZED_TIME or found is None:
@@ -301,24 +255,24 @@ def gen_time(response: bytes) -> str:
     return f"{year}-{month}-{day}T{hour}:{minute}:{second}{fraction}Z"
 
 
-def _order(made: bytearray, members: list[_Element]) -> None:
-    """Put the members of a set in the order of their bytes (X.690 section 11.6)."""
-    if members:
-        ordered = sorted(bytes(made[each.begin : each.end]) for each in members)
-        made[members[0].begin : members[-1].end] = b"".join(ordered)
+def _at(data: bytes, *path: int) -> _Element:
+    """Return the element at a place: of the whole of it, which is one, the numbers of members."""
+    (found,) = _inside(data, _Element(0, 0, 0, len(data)))
+    for number in path:
+        found = _inside(data, found)[number]
+    return found
 
 
 def _inside(data: bytes, element: _Element) -> list[_Element]:
-    return list(_elements(data, element.content, element.end))
-
-
-def _elements(data: bytes, begin: int, end: int) -> Iterator[_Element]:
-    while begin < end:
+    found = []
+    begin = element.content
+    while begin < element.end:
         content, size = begin + 2, data[begin + 1]
         if size >= 0x80:
             content += size - 0x80
             size = int.from_bytes(data[begin + 2 : content], "big")
-        if content + size > end:
-            raise _Unreadable
-        yield _Element(data[begin], begin, content, content + size)
+        if content + size > element.end:
+            raise ValueError("An element ends behind what it is in.")
+        found.append(_Element(data[begin], begin, content, content + size))
         begin = content + size
+    return found

@@ -29,8 +29,9 @@ from app.lib.mail.mailer import (
     Withdrawn,
     Write,
 )
-from app.lib.outbound import certificates
-from app.lib.outbound.resolver import Resolver, TooManyLookups
+from app.lib.outbound import dialing
+from app.lib.outbound.attempt import TooManyLookups
+from app.lib.outbound.dialing import Resolver
 
 OPENING_SECONDS = 30.0
 _FAREWELL_SECONDS = 1.0
@@ -64,7 +65,7 @@ class Smtp:
         """Connect nothing yet. `helo` is this host's name, as the server is told it."""
         self._server = server
         self._helo = helo
-        self._context = context or certificates.verifying()
+        self._context = context or dialing.verifying()
         if context is None and server.tls is Tls.IF_OFFERED:
             # A mail server on this machine usually has a self-signed certificate, and an attacker
             # in between could see everything anyway.

@@ -1,5 +1,5 @@
-"""HTTP to addresses that customers name: `client` makes an `attempt`.
+"""HTTP to addresses that customers name: `client` makes an `attempt`, which explains its failures.
 
-`addresses` are vetted against SSRF, `resolver` and `dialing` open a `connection`, kept alive in a
-pool; `certificates` are verified, `answers` read; `failures` explains.
+`addresses` are vetted against SSRF; `dialing` resolves names, verifies certificates and opens a
+`connection`, kept alive in a pool; `answers` are read.
 """

@@ -203,9 +203,16 @@ def parse_url(
         raise BadURL("The URL must begin with https://.")
     host, port = _authority(netloc)
     address = _literal(host, nat64_prefixes)
+    # What every attempt would refuse is refused at once.
     if address is None:
         _check_name(host, allowed_networks)
-    _check_reach(scheme, address, allowed_networks)
+    elif not is_within(address, allowed_networks):
+        if not is_public(address):
+            raise BadURL(f"The host is an address that is not public; use a public one, {_ALLOW}.")
+        if scheme == "http":
+            raise BadURL("http:// is not allowed to a public address; use https://.")
+    if scheme == "http" and not allowed_networks:
+        raise BadURL(f"http:// is not encrypted; use https://, {_ALLOW}.")
     if bare := _BARE_PERCENT.search(url):
         raise BadURL(
             f"The % at character {bare.start() + 1} of the URL begins no %XX; write %25 for a % "
@@ -220,9 +227,11 @@ def _split(url: str) -> tuple[str, str, str]:
     if len(url) > MAX_URL_LENGTH:
         raise BadURL(f"The URL is longer than {MAX_URL_LENGTH} characters.")
     if odd := _NOT_PRINTABLE_ASCII.search(url):
+        # A lone surrogate has no encoding.
+        encoded = "" if "\ud800" <= odd[0] <= "\udfff" else f" as {quote(odd[0])}"
         raise BadURL(
             "The URL holds a space, a control character or a letter outside ASCII, at character "
-            f"{odd.start() + 1}; percent-encode it{_as(odd[0])}, or in the host write the name in "
+            f"{odd.start() + 1}; percent-encode it{encoded}, or in the host write the name in "
             "its ASCII form (xn--…)."
         )
     if "\\" in url:
@@ -236,13 +245,6 @@ def _split(url: str) -> tuple[str, str, str]:
     if parts is None:
         raise BadURL("The URL must begin with https://.")
     return parts["scheme"].lower(), parts["authority"], parts["rest"]
-
-
-def _as(character: str) -> str:
-    try:
-        return f" as {quote(character)}"
-    except UnicodeEncodeError:
-        return ""
 
 
 def _authority(netloc: str) -> tuple[str, int | None]:
@@ -259,16 +261,12 @@ def _authority(netloc: str) -> tuple[str, int | None]:
         raise BadURL("The URL has no host; write https://host/path.")
     if host.endswith("."):
         raise BadURL("The host ends with a dot; leave it out.")
-    return host, _port(match["port"])
-
-
-def _port(text: str | None) -> int | None:
-    if text is None:
-        return None
+    if (text := match["port"]) is None:
+        return host, None
     port = int(text) if text.isdecimal() and len(text) <= 5 else 0
     if not 1 <= port <= 65535:
         raise BadURL("The port must be a number from 1 to 65535.")
-    return port
+    return host, port
 
 
 def _literal(host: str, nat64_prefixes: Collection[ipaddress.IPv6Network]) -> Address | None:
@@ -293,35 +291,17 @@ def _literal(host: str, nat64_prefixes: Collection[ipaddress.IPv6Network]) -> Ad
 
 
 def _check_name(host: str, allowed_networks: Collection[Network]) -> None:
+    def has_suffix(*suffixes: str) -> bool:
+        return any(f".{host}".endswith(f".{suffix}") for suffix in suffixes)
+
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):
         raise BadURL("The host is not a valid name: letters, digits, - and _, between dots.")
-    if _has_suffix(host, ("localhost",)):
+    if has_suffix("localhost"):
         if not any(network.overlaps(own) for network in allowed_networks for own in _LOOPBACK):
             raise BadURL(f"The host names this machine; use a public name, {_ALLOW}.")
-    elif _is_internal(host) and all(network.is_loopback for network in allowed_networks):
+    elif ("." not in host or has_suffix(*_INTERNAL_SUFFIXES)) and all(
+        network.is_loopback for network in allowed_networks
+    ):
         raise BadURL(
             f"The host is a name that resolves only inside a network; use a public one, {_ALLOW}."
         )
-
-
-def _is_internal(host: str) -> bool:
-    return "." not in host or _has_suffix(host, _INTERNAL_SUFFIXES)
-
-
-def _has_suffix(host: str, suffixes: Iterable[str]) -> bool:
-    return any(f".{host}".endswith(f".{suffix}") for suffix in suffixes)
-
-
-def _check_reach(
-    scheme: str, address: Address | None, allowed_networks: Collection[Network]
-) -> None:
-    """Refuse at once what every attempt would refuse."""
-    if address is not None:
-        if is_within(address, allowed_networks):
-            return
-        if not is_public(address):
-            raise BadURL(f"The host is an address that is not public; use a public one, {_ALLOW}.")
-        if scheme == "http":
-            raise BadURL("http:// is not allowed to a public address; use https://.")
-    if scheme == "http" and not allowed_networks:
-        raise BadURL(f"http:// is not encrypted; use https://, {_ALLOW}.")

@@ -83,13 +83,27 @@ class AnswerReader:
         Raises `NotHTTP`, `BrokenOff`, or what `receive` does; `into` has what came before.
         """
         if head.status in _WITHOUT_BODY:
-            return self._no_body(head, most, into)
+            # What stands there of one that should not be is taken, and none waited for.
+            if head.status == 101:
+                head.keep = False
+            elif head.status == 204 and not looks_like_answer(self.unread):
+                if head.length or head.chunked or self.unread:
+                    head.keep = False
+                into += self.unread[:most]
+                self.unread = b""
+            return True
         if head.chunked:
             return self._chunks(most, into)
-        if head.length is None:
-            return self._rest(most, into)
-        self._take(min(head.length, most), into)
-        return head.length <= most
+        if head.length is not None:
+            self._take(min(head.length, most), into)
+            return head.length <= most
+        # Until the connection ends.
+        while data := self.unread or self._receive():
+            into += data[: most - len(into)]
+            self.unread = b""
+            if len(into) >= most:
+                return False
+        return True
 
     def _one_head(self, room: int) -> tuple[Head, int]:
         """Read one head of at most `room` bytes; return it, and how many it took."""
@@ -119,32 +133,12 @@ class AnswerReader:
             raise BrokenOff
         return data
 
-    def _no_body(self, head: Head, most: int, into: bytearray) -> bool:
-        """Take what stands there of a body that should not be, and wait for none."""
-        if head.status == 101:
-            head.keep = False
-        elif head.status == 204 and not looks_like_answer(self.unread):
-            if head.length or head.chunked or self.unread:
-                head.keep = False
-            into += self.unread[:most]
-            self.unread = b""
-        return True
-
     def _take(self, count: int, into: bytearray) -> None:
         while count > 0:
             data = self.unread or self._more()
             into += data[:count]
             self.unread = data[count:]
             count -= len(data)
-
-    def _rest(self, most: int, into: bytearray) -> bool:
-        """Read until the connection ends."""
-        while data := self.unread or self._receive():
-            into += data[: most - len(into)]
-            self.unread = b""
-            if len(into) >= most:
-                return False
-        return True
 
     def _chunks(self, most: int, into: bytearray) -> bool:
         room = MAX_CHUNKED_BYTES
@@ -225,11 +219,13 @@ def _parse(data: bytes) -> Head:
 
 def _frame(head: Head, framing: Mapping[str, str], *, old: bool) -> None:
     """Find where the body ends (RFC 9112, section 6.3); `old` is HTTP/1.0."""
-    options = _items(framing.get("connection", ""))
+    options, given, codings = (
+        [item.strip() for item in framing[name].lower().split(",")] if name in framing else []
+        for name in ("connection", "content-length", "transfer-encoding")
+    )
     if "close" in options or (old and "keep-alive" not in options):
         head.keep = False
-    lengths = set(_items(framing.get("content-length", "")))
-    codings = _items(framing.get("transfer-encoding", ""))
+    lengths = set(given)
     if codings:
         head.chunked = codings[-1] == "chunked"
         head.keep = head.keep and head.chunked and not lengths
@@ -237,7 +233,3 @@ def _frame(head: Head, framing: Mapping[str, str], *, old: bool) -> None:
         head.length = int(length)
     elif head.status not in _WITHOUT_BODY or lengths:
         head.keep = False
-
-
-def _items(value: str) -> list[str]:
-    return [item.strip() for item in value.lower().split(",")] if value else []

@@ -12,14 +12,12 @@ from ipaddress import IPv6Network
 from types import TracebackType
 from typing import Any, Self
 
-from app.lib.outbound import certificates
+from app.lib.outbound import dialing
 from app.lib.outbound.addresses import DEFAULT_PORTS, BadURL, Network, Target, parse_url
 from app.lib.outbound.answers import Head
-from app.lib.outbound.attempt import Attempt, Timings
+from app.lib.outbound.attempt import Attempt, Failure, Timings, explain
 from app.lib.outbound.connection import Connection, Pool, Unread
-from app.lib.outbound.dialing import Dialer
-from app.lib.outbound.failures import Failure, explain
-from app.lib.outbound.resolver import Lookup, Resolver, system_lookup
+from app.lib.outbound.dialing import Dialer, Lookup, Resolver, system_lookup
 
 DEADLINE_SECONDS = 15.0
 
@@ -68,13 +66,8 @@ class Outbound:
         authorities: str | None = None,
         lookup: Lookup = system_lookup,
     ) -> None:
-        """Make a client.
-
-        `allowed_networks` may be sent to although they are not public, also by `http://`.
-        Addresses in `nat64_prefixes` are judged by the IPv4 address inside. `authorities` are roots
-        (PEM) to trust in place of the public ones. `lookup` resolves a name, blocking.
-        """
-        tls = certificates.of_receivers(authorities)
+        """`allowed_networks` may be sent to although they are not public, also by `http://`."""
+        tls = dialing.of_receivers(authorities)
         self._dialer = Dialer(Resolver(lookup), allowed_networks, nat64_prefixes, tls)
         self._pool = Pool()
 
@@ -164,7 +157,15 @@ class Burst:
         reconnected = False
         self._connection = self._reused(target)
         asked = self._ask(target, request, attempt)
-        if attempt.reused and _came_to_nothing(asked, attempt):
+        # A connection that was kept alive may be dead: receivers close idle ones when they like,
+        # some with a 408 (RFC 9110, section 15.5.9). Should the request have been read, receivers
+        # deduplicate.
+        died = (
+            asked.status == _REQUEST_TIMEOUT
+            if isinstance(asked, Head)
+            else asked[0] is Failure.RESET and attempt.timings.first_byte is None
+        )
+        if attempt.reused and died:
             self._leave()
             reconnected = True
             attempt = Attempt(started, deadline_seconds)
@@ -173,6 +174,7 @@ class Burst:
             failure, why = asked
             return Answer(None, failure, why, attempt.ended(), reconnected=reconnected)
         read, cut = self._read(asked, attempt, kept_bytes, body_seconds)
+        after = asked.get("retry-after")
         return Answer(
             asked.status,
             None,
@@ -180,7 +182,7 @@ class Burst:
             attempt.ended(),
             _headers(asked),
             read,
-            _retry_after(asked),
+            after and _plain(after[:_RETRY_AFTER_CHARACTERS]),
             reconnected,
         )
 
@@ -268,17 +270,6 @@ class Burst:
             self._connection = None
 
 
-def _came_to_nothing(asked: Head | tuple[Failure, str], attempt: Attempt) -> bool:
-    """Say whether a kept-alive connection was dead, so that the request is sent once more.
-
-    Receivers close idle connections when they like, some with a 408 (RFC 9110, section 15.5.9), so
-    a request may cross with the closing. Should it have been read, receivers deduplicate.
-    """
-    if isinstance(asked, Head):
-        return asked.status == _REQUEST_TIMEOUT
-    return asked[0] is Failure.RESET and attempt.timings.first_byte is None
-
-
 def _request(target: Target, body: bytes, headers: Mapping[str, str], method: str) -> bytes:
     """Return head and body in one piece: it is quicker, and some receivers read only once."""
     host = f"[{target.host}]" if ":" in target.host else target.host
@@ -303,11 +294,6 @@ def _headers(answer: Head) -> list[tuple[str, str]]:
             room -= size
             kept.append((_plain(name), _plain(value)))
     return kept
-
-
-def _retry_after(answer: Head) -> str | None:
-    value = answer.get("retry-after")
-    return None if value is None else _plain(value[:_RETRY_AFTER_CHARACTERS])
 
 
 def _plain(text: str) -> str:

@@ -82,8 +82,11 @@ class Connection:
         except DeadlinePassed:
             raise
         except OSError as error:
-            head = self._said_before(error)
-            whole = False
+            # What a receiver said that has closed the connection without reading all (413).
+            try:
+                head, whole = self._reader.head(), False
+            except (NotHTTP, OSError):
+                raise error from None
         else:
             attempt.stage = Stage.WAITING
             head = self._reader.head()
@@ -155,17 +158,9 @@ class Connection:
                 ready.modify(self._sock, select.POLLIN)
         return True
 
-    def _said_before(self, error: OSError) -> Head:
-        """Read what a receiver said that has closed the connection without reading all (413)."""
-        try:
-            return self._reader.head()
-        except (NotHTTP, OSError):
-            raise error from None
-
     def _receive(self) -> bytes:
         self._bind()
-        data = self._sock.recv(_PIECE_BYTES)
-        if data:
+        if data := self._sock.recv(_PIECE_BYTES):
             self._attempt.received()
         return data
 
@@ -209,10 +204,6 @@ class Line:
     def needs_rest(self, status: int) -> bool:
         """Whether something may come behind an answer of this status."""
         return self.quiet[status] < QUIET_RESTS
-
-    def one_each(self, now: float) -> bool:
-        """Whether each connection takes one request only."""
-        return self.strayed_at is not None and now - self.strayed_at < ONE_EACH_SECONDS
 
     def note_stray(self) -> None:
         """Note an answer that no request had asked for."""
@@ -283,7 +274,9 @@ class Pool:
         seen = connection.look()
         if seen is Unread.ANSWER:
             line.note_stray()
-        if seen is not Unread.NOTHING or line.one_each(now):
+        # Each connection takes one request only, for a while after a stray.
+        one_each = line.strayed_at is not None and now - line.strayed_at < ONE_EACH_SECONDS
+        if seen is not Unread.NOTHING or one_each:
             return False
         if rested:
             line.quiet[connection.status] += 1

@@ -18,7 +18,7 @@ from app.core.callers import Caller, Role
 from app.core.delivery import accounting, claims, outcomes, sweeping
 from app.core.delivery.claims import Claimed
 from app.core.delivery.history import delivery_list
-from app.core.delivery.history.delivery_filters import Filters
+from app.core.delivery.history.delivery_list import Filters
 from app.core.delivery.lanes import lanes
 from app.core.delivery.lanes.lanes import Lane
 from app.core.delivery.outcomes import Outcome

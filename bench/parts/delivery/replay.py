@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 
 from app import ids
-from app.core.delivery import failures
+from app.core.delivery import retries
 from bench.datasets import crowd
 from bench.figures import Figure, Reach, median, percentile
 from bench.lab import Lab
@@ -82,7 +82,7 @@ def _fail(lab: Lab, tenant: Tenant, webhooks: list[str], count: int, causes: Any
         "outcomes": outcomes,
         "codes": codes,
         "errors": errors,
-        "prints": [failures.fingerprint(*cause) for cause in causes],
+        "prints": [retries.fingerprint(*cause) for cause in causes],
         "count": count,
         "payload": b'{"data":{"rule":"0"}}',
     }

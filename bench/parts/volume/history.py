@@ -10,14 +10,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.core.delivery.history import (
-    delivery_history,
-    delivery_list,
-    failure_groups,
-    hourly_stats,
-)
-from app.core.delivery.history.delivery_filters import Filters, Status
-from app.core.delivery.history.hourly_stats import Step
+from app.core.delivery import hours
+from app.core.delivery.history import delivery_history, delivery_list, failure_groups
+from app.core.delivery.history.delivery_history import Status
+from app.core.delivery.history.delivery_list import Filters
+from app.core.delivery.hours import Step
 from app.database import Database, database_now
 from bench.datasets import past
 from bench.datasets.past import Past
@@ -75,8 +72,8 @@ def _queries(made: Past) -> Mapping[str, Query]:
     def counted(days: int, step: Step, webhook: Any = None) -> Query:
         def query(session: Session) -> Any:
             now = database_now(session)
-            span = hourly_stats.span(now, now - timedelta(days=days), now, step)
-            return hourly_stats.rows(session, tenant_id, span, webhook)
+            span = hours.span(now, now - timedelta(days=days), now, step)
+            return hours.traffic(session, tenant_id, span, webhook)
 
         return query
 

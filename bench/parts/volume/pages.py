@@ -17,7 +17,7 @@ from app.api.http.auth import access_rule
 from app.api.http.services import EXTENSION
 from app.core.callers import Caller, Person, Role
 from app.core.delivery.history import failure_groups
-from app.core.delivery.history.delivery_filters import Filters
+from app.core.delivery.history.delivery_list import Filters
 from app.core.keys import groups
 from app.core.keys.console_sessions import Token
 from app.core.records import search

@@ -7,12 +7,10 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine
 
-from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.settings import Settings
-from app.web import create_app
 from tests.api.audit.log_service import Service
-from tests.support.callers.api import Api
+from tests.support.callers.api import Api, application
 from tests.support.evidence.logs import new_world
 from tests.support.secrets import MASTER_KEYS
 
@@ -20,9 +18,8 @@ from tests.support.secrets import MASTER_KEYS
 @pytest.fixture(scope="module")
 def log_app(log_settings: Settings) -> Iterator[Flask]:
     """Return the web application over the database of these tests."""
-    created = create_app(log_settings)
-    yield created
-    created.extensions[EXTENSION].close()
+    with application(log_settings) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_nothing_beyond_the_published_size_is_served(service: Service) -> None:
     service.publish()
     before = service.anyone.get("/v1/log/checkpoint").data
     record = make_record(service.api, session["id"])
-    assert service.world.sequencer()._prepare(100) is not None
+    assert service.world.prepare() is not None
     assert service.anyone.get("/v1/log/checkpoint").data == before
     refused(service.anyone.get("/v1/log/tile/0/000.p/4"), 404, "not-found")
     assert pointers(service.anyone.get("/v1/log/proof/inclusion?index=3")) == ["/index"]

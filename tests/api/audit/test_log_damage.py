@@ -21,8 +21,7 @@ from app.errors import LogHalted
 from app.ledger.checkpoints import Checkpoint
 from app.manage import commands
 from app.settings import Settings
-from app.web import create_app
-from tests.support.callers.api import Answer, Api
+from tests.support.callers.api import Answer, Api, application
 from tests.support.callers.making import make_record, make_session
 from tests.support.evidence.logs import FLIP, World, add_leaves, new_world
 from tests.support.secrets import MASTER_KEYS
@@ -164,9 +163,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def log_app(log_settings: Settings, folder: Path) -> Iterator[Flask]:
     """Return the web application over the database of these tests."""
-    created = create_app(replace(log_settings, log_head_url=(folder / "head").as_uri()))
-    yield created
-    created.extensions[EXTENSION].close()
+    with application(replace(log_settings, log_head_url=(folder / "head").as_uri())) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.api.http.services import EXTENSION
-from app.core.audit import refusals
 from app.core.audit.refusals import Refusals
 from app.core.callers import Caller, Role
 from app.database import Database
@@ -143,26 +142,6 @@ def test_ten_thousand_refusals_in_four_processes_add_up(
             {"tenant": tenant.id},
         ).scalar_one()
     assert counted + len(callers) == 8 * 1250
-
-
-def test_a_process_counts_for_a_bounded_number_of_keys(
-    api: ApiOf,
-    mint: Mint,
-    tenant: FreshTenant,
-    database: Database,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(refusals, "MOST_KEYS", 2)
-    kept = Refusals(database)
-    keys = [id_of(api, mint("read")) for _ in range(5)]
-    for _ in range(3):
-        for key in keys:
-            key_id = ids.parse("key", key)
-            assert key_id is not None
-            kept.note(Caller(tenant.id, key_id, Role.READ, None, "r"), "insufficient-role", "GET /")
-            assert len(kept._kept) <= 2
-    kept.close()
-    assert [len(refusals_of(api(), key)) for key in keys] == [1] * 5
 
 
 def test_what_is_refused_while_the_database_is_away_is_counted_later(

@@ -9,7 +9,7 @@ import pytest
 from app import ids
 from app.core.jobs import job_queue, leases, steps
 from app.core.jobs.steps import Step
-from app.core.replay.replay_plan import Pace, Plan
+from app.core.replay.replay_deliveries import Pace, Plan
 from app.core.replay.replay_selection import Selection, Wanted
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant

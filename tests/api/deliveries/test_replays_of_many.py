@@ -7,11 +7,10 @@ import pytest
 from app import ids
 from app.core.callers import Caller, Role
 from app.core.delivery.history import failure_groups
-from app.core.delivery.history.delivery_filters import Filters, Group
+from app.core.delivery.history.delivery_list import Filters, Group
 from app.core.replay import bulk_replay, replay_deliveries
-from app.core.replay.replay_plan import Scan
-from app.core.replay.replay_preview import Preview
-from app.core.replay.replay_selection import Status, Wanted
+from app.core.replay.replay_deliveries import Scan
+from app.core.replay.replay_selection import Preview, Status, Wanted
 from app.database import Database, cursor
 from app.models import Job
 from tests.support.callers.api import ApiOf, FreshTenant

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.core.delivery.history.delivery_list import MOST_READ
-from app.core.delivery.history.subject_events import MOST_SUBJECTS
+from app.core.delivery.history.delivery_list import MOST_READ, MOST_SUBJECTS
 from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import (
     NOBODY,

@@ -23,8 +23,7 @@ from app.heartbeats import Process
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.gateway.gateway import READY
 from app.settings import VERSION, Settings
-from app.web import create_app
-from tests.support.callers.api import Api
+from tests.support.callers.api import Api, application
 from tests.support.faults import OwnValkey
 from tests.support.secrets import MASTER_KEYS
 
@@ -74,10 +73,8 @@ def owner(fresh_settings: Settings) -> Iterator[Engine]:
 def webs(fresh_settings: Settings, own_valkey: OwnValkey) -> Iterator[tuple[Flask, Flask]]:
     """Two web processes of a stack of their own."""
     mine = replace(fresh_settings, metrics_token=TOKEN, redis_url=own_valkey.url)
-    made = create_app(mine), create_app(mine)
-    yield made
-    for app in made:
-        of(app).close()
+    with application(mine) as one, application(mine) as other:
+        yield one, other
 
 
 def test_two_web_processes_say_the_same_and_count_each_request_once(
@@ -152,9 +149,8 @@ def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
             "scheduler": 0,
         }
         client.delete(heartbeats.key("worker"))
-    deaf = create_app(replace(of(webs[0]).settings, redis_url="redis://127.0.0.1:1"))
-    assert parts(deaf) == {"database": 1, "database_writes": 1, "redis": 0}
-    of(deaf).close()
+    with application(replace(of(webs[0]).settings, redis_url="redis://127.0.0.1:1")) as deaf:
+        assert parts(deaf) == {"database": 1, "database_writes": 1, "redis": 0}
 
 
 def test_a_scrape_proves_no_write_but_tells_what_readiness_keeps(
@@ -178,13 +174,11 @@ def test_a_scrape_proves_no_write_but_tells_what_readiness_keeps(
 def test_without_the_database_it_says_that_and_no_figure(
     webs: tuple[Flask, Flask],
 ) -> None:
-    alone = create_app(
-        replace(of(webs[0]).settings, database_url="postgresql+psycopg://nobody@127.0.0.1:1/none")
-    )
-    seen = scrape(alone)
+    nowhere = "postgresql+psycopg://nobody@127.0.0.1:1/none"
+    with application(replace(of(webs[0]).settings, database_url=nowhere)) as alone:
+        seen = scrape(alone)
     assert seen["record_service_up", (("part", "database"),)] == 0
     assert {name for name, _ in seen} == {"record_service_up", "record_service_release_info"}
-    of(alone).close()
 
 
 def test_a_database_behind_this_release_is_not_up(webs: tuple[Flask, Flask], owner: Engine) -> None:

@@ -16,7 +16,7 @@ from app.database import cursor
 from app.errors import PROBLEM_TYPES
 from app.settings import Settings
 from app.web import create_app
-from tests.support.callers.api import Api, ApiOf, FreshTenant
+from tests.support.callers.api import Api, ApiOf, FreshTenant, application
 
 
 @pytest.mark.parametrize("slug", sorted(PROBLEM_TYPES))
@@ -195,9 +195,8 @@ def without_database(settings: Settings) -> Iterator[Flask]:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         url = f"postgresql+psycopg://nobody:hidden-password@127.0.0.1:{port}/nothing"
-        stranded = create_app(replace(settings, database_url=url))
-        yield stranded
-        stranded.extensions[EXTENSION].close()
+        with application(replace(settings, database_url=url)) as stranded:
+            yield stranded
 
 
 def test_without_the_database_every_route_says_when_to_come_back(

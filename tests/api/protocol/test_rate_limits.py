@@ -15,8 +15,7 @@ from app.core.keys.console_sessions import Token
 from app.lib.crypto import api_keys
 from app.lib.rates import Rate
 from app.settings import SettingError, Settings
-from app.web import create_app
-from tests.support.callers.api import Api, FreshTenant, serving
+from tests.support.callers.api import Api, FreshTenant, application, serving
 from tests.support.callers.console import Visitor
 from tests.support.callers.making import NOBODY, make_record, make_session, token_to
 
@@ -149,9 +148,8 @@ def strict(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flas
     """Return an application that allows two requests a day to each key and each address."""
     monkeypatch.setattr(rate_limit, "REFUSALS", Rate(2, DAY))
     twice = Rate(2, DAY)
-    made = create_app(replace(settings, rate_limit=twice, address_rate_limit=twice))
-    yield made
-    made.extensions[EXTENSION].close()
+    with application(replace(settings, rate_limit=twice, address_rate_limit=twice)) as opened:
+        yield opened
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import pytest
 
 from app.core.rules import evaluators as evaluators_module
 from app.core.rules import library
-from app.core.rules.evaluators import BULK, QUICK, Evaluators, RuleText, Subject
+from app.core.rules.evaluators import BULK, QUICK, Evaluators, Subject
+from app.core.rules.language import RuleText
 from tests.api.rules.conftest import STEP, Ruled
 
 # Copies of a list, 10,000 long; and memory: a thousand texts of a megabyte.
@@ -110,7 +111,7 @@ def test_a_rule_at_which_the_evaluator_was_stopped_is_judged_and_not_blamed(
         process = evaluators._lanes[BULK]._process
         if process is None:
             monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 1_000_000)
-        elif not stopped and process.at() == (0, 0):
+        elif not stopped and process.at == (0, 0):
             os.kill(process.pid, signal.SIGSTOP)
             stopped.append(process.pid)
             monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 3)

@@ -7,7 +7,7 @@ import jsonschema_rs
 import pytest
 
 from app.api.resources.events import CATALOGUE
-from app.core.delivery import disabling
+from app.core.delivery import cancelling
 from app.core.delivery.event_types import EventType
 from app.core.delivery.lanes import lane_changes
 from app.database import Database
@@ -89,8 +89,8 @@ def test_the_warning_of_a_failing_webhook_fits_its_schema_and_shows_in_its_healt
     for told_now in (True, False):
         with database.transaction(tenant.id) as session:
             lane = lane_changes.lock(session, [(tenant.id, webhook_id)])[tenant.id, webhook_id]
-            reason = disabling.Reason("failing", lane.receiver_since, lane.health.failing_since)
-            assert told_now is disabling.warn(
+            reason = cancelling.Reason("failing", lane.receiver_since, lane.health.failing_since)
+            assert told_now is cancelling.warn(
                 session, tenant.id, webhook_id, reason, timedelta(days=5)
             )
 
@@ -111,7 +111,7 @@ def test_the_news_of_a_disabled_webhook_fits_its_schema(
     told, disabled = make_webhook(api()), make_webhook(api())
     webhook_id = uuid_of(disabled["id"])
     with database.transaction(tenant.id) as session:
-        assert disabling.disable(session, tenant.id, webhook_id, disabling.Reason("gone", None))
+        assert cancelling.disable(session, tenant.id, webhook_id, cancelling.Reason("gone", None))
 
     (row,) = history(api(), told)
 

@@ -199,9 +199,10 @@ def in_force(database: Database, tenant: FreshTenant, settings: Settings) -> InF
                 text("SELECT sealed_secrets, clock_timestamp() FROM webhooks WHERE id = :id"),
                 {"id": webhook_id},
             ).one()
-        return webhook_secrets.open_secrets(
+        found = webhook_secrets.open_secrets(
             settings.master_keys, bytes(sealed), tenant.id, webhook_id, now + later
         )
+        return [each.text for each in found]
 
     return read
 
@@ -292,10 +293,10 @@ def test_an_overlap_is_an_integer_of_at_most_a_week(api: ApiOf, overlap: Any) ->
 
 def test_sealed_secrets_open_for_their_own_webhook_alone(tenant: FreshTenant) -> None:
     keys, webhook_id = MasterKeys.parse(MasterKeys.generate()), ids.new()
-    sealed = webhook_secrets.seal(keys, tenant.id, webhook_id, [Secret("whsec_AAAA")])
+    sealed = webhook_secrets.seal_secrets(keys, tenant.id, webhook_id, [Secret("whsec_AAAA")])
 
     assert webhook_secrets.open_secrets(keys, sealed, tenant.id, webhook_id, clock.now()) == [
-        "whsec_AAAA"
+        Secret("whsec_AAAA")
     ]
     for tenant_id, other in ((tenant.id, ids.new()), (ids.new(), webhook_id)):
         with pytest.raises(CannotOpen):

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from app.clock import rfc3339
-from app.core.delivery import claims
-from app.core.delivery.history.hourly_stats import Step, percentiles, span
-from app.core.delivery.lanes import lane_hours, lanes
+from app.core.delivery import claims, hours
+from app.core.delivery.hours import Step, percentiles, span
+from app.core.delivery.lanes import lanes
 from app.database import Database
 from app.errors import Invalid
 from tests.support.callers.api import Api, ApiOf, FreshTenant
@@ -112,14 +112,14 @@ def test_days_are_sums_of_hours_also_of_hours_that_are_summed_already(
 
     for summed in (4, 0):
         with database.transaction(tenant.id) as session:
-            assert lane_hours.close(session, tenant.id) == summed
+            assert hours.close(session, tenant.id) == summed
         assert [row["accepted"] for row in stats(api(), query=days)] == [6, 8, 0]
     _add_hours(worker, {"05T00": 1})
     make_webhook(api())
     make_findings(api(), 5)
     worker.claim(api().get("/v1/webhooks").json["data"][0])
     with database.transaction(tenant.id) as session:
-        assert lane_hours.close(session, tenant.id) == 1
+        assert hours.close(session, tenant.id) == 1
     assert totals(stats(api()))[0] == 5
 
 
@@ -128,9 +128,9 @@ def test_hours_go_with_the_history_of_their_week(
 ) -> None:
     _add_hours(worker, {"01T03": 1, "01T23": 2, "02T00": 4})
     with database.transaction(tenant.id) as session:
-        lane_hours.close(session, tenant.id)
+        hours.close(session, tenant.id)
         before = datetime(2024, 1, 2, tzinfo=UTC)
-        assert [lane_hours.forget_old(session, tenant.id, before) for _ in range(2)] == [4, 0]
+        assert [hours.forget_old(session, tenant.id, before) for _ in range(2)] == [4, 0]
     days = "step=day&since=2024-01-01T00:00:00Z&until=2024-01-04T00:00:00Z"
     assert [row["accepted"] for row in stats(api(), query=days)] == [0, 8, 0]
 
@@ -209,7 +209,7 @@ def test_a_query_that_means_nothing_is_422(api: ApiOf, query: str) -> None:
 def test_a_percentile_lies_between_the_bounds_of_its_bucket(
     counts: dict[str, int], percent: int, milliseconds: int | None
 ) -> None:
-    histogram = [counts.get(name, 0) for name in lane_hours.LATENCY_MS]
+    histogram = [counts.get(name, 0) for name in hours.LATENCY_MS]
     assert percentiles(histogram, percent) == [milliseconds]
 
 
@@ -222,7 +222,7 @@ def test_an_attempt_is_counted_in_the_first_bucket_that_holds_it(
     for milliseconds in times:
         worker.send(webhook, 200, limit=1, total_ms=milliseconds)
 
-    sums = ", ".join(f"sum({name}) AS {name}" for name in lane_hours.LATENCY_MS)
+    sums = ", ".join(f"sum({name}) AS {name}" for name in hours.LATENCY_MS)
     with database.transaction(tenant.id) as session:
         found = session.execute(text(f"SELECT {sums} FROM delivery_hours")).one()._mapping
     assert {name: count for name, count in found.items() if count} == Counter(times.values())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.delivery.history import backlog
+from app.core.delivery import hours
 from app.core.delivery.history.delivery_list import MOST_READ
 from app.database import Database
 from tests.api.deliveries.replays.single import replay
@@ -277,7 +277,7 @@ def test_the_backlog_keeps_the_most_that_waited_in_an_hour(
 ) -> None:
     def most() -> int:
         with database.across_tenants() as session:
-            backlog.look(session)
+            hours.note_backlog(session)
         shown = admin.get(OVERVIEW).text
         return int(re.findall(r"(\d+) waited at once</title>", shown)[-1])
 

@@ -8,13 +8,11 @@ import pytest
 import requests
 from flask import Flask
 
-from app.api.http.services import EXTENSION
 from app.core.callers import Role
 from app.core.keys import groups
 from app.database import Database
 from app.settings import Settings
-from app.web import create_app
-from tests.support.callers.api import FreshTenant
+from tests.support.callers.api import FreshTenant, application
 from tests.support.callers.console import BASE, Visitor
 from tests.support.servers.openid import (
     CLIENT_ID,
@@ -41,9 +39,8 @@ def provider(group: str) -> Iterator[OpenIdProvider]:
 
 @pytest.fixture
 def with_provider(settings: Settings, provider: OpenIdProvider) -> Iterator[Flask]:
-    created = create_app(knowing(settings, provider.issuer))
-    yield created
-    created.extensions[EXTENSION].close()
+    with application(knowing(settings, provider.issuer)) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -10,12 +10,10 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.api.http.rate_limit import SIGN_INS
-from app.api.http.services import EXTENSION
 from app.core.keys import console_sessions, keys
 from app.database import Database
 from app.settings import Settings
-from app.web import create_app
-from tests.support.callers.api import ApiOf, FreshTenant
+from tests.support.callers.api import ApiOf, FreshTenant, application
 from tests.support.callers.console import Visitor, hidden, signed_in
 from tests.support.callers.making import make_session, pin_of, revoke
 
@@ -116,10 +114,9 @@ def test_a_page_that_refreshes_itself_keeps_no_session_alive(
 
 
 def test_attempts_to_sign_in_are_limited(settings: Settings) -> None:
-    own = create_app(settings)
-    visitor = Visitor(own)
-    answers = [visitor.sign_in("nonsense").status_code for _ in range(SIGN_INS.limit + 1)]
-    own.extensions[EXTENSION].close()
+    with application(settings) as own:
+        visitor = Visitor(own)
+        answers = [visitor.sign_in("nonsense").status_code for _ in range(SIGN_INS.limit + 1)]
     assert answers == [401] * SIGN_INS.limit + [429]
 
 

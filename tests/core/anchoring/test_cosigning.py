@@ -1,19 +1,15 @@
 """Each witness is asked on its own to cosign; one that does not, or saw another log, is told."""
 
 import socket
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
-from sqlalchemy import text
 
 from app.core.anchoring import checkpoint_round, quorum
 from app.core.anchoring.evidence import Rank
-from app.ledger.notes import Note
 from app.ledger.policy import Policy
 from dev.tsa import TimestampAuthority
 from jobs.actors import ticks
@@ -36,17 +32,6 @@ def test_each_witness_cosigns_the_newest_checkpoint_once(witnessed: Witnessed) -
     assert witnessed.one.asked == 3, "it is told from where it is, and need not say"
     assert place.troubles() == []
     assert len(place.jobs()) == 2
-
-
-def test_what_is_stored_is_the_line_that_others_can_check(witnessed: Witnessed) -> None:
-    witnessed.place.stamp()
-    last = witnessed.place.world.published()
-    with witnessed.place.owner.connect() as connection:
-        rows = connection.execute(text("SELECT * FROM checkpoint_cosignatures ORDER BY name")).all()
-    note = Note.parse(last.note + "".join(f"{row.line}\n" for row in rows).encode())
-    signed = note.signed_by([witnessed.one.vkey, witnessed.two.vkey])
-    assert [each.key for each in signed] == [witnessed.one.vkey, witnessed.two.vkey]
-    assert [int(row.cosigned_at.timestamp()) for row in rows] == [each.seconds for each in signed]
 
 
 def test_a_witness_that_knows_the_log_already_is_asked_from_where_it_is(
@@ -148,29 +133,6 @@ def test_a_job_from_before_the_log_was_succeeded_asks_for_nothing(witnessed: Wit
     assert {each.status for each in place.jobs()} == {"succeeded"}
 
 
-def test_witnesses_are_asked_side_by_side(witnessed: Witnessed) -> None:
-    """Each has a job: two workers at once have both."""
-    place = witnessed.place
-    both = threading.Barrier(2, timeout=60)
-
-    def wait_for_the_other(witness: Witness) -> Callable[[Request], Any]:
-        def answer(request: Request) -> Any:
-            both.wait()
-            return witness.answer(request)
-
-        return answer
-
-    witnessed.one.faults = [wait_for_the_other(witnessed.one)]
-    witnessed.two.faults = [wait_for_the_other(witnessed.two)]
-    ticks.stamp_checkpoint(place.runtime)
-    workers = [threading.Thread(target=place.work) for _ in range(2)]
-    for each in workers:
-        each.start()
-    for each in workers:
-        each.join()
-    assert witnessed.stored() == [(3, "one"), (3, "two")]
-
-
 def test_cosignatures_that_never_make_the_quorum_are_a_trouble(witnessed: Witnessed) -> None:
     place = witnessed.place
     whole = witnessed.name()
@@ -197,18 +159,6 @@ def test_a_quorum_that_fails_since_one_is_away_is_that_one_s_trouble(witnessed: 
         place.age()
         place.stamp()
         place.grow()
-    assert [each.part for each in place.troubles()] == [witnessed.part(witnessed.one)]
-
-
-def test_one_failed_try_is_no_trouble_yet(witnessed: Witnessed) -> None:
-    place = witnessed.place
-    witnessed.one.faults = [lambda _: http_answer(503)] * 4
-    place.stamp()
-    for _ in range(2):
-        assert place.troubles() == []
-        place.retry()
-    assert place.troubles() == []
-    place.retry()
     assert [each.part for each in place.troubles()] == [witnessed.part(witnessed.one)]
 
 

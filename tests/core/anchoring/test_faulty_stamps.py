@@ -2,7 +2,7 @@
 
 import socket
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from app.core.anchoring import checkpoint_round, evidence
 from app.core.anchoring.evidence import Rank
-from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
 from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place, put_stamp
@@ -200,29 +199,6 @@ def test_a_row_that_is_no_stamp_of_its_checkpoint_is_no_evidence(
     (anchor,) = place.anchors(tenant)
     assert anchor["log_proof"]["tree_size"] == 8
     assert b64decode(anchor["timestamp"]) == response
-
-
-def test_how_far_stamps_reach_is_told_by_the_first_that_holds(
-    place: Place, authority: TimestampAuthority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Anybody may ask for readiness: no more is verified than it takes."""
-    place.set(tsa_ca_file=read_certificates(authority.ca_file.read_bytes()))
-    for _ in range(3):
-        place.grow()
-        put_stamp(place.owner, authority)
-    verify_one, verified = timestamps.verify, list[bytes]()
-
-    def counted(response: bytes, data: bytes, trusted: Sequence[x509.Certificate]) -> str:
-        verified.append(response)
-        return verify_one(response, data, trusted)
-
-    monkeypatch.setattr(timestamps, "verify", counted)
-    with place.database.across_tenants() as session:
-        last, trusted = place.world.published(), place.runtime.settings.tsa_ca_file
-        assert evidence.Chooser(session, last, None, trusted).reach().stamped == 6
-        assert len(verified) == 1
-        assert evidence.Chooser(session, last, None).reach().stamped == 0
-        assert len(verified) == 1, "without a root to trust there is nothing to verify"
 
 
 def reached(place: Place) -> int:

@@ -23,9 +23,8 @@ from jobs.durable.run_job import work_on
 from jobs.process import runtime
 from tests.core.anchoring.gated import AWAY, Gated
 from tests.support.evidence.logs import FailingDatabase, Killed, add_leaves, failing, killed
-from tests.support.evidence.witnesses import SIZE, Witness
+from tests.support.evidence.witnesses import Witness
 from tests.support.secrets import MASTER_KEYS
-from tests.support.servers.receivers import http_answer
 
 
 def test_a_checkpoint_is_published_once_its_quorum_has_cosigned_it(gated: Gated) -> None:
@@ -219,15 +218,6 @@ def test_a_witness_that_cosigned_another_log_is_an_alarm_and_nothing_is_publishe
     assert "another log of ours of size 5" in trouble.detail
 
 
-def test_a_witness_beyond_all_that_it_was_shown_is_an_alarm(gated: Gated) -> None:
-    gated.one.faults = [lambda _: http_answer(409, b"5\n", SIZE)]
-    gated.sign()
-    gated.place.work()
-    (trouble,) = gated.place.troubles()
-    assert trouble.alarm
-    assert "size 5, and 4 is all that was published" in trouble.detail
-
-
 STEPS = {
     "prepared": {"at": 0, "committed": True},
     "head not swapped": {"before_swap": 1},
@@ -314,19 +304,6 @@ def test_several_workers_at_once_publish_nothing_uncosigned(gated: Gated) -> Non
     assert gated.place.troubles() == []
 
 
-def test_a_log_with_a_candidate_is_whole(gated: Gated) -> None:
-    gated.one.faults = [lambda _: AWAY]
-    gated.sign()
-    gated.place.work()
-    gated.sequencer().tick(float("inf"))
-    for repair in (False, True):
-        with gated.place.database.across_tenants(snapshot=not repair) as session:
-            assert rebuild.rebuild(
-                session, None, repair_with=MASTER_KEYS if repair else None
-            ).is_identical
-    assert gated.settle() == 4
-
-
 def test_a_candidate_that_a_rebuild_withdraws_takes_its_lines_along(gated: Gated) -> None:
     """Another sequencer went on from it, and this database lost the row of what came of that."""
     gated.two.faults = [lambda _: AWAY]
@@ -336,7 +313,7 @@ def test_a_candidate_that_a_rebuild_withdraws_takes_its_lines_along(gated: Gated
         found = publication.current_candidate(session)
         assert found is not None
         right = replace(found.checkpoint, size=5, root=b"\1" * 32)
-        rebuild.restore_checkpoint(session, MASTER_KEYS, found.generation, right, None, proven=0)
+        rebuild.restore_checkpoint(session, MASTER_KEYS, right, found.generation, None, 0)
     assert gated.stored() == []
 
 

@@ -9,12 +9,10 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from app import ids
-from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.core.verification import alerts
 from app.settings import Settings
-from app.web import create_app
-from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.api import FreshTenant, serving
 from tests.support.database.databases import made_database
 from tests.support.evidence.chains import BROKEN_HEADS
 from tests.support.evidence.logs import World, new_world
@@ -124,14 +122,13 @@ def test_an_operator_s_act_on_the_tenant_of_a_broken_chain_goes_on(
 
 
 def test_the_tenant_s_own_act_is_refused_in_words(site: Site) -> None:
-    app = create_app(site.settings)
-    api = Api(app.test_client(), site.victim.root_key)
-    answer = api.patch("/v1/tenant/settings", {"bundle_retention_days": 30})
+    with serving(site.settings) as api_of:
+        api = api_of(site.victim.root_key)
+        answer = api.patch("/v1/tenant/settings", {"bundle_retention_days": 30})
+        settings = api.get("/v1/tenant/settings").json
     assert (answer.status_code, answer.json["type"].rpartition("/")[2]) == (
         409,
         "audit-chain-broken",
     )
     assert answer.json["expected"]
-    settings = api.get("/v1/tenant/settings").json
     assert settings["bundle_retention_days"] is None
-    app.extensions[EXTENSION].close()

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from app.core import tenants
 from app.core.jobs import job_rows, leases
-from app.core.verification import anchored_heads, daily, sealed_notes, stored_chain, walked
+from app.core.verification import anchored_heads, daily, sealed_notes, stored_chain
 from app.core.verification.verifier import Verifier
 from app.database import Database, cursor, database_now
 from app.lib.crypto.sealing import MasterKeys
@@ -56,7 +56,7 @@ def test_what_was_changed_below_is_found_when_all_is_walked(
     place.world.grow(300)
     assert daily_run(place)["log"] == "intact", "nobody read it"
     with monkeypatch.context() as patched:
-        patched.setattr(walked, "FULL_EVERY", timedelta(0))
+        patched.setattr(daily, "FULL_EVERY", timedelta(0))
         assert daily_run(place)["log"] == "log-damaged"
     # A break that is open has all walked, until it is mended.
     assert daily_run(place)["log"] == "log-damaged"
@@ -76,7 +76,7 @@ def test_what_changed_where_the_new_leaves_begin_is_found_at_once(place: Place) 
 
 def test_a_killed_walk_of_everything_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.world.grow(1_500)
-    monkeypatch.setattr(walked, "PART_LEAVES", 256)
+    monkeypatch.setattr(daily, "PART_LEAVES", 256)
     monkeypatch.setattr(daily, "_LEAVES_AT_ONCE", 256)
     parts = iter(range(3))
 
@@ -93,23 +93,22 @@ def test_a_killed_walk_of_everything_goes_on(place: Place, monkeypatch: pytest.M
     resumed = daily_run(place)
     assert (resumed["log"], resumed["walked"]) == ("intact", resumed["leaves"] - 768)
     with place.world.database.across_tenants() as session:
-        walked.forget(session, MASTER_KEYS)
+        daily.forget_walk(session, MASTER_KEYS)
     again = daily_run(place)
     assert again["walked"] == again["leaves"]
 
 
-@pytest.mark.parametrize("age", [walked.FULL_EVERY, timedelta(days=-1)])
+@pytest.mark.parametrize("age", [daily.FULL_EVERY, timedelta(days=-1)])
 def test_a_note_of_a_killed_walk_that_is_put_back_later_saves_no_walk(
     place: Place, age: timedelta
 ) -> None:
     place.world.grow(600)
     first = daily_run(place)
     with place.world.database.across_tenants() as session:
-        note = sealed_notes.read(session, MASTER_KEYS, walked.NOTE)
+        note = sealed_notes.read(session, MASTER_KEYS, daily.WALKED)
         assert note is not None
         since = (database_now(session) - age).isoformat()
-        begun = {"logs": {}, "full": since, "walking": {"logs": note["logs"], "since": since}}
-        sealed_notes.write(session, MASTER_KEYS, walked.NOTE, begun)
+        sealed_notes.write(session, MASTER_KEYS, daily.WALKED, {**note, "full": since})
     place.owner("UPDATE log_tiles SET data = set_byte(data, 9, 1) WHERE level = -1 AND number = 0")
     assert first["log"] == "intact"
     assert daily_run(place)["log"] == "log-damaged"

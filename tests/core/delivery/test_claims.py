@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.delivery import claims
 from app.core.delivery.history import catch_up
-from app.core.delivery.lanes import lane_slots, lanes
+from app.core.delivery.lanes import lanes
 from app.database import Database
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant
@@ -51,7 +51,7 @@ def test_a_worker_without_a_slot_claims_nothing(outbox: Outbox, webhook: UUID) -
         lane = lanes.load(tx, outbox.tenant_id, webhook)
         assert lane is not None
         refused = claims.claim(tx, lane, 1, holder)
-        slot = lane_slots.take(tx, lane, holder)
+        slot = lanes.take_slot(tx, lane, holder)
         claimed = claims.claim(tx, lane, 1, holder)
     assert slot() is not None
     assert [len(refused()), len(claimed())] == [0, 1]

@@ -22,7 +22,7 @@ CAUSES = {
     f" failing_since = {AGO}",
     "refusing": "UPDATE lanes SET unsuccessful_deliveries = 10, refused_status = 401,"
     f" unsuccessful_since = {AGO}",
-    "recovering": f"UPDATE lanes SET recovering = 1, recovering_since = {AGO}",
+    "recovering": f"UPDATE lanes SET recovering_since = {AGO}",
     "slow": f"UPDATE lanes SET slow_at = clock_timestamp(), due_at = {AGO}",
     "ready": f"UPDATE lanes SET due_at = {AGO}",
 }

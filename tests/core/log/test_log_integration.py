@@ -58,17 +58,6 @@ def test_sizes_around_a_tile_s_width_come_out_right(new_log: World, sizes: tuple
     assert new_log.published().checkpoint.size == sum(sizes)
 
 
-@pytest.mark.toolbox
-def test_sizes_around_two_levels_of_tiles_come_out_right(new_log: World) -> None:
-    for size in (65_535, 1, 1, 255):
-        add_leaves(new_log.database, size)
-        new_log.sequencer().run()
-        new_log.check_consistency()
-    assert new_log.published().checkpoint.size == 65_792
-    check_tiles(new_log)
-    new_log.prove()
-
-
 # With the plan that it guards against a batch takes minutes.
 @pytest.mark.timeout(120)
 def test_a_batch_is_taken_at_once_whatever_the_statistics_say(
@@ -213,7 +202,7 @@ def test_one_that_slept_through_others_work_neither_moves_the_head_back_nor_crie
     new_log.grow(3)
     add_leaves(new_log.database, 3)
     sleeper = new_log.sequencer()
-    work = sleeper._prepare(100)
+    work = new_log.prepare()
     assert work is not None
     for _ in range(2):
         new_log.sequencer().run()

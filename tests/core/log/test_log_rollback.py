@@ -154,7 +154,7 @@ def test_of_a_damaged_log_nothing_is_signed(world: World, owner: Owner, damage: 
 
 def test_what_was_prepared_and_changed_is_not_signed(world: World, owner: Owner) -> None:
     add_leaves(world.database, 1)
-    world.sequencer()._prepare(100)
+    world.prepare()
     owner("UPDATE checkpoints SET root = sha256('other') WHERE size = 301")
     world.halted(LogDamaged)
 

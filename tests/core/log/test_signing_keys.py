@@ -86,7 +86,7 @@ def test_a_revoked_key_signs_no_more_and_every_chain_has_an_entry(
     session = make_session(api())
     revoked = make_record(api(), session["id"])["bundle"]["key_id"]
     with database.across_tenants() as opened:
-        new = signing_keys.revoke(opened, settings.master_keys, revoked, "it leaked").successor
+        new = signing_keys.revoke(opened, settings.master_keys, revoked, "it leaked").current
     assert make_record(api(), session["id"])["bundle"]["key_id"] == new
     keys = {each["kid"]: each for each in api(None).get("/.well-known/jwks.json").json["keys"]}
     told = keys[revoked]
@@ -123,7 +123,7 @@ def test_what_cannot_be_revoked_is_refused(
         signing_keys.rotate(opened, settings.master_keys)
     with database.across_tenants() as opened:
         revoked = signing_keys.revoke(opened, settings.master_keys, key_id, "old")
-    assert (revoked.successor, revoked.untold) == (None, {})
+    assert (revoked.current, revoked.untold) == (None, {})
     with database.across_tenants() as opened, pytest.raises(Conflict, match="already"):
         signing_keys.revoke(opened, settings.master_keys, key_id, "again")
 

@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 
 from dev import processes
+from tests.deploy.command import heading, say
 from tests.deploy.ha.cluster import Cluster
-from tests.deploy.journey import Tenant, tenant
+from tests.deploy.journey import tenant
 from tests.deploy.site import ASK_AGAIN_SECONDS, Site, Variant
-from tests.deploy.telling import heading, say
+from tests.e2e.harness.books import Tenant
 from tests.support.faults import until
 
 _LOAD = 30
@@ -197,7 +198,7 @@ def _suffered(
         ended = time.monotonic()
     until(cluster.is_whole, _WHOLE_SECONDS, pause=ASK_AGAIN_SECONDS)
     site.wait_for()
-    load.close_books(one, other)
+    load.close_books(one.accepted + other.accepted)
     arrived = [at for _, each in load.lanes[:1] for at in each.findings.values()]
     figures = (
         _gap([*one.accepted_at, *other.accepted_at], began, ended),

@@ -2,6 +2,6 @@
 
 `stack` starts one and `web` a web process alone; `traffic` is what is posted and taken,
 `senders` hold each answer to be their own.
-`elsewhere` is another host and `other_worker` a worker on it; `misfortune` has the faults. An
-`ordeal` is all of these together, after which the `books` (accounting) must close.
+`elsewhere` is another host with a worker; `misfortune` has the faults. An `ordeal` is all of these
+together, after which the `books` (accounting) must close.
 """

@@ -7,6 +7,7 @@ every finding, or something was lost.
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from psycopg.rows import dict_row
 
 from app import ids
 from tests.e2e.harness.stack import Caller, Hook
-from tests.e2e.harness.traffic import Neighbour
+from tests.e2e.harness.traffic import Neighbour, Traffic
 
 # A guard, no measure: a lease of thirty seconds, and some seconds of work.
 CLOSES_WITHIN = 180.0
@@ -70,46 +71,72 @@ class Closed:
         )
 
 
-def close(
-    caller: Caller,
-    admin_url: str,
-    lanes: Sequence[tuple[Hook, Neighbour]],
-    findings: Sequence[str],
-    within: float = CLOSES_WITHIN,
-) -> Closed:
-    """Wait until every book closes; fail with all that is still wrong after `within` seconds.
+@dataclass(frozen=True)
+class Tenant:
+    """A tenant whose events go to a prompt receiver, a leisurely one, and one that fails at times.
 
-    `lanes` are all webhooks of one tenant with their receivers, each of which wanted `findings`.
+    `lanes` are all its webhooks, each with its receiver.
     """
-    began = time.monotonic()
-    while wrong := list(_wrong(caller, admin_url, lanes, findings)):
-        waited = time.monotonic() - began
-        assert waited < within, f"after {waited:.0f} s: " + "; ".join(wrong)
-        time.sleep(_ASK_AGAIN_SECONDS)
-    seconds = time.monotonic() - began
-    audit = caller.get("/v1/audit/verify")
-    assert audit["status"] == "intact", audit
-    return Closed(
-        seconds,
-        sum(_accepted(hook.books()) for hook, _ in lanes),
-        sum(neighbour.taken.total() for _, neighbour in lanes),
-        sum(neighbour.duplicates for _, neighbour in lanes),
-    )
+
+    caller: Caller
+    admin_url: str
+    session_id: str
+    lanes: Sequence[tuple[Hook, Neighbour]]
+
+    @property
+    def neighbours(self) -> list[Neighbour]:
+        """The receivers."""
+        return [neighbour for _, neighbour in self.lanes]
+
+    def traffic(self, base_url: str | None = None) -> Traffic:
+        """Return traffic of this tenant's, by way of one `web`, to be started."""
+        return Traffic(base_url or self.caller.base_url, self.caller.key, self.session_id)
+
+    def close_books(self, findings: Sequence[str], within: float = CLOSES_WITHIN) -> Closed:
+        """Wait until every book closes; fail with all that is still wrong after `within` seconds.
+
+        Each receiver wanted `findings`.
+        """
+        began = time.monotonic()
+        while wrong := list(_wrong(self, findings)):
+            waited = time.monotonic() - began
+            assert waited < within, f"after {waited:.0f} s: " + "; ".join(wrong)
+            time.sleep(_ASK_AGAIN_SECONDS)
+        seconds = time.monotonic() - began
+        audit = self.caller.get("/v1/audit/verify")
+        assert audit["status"] == "intact", audit
+        return Closed(
+            seconds,
+            sum(_accepted(hook.books()) for hook, _ in self.lanes),
+            sum(neighbour.taken.total() for neighbour in self.neighbours),
+            sum(neighbour.duplicates for neighbour in self.neighbours),
+        )
+
+
+@contextmanager
+def tenant(caller: Caller, admin_url: str, host: str = "127.0.0.1") -> Iterator[Tenant]:
+    """Make the webhooks of a caller's tenant, whose receivers listen on `host` for the `with`."""
+    with ExitStack() as listening:
+        neighbours = [
+            listening.enter_context(each)
+            for each in (
+                Neighbour("the prompt", host=host),
+                Neighbour("the leisurely", delay=0.05, host=host),
+                Neighbour("the moody", fails_every=9, host=host),
+            )
+        ]
+        lanes = [(caller.webhook(neighbour), neighbour) for neighbour in neighbours]
+        yield Tenant(caller, admin_url, caller.session(), lanes)
 
 
 def _accepted(books: dict[str, Any]) -> int:
     return int(sum(line["accepted"] for line in (books, books["replays"], books["tests"])))
 
 
-def _wrong(
-    caller: Caller,
-    admin_url: str,
-    lanes: Sequence[tuple[Hook, Neighbour]],
-    findings: Sequence[str],
-) -> Iterator[str]:
+def _wrong(tenant: Tenant, findings: Sequence[str]) -> Iterator[str]:
     """Yield all that is not yet as it should be in the end."""
-    with psycopg.connect(admin_url, row_factory=dict_row) as connection:
-        for hook, neighbour in lanes:
+    with psycopg.connect(tenant.admin_url, row_factory=dict_row) as connection:
+        for hook, neighbour in tenant.lanes:
             books = hook.books()
             # At every moment, not only at the end: one statement reads all of it.
             assert (books["balanced"], books["counted"]) == (True, True), books

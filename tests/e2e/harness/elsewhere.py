@@ -1,4 +1,4 @@
-"""Another host, as far as the network can tell: a namespace of its own, with one link that is cut.
+"""Another host, with a worker: a namespace of its own, with one link that is cut.
 
 A veth pair joins the two. Where it is down packets vanish: nobody says goodbye, and each side finds
 out by its own patience alone. It needs root and `ip`.
@@ -8,11 +8,16 @@ import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
 from pathlib import Path
+
+from dev import env_file, processes, procfile
+from dev.stack import ROOT
+from tests.e2e.harness.stack import PLAIN
 
 # For examples and documentation (RFC 5737): no real network is hidden by it.
 _NETWORKS = list(IPv4Network("198.51.100.0/24").subnets(new_prefix=30))
@@ -120,3 +125,53 @@ def _try_ip(*arguments: str) -> None:
 
 def _ip_program() -> str:
     return shutil.which("ip") or "ip"
+
+
+class OtherWorker:
+    """A second worker of a service whose `DATA_DIR` is `folder / "data"`: the Procfile's line."""
+
+    def __init__(self, host: Elsewhere, folder: Path, settings: Mapping[str, str]) -> None:
+        """Start it with the service's settings, which name its stores by their loopback address."""
+        self.host = host
+        self.log = folder / "other-worker"
+        secrets = env_file.read(folder / "data" / "secrets")
+        reached = {name: self._from_there(settings[name]) for name in ("DATABASE_URL", "REDIS_URL")}
+        environ = {
+            **PLAIN,
+            **settings,
+            **reached,
+            "MASTER_KEYS": secrets["MASTER_KEYS"],
+            "PATH": f"{Path(sys.executable).parent}:{PLAIN['PATH']}",
+            "PYTHONUNBUFFERED": "1",
+            "TZ": "UTC",
+        }
+        line = procfile.read(ROOT / "Procfile")["worker"]
+        with self.log.open("ab") as log:
+            self._process = processes.start(
+                host.command(["/bin/sh", "-c", line]),
+                env=environ,
+                cwd=ROOT,
+                output=log,
+            )
+
+    @property
+    def address(self) -> str:
+        """The address that its requests come from."""
+        return str(self.host.there.ip)
+
+    @property
+    def fenced(self) -> int:
+        """How often it came too late with outcomes: others had taken its rows over."""
+        return self.log.read_text("utf-8", "replace").count('"outcomes_fenced"')
+
+    def require_alive(self) -> None:
+        """Fail if it has ended."""
+        code = self._process.poll()
+        assert code is None, f"the other worker ended by itself, with {code}: {self.log}"
+
+    def stop(self) -> None:
+        """Stop it, and wait until it has gone."""
+        processes.stop(self._process)
+
+    def _from_there(self, url: str) -> str:
+        return url.replace("@127.0.0.1:", f"@{self.host.here.ip}:")

@@ -17,12 +17,12 @@ from pathlib import Path
 import psycopg
 
 from dev.data_dir import LINE, OWNED_BY
-from dev.processes import carrying, children_by_parent
+from dev.processes import carrying
 from dev.stores.postgres import EmbeddedPostgres
-from tests.e2e.harness.elsewhere import Elsewhere
-from tests.e2e.harness.other_worker import OtherWorker
+from tests.e2e.harness.elsewhere import Elsewhere, OtherWorker
 from tests.e2e.harness.stack import RunningStack, running
 from tests.support.faults import OwnValkey, until
+from tests.support.programs.processes import family
 from tests.support.servers.shared import Shared, shared
 
 _TURN_SECONDS = 0.02
@@ -126,12 +126,8 @@ class House:
 
     def processes(self, line: str) -> list[int]:
         """Return the processes of a line of the Procfile, its leader first."""
-        children = children_by_parent()
         of_the_line = carrying(**self._mark, **{LINE: line})
-        found = [pid for pid in children.get(self._up, []) if pid in of_the_line]
-        for pid in found:
-            found += children.get(pid, [])
-        return found
+        return [pid for pid in family(self._up) if pid in of_the_line]
 
     def kill_all(self, line: str) -> None:
         """Kill every process of a line at once."""

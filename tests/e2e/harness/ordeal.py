@@ -8,12 +8,10 @@ from uuid import UUID
 import psycopg
 
 from app import ids
-from tests.e2e.harness import books
-from tests.e2e.harness.books import CLOSES_WITHIN, Closed
+from tests.e2e.harness.books import CLOSES_WITHIN, Closed, Tenant, tenant
+from tests.e2e.harness.elsewhere import OtherWorker
 from tests.e2e.harness.misfortune import House, Misfortune, suffer
-from tests.e2e.harness.other_worker import OtherWorker
-from tests.e2e.harness.stack import TWO_OF_EACH, Caller, Hook
-from tests.e2e.harness.traffic import Neighbour, Traffic
+from tests.e2e.harness.stack import TWO_OF_EACH
 from tests.support.faults import until
 
 # Short waits, so that what failed is tried again while the test still looks on.
@@ -33,23 +31,10 @@ _HELD = "SELECT id, claim_no FROM deliveries WHERE webhook_id = ANY(%s) AND stat
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
-    """A tenant whose events go to several receivers, each with its own ways."""
+class Neighbourhood(Tenant):
+    """A tenant in a house, and what befalls its receivers."""
 
     house: House
-    caller: Caller
-    key: str
-    session_id: str
-    lanes: Sequence[tuple[Hook, Neighbour]]
-
-    @property
-    def neighbours(self) -> list[Neighbour]:
-        """The receivers."""
-        return [neighbour for _, neighbour in self.lanes]
-
-    def traffic(self, **options: float) -> Traffic:
-        """Return traffic of this tenant's, to be started."""
-        return Traffic(self.house.stack.base_url, self.key, self.session_id, **options)  # type: ignore[arg-type]
 
     def skip_some(self) -> list[str]:
         """Add findings while the first webhook is disabled; return their ids."""
@@ -94,7 +79,7 @@ class Neighbourhood:
 
     def _held(self) -> set[tuple[UUID, int]]:
         """Return the claims under which this tenant's rows are held now."""
-        with psycopg.connect(self.house.admin_url) as connection:
+        with psycopg.connect(self.admin_url) as connection:
             webhooks = [ids.parse("whk", hook.id) for hook, _ in self.lanes]
             return set(connection.execute(_HELD, (webhooks,)).fetchall())
 
@@ -108,26 +93,14 @@ class Neighbourhood:
         other.require_alive()
         return sum(neighbour.arrived_from[other.address] for neighbour in self.neighbours)
 
-    def close_books(self, findings: Sequence[str], within: float = CLOSES_WITHIN) -> Closed:
-        """Wait until every book closes; fail if one does not, `within` seconds."""
-        return books.close(self.caller, self.house.admin_url, self.lanes, findings, within)
-
 
 @contextmanager
 def neighbourhood(house: House) -> Iterator[Neighbourhood]:
-    """Make a tenant with a prompt receiver, a leisurely one, and one that fails now and then."""
-    caller = house.stack.fresh_tenant()
-    neighbours = [
-        Neighbour("the prompt", host=house.address),
-        Neighbour("the leisurely", delay=0.05, host=house.address),
-        Neighbour("the moody", fails_every=9, host=house.address),
-    ]
-    lanes = [(caller.webhook(neighbour), neighbour) for neighbour in neighbours]
-    key = caller.post("/v1/keys", {"name": "poster", "role": "write"})["key"]
-    yield Neighbourhood(house, caller, key, caller.session(), lanes)
-    for hook, neighbour in lanes:
-        caller.delete(hook.path)
-        neighbour.close()
+    """Make a tenant with its receivers."""
+    with tenant(house.stack.fresh_tenant(), house.admin_url, house.address) as made:
+        yield Neighbourhood(made.caller, made.admin_url, made.session_id, made.lanes, house)
+        for hook, _ in made.lanes:
+            made.caller.delete(hook.path)
 
 
 def undergo(

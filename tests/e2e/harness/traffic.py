@@ -26,6 +26,7 @@ from tests.support.servers.receivers import OK, Listener, Request, http_answer, 
 _STALL_SECONDS = 20.0
 _DRIP_SECONDS = 0.5
 _AGAIN_SECONDS = 0.1
+_EVERY_SECONDS = 0.05
 # The first request with this Idempotency-Key still runs, or the service is not all there.
 _WORTH_REPEATING = {409, 502, 503, 504}
 # One request in so many is a batch, of so many findings.
@@ -147,10 +148,8 @@ def _wait(event: threading.Event, seconds: float) -> None:
 class Traffic:
     """Posts findings for the length of the `with`, and sees each of them accepted at the end."""
 
-    def __init__(
-        self, base_url: str, key: str, session_id: str, *, posters: int = 2, per_second: float = 20
-    ) -> None:
-        """Post with `key`, from each of `posters` threads at most `per_second` requests."""
+    def __init__(self, base_url: str, key: str, session_id: str) -> None:
+        """Post with `key`, from each of two threads at most twenty requests a second."""
         self.accepted: list[str] = []
         # When each good answer came.
         self.accepted_at: list[float] = []
@@ -161,11 +160,10 @@ class Traffic:
         self.refusals: list[str] = []
         self._caller = (base_url, key)
         self._session_id = session_id
-        self._every = 1 / per_second
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._post_on, name=f"poster {number}", daemon=True)
-            for number in range(posters)
+            for number in range(2)
         ]
 
     def __enter__(self) -> Self:
@@ -204,7 +202,7 @@ class Traffic:
         caller = Caller(*self._caller)
         for number in itertools.count(1):
             self._post_until_accepted(caller, 1 if number % _BATCH_EVERY else _BATCH)
-            if self._over.wait(self._every):
+            if self._over.wait(_EVERY_SECONDS):
                 return
 
     def _post_until_accepted(self, caller: Caller, count: int) -> None:

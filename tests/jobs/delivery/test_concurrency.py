@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 
 from app.core import tenants
-from jobs.delivery import lane_run
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 from tests.support.secrets import MASTER_KEYS
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
@@ -125,14 +124,11 @@ def test_toggling_max_in_flight_lets_out_no_more_than_its_highest(world: World) 
             receiver.let_go(400)
 
 
-def test_a_lower_max_in_flight_applies_to_turns_under_way(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A turn looks at its webhook again before each POST, not only after 0.8 s.
-    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", 0.0)
+def test_a_lower_max_in_flight_applies_to_turns_under_way(world: World) -> None:
     with Holding() as receiver:
         webhook = world.webhook(receiver.url(), max_in_flight=6)
-        world.has_answered(webhook)
+        # So a claim is of one.
+        world.has_answered(webhook, latency_ms=900.0)
         world.emit(400)
         with turns(world, webhook, 6) as running:
             until(lambda: receiver.out == 6)
@@ -173,10 +169,7 @@ def test_a_tenant_whose_webhooks_all_hang_leaves_another_its_parallelism(
         hanging.let_go(1_000)
 
 
-def test_a_slot_whose_lease_ran_out_is_not_kept_beside_those_taken_since(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", 0.0)
+def test_a_slot_whose_lease_ran_out_is_not_kept_beside_those_taken_since(world: World) -> None:
     with Holding() as receiver:
         webhook = world.webhook(receiver.url(), max_in_flight=1)
         world.has_answered(webhook, latency_ms=900.0)
@@ -187,8 +180,7 @@ def test_a_slot_whose_lease_ran_out_is_not_kept_beside_those_taken_since(
                 "UPDATE lane_slots SET lease_until = clock_timestamp() - interval '1 s'"
                 " WHERE holder IS NOT NULL"
             )
-            # As in another process, which does not know that the lane is full.
-            world.runtime.full_lanes.reopen((world.tenant_id, webhook))
+            world.runtime.bell.note_full(webhook, full=False)
             with turns(world, webhook, 1) as successor:
                 until(lambda: receiver.out == 2)
                 receiver.let_go(1)

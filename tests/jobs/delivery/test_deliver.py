@@ -82,8 +82,8 @@ def test_deliveries_of_a_suspended_tenant_wait_and_spend_no_attempt(world: World
 def test_a_tenant_that_is_suspended_within_a_turn_is_sent_nothing_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The webhook is looked at again before each POST, and not once the last look is 0.8 s old.
-    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", -1.0)
+    # What a claim has not sent is handed back after its first POST, not only after a second.
+    monkeypatch.setattr(lane_run, "SLOWER_SECONDS", -1.0)
 
     def suspend(_: Request) -> bytes:
         with world.database.transaction(world.tenant_id) as session:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app import ids
-from app.core.delivery import disabling
-from app.core.delivery.disabling import Reason
+from app.core.delivery import cancelling
+from app.core.delivery.cancelling import Reason
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 from tests.support.workers.worlds import World
 
@@ -50,7 +50,7 @@ class Endpoint:
         """Make one more attempt at the oldest delivery that waits for one."""
         self._change("lanes", "paused_until = NULL, pause_level = 0")
         self._change("open_deliveries", "next_attempt_at = created_at")
-        self._change("lanes", "open_from = NULL")
+        self._change("lanes", "open_from = DEFAULT")
         self._world.turn(self.id)
 
     def news(self) -> list[dict[str, Any]]:
@@ -199,7 +199,7 @@ def test_a_success_between_the_verdict_and_the_disabling_keeps_the_webhook(
     reason = Reason("refusing", row["url"], world.lane(webhook)["unsuccessful_since"])
     world.run("UPDATE lanes SET unsuccessful_since = NULL WHERE webhook_id = :w", w=webhook)
     with world.runtime.database.transaction(world.tenant_id) as session:
-        assert not disabling.disable(session, world.tenant_id, webhook, reason)
+        assert not cancelling.disable(session, world.tenant_id, webhook, reason)
 
 
 def test_an_endpoint_that_fails_again_is_warned_of_again(

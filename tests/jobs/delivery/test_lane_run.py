@@ -1,17 +1,14 @@
 """A lane's turn when the service itself is in trouble: what is not sent waits, and is not lost."""
 
-import threading
 from collections.abc import Callable
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
 
 from app import ids
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from jobs.delivery import lane_run
-from jobs.delivery.lane_run import TURN_SECONDS
-from tests.support.faults import LONG_ENOUGH, OwnValkey, until
+from tests.support.faults import OwnValkey, until
 from tests.support.servers.receivers import OK, Receiver, Request
 from tests.support.workers.worlds import World
 
@@ -27,35 +24,12 @@ def ringing(open_world: Callable[..., World], own_valkey: OwnValkey) -> World:
     return open_world(redis_url=own_valkey.url)
 
 
-def test_no_post_starts_on_a_claim_that_a_stalled_database_has_made_old(
-    world: World, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The worker looks at its webhook again before each POST.
-    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", 0.0)
-    over = threading.Event()
-
-    def stall(_: Request) -> bytes:
-        if not over.is_set():
-            over.set()
-            locked = threading.Event()
-            threading.Thread(target=_lock_webhooks, args=(admin_engine, locked)).start()
-            locked.wait(LONG_ENOUGH)
-        return OK
-
-    with Receiver(stall) as receiver:
-        webhook = _two_events(world, receiver)
-        world.has_answered(webhook)
-        world.turn(webhook)
-        assert len(receiver.requests) == 1
-    assert _states(world) == [("pending", 0), ("succeeded", 1)]
-
-
 @pytest.mark.parametrize("over", [True, False])
 def test_a_probe_whose_claim_took_long_is_sent_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch, over: bool
 ) -> None:
-    # However soon the claim was made, it is too old: the worker looks at the lane again.
-    monkeypatch.setattr(lane_run, "RELOAD_SECONDS", -1.0)
+    # However soon the claim was made, what it holds beyond its first row is handed back.
+    monkeypatch.setattr(lane_run, "SLOWER_SECONDS", -1.0)
     with Receiver() as receiver:
         webhook = _two_events(world, receiver)
         # The probe of a pause that is over, or what is urgent meanwhile.
@@ -133,13 +107,6 @@ def _pause(world: World, *, over: bool) -> None:
     if not over:
         first = "(SELECT id FROM deliveries ORDER BY id LIMIT 1)"
         world.run(f"UPDATE open_deliveries SET priority = 0 WHERE id = {first}")
-
-
-def _lock_webhooks(engine: Engine, locked: threading.Event) -> None:
-    with engine.begin() as connection:
-        connection.execute(text("LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE"))
-        locked.set()
-        connection.execute(text("SELECT pg_sleep(:s)"), {"s": TURN_SECONDS + 1})
 
 
 def _states(world: World) -> list[tuple[str, int]]:

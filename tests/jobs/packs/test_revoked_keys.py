@@ -34,7 +34,7 @@ def an_hour_older(owner: Engine) -> datetime:
 def revoke(own: Packer, record: dict[str, Any], since: datetime | None = None) -> str | None:
     with own.runtime.database.across_tenants() as session:
         key_id = record["bundle"]["key_id"]
-        return signing_keys.revoke(session, MASTER_KEYS, key_id, "it leaked", since).successor
+        return signing_keys.revoke(session, MASTER_KEYS, key_id, "it leaked", since).current
 
 
 def checked(own: Packer, pack: bytes, folder: Path, authority: TimestampAuthority) -> Answer:

@@ -77,31 +77,6 @@ def test_a_process_announces_the_key_it_has_in_front_without_a_request(
         assert (code, A_ID in said) == (1, True)
 
 
-def test_a_process_says_again_and_again_what_it_has_in_front(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(key_registry, "EVERY_SECONDS", 0.05)
-    with site.worker(A, B):
-        for _ in range(2):
-            until(lambda: site.scalar(f"SELECT {LATELY} FROM master_keys WHERE key_id = '{A_ID}'"))
-            # Also after somebody has found it empty.
-            site.later()
-            site.execute("UPDATE master_keys SET emptied_at = clock_timestamp()")
-        until(lambda: site.scalar("SELECT count(*) FROM master_keys WHERE emptied_at IS NULL"))
-
-
-def test_what_could_not_be_said_is_said_once_the_database_is_back(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(key_registry, "AGAIN_SECONDS", 0.05)
-    site.execute("ALTER TABLE master_keys RENAME TO not_yet")
-    with capture_logs() as said, site.worker(A, B):
-        until(lambda: any(line["event"] == "master_key_not_announced" for line in said))
-        site.execute("ALTER TABLE not_yet RENAME TO master_keys")
-        until(lambda: site.scalar(f"SELECT {LATELY} FROM master_keys WHERE key_id = '{A_ID}'"))
-    assert len([line for line in said if line["event"] == "master_key_not_announced"]) == 1
-
-
 def test_a_key_that_was_in_front_when_a_long_look_began_is_not_found_empty(site: Site) -> None:
     """It may have sealed what was looked through already."""
     site.reseal(B, A)

@@ -148,7 +148,7 @@ def test_who_changes_a_row_meanwhile_keeps_the_last_word(
 ) -> None:
     known = fill(site)
     fresh = webhook_signing.new_secret()
-    sealed = webhook_secrets.seal(
+    sealed = webhook_secrets.seal_secrets(
         MasterKeys.parse(",".join(writer)), site.tenant.id, known.webhook, [Secret(fresh)]
     )
     with ThreadPoolExecutor(1) as pool:

@@ -235,7 +235,6 @@ _TABLES = (
     "open_deliveries",
     "ended_deliveries",
     "jobs",
-    "acknowledged_chains",
     "sealed_notes",
 )
 

@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.log import generations, head_guard, publication, rebuild
 from app.core.log.head_store import FileHead, HeadStore
+from app.core.log.publication import Prepared
 from app.core.log.rebuild import Report
-from app.core.log.sequencer import Sequencer
+from app.core.log.sequencer import Sequencer, prepare
 from app.database import Database, cursor
 from app.errors import LogHalted, LogHeadUnavailable
 from app.ledger import leaves, merkle
@@ -130,6 +131,11 @@ class World:
         database = changed.get("database", self.database)
         head = changed.get("head", self.store)
         return Sequencer(database, self.master_keys, ORIGIN, head, changed.get("gate"))
+
+    def prepare(self) -> Prepared | None:
+        """Prepare the next checkpoint, and stop there."""
+        with self.database.across_tenants() as session:
+            return prepare(session, self.master_keys, ORIGIN)
 
     def grow(self, count: int) -> list[bytes]:
         """Publish so many leaves more; return their hashes."""

@@ -1,4 +1,4 @@
-"""An environment with the packages of agent frameworks, as `frameworks.txt` pins them.
+"""An environment with the packages of agent frameworks, as `frameworks.txt` pins them; an index.
 
 They are no dependencies of this project, and would hold its own to older versions. It lies in a
 cache, under the digest of its requirements. `frameworks.txt` is written by
@@ -8,6 +8,7 @@ cache, under the digest of its requirements. `frameworks.txt` is written by
 import re
 import subprocess
 import sys
+import zipfile
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,3 +43,24 @@ def pinned() -> set[str]:
 def _uv(*arguments: str) -> None:
     command = [str(ROOT / ".venv" / "bin" / "uv"), "--no-config", *arguments, "--quiet"]
     subprocess.run(command, check=True)
+
+
+CLIENT = "record-service-client"
+
+
+def offered(index: Path) -> Path:
+    """Offer a foreign package of the client's name, newer than ours, in an index (PEP 503)."""
+    wheel = "record_service_client-9.9-py3-none-any.whl"
+    info, folder = "record_service_client-9.9.dist-info", index / CLIENT
+    folder.mkdir(parents=True)
+    (folder / "index.html").write_text(f'<a href="{wheel}">{wheel}</a>')
+    files = {
+        "foreign.py": "",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {CLIENT}\nVersion: 9.9\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nTag: py3-none-any\n",
+        f"{info}/RECORD": "",
+    }
+    with zipfile.ZipFile(folder / wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return index

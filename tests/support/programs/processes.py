@@ -24,6 +24,14 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def family(pid: int) -> list[int]:
+    """Return a process and all that descend from it, elders first."""
+    children, found = processes.children_by_parent(), [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
 def runs(pid: int) -> bool:
     """Say whether a process runs; one that has ended may still wait to be reaped."""
     try:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.process.bulkhead import KEPT_FOR_JOBS, Bulkhead, FullLanes, Permit
+from jobs.process.bulkhead import KEPT_FOR_JOBS, Bulkhead, Permit
 
 THREADS = 128
 MOST = THREADS - KEPT_FOR_JOBS
@@ -113,22 +113,3 @@ def test_however_turns_come_and_go_permits_are_never_too_many_and_none_is_lost(
     for permit in held:
         bulkhead.release(permit)
     assert len(fill(bulkhead, tenants[0])) == first
-
-
-def test_a_full_lane_drops_rings_until_it_is_reopened_or_half_a_second_is_over() -> None:
-    now = [100.0]
-    full, lane, other = FullLanes(lambda: now[0]), (uuid4(), uuid4()), (uuid4(), uuid4())
-    full.close(lane)
-    assert not full.drops(lane)
-    full.enter(lane)
-    full.close(lane)
-    assert (full.drops(lane), full.drops(other)) == (True, False)
-    # Whoever reopens it hears that a ring was dropped, once.
-    assert [full.reopen(lane), full.reopen(lane), full.drops(lane)] == [True, False, False]
-    full.close(lane)
-    now[0] += 0.6
-    assert (full.drops(lane), full.reopen(lane)) == (False, False)
-    full.close(lane)
-    assert (full.drops(lane), full.leave(lane)) == (True, True)
-    full.close(lane)
-    assert not full.drops(lane)

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.delivery.lanes.concurrency import AT_FIRST, CLAIM_MOST, Concurrency, after, claim_size
+from app.core.delivery.lanes.lane_health import (
+    AT_FIRST,
+    CLAIM_MOST,
+    Concurrency,
+    claim_size,
+    concurrency_after,
+)
 from app.core.delivery.retries import Attempted, Blame, Verdict
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -41,48 +47,51 @@ def overloaded(allowed: int, at: datetime = NOW) -> Concurrency:
 
 
 def test_slow_start_counts_answers_and_not_batches() -> None:
-    assert after(FRESH, [GOOD] * 5, MOST, NOW).concurrency == 11
+    assert concurrency_after(FRESH, [GOOD] * 5, MOST, NOW).concurrency == 11
 
 
 @pytest.mark.parametrize(
     "failure", [TIMEOUT, TOO_MANY, *(replace(TOO_MANY, status_code=s) for s in (502, 503, 504))]
 )
 def test_overload_halves_once_a_batch_whatever_else_is_in_it(failure: Attempted) -> None:
-    known = after(Concurrency(MOST), [GOOD, failure, GOOD, failure], MOST, NOW)
+    known = concurrency_after(Concurrency(MOST), [GOOD, failure, GOOD, failure], MOST, NOW)
     assert (known.concurrency, known.halved_at) == (MOST // 2, NOW)
 
 
 @pytest.mark.parametrize("failure", [BROKEN, NOT_FOUND, LOST])
 def test_what_tells_of_no_overload_changes_nothing(failure: Attempted) -> None:
-    assert after(overloaded(5), [failure], MOST, NOW).concurrency == 5
-    assert after(FRESH, [failure], MOST, NOW).concurrency == AT_FIRST
+    assert concurrency_after(overloaded(5), [failure], MOST, NOW).concurrency == 5
+    assert concurrency_after(FRESH, [failure], MOST, NOW).concurrency == AT_FIRST
 
 
 def test_after_an_overload_a_batch_of_good_answers_allows_one_more() -> None:
-    assert after(overloaded(4), [GOOD] * 9, MOST, NOW).concurrency == 5
+    assert concurrency_after(overloaded(4), [GOOD] * 9, MOST, NOW).concurrency == 5
 
 
 def test_posts_that_were_out_together_and_fail_one_by_one_halve_once() -> None:
     known = Concurrency(MOST)
     for second in range(MOST):
-        known = after(known, [TIMEOUT], MOST, NOW + timedelta(seconds=15 + second))
+        known = concurrency_after(known, [TIMEOUT], MOST, NOW + timedelta(seconds=15 + second))
     assert known.concurrency == MOST // 2
     again = replace(TIMEOUT, started_at=LATER)
-    assert after(known, [again], MOST, LATER + timedelta(seconds=15)).concurrency == MOST // 4
+    assert (
+        concurrency_after(known, [again], MOST, LATER + timedelta(seconds=15)).concurrency
+        == MOST // 4
+    )
 
 
 def test_the_latency_follows_a_receiver_that_drifts_within_a_few_answers() -> None:
-    known = after(FRESH, [GOOD], MOST, NOW)
+    known = concurrency_after(FRESH, [GOOD], MOST, NOW)
     assert known.latency_ms == 5.0
     slow = replace(GOOD, total_ms=1100.0)
-    known = after(known, [slow] * 3, MOST, NOW)
+    known = concurrency_after(known, [slow] * 3, MOST, NOW)
     assert claim_size(known.latency_ms) == 1
-    known = after(known, [GOOD] * 30, MOST, NOW)
+    known = concurrency_after(known, [GOOD] * 30, MOST, NOW)
     assert claim_size(known.latency_ms) == CLAIM_MOST
 
 
 def test_only_answers_tell_how_long_answers_take() -> None:
-    known = after(FRESH, [TIMEOUT, LOST], MOST, NOW)
+    known = concurrency_after(FRESH, [TIMEOUT, LOST], MOST, NOW)
     assert known.latency_ms is None
 
 
@@ -110,6 +119,6 @@ def test_no_history_allows_less_than_one_or_more_than_max_in_flight(
     known = FRESH
     for number, batch in enumerate(batches):
         at = NOW + timedelta(seconds=number)
-        known = after(known, [replace(a, started_at=at) for a in batch], most, at)
+        known = concurrency_after(known, [replace(a, started_at=at) for a in batch], most, at)
         assert 1 <= known.concurrency <= most
         assert known.latency_ms is None or 0 <= known.latency_ms <= 15_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.delivery import failures
+from app.core.delivery import retries
 
 
 @pytest.mark.parametrize(
@@ -27,18 +27,18 @@ from app.core.delivery import failures
     ],
 )
 def test_what_differs_between_attempts_is_taken_out(error: str | None, normal: str | None) -> None:
-    assert failures.normalise(error) == normal
+    assert retries.normalise(error) == normal
 
 
 def test_a_fingerprint_is_that_of_outcome_status_and_normal_error() -> None:
     same = [
-        failures.fingerprint("connect", None, f"could not connect to 10.0.0.{n}") for n in (1, 2)
+        retries.fingerprint("connect", None, f"could not connect to 10.0.0.{n}") for n in (1, 2)
     ]
     others = [
-        failures.fingerprint("timeout", None, "could not connect to 10.0.0.1"),
-        failures.fingerprint("connect", 500, "could not connect to 10.0.0.1"),
-        failures.fingerprint("connect", None, "could not bind to 10.0.0.1"),
-        failures.fingerprint("connect", None, None),
+        retries.fingerprint("timeout", None, "could not connect to 10.0.0.1"),
+        retries.fingerprint("connect", 500, "could not connect to 10.0.0.1"),
+        retries.fingerprint("connect", None, "could not bind to 10.0.0.1"),
+        retries.fingerprint("connect", None, None),
     ]
     assert len({*same, *others}) == 5
     assert all(-(2**63) <= each < 2**63 and each for each in (*same, *others))
@@ -46,4 +46,4 @@ def test_a_fingerprint_is_that_of_outcome_status_and_normal_error() -> None:
 
 def test_a_fingerprint_is_the_same_in_every_release() -> None:
     """It is stored: a changed one would tear each group in two."""
-    assert failures.fingerprint("refused", 503, None) == 567784796792393014
+    assert retries.fingerprint("refused", 503, None) == 567784796792393014

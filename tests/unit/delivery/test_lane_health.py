@@ -55,7 +55,7 @@ def test_what_was_under_way_when_the_pause_began_lengthens_nothing() -> None:
 
 def test_a_success_forgets_everything() -> None:
     health = follow(follow(FRESH, *[DOWN] * 9), OK, probe=True)
-    assert health == Health(last_success_at=NOW, recovering=1, recovering_since=NOW)
+    assert health == Health(last_success_at=NOW, recovering_since=NOW)
 
 
 def test_another_refusal_is_no_failure_of_the_lane_but_no_success_either() -> None:
@@ -69,7 +69,7 @@ def test_a_refusal_on_a_delivery_s_own_account_ends_what_counts_against_the_endp
     health = follow(follow(known, *[DOWN] * 8), NOT_FOUND, status=404)
     assert (health.failing_since, health.consecutive_failures) == (None, 0)
     assert (health.paused_until, health.pause_level) == (None, 0)
-    assert (health.recovering, health.recovering_since) == (1, NOW)
+    assert health.recovering_since == NOW
 
 
 KNOWN = Health(last_success_at=NOW - timedelta(days=1))
@@ -82,9 +82,7 @@ def test_ten_different_deliveries_that_are_all_refused_are_a_receiver_that_refus
     later = NOW + MINUTES
     ten = follow(nine, NOT_FOUND, status=401, at=later)
     assert (refusing_since(ten, later), ten.refused_status) == (NOW, 401)
-    assert follow(ten, OK, at=later) == Health(
-        last_success_at=later, recovering=1, recovering_since=later
-    )
+    assert follow(ten, OK, at=later) == Health(last_success_at=later, recovering_since=later)
 
 
 def test_a_delivery_that_is_refused_at_every_attempt_is_one_delivery() -> None:
@@ -99,7 +97,7 @@ def test_refusals_among_deliveries_that_arrive_are_none_of_the_receiver() -> Non
     for _ in range(20):
         health = follow(health, *[NOT_FOUND] * 9, OK, status=404)
         assert refusing_since(health, NOW) is None
-        assert health.recovering == 0
+        assert health.recovering_since is None
 
 
 def test_a_receiver_that_never_accepted_anything_refuses_after_ten_minutes() -> None:
@@ -122,8 +120,8 @@ def test_a_probe_that_is_refused_ends_the_pause_and_what_waits_comes_forward_wit
 ):
     paused = follow(KNOWN, *[DOWN] * 10)
     health = follow(paused, NOT_FOUND, status=401, probe=True)
-    assert (health.paused_until, health.recovering) == (None, 0)
-    assert follow(health, OK).recovering == 1
+    assert (health.paused_until, health.recovering_since) == (None, None)
+    assert follow(health, OK).recovering_since == NOW
 
 
 def test_failing_since_is_the_first_failure_after_a_success() -> None:
@@ -158,21 +156,16 @@ def test_a_longer_retry_after_holds_the_lane_for_half_an_hour_and_until_a_probe_
     assert follow(health, OK, probe=True).paused_until is None
 
 
-def test_a_lane_recovers_from_a_pause_slowly_and_less_with_each_failure() -> None:
+def test_a_lane_recovers_from_a_pause_until_it_pauses_again() -> None:
     paused = follow(FRESH, *[DOWN] * 5)
     later = NOW + timedelta(minutes=1)
     health = follow(paused, OK, probe=True, at=later)
-    assert (health.recovering, health.recovering_since) == (1, later)
-    health = follow(health, *[OK] * 8)
-    assert (health.recovering, health.recovering_since) == (9, later)
-    assert follow(health, DOWN, NOT_FOUND).recovering == 5
-    assert follow(health, *[DOWN] * 4).recovering == 1
-    assert follow(health, *[DOWN] * 5).recovering == 0
-    assert follow(health, *[OK] * 1000).recovering == 500
+    assert follow(health, *[OK] * 8, *[DOWN] * 4, NOT_FOUND).recovering_since == later
+    assert follow(health, *[DOWN] * 5).recovering_since is None
 
 
 def test_a_lane_that_was_not_paused_has_nothing_to_recover_from() -> None:
-    assert follow(FRESH, *[DOWN] * 4, OK).recovering == 0
+    assert follow(FRESH, *[DOWN] * 4, OK).recovering_since is None
 
 
 def test_a_quick_success_proves_a_slow_receiver_and_a_slow_one_does_not() -> None:

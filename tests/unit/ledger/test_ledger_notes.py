@@ -123,12 +123,6 @@ def test_cosignatures_verify_here_and_elsewhere() -> None:
     theirs.verify(signing.Vkey.from_string(str(WITNESS_KEY)))
 
 
-@pytest.mark.parametrize("seconds", [0, 1, 2**63 - 1])
-def test_every_time_that_a_cosignature_can_have_is_read(seconds: int) -> None:
-    signed = WITNESS_KEY.verify(CHECKPOINT.text, cosignature(CHECKPOINT.text, seconds))
-    assert signed.seconds == seconds
-
-
 def test_a_cosignature_with_another_time_is_refused() -> None:
     line = cosignature(CHECKPOINT.text, 1000)
     moved = Signature(line.name, line.key_hash, (1001).to_bytes(8, "big") + line.payload[8:])
@@ -139,22 +133,12 @@ def test_a_cosignature_with_another_time_is_refused() -> None:
             WITNESS_KEY.verify(CHECKPOINT.text, odd)
 
 
-@given(st.integers(0, len(CHECKPOINT.text.encode()) * 8 - 1))
-def test_a_text_with_one_bit_flipped_is_refused(bit: int) -> None:
+@given(st.integers(0, len(bytes(CHECKPOINT.sign(SIGNER))) * 8 - 1))
+def test_a_note_with_one_bit_flipped_is_refused(bit: int) -> None:
     whole = bytearray(bytes(CHECKPOINT.sign(SIGNER)))
     whole[bit // 8] ^= 1 << bit % 8
     with pytest.raises((Malformed, Unverified)):
         checkpoints.read(bytes(whole), SIGNER.verifier_key)
-
-
-@given(st.integers(0, 64 * 8 - 1))
-def test_a_signature_with_one_bit_flipped_is_refused(bit: int) -> None:
-    line = SIGNER.sign(CHECKPOINT.text)
-    payload = bytearray(line.payload)
-    payload[bit // 8] ^= 1 << bit % 8
-    note = Note(CHECKPOINT.text, (Signature(line.name, line.key_hash, bytes(payload)),))
-    with pytest.raises(Unverified, match="does not hold"):
-        note.signed_by([SIGNER.verifier_key])
 
 
 def test_lines_by_others_are_passed_over_and_kept() -> None:
@@ -293,15 +277,6 @@ def test_every_verifier_key_is_read_back(name: str, public: bytes, algorithm: in
 
 
 # Checkpoints: one text for each tree.
-
-
-def test_the_example_checkpoint_is_read() -> None:
-    note = Note.parse(BEHIND_THE_SOFA.encode())
-    checkpoint = Checkpoint.parse(note.text)
-    assert (checkpoint.origin, checkpoint.size) == ("example.com/behind-the-sofa", 20_852_163)
-    assert checkpoint.text == note.text
-    _, witness = note.signatures
-    assert int.from_bytes(witness.payload[:8], "big") == 1_679_315_147
 
 
 ROOT = b64encode(CHECKPOINT.root).decode()

@@ -174,20 +174,6 @@ def test_four_tiles_of_tiles_at_once_and_in_batches() -> None:
         assert growth.root == tiles.root(size + batch, stored.__getitem__)
 
 
-def test_every_subtree_is_read_out_of_the_tiles() -> None:
-    stored: Stored = {}
-    size = 66_000
-    grown(stored, 0, LEAVES[:size])
-    read = tiles.reader(stored.__getitem__)
-    for level in range(17):
-        for number in {0, 1, 2, 255, 256, (size >> level) - 1}:
-            if (number + 1) << level <= size:
-                expected = merkle.root(LEAVES[number << level : (number + 1) << level])
-                assert read(level, number) == expected
-    with pytest.raises(ValueError, match="does not hold"):
-        read(4, size >> 4)
-
-
 @pytest.mark.parametrize("held", [0, 11, 13, 256])
 def test_a_stored_tile_of_another_width_is_never_grown(held: int) -> None:
     stored: Stored = {}
@@ -202,19 +188,6 @@ def test_a_damaged_tile_shows_in_the_old_root() -> None:
     root = grown(stored, 0, LEAVES[:300]).root
     stored[TileId(0, 1)] = bytes([stored[TileId(0, 1)][0] ^ 1]) + stored[TileId(0, 1)][1:]
     assert tiles.grow(300, stored.__getitem__, LEAVES[300:310]).old_root != root
-
-
-def test_growing_reads_the_right_edge_and_nothing_else() -> None:
-    stored: Stored = {}
-    grown(stored, 0, LEAVES[:66_000])
-    seen: list[TileId] = []
-
-    def noted(where: TileId) -> bytes:
-        seen.append(where)
-        return stored[where]
-
-    tiles.grow(66_000, noted, LEAVES[66_000:])
-    assert seen == [each.id for each in tiles.edge(66_000)]
 
 
 def test_growing_by_nothing_changes_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from app.lib.mail.mailer import MailServer, NotAccepted, Refusal, Tls
 from app.lib.mail.smtp import Smtp
-from app.lib.outbound import certificates
+from app.lib.outbound import dialing
 from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.mail import serving
 from tests.unit.mail.letters import LETTER, GoAhead, dripping
@@ -25,7 +25,7 @@ def server_side(authority: ServerAuthority) -> ssl.SSLContext:
 def test_starttls_with_a_password(authority: ServerAuthority, server_side: ssl.SSLContext) -> None:
     with serving(starttls=server_side, password="s3cret") as postbox:
         server = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "s3cret")
-        trusting = certificates.verifying(authority.ca_file)
+        trusting = dialing.verifying(authority.ca_file)
         Smtp(server, "x.test", context=trusting).deliver(lambda: LETTER, GoAhead())
         assert postbox.signed_in == ["me"]
         wrong = MailServer("127.0.0.1", postbox.port, Tls.STARTTLS, "me", "wr0ng")
@@ -39,7 +39,7 @@ def test_starttls_with_a_password(authority: ServerAuthority, server_side: ssl.S
 def test_tls_from_the_beginning(authority: ServerAuthority, server_side: ssl.SSLContext) -> None:
     with serving(at_once=server_side) as postbox:
         server = MailServer("127.0.0.1", postbox.port, Tls.AT_ONCE)
-        trusting = certificates.verifying(authority.ca_file)
+        trusting = dialing.verifying(authority.ca_file)
         Smtp(server, "x.test", context=trusting).deliver(lambda: LETTER, GoAhead())
     assert len(postbox.mails) == 1
 

@@ -27,17 +27,17 @@ from app.api.resources.deliveries.delivery_schemas import (
 )
 from app.api.resources.deliveries.replays import MovedSchema, RetryNowSchema
 from app.core.callers import Role
+from app.core.delivery import hours
 from app.core.delivery.history import (
     catch_up,
     delivery_history,
     delivery_list,
     event_history,
     failure_groups,
-    hourly_stats,
 )
-from app.core.delivery.history.delivery_filters import Filters, Status
-from app.core.delivery.history.delivery_history import DeliverySchema
-from app.core.delivery.history.hourly_stats import Step
+from app.core.delivery.history.delivery_history import DeliverySchema, Status
+from app.core.delivery.history.delivery_list import Filters
+from app.core.delivery.hours import Step
 from app.core.delivery.lanes import lanes
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
@@ -294,9 +294,7 @@ class StatsRowSchema(AnswerSchema):
 class StatsSchema(AnswerSchema):
     """Hours or days, oldest first, those without traffic included."""
 
-    data = fields.Items(
-        fields.Object(StatsRowSchema), max_items=max(hourly_stats.MOST_ROWS.values())
-    )
+    data = fields.Items(fields.Object(StatsRowSchema), max_items=max(hours.MOST_ROWS.values()))
 
 
 @stats.route("/stats", methods=["GET"], endpoint="tenant")
@@ -328,7 +326,5 @@ def read_webhook(args: dict[str, Any], webhook_id: UUID | None) -> Response:
 
 
 def _stats(session: Session, args: dict[str, Any], webhook_id: UUID | None = None) -> Response:
-    span = hourly_stats.span(
-        database_now(session), args.get("since"), args.get("until"), args["step"]
-    )
-    return answer({"data": hourly_stats.rows(session, caller().tenant_id, span, webhook_id)})
+    span = hours.span(database_now(session), args.get("since"), args.get("until"), args["step"])
+    return answer({"data": hours.traffic(session, caller().tenant_id, span, webhook_id)})

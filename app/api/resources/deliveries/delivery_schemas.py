@@ -12,10 +12,9 @@ from app import ids
 from app.api.http.paging import PageArgs
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import failure_groups
-from app.core.delivery.history.delivery_attempts import AttemptSchema
-from app.core.delivery.history.delivery_filters import Group, Status
-from app.core.delivery.history.delivery_history import DeliverySchema
-from app.core.delivery.history.delivery_summary import LaneState
+from app.core.delivery.history.delivery_history import AttemptSchema, DeliverySchema, Status
+from app.core.delivery.history.delivery_list import Group
+from app.core.delivery.history.event_history import LaneState
 from app.core.delivery.history.failure_groups import GROUP_EXAMPLE, OUTCOME, FailureGroupSchema
 from app.lib.canonical_json import MAX_INTEGER
 from app.schemas import fields

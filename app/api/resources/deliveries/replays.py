@@ -20,7 +20,7 @@ from app.core.delivery.event_types import EventType
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.replay import bulk_replay, replay_selection
-from app.core.replay.replay_plan import Pace
+from app.core.replay.replay_deliveries import Pace
 from app.core.replay.replay_selection import Status, Wanted
 from app.errors import FieldError, Invalid
 from app.schemas import fields

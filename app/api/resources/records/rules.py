@@ -19,7 +19,7 @@ from app.core.findings import Severity
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.rules import library, rules, scanning
-from app.core.rules.evaluators import RuleText
+from app.core.rules.language import RuleText
 from app.core.rules.library import ExampleSchema
 from app.core.rules.rule_schemas import (
     DEDUPE,

@@ -20,19 +20,11 @@ from app.console.frame.access import signed_in
 from app.console.frame.downloads import Listed
 from app.core import lookup
 from app.core.callers import Role
-from app.core.delivery import accounting
+from app.core.delivery import accounting, hours
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import (
-    delivery_history,
-    delivery_list,
-    delivery_summary,
-    event_history,
-    failure_groups,
-    hourly_stats,
-)
-from app.core.delivery.history.delivery_filters import Status
-from app.core.delivery.history.delivery_history import DeliverySchema
-from app.core.delivery.history.hourly_stats import Span
+from app.core.delivery.history import delivery_history, delivery_list, event_history, failure_groups
+from app.core.delivery.history.delivery_history import DeliverySchema, Status
+from app.core.delivery.hours import Span
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 from app.core.webhooks.webhooks import MOST_WEBHOOKS
@@ -175,8 +167,8 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         known = webhooks.require_history(session, caller(), webhook)
         found = delivery_history.find(session, tenant_id, known, delivery)
         told = delivery_history.describe(session, tenant_id, found)
-        stands = delivery_summary.of(session, tenant_id, known, "", [found])
-        siblings = delivery_history.of_event(session, tenant_id, found.row.event_id)
+        stands = event_history.summary_of(session, tenant_id, known, "", [found])
+        siblings = event_history.of_event(session, tenant_id, found.row.event_id)
         named = known_webhooks(session)
         raw = delivery_history.payload_of(session, tenant_id, found.row.event_id)
         about = subjects(session, [told["event_id"]])
@@ -278,7 +270,7 @@ def _count_ended(session: Session, args: dict[str, Any]) -> int | None:
     whole = not any(each.minute or each.second or each.microsecond for each in (since, until))
     if not whole or since >= until or not statuses <= {Status.SUCCEEDED, Status.FAILED}:
         return None
-    counts = hourly_stats.ended(session, caller().tenant_id, since, until, args.get("webhook_id"))
+    counts = hours.ended(session, caller().tenant_id, since, until, args.get("webhook_id"))
     return sum(counts[status] for status in statuses)
 
 

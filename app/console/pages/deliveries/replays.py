@@ -17,11 +17,12 @@ from app.console.pages.deliveries.deliveries import known_webhooks, webhook_name
 from app.console.pages.jobs import is_watched, move
 from app.core.callers import Role
 from app.core.delivery.history import delivery_history, delivery_list, failure_groups
-from app.core.delivery.history.delivery_filters import Filters, Group, Status
+from app.core.delivery.history.delivery_history import Status
+from app.core.delivery.history.delivery_list import Filters, Group
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.replay import bulk_replay, job_changes
-from app.core.replay.replay_plan import Pace
+from app.core.replay.replay_deliveries import Pace
 from app.core.webhooks import webhooks
 from app.errors import Invalid, NotFound
 from app.schemas import fields

@@ -20,16 +20,11 @@ from app.console.frame.access import signed_in
 from app.console.frame.forms import Input
 from app.console.pages.deliveries.deliveries import charted, known_webhooks, subjects
 from app.core.callers import Role
-from app.core.delivery import accounting
+from app.core.delivery import accounting, hours
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import (
-    delivery_history,
-    delivery_list,
-    delivery_summary,
-    hourly_stats,
-)
-from app.core.delivery.history.delivery_filters import Filters
-from app.core.delivery.history.hourly_stats import Step
+from app.core.delivery.history import delivery_history, delivery_list, event_history
+from app.core.delivery.history.delivery_list import Filters
+from app.core.delivery.hours import Step
 from app.core.replay import bulk_replay, replay, send_now
 from app.core.replay.replay_selection import Status, Wanted
 from app.core.webhooks import webhook_secrets, webhooks
@@ -226,18 +221,16 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
         latest = delivery_list.page(
             session, tenant_id, Filters(webhook_id=found.id), before=None, limit=_LATEST
         )
-        hours = hourly_stats.span(now, None, None, Step.HOUR)
-        secrets = webhook_secrets.open_sealed(
+        span = hours.span(now, None, None, Step.HOUR)
+        secrets = webhook_secrets.open_secrets(
             here.master_keys, found.webhook.sealed_secrets, tenant_id, found.id, now
         )
         shown: dict[str, Any] = {
             "webhook": represent(found),
-            "lane": delivery_summary.of(session, tenant_id, found.id, "", [])["lane"],
-            "overdue": delivery_summary.backlogs(session, tenant_id, found.id)[found.id][1],
+            "lane": event_history.summary_of(session, tenant_id, found.id, "", [])["lane"],
+            "overdue": event_history.backlogs(session, tenant_id, found.id)[found.id][1],
             "books": accounting.of(session, tenant_id, found.id),
-            "hours": charted(
-                hourly_stats.rows(session, tenant_id, hours, found.id), hours, webhook_id
-            ),
+            "hours": charted(hours.traffic(session, tenant_id, span, found.id), span, webhook_id),
             "latest": (rows := [delivery_history.represent(each) for each in latest]),
             "subjects": subjects(session, {row["event_id"] for row in rows}),
             "secret_ends": [secret.until for secret in secrets],
@@ -256,9 +249,9 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
 
 def _glance(session: Session) -> list[dict[str, Any]]:
     """Return every webhook with its last 24 hours, and what waits at it."""
-    hours = hourly_stats.span(database_now(session), None, None, Step.HOUR)
-    traffic = hourly_stats.of_each(session, caller().tenant_id, hours)
-    backlogs = delivery_summary.backlogs(session, caller().tenant_id)
+    span = hours.span(database_now(session), None, None, Step.HOUR)
+    traffic = hours.of_each(session, caller().tenant_id, span)
+    backlogs = event_history.backlogs(session, caller().tenant_id)
     shown = []
     for webhook in known_webhooks(session).values():
         webhook_id = ids.parse("whk", webhook["id"])

@@ -16,8 +16,8 @@ from app.console.pages.records.sessions import listed
 from app.core import agents, feeds, sessions
 from app.core.agents import AgentSchema
 from app.core.callers import Role
-from app.core.delivery.history import hourly_stats
-from app.core.delivery.history.hourly_stats import Step
+from app.core.delivery import hours
+from app.core.delivery.hours import Step
 from app.core.keys import keys
 from app.core.records import activity, holds, records
 from app.database import database_now
@@ -78,7 +78,7 @@ def show(agent_id: str) -> Response:
         newest = records.represent(session, rows)
         did = activity.of(session, caller(), "agt", [agent])
         did |= activity.of(session, caller(), "ses", latest)
-        days = hourly_stats.span(database_now(session), None, None, Step.DAY, zone.chosen())
+        days = hours.span(database_now(session), None, None, Step.DAY, zone.chosen())
         by_day = activity.by_day(session, caller(), found.id, days.starts, days.until)
         pinned = [
             keys.represent(each) for each in keys.pinned_to(session, caller(), found.id, _MOST_KEYS)

@@ -16,8 +16,8 @@ from app.console.frame.downloads import Listed
 from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
 from app.core import findings
 from app.core.callers import Role
-from app.core.delivery.history import event_history, subject_events
-from app.core.delivery.history.delivery_filters import Filters
+from app.core.delivery.history import delivery_list, event_history
+from app.core.delivery.history.delivery_list import Filters
 from app.core.findings import FindingSchema, Severity, Source
 from app.core.records import activity
 
@@ -79,7 +79,7 @@ def show(finding_id: str) -> Response:
         if caller().pin is None:
             webhooks = known_webhooks(session)
             wanted = Filters(finding_id=finding.id)
-            for event_id in subject_events.asked_for(session, caller().tenant_id, wanted) or ():
+            for event_id in delivery_list.events_of(session, caller().tenant_id, wanted) or ():
                 told = event_history.find(session, caller(), event_id)
                 event = event_history.describe(session, told)
     return rendering.page(

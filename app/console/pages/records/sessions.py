@@ -23,7 +23,7 @@ from app.core import feeds, findings, sessions
 from app.core.audit import record_reads
 from app.core.callers import Role
 from app.core.delivery.history import delivery_list
-from app.core.delivery.history.delivery_filters import Filters
+from app.core.delivery.history.delivery_list import Filters
 from app.core.records import activity, bundles, holds
 from app.core.sessions import SessionSchema, SessionStatus
 from app.core.statements import statements

@@ -1,7 +1,6 @@
-"""Reads of deliveries: `decisions`, `event_history`, `delivery_history`, `delivery_attempts`.
+"""Reads of deliveries: `delivery_history` of one, with its attempts; `delivery_list` by filters.
 
-`delivery_list` lists deliveries by `delivery_filters` and `subject_events`. `failure_groups` counts
-failures by cause, except where `later_replays` supersede them. `delivery_summary` says what became
-of one and when its next attempt is; `catch_up` is the feed by sequence, `event_feed` that of all
-events; `hourly_stats` counts traffic, `backlog` what waited.
+`event_history` has an event's decisions and deliveries, and says what became of it.
+`failure_groups` counts failures by cause, except where later replays supersede them; `catch_up` is
+the feed by sequence, `event_feed` that of all events.
 """

@@ -3,26 +3,211 @@
 `(SELECT …)` hides values from the planner (docs/performance.md).
 """
 
+import base64
+import codecs
+import enum
 import json
-from collections.abc import Sequence
+import zlib
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
+from marshmallow import fields as plain
 from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.clock import rfc3339
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import delivery_attempts
-from app.core.delivery.history.delivery_attempts import Attempt, AttemptSummarySchema
-from app.core.delivery.history.delivery_filters import STATUS, Status, earliest_id
 from app.database import cursor
 from app.errors import NotFound
+from app.lib.outbound.client import KEPT_BODY_BYTES
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
+
+# Deliveries and attempts get their ids from the clocks of different hosts.
+CLOCKS_DIFFER_BY = timedelta(hours=1)
+
+
+def earliest_id(since: datetime) -> UUID:
+    """Return a lower bound of the ids of rows made at or after `since`, on any host's clock."""
+    return ids.earliest_at(_shift(since, -CLOCKS_DIFFER_BY))
+
+
+def latest_id(until: datetime) -> UUID:
+    """Return an upper bound (exclusive) of the ids of rows made before `until`, on any clock."""
+    return ids.earliest_at(_shift(until, CLOCKS_DIFFER_BY))
+
+
+def _shift(moment: datetime, by: timedelta) -> datetime:
+    try:
+        return moment + by
+    except OverflowError:
+        return moment
+
+
+class Status(enum.StrEnum):
+    """Statuses of a delivery."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+# A row whose worker died (lease over) reads as waiting for the next worker.
+STATUS = """
+CASE WHEN d.status <> 'sending' OR d.next_attempt_at > clock_timestamp() THEN d.status
+     WHEN d.attempts = 0 THEN 'pending' ELSE 'retrying' END
+"""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt; durations of phases in milliseconds, None for a phase that did not happen."""
+
+    delivery_id: UUID
+    number: int
+    outcome: str
+    started_at: datetime
+    dns_ms: float | None
+    connect_ms: float | None
+    tls_ms: float | None
+    first_byte_ms: float | None
+    total_ms: float | None
+    status_code: int | None
+    error: str | None
+    response_headers: str | None
+    response_body: bytes | None
+
+
+_ATTEMPT_COLUMNS = """
+a.delivery_id, a.number, a.outcome, a.started_at, a.dns_ms, a.connect_ms, a.tls_ms, a.first_byte_ms,
+a.total_ms, a.status_code, a.error
+"""
+
+_ATTEMPTS = f"""
+SELECT {_ATTEMPT_COLUMNS}, a.response_headers, a.response_body
+  FROM delivery_attempts AS a
+ WHERE a.tenant_id = (SELECT %(tenant)s::uuid) AND a.delivery_id = %(delivery)s
+   AND a.id >= %(oldest)s
+ ORDER BY a.number
+"""
+
+_LAST_ATTEMPTS = f"""
+SELECT DISTINCT ON (a.delivery_id) {_ATTEMPT_COLUMNS},
+       NULL AS response_headers, NULL AS response_body
+  FROM delivery_attempts AS a
+ WHERE a.tenant_id = (SELECT %(tenant)s::uuid) AND a.delivery_id = ANY (%(deliveries)s)
+   AND a.id >= %(oldest)s
+ ORDER BY a.delivery_id, a.number DESC
+"""
+
+
+class TimingsSchema(AnswerSchema):
+    """Duration of each phase in milliseconds; null for a phase that did not happen."""
+
+    dns = plain.Float(attribute="dns_ms", allow_none=True)
+    connect = plain.Float(attribute="connect_ms", allow_none=True)
+    tls = plain.Float(attribute="tls_ms", allow_none=True)
+    first_byte = plain.Float(attribute="first_byte_ms", allow_none=True)
+    total = plain.Float(attribute="total_ms", allow_none=True)
+
+
+class AttemptSummarySchema(AnswerSchema):
+    """A delivery attempt."""
+
+    number = fields.Count(example=2)
+    at = fields.Time(attribute="started_at")
+    outcome = fields.Text(50, example="refused")
+    status = fields.Integer(
+        0,
+        999,
+        attribute="status_code",
+        allow_none=True,
+        description="The HTTP status of the response.",
+        example=503,
+    )
+    error = fields.Text(10_000, allow_none=True)
+    timings = fields.Object(TimingsSchema)
+
+
+class AttemptSchema(AttemptSummarySchema):
+    """A delivery attempt, with the receiver's response."""
+
+    headers = plain.List(plain.List(plain.String()), allow_none=True)
+    body = plain.String(
+        allow_none=True, metadata={"description": "The first 4 KiB, as text; gzip is unpacked."}
+    )
+    body_base64 = plain.String(
+        allow_none=True,
+        metadata={"description": "The bytes that came, exactly, where they are not UTF-8."},
+    )
+
+
+def attempts_of(session: Session, tenant_id: UUID, delivery_id: UUID) -> list[Attempt]:
+    """Return every attempt of one delivery, first to last."""
+    oldest = earliest_id(ids.made_at(delivery_id))
+    wanted = {"tenant": tenant_id, "delivery": delivery_id, "oldest": oldest}
+    return cursor(session, class_row(Attempt)).execute(_ATTEMPTS, wanted).fetchall()
+
+
+def last_attempts(
+    session: Session, tenant_id: UUID, delivery_ids: Collection[UUID]
+) -> dict[UUID, Attempt]:
+    """Return the last attempt of each delivery that has one, without headers and body."""
+    if not delivery_ids:
+        return {}
+    found = cursor(session, class_row(Attempt)).execute(
+        _LAST_ATTEMPTS,
+        {
+            "tenant": tenant_id,
+            "deliveries": list(delivery_ids),
+            "oldest": earliest_id(ids.made_at(min(delivery_ids))),
+        },
+    )
+    return {attempt.delivery_id: attempt for attempt in found.fetchall()}
+
+
+def represent_attempt(attempt: Attempt) -> dict[str, Any]:
+    """Return the JSON representation of an attempt with the receiver's response.
+
+    `body` is the kept part as text, unpacked if it is gzip; if that is not UTF-8, `body_base64` has
+    the exact bytes that came.
+    """
+    headers = json.loads(attempt.response_headers) if attempt.response_headers else None
+    told = {**summarise_attempt(attempt), "headers": headers, "body": None, "body_base64": None}
+    raw = attempt.response_body
+    if raw is None:
+        return told
+    gzipped = any(
+        name.lower() == "content-encoding" and value.strip().lower() in ("gzip", "x-gzip")
+        for name, value in headers or ()
+    )
+    shown = raw
+    if gzipped:
+        with suppress(zlib.error):
+            unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(raw, KEPT_BODY_BYTES)
+            shown = unpacked or raw
+    # The part that was kept may end inside a character.
+    cut = attempt.error is not None or len(shown) >= KEPT_BODY_BYTES
+    try:
+        body = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not cut)
+    except UnicodeDecodeError:
+        exact = base64.b64encode(raw).decode("ascii")
+        return told | {"body": shown.decode("utf-8", "replace"), "body_base64": exact}
+    return told | {"body": body}
+
+
+def summarise_attempt(attempt: Attempt) -> dict[str, Any]:
+    """Return an attempt's JSON summary, for lists of deliveries."""
+    return AttemptSummarySchema.of(attempt, timings=TimingsSchema.of(attempt))
+
 
 COLUMNS = f"""
 d.id, d.webhook_id, d.event_id, d.event_type, d.kind, d.sequence, d.replay_of, d.job_id,
@@ -33,33 +218,6 @@ _FIND = f"""
 SELECT {COLUMNS} FROM deliveries AS d
  WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND webhook_of(d.webhook_id) = %(webhook)s
    AND d.id = %(id)s
-"""
-
-# The id of every delivery but a replay contains its event's millisecond; replays have an index by
-# webhook and event, and lanes count them. So no index by event alone is needed, which would slow
-# every write of a row.
-EVENT_ROWS = """
-SELECT of_event.*
-  FROM unnest(%(events)s::uuid[], %(first_ids)s::uuid[], %(last_ids)s::uuid[], %(oldest)s::uuid[])
-       AS e (id, first_id, last_id, oldest_id)
- CROSS JOIN LATERAL (
-    SELECT first.* FROM deliveries AS first
-     WHERE first.tenant_id = (SELECT %(tenant)s::uuid) AND first.event_id = e.id
-       AND first.id BETWEEN e.first_id AND e.last_id AND first.kind <> 'replay'
-    UNION ALL
-    SELECT again.* FROM lanes AS l
-     CROSS JOIN LATERAL (
-        SELECT * FROM deliveries AS r
-         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = l.webhook_id
-           AND r.kind = 'replay' AND r.event_id = e.id AND r.id >= e.oldest_id
-         ORDER BY r.id DESC LIMIT 500) AS again
-     WHERE l.tenant_id = (SELECT %(tenant)s::uuid) AND l.replays_accepted > 0
-       AND webhook_of(l.webhook_id) = coalesce(%(webhook)s, webhook_of(l.webhook_id))) AS of_event
-"""
-_OF_EVENT = f"""
-SELECT {COLUMNS} FROM ({EVENT_ROWS}) AS d
- WHERE webhook_of(d.webhook_id) = coalesce(%(webhook)s, webhook_of(d.webhook_id))
- ORDER BY d.id DESC LIMIT 500
 """
 
 
@@ -134,29 +292,6 @@ class Listed:
         return self.row.id
 
 
-def of_event(
-    session: Session, tenant_id: UUID, event_id: UUID, webhook_id: UUID | None = None
-) -> list[Listed]:
-    """Return the deliveries of one event, oldest first: to one webhook, or to all.
-
-    At most the newest 500.
-    """
-    wanted = {"tenant": tenant_id, "webhook": webhook_id, **event_values([event_id])}
-    found = cursor(session, class_row(Row)).execute(_OF_EVENT, wanted)
-    return listed(session, tenant_id, found.fetchall()[::-1])
-
-
-def event_values(events: Sequence[UUID]) -> dict[str, object]:
-    """Return the parameter values of `EVENT_ROWS` for these events."""
-    made_at = [ids.made_at(each) for each in events]
-    return {
-        "events": list(events),
-        "first_ids": [ids.earliest_at(moment) for moment in made_at],
-        "last_ids": [ids.latest_at(moment) for moment in made_at],
-        "oldest": [earliest_id(moment) for moment in made_at],
-    }
-
-
 def find(session: Session, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID | None) -> Listed:
     """Return one delivery of a webhook; raises `NotFound`."""
     found = cursor(session, class_row(Row)).execute(
@@ -170,7 +305,7 @@ def find(session: Session, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID 
 
 def listed(session: Session, tenant_id: UUID, rows: Sequence[Row]) -> list[Listed]:
     """Return rows with the last attempt of each."""
-    last = delivery_attempts.last_of(session, tenant_id, [row.id for row in rows])
+    last = last_attempts(session, tenant_id, [row.id for row in rows])
     behind = [row for row in rows if row.status != Status.SUCCEEDED]
     arrived = _arrived(session, tenant_id, behind) if behind else {}
     return [
@@ -228,27 +363,23 @@ def represent(delivery: Listed) -> dict[str, Any]:
     row = delivery.row
     waits = row.next_attempt_at is not None and row.status != Status.SENDING
     last = delivery.last_attempt
-    lane = ids.lane_number(row.webhook_id)
+    lane, arrived = ids.lane_number(row.webhook_id), delivery.arrived_by_replay
     return DeliverySchema.of(
         row,
         **({"lane": lane} if lane > 1 else {}),
         attempt_count=row.attempts,
-        arrived_by_replay=_text("dlv", delivery.arrived_by_replay),
-        last_attempt=None if last is None else delivery_attempts.summarise(last),
+        arrived_by_replay=arrived and ids.text("dlv", arrived),
+        last_attempt=None if last is None else summarise_attempt(last),
         next_attempt_at=rfc3339(row.next_attempt_at) if waits and row.next_attempt_at else None,
     )
 
 
 def describe(session: Session, tenant_id: UUID, delivery: Listed) -> dict[str, Any]:
     """Return a delivery's full JSON representation, with its payload and every attempt."""
-    attempts = delivery_attempts.of(session, tenant_id, delivery.id)
+    attempts = attempts_of(session, tenant_id, delivery.row.id)
     payload = payload_of(session, tenant_id, delivery.row.event_id)
     return {
         **represent(delivery),
         "payload": None if payload is None else json.loads(payload),
-        "attempts": [delivery_attempts.represent(attempt) for attempt in attempts],
+        "attempts": [represent_attempt(attempt) for attempt in attempts],
     }
-
-
-def _text(prefix: str, identifier: UUID | None) -> str | None:
-    return None if identifier is None else ids.text(prefix, identifier)

@@ -5,37 +5,215 @@ selective filter scans a smaller set: an index of failures, of jobs, of open row
 or the ids of events.
 """
 
-from datetime import timedelta
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
+from app import ids
 from app.core import feeds
-from app.core.delivery.history import (
-    delivery_filters,
-    delivery_history,
-    hourly_stats,
-    subject_events,
-)
-from app.core.delivery.history.delivery_filters import (
-    FAILING,
-    IS_OPEN,
-    OPEN,
-    STATUS,
-    Filters,
-    Status,
-)
+from app.core.delivery import hours
+from app.core.delivery.history import delivery_history
 from app.core.delivery.history.delivery_history import (
     COLUMNS,
-    EVENT_ROWS,
+    STATUS,
     Listed,
     Row,
-    event_values,
+    Status,
+    earliest_id,
+    latest_id,
 )
-from app.core.delivery.history.hourly_stats import Step
+from app.core.delivery.history.event_history import EVENT_ROWS, event_values
+from app.core.delivery.hours import Step
 from app.core.delivery.lanes import lanes
 from app.database import cursor
+from app.errors import FieldError, Invalid
+
+FAILING = frozenset({Status.FAILED, Status.RETRYING})
+OPEN = frozenset({Status.PENDING, Status.SENDING, Status.RETRYING})
+
+# The first condition has PostgreSQL leave out what has ended.
+IS_OPEN = f"d.finished_at IS NULL AND ({STATUS}) = ANY (%(open)s)"
+
+
+# The newest delivery of an event to a webhook: no later replay exists, cancelled replays aside.
+# A lane without replays costs no further probe.
+LATEST = """
+NOT EXISTS (
+    SELECT FROM lanes AS l CROSS JOIN LATERAL (
+        SELECT FROM deliveries AS r
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.webhook_id = d.webhook_id
+           AND r.kind = 'replay' AND r.event_id = d.event_id AND r.status <> 'cancelled'
+           AND r.id <> d.id AND (d.kind <> 'replay' OR r.id > d.id)
+         LIMIT 1) AS later
+     WHERE l.tenant_id = (SELECT %(tenant)s::uuid) AND l.webhook_id = d.webhook_id
+       AND l.replays_accepted > 0)
+"""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Failures of one webhook with one fingerprint."""
+
+    webhook_id: UUID
+    failure: int
+
+    @property
+    def text(self) -> str:
+        """The group's id in the API (`grp_…`)."""
+        return f"grp_{self.webhook_id.hex}{self.failure % 2**64:016x}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Group | None":
+        """Parse a group's id; None when it is not one."""
+        match = _GROUP.fullmatch(text)
+        if match is None:
+            return None
+        unsigned = int(match[2], 16)
+        return cls(UUID(hex=match[1]), unsigned - (unsigned >> 63 << 64))
+
+
+_GROUP = re.compile(r"grp_([0-9a-f]{32})([0-9a-f]{16})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Filters of a list of deliveries; empty ones are ignored. What ends in `until` is exclusive.
+
+    `outcome` and `status_code` are those of the last attempt; `session_id`, `record_id` and
+    `finding_id` name the event's subject.
+    """
+
+    status: frozenset[Status] = frozenset()
+    event_type: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    outcome: str | None = None
+    status_code: int | None = None
+    webhook_id: UUID | None = None
+    job_id: UUID | None = None
+    group: Group | None = None
+    event_id: UUID | None = None
+    session_id: UUID | None = None
+    record_id: UUID | None = None
+    finding_id: UUID | None = None
+    finished_since: datetime | None = None
+    finished_until: datetime | None = None
+
+
+def conditions_of(filters: Filters) -> tuple[list[str], dict[str, object]]:
+    """Return the SQL conditions of all filters but the status, with their values."""
+    found: list[str] = []
+    values: dict[str, object] = {}
+    if filters.event_type is not None:
+        found.append("d.event_type = %(event_type)s")
+        values["event_type"] = filters.event_type
+    if filters.since is not None:
+        found += ["d.created_at >= %(since)s", "d.id >= %(since_id)s"]
+        values |= {"since": filters.since, "since_id": earliest_id(filters.since)}
+    if filters.until is not None:
+        found += ["d.created_at < %(until)s", "d.id < %(until_id)s"]
+        values |= {"until": filters.until, "until_id": latest_id(filters.until)}
+    if filters.finished_since is not None:
+        found.append("d.finished_at >= %(finished_since)s")
+        values["finished_since"] = filters.finished_since
+    if filters.finished_until is not None:
+        found += ["d.finished_at < %(finished_until)s", "d.id < %(finished_until_id)s"]
+        values |= {
+            "finished_until": filters.finished_until,
+            "finished_until_id": latest_id(filters.finished_until),
+        }
+    if filters.outcome is not None:
+        found += _ended_as(filters.outcome)
+        values["outcome"] = filters.outcome
+    equal = {
+        "status_code": filters.status_code,
+        "webhook_id": filters.webhook_id,
+        "job_id": filters.job_id,
+    }
+    for name, value in equal.items():
+        if value is not None:
+            # `(SELECT …)` hides the value from the planner (docs/performance.md).
+            found.append(f"d.{name} = (SELECT %({name})s)")
+            values[name] = value
+    if filters.group is not None:
+        found += ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.kind <> 'test'", LATEST]
+        found.append("d.failure = %(failure)s")
+        values |= {"group_of": filters.group.webhook_id, "failure": filters.group.failure}
+    return found, values
+
+
+def _ended_as(outcome: str) -> list[str]:
+    if outcome == "succeeded":
+        return ["d.status = 'succeeded'"]
+    return ["d.outcome = %(outcome)s", "d.status <> 'succeeded'"]
+
+
+MOST_SUBJECTS = 200
+
+_FINDINGS_OF = """
+SELECT id, created_at FROM findings
+ WHERE tenant_id = (SELECT %(tenant)s::uuid) AND {conditions}
+ ORDER BY id DESC LIMIT {limit}
+"""
+_COMPLETION = """
+SELECT id, completed_at FROM sessions
+ WHERE tenant_id = %(tenant)s AND id = %(session_id)s AND completed_at IS NOT NULL
+"""
+_EVENTS = """
+SELECT found.id
+  FROM unnest(%(subjects)s::uuid[], %(firsts)s::uuid[], %(lasts)s::uuid[])
+       AS about (subject_id, first_id, last_id)
+ CROSS JOIN LATERAL (
+    SELECT e.id FROM stored_events AS e
+     WHERE e.tenant_id = (SELECT %(tenant)s::uuid) AND e.id BETWEEN about.first_id AND about.last_id
+       AND e.subject_id = about.subject_id
+     LIMIT 1) AS found
+"""
+
+
+def events_of(session: Session, tenant_id: UUID, filters: Filters) -> list[UUID] | None:
+    """Return the events that the filters select; None for no restriction by event.
+
+    Raises `Invalid` when the session or record has too many findings to search for.
+    """
+    named = [] if filters.event_id is None else [filters.event_id]
+    wanted = {
+        "session_id": filters.session_id,
+        "record_id": filters.record_id,
+        "id": filters.finding_id,
+    }
+    conditions = [
+        f"{name} = (SELECT %({name})s::uuid)" for name in wanted if wanted[name] is not None
+    ]
+    if not conditions:
+        return named or None
+    values: dict[str, object] = {"tenant": tenant_id, **wanted}
+    query = _FINDINGS_OF.format(conditions=" AND ".join(conditions), limit=MOST_SUBJECTS + 1)
+    subjects = cursor(session).execute(query, values).fetchall()
+    if filters.record_id is None and filters.finding_id is None:
+        subjects += cursor(session).execute(_COMPLETION, values).fetchall()
+    if len(subjects) > MOST_SUBJECTS:
+        name = "session_id" if filters.record_id is None else "record_id"
+        raise Invalid(
+            FieldError(
+                f"/{name}",
+                f"Query parameter: this has more than {MOST_SUBJECTS} findings; list these, and "
+                "ask by event_id.",
+            )
+        )
+    values = {
+        "tenant": tenant_id,
+        "subjects": [subject for subject, _ in subjects],
+        "firsts": [ids.earliest_at(at) for _, at in subjects],
+        "lasts": [ids.latest_at(at) for _, at in subjects],
+    }
+    events: list[UUID] = [row[0] for row in cursor(session).execute(_EVENTS, values)]
+    return [each for each in events if not named or each in named]
+
 
 # Sorting this many open rows for a page takes about ten milliseconds. With more open rows, a page
 # scans this many rows, open or not, and may end early.
@@ -91,11 +269,11 @@ def page(
     A page of open deliveries may have fewer although more follow. Raises `Invalid` for a session or
     record with too many findings.
     """
-    conditions, values = delivery_filters.conditions(filters)
+    conditions, values = conditions_of(filters)
     values |= {"webhook": None, "tenant": tenant_id, "before": before, "limit": limit}
     if before is not None:
         conditions.append("d.id < %(before)s")
-    events, walk_ends = subject_events.asked_for(session, tenant_id, filters), None
+    events, walk_ends = events_of(session, tenant_id, filters), None
     ended = filters.finished_since is not None and filters.finished_until is not None
     if events is not None or (ended and _few_ended(session, tenant_id, filters)):
         if filters.status:
@@ -179,6 +357,6 @@ def _few_ended(session: Session, tenant_id: UUID, filters: Filters) -> bool:
     since, until = filters.finished_since, filters.finished_until
     if filters.group is not None or since is None or until is None or since >= until:
         return False
-    if until - since > hourly_stats.MOST_ROWS[Step.HOUR] * timedelta(hours=1):
+    if until - since > hours.MOST_ROWS[Step.HOUR] * timedelta(hours=1):
         return False
-    return sum(hourly_stats.ended(session, tenant_id, since, until).values()) <= MOST_SORTED
+    return sum(hours.ended(session, tenant_id, since, until).values()) <= MOST_SORTED

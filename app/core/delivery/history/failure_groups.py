@@ -9,21 +9,77 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
-from app.core.delivery import failures
-from app.core.delivery.history import (
-    delivery_attempts,
-    delivery_filters,
-    later_replays,
-    subject_events,
-)
-from app.core.delivery.history.delivery_filters import Filters, Group
-from app.core.delivery.history.delivery_history import EVENT_ROWS, event_values
+from app.core.delivery import retries
+from app.core.delivery.history import delivery_history, delivery_list
+from app.core.delivery.history.delivery_list import Filters, Group
+from app.core.delivery.history.event_history import EVENT_ROWS, event_values
 from app.core.delivery.lanes import lanes
 from app.database import cursor
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
+
+_REPLAYED = """
+SELECT webhook_id FROM lanes WHERE tenant_id = (SELECT %s::uuid) AND replays_accepted > 0
+"""
+
+_EVENT = "webhook_id, event_id"
+IS_REPLAYED = "(webhook_id IN (SELECT unnest(%(replayed)s::uuid[]))) IS TRUE"
+"""SQL condition of a row: its webhook has had replays. Other rows need no check."""
+
+AGAIN = f"""
+ranges AS MATERIALIZED (
+    SELECT webhook_id, min(event)::uuid AS first, max(event)::uuid AS last
+      FROM (SELECT webhook_id, event_id::text AS event FROM rows WHERE {IS_REPLAYED} OFFSET 0) AS t
+     GROUP BY 1
+), again AS MATERIALIZED (
+    SELECT r.* FROM ranges CROSS JOIN LATERAL (
+        SELECT r.webhook_id, r.event_id, r.id, r.status, r.created_at, r.finished_at
+          FROM deliveries AS r
+         WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.kind = 'replay'
+           AND r.webhook_id = ranges.webhook_id
+           AND r.event_id BETWEEN ranges.first AND ranges.last OFFSET 0) AS r
+)
+"""
+"""Two CTEs to follow `rows` (`webhook_id`, `event_id`): `again` has the replays of its events.
+
+It may have replays of other events too.
+"""
+
+
+def has_replay(condition: str) -> str:
+    """Return the SQL condition of a row that some replay `r` of its event fulfils `condition`."""
+    return _is_event_of(f"again AS r WHERE {condition}")
+
+
+def has_later_replay(condition: str) -> str:
+    """Return `has_replay` for later replays; a row that is a replay must fulfil it too."""
+    return f"""
+CASE WHEN is_replay THEN (id IN (SELECT unnest(ARRAY(
+         SELECT DISTINCT ON ({_EVENT}) id FROM again AS r
+          WHERE {condition} AND {_is_event_of("rows WHERE is_replay")}
+          ORDER BY {_EVENT}, id DESC)))) IS NOT TRUE
+     ELSE {has_replay(condition)} END
+"""
+
+
+def _is_event_of(rows: str) -> str:
+    """Return the SQL condition of a row that one of `rows` has its event and webhook.
+
+    Arrays hide the row count from PostgreSQL, and `IS TRUE` prevents a join: so it hashes the
+    values regardless of its statistics.
+    """
+    events = f"ARRAY(SELECT webhook_id FROM {rows}), ARRAY(SELECT event_id FROM {rows})"
+    return f"(({_EVENT}) IN (SELECT * FROM unnest({events}))) IS TRUE"
+
+
+def replayed_values(session: Session, tenant_id: UUID) -> dict[str, Any]:
+    """Return the parameter values of `AGAIN`: the tenant, and its webhooks with replays."""
+    replayed = cursor(session, scalar_row).execute(_REPLAYED, (tenant_id,)).fetchall()
+    return {"tenant": tenant_id, "replayed": replayed}
+
 
 OUTCOME: dict[str, Any] = {
     "description": "How the last attempt ended: `succeeded`, `refused` (an answer that is no 2xx), "
@@ -112,11 +168,11 @@ WITH newest AS MATERIALIZED (
       FROM ({{newest}}) AS d ORDER BY d.id DESC LIMIT {{window}} + 1
 ), rows AS MATERIALIZED (
     SELECT * FROM newest ORDER BY id DESC LIMIT {{window}}
-), {later_replays.AGAIN}, marked AS (
+), {AGAIN}, marked AS (
     SELECT webhook_id, id, failure, outcome, status_code, retrying, at,
-           NOT {later_replays.IS_REPLAYED}
-           OR NOT ({later_replays.has_later("status <> 'cancelled'")}) AS counts,
-           {later_replays.IS_REPLAYED} AND {later_replays.has("status = 'succeeded'")} AS arrived
+           NOT {IS_REPLAYED}
+           OR NOT ({has_later_replay("status <> 'cancelled'")}) AS counts,
+           {IS_REPLAYED} AND {has_replay("status = 'succeeded'")} AS arrived
       FROM rows
 ), groups AS (
     SELECT webhook_id, failure,
@@ -149,10 +205,10 @@ def find(
 
     Raises `Invalid` for a session or record with too many findings.
     """
-    statuses = delivery_filters.FAILING & (filters.status or delivery_filters.FAILING)
-    conditions, values = delivery_filters.conditions(filters)
+    statuses = delivery_list.FAILING & (filters.status or delivery_list.FAILING)
+    conditions, values = delivery_list.conditions_of(filters)
     conditions += ["d.kind <> 'test'"]
-    events, table = subject_events.asked_for(session, tenant_id, filters), "deliveries"
+    events, table = delivery_list.events_of(session, tenant_id, filters), "deliveries"
     if events is not None:
         table = f"({EVENT_ROWS})"
         values |= {"webhook": filters.webhook_id} | event_values(events)
@@ -166,13 +222,13 @@ def find(
     if filters.webhook_id is not None:
         keys = lanes.of_webhook(session, tenant_id, filters.webhook_id)
         parts = lanes.on_each(parts, "webhook_id", keys, values)
-    values |= later_replays.values(session, tenant_id)
+    values |= replayed_values(session, tenant_id)
     query = _GROUPS.format(newest=" UNION ALL ".join(parts), window=window, most=most)
     # A prepared statement's generic plan reads far more.
     rows = cursor(session).execute(query, values, prepare=False).fetchall()
     found = [Found(*row[1:]) for row in rows if row[1] is not None]
     shown = found[:most]
-    last = delivery_attempts.last_of(session, tenant_id, [each.example_id for each in shown])
+    last = delivery_history.last_attempts(session, tenant_id, [each.example_id for each in shown])
     return Groups(
         [(each, _error(last.get(each.example_id))) for each in shown],
         complete=len(found) <= most and rows[0][0] <= window,
@@ -194,5 +250,5 @@ def _represent(found: Found, error: str | None) -> dict[str, Any]:
     return FailureGroupSchema.of(found, group=group, error=error)
 
 
-def _error(attempt: delivery_attempts.Attempt | None) -> str | None:
-    return None if attempt is None else failures.normalise(attempt.error)
+def _error(attempt: delivery_history.Attempt | None) -> str | None:
+    return None if attempt is None else retries.normalise(attempt.error)

@@ -1,5 +1,4 @@
-"""A webhook's lane (its queue): `lanes`, `lane_slots`, `concurrency`, `lane_health`, `recovery`.
+"""A webhook's lane (its queue): `lanes` with its slots, `lane_health` with its concurrency.
 
-`retry_now` makes waiting rows due on request, as `recovery` does by itself; `lane_changes` reads
-and writes the lanes that outcomes change, `lane_hours` keeps hourly counts.
+`recovery` makes waiting rows due; `lane_changes` reads and writes the lanes that outcomes change.
 """

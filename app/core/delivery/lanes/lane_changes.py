@@ -10,8 +10,7 @@ from uuid import UUID
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
-from app.core.delivery.lanes.concurrency import Concurrency
-from app.core.delivery.lanes.lane_health import Health
+from app.core.delivery.lanes.lane_health import Concurrency, Health
 from app.database import cursor
 from app.models import Lane
 

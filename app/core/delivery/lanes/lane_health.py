@@ -19,8 +19,6 @@ HIGHEST_LEVEL = 10
 LONGEST_HOLD = timedelta(minutes=30)
 # An attempt is slow from this duration on; a lane is slow until an attempt succeeds sooner.
 SLOW_MS = 1000
-# Rows brought forward in one transaction.
-FORWARD_AT_ONCE = 500
 # A receiver refuses when it accepted none of so many different deliveries, or, if it has accepted
 # none yet, none for so long.
 REFUSED_DELIVERIES = 10
@@ -38,9 +36,8 @@ class Health:
     The `unsuccessful_…` are about what was sent since the last 2xx: when its first attempt ended,
     how many attempts, and how many deliveries were first tried. `refused_status` is the last answer
     among them that refuses its delivery alone (3xx, 4xx), `last_failures` the times of the last
-    three attempts, oldest first; `warned_at` is when `webhook.failing` was emitted. `recovering` is
-    how many waiting rows may be brought forward together, 0 unless the lane recovers
-    (`recovery.bring_forward`, which advances `recovered_through`).
+    three attempts, oldest first; `warned_at` is when `webhook.failing` was emitted. Since
+    `recovering_since` the lane brings waiting rows forward.
     """
 
     paused_until: datetime | None = None
@@ -55,9 +52,7 @@ class Health:
     refused_status: int | None = None
     last_failures: Sequence[datetime] = ()
     warned_at: datetime | None = None
-    recovering: int = 0
     recovering_since: datetime | None = None
-    recovered_through: datetime | None = None
 
 
 def refusing_since(lane: Health | Lane, at: datetime) -> datetime | None:
@@ -92,10 +87,22 @@ def after(health: Health, attempted: Attempted, first_pause: timedelta) -> Healt
         health = replace(health, slow_at=at)
     if verdict.blame is Blame.NOBODY:
         return _accepted(health, attempted)
-    health = _unsuccessful(health, attempted)
-    if verdict.blame is Blame.DELIVERY:
+    refused = verdict.blame is Blame.DELIVERY
+    health = replace(
+        health,
+        unsuccessful_since=health.unsuccessful_since or at,
+        unsuccessful_attempts=health.unsuccessful_attempts + 1,
+        unsuccessful_deliveries=health.unsuccessful_deliveries + (attempted.number == 1),
+        refused_status=attempted.status_code if refused else health.refused_status,
+        last_failures=(*health.last_failures, at)[-RECENT_FAILURES:],
+    )
+    if refused:
         return _refused(health, at)
-    failed = _failed(health, at)
+    failed = replace(
+        health,
+        consecutive_failures=health.consecutive_failures + 1,
+        failing_since=health.failing_since or at,
+    )
     opens = failed.pause_level == 0 and failed.consecutive_failures >= FAILURES_BEFORE_PAUSE
     if attempted.probe or opens:
         return _paused(failed, attempted, first_pause)
@@ -105,23 +112,16 @@ def after(health: Health, attempted: Attempted, first_pause: timedelta) -> Healt
     return _slowed(failed, attempted, first_pause)
 
 
-def recover(health: Health, at: datetime) -> Health:
-    """Return the health of a lane that starts to recover at `at`, one row at first."""
-    return replace(health, recovering=1, recovering_since=at, recovered_through=None)
-
-
 def _accepted(health: Health, attempted: Attempted) -> Health:
     """Forget all failures. After a pause, or when it refused until now, the lane recovers."""
     at = attempted.ended_at
     clean = Health(
         last_success_at=at,
         slow_at=None if (attempted.total_ms or 0) < SLOW_MS else health.slow_at,
-        recovering=_more(health.recovering),
         recovering_since=health.recovering_since,
-        recovered_through=health.recovered_through,
     )
     recovers = health.pause_level > 0 or refusing_since(health, at) is not None
-    return recover(clean, at) if recovers else clean
+    return replace(clean, recovering_since=at) if recovers else clean
 
 
 def _refused(health: Health, at: datetime) -> Health:
@@ -135,12 +135,8 @@ def _refused(health: Health, at: datetime) -> Health:
     if refusing_since(health, at) is not None:
         return answering
     if health.pause_level > 0:
-        return recover(answering, at)
-    return replace(answering, recovering=_more(health.recovering))
-
-
-def _more(recovering: int) -> int:
-    return min(recovering + 1, FORWARD_AT_ONCE) if recovering else 0
+        return replace(answering, recovering_since=at)
+    return answering
 
 
 def only_failed_since(health: Health, at: datetime) -> datetime | None:
@@ -159,28 +155,6 @@ def only_failed_since(health: Health, at: datetime) -> datetime | None:
     return (refusing or health.failing_since) if enough else None
 
 
-def _unsuccessful(health: Health, attempted: Attempted) -> Health:
-    """Return the health with one more attempt that got no 2xx, whoever is at fault."""
-    at, refused = attempted.ended_at, attempted.verdict.blame is Blame.DELIVERY
-    return replace(
-        health,
-        unsuccessful_since=health.unsuccessful_since or at,
-        unsuccessful_attempts=health.unsuccessful_attempts + 1,
-        unsuccessful_deliveries=health.unsuccessful_deliveries + (attempted.number == 1),
-        refused_status=attempted.status_code if refused else health.refused_status,
-        last_failures=(*health.last_failures, at)[-RECENT_FAILURES:],
-    )
-
-
-def _failed(health: Health, at: datetime) -> Health:
-    return replace(
-        health,
-        consecutive_failures=health.consecutive_failures + 1,
-        failing_since=health.failing_since or at,
-        recovering=max(1, health.recovering // 2) if health.recovering else 0,
-    )
-
-
 def _paused(health: Health, attempted: Attempted, first_pause: timedelta) -> Health:
     pause = min(first_pause * 2**health.pause_level, LONGEST_PAUSE)
     asked = attempted.verdict.lane_wait or timedelta(0)
@@ -188,7 +162,7 @@ def _paused(health: Health, attempted: Attempted, first_pause: timedelta) -> Hea
         health,
         paused_until=attempted.ended_at + max(pause, min(asked, LONGEST_HOLD)),
         pause_level=min(health.pause_level + 1, HIGHEST_LEVEL),
-        recovering=0,
+        recovering_since=None,
     )
 
 
@@ -202,3 +176,61 @@ def _slowed(health: Health, attempted: Attempted, first_pause: timedelta) -> Hea
         return _paused(health, attempted, first_pause)
     wait = asked or min(timedelta(seconds=2 ** (health.consecutive_failures - 1)), first_pause)
     return replace(health, paused_until=max(at + wait, health.paused_until or at))
+
+
+# One POST finds out whether a new receiver hangs.
+AT_FIRST = 1
+# In slow start each 2xx adds this many: 1, 3, 9, 16 after one, two and three rounds of answers.
+MORE_AT_FIRST = 2
+CLAIM_MOST = 50
+CLAIM_SECONDS = 0.5
+# The weight of the newest answer in the average, which follows a change within ten answers.
+_NEWEST = 0.2
+
+
+@dataclass(frozen=True)
+class Concurrency:
+    """A lane's adaptive concurrency: POSTs at once, and its mean `latency_ms`, None at first.
+
+    `halved_at` is when `concurrency` was last halved; a lane that never was is in slow start.
+    """
+
+    concurrency: int = AT_FIRST
+    halved_at: datetime | None = None
+    latency_ms: float | None = None
+
+
+def concurrency_after(
+    before: Concurrency, batch: Sequence[Attempted], most: int, now: datetime
+) -> Concurrency:
+    """Return the concurrency after one more batch of attempts; `most` is `max_in_flight`.
+
+    `now` is the database's time when the batch is recorded. A worker's estimate of an attempt's end
+    may be late, and POSTs that were in flight together would halve twice.
+
+    A batch with a 2xx adds one, in slow start two per 2xx. A batch with a timeout, a failed
+    connection, or an answer of 429, 502, 503 or 504 halves instead. Attempts that began before the
+    last halving do not halve again: POSTs in flight together fail from one overload.
+    """
+    allowed, latency_ms = min(before.concurrency, most), before.latency_ms
+    for each in batch:
+        if each.status_code is not None and (took := each.total_ms) is not None:
+            # A moving average (EWMA).
+            latency_ms = took if latency_ms is None else latency_ms + (took - latency_ms) * _NEWEST
+    if any(
+        each.verdict.blame is Blame.ENDPOINT
+        and (each.status_code is None or each.status_code in SLOW_DOWN)
+        and (before.halved_at is None or each.started_at > before.halved_at)
+        for each in batch
+    ):
+        return Concurrency(max(1, allowed // 2), now, latency_ms)
+    good = sum(each.verdict.blame is Blame.NOBODY for each in batch)
+    more = good * MORE_AT_FIRST if before.halved_at is None else min(good, 1)
+    return Concurrency(min(allowed + more, most), before.halved_at, latency_ms)
+
+
+def claim_size(latency_ms: float | None) -> int:
+    """Return how many rows to claim: those sent in half a second, one if the latency is unknown."""
+    if latency_ms is None:
+        return 1
+    return min(max(1, int(CLAIM_SECONDS * 1000 / max(latency_ms, 1.0))), CLAIM_MOST)

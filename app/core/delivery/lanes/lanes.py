@@ -1,20 +1,22 @@
 """A lane is a webhook's queue, or one of its several: its numbers, its pause, when it is due.
 
-Every writer, also of its slots (`lane_slots`), takes the lane's row lock first (`load`): no gap in
+Every writer, also of its slots, takes the lane's row lock first (`load`): no gap in
 a sequence, one holder per slot, one probe per pause. `lanes.due_at` is computed when a worker's
 turn ends, and lowered when a row becomes due.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TypeAlias
 from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
 
 from app import ids
 from app.core import epochs
-from app.core.delivery.lanes import lane_hours, recovery
+from app.core.delivery import hours
+from app.core.delivery.lanes import lane_health, recovery
 from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
@@ -149,7 +151,7 @@ def lock_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> list[UUID]:
 _OF_LEVEL = """
 d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::uuid)
 AND d.priority = level.priority AND d.fresh = level.fresh
-AND d.next_attempt_at >= coalesce((SELECT open_from FROM began)[level.place], 'epoch')
+AND d.next_attempt_at >= (SELECT open_from FROM began)[level.place]
 """
 # `(SELECT …)` hides a value from the planner: for a tenant or webhook newer than the statistics it
 # would expect one row, and accept any index (docs/performance.md).
@@ -164,7 +166,8 @@ WITH began AS MATERIALIZED (
 ), unnumbered AS MATERIALIZED (
     SELECT first.*, row_number() OVER (ORDER BY first.id) AS place
       FROM (SELECT picked.* FROM open_levels() AS level CROSS JOIN LATERAL (
-                SELECT d.id, d.next_attempt_at, level.priority FROM open_deliveries AS d
+                SELECT d.ctid AS at, d.id, d.next_attempt_at, level.priority
+                  FROM open_deliveries AS d
                  WHERE {_OF_LEVEL} AND d.sequence IS NULL
                  ORDER BY d.next_attempt_at LIMIT %(limit)s) AS picked
              WHERE level.fresh LIMIT %(limit)s) AS first
@@ -173,14 +176,13 @@ WITH began AS MATERIALIZED (
        SET sequence = l.next_sequence - 1 + u.place, feed_sequence = l.next_sequence - 1 + u.place,
            fresh = false
       FROM unnumbered AS u, began AS l
-     WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = u.id
+     WHERE d.ctid = u.at
     RETURNING d.created_at
-), {lane_hours.added(_ACCEPTED, ["accepted"])}
+), {hours.added(_ACCEPTED, ["accepted"])}
 UPDATE lanes SET next_sequence = next_sequence + found.count,
                  events_open = events_open + found.count,
-                 open_from = CASE WHEN open_from IS NOT NULL THEN
-                     ARRAY[least(open_from[1], found.urgent), open_from[2],
-                           least(open_from[3], found.live)] || open_from[4:] END,
+                 open_from = ARRAY[least(open_from[1], found.urgent), open_from[2],
+                                   least(open_from[3], found.live)] || open_from[4:],
                  due_at = least(due_at, greatest(clock_timestamp(), paused_until))
   FROM (SELECT count(*), min(next_attempt_at) FILTER (WHERE priority = 0) AS urgent,
                min(next_attempt_at) FILTER (WHERE priority = 1) AS live FROM unnumbered) AS found
@@ -220,8 +222,11 @@ WITH began AS MATERIALIZED (
 ), open AS (
     SELECT urgent, patient FROM next_due(%(tenant)s, %(webhook)s)
 ), due AS (
-    SELECT least(open.urgent, CASE WHEN open.patient IS NOT NULL AND began.held_since IS NULL
-                                   THEN greatest(open.patient, began.paused_until) END) AS at
+    SELECT least(open.urgent, CASE WHEN began.held_since IS NULL THEN least(
+               CASE WHEN open.patient IS NOT NULL
+                    THEN greatest(open.patient, began.paused_until) END,
+               CASE WHEN began.recovering_since IS NOT NULL AND began.paused_until > began.now
+                    THEN began.paused_until END) END) AS at
       FROM open, began
 ), written AS (
     UPDATE lanes AS l
@@ -232,25 +237,37 @@ WITH began AS MATERIALIZED (
        AND l.version = (SELECT version FROM began)
        AND (due.at IS NOT NULL OR l.due_at IS NOT NULL OR l.ring_at IS NOT NULL)
 )
-SELECT coalesce(due.at <= began.now, false), began.recovering > 0 AND began.held_since IS NULL
+SELECT coalesce(due.at <= began.now, false),
+       began.recovering_since IS NOT NULL AND began.held_since IS NULL
+       AND coalesce(began.paused_until <= began.now, true),
+       began.recovering_since, began.receiver_since, began.concurrency, began.latency_ms
   FROM due, began
+"""
+_RECOVERED = """
+UPDATE lanes AS l SET recovering_since = NULL FROM present_lanes AS p
+ WHERE p.tenant_id = %s AND p.webhook_id = %s
+   AND (l.tenant_id, l.webhook_id, l.version) = (p.tenant_id, p.webhook_id, p.version)
 """
 
 
 def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
-    A recovering lane with no due row brings some waiting rows forward.
-
-    The sweep rings a lane that is due already behind those that have waited longer for a ring, and
-    any other as soon as it is due.
+    A recovering lane with no due row brings waiting ones forward. The sweep rings a lane that is
+    due already behind those that have waited longer for a ring, and any other once it is due.
     """
     wanted = {"tenant": tenant_id, "webhook": webhook_id}
     row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
-    due, recovering = row or (False, False)
-    if recovering and not due:
-        return recovery.bring_forward(session, tenant_id, webhook_id)
-    return bool(due)
+    due, recovers, since, receiver_since, concurrency, latency_ms = row or (False,) * 6
+    if due or not recovers:
+        return bool(due)
+    most = concurrency * lane_health.claim_size(latency_ms)
+    moved = recovery.bring_forward(session, (tenant_id, webhook_id), most, since, receiver_since)
+    if moved < most:
+        cursor(session).execute(_RECOVERED, (tenant_id, webhook_id))
+    if moved:
+        due_now(session, tenant_id, webhook_id)
+    return moved > 0
 
 
 def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
@@ -262,3 +279,94 @@ def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
         "   AND l.version = p.version",
         (tenant_id, webhook_id),
     )
+
+
+SLOT_LEASE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A held slot: its number, and how many slots of its lane are held, including this one."""
+
+    number: int
+    held: int
+
+
+# A `RawTransaction` pipelines statements: calling this waits for the result.
+SlotReader: TypeAlias = Callable[[], Slot | None]
+
+_SLOTS = "present_slots(%(tenant)s, %(webhook)s)"
+_TAKE = f"""
+WITH slots AS MATERIALIZED (
+    SELECT * FROM {_SLOTS}
+), held AS (
+    SELECT count(*) FROM slots WHERE lease_until > clock_timestamp()
+), free AS (
+    SELECT slot, version FROM slots WHERE holder IS NULL OR lease_until <= clock_timestamp()
+     ORDER BY slot LIMIT 1
+)
+UPDATE lane_slots AS s SET holder = %(holder)s, lease_until = clock_timestamp() + %(lease)s
+  FROM held
+ WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s AND held.count < %(allowed)s
+   AND s.slot = (SELECT slot FROM free) AND s.version = (SELECT version FROM free)
+RETURNING s.slot AS number, held.count + 1 AS held
+"""
+
+# A slot counts that is held with fewer than the allowed number of lower ones.
+_KEEP = f"""
+WITH held AS MATERIALIZED (
+    SELECT *, row_number() OVER (ORDER BY slot) AS place FROM {_SLOTS}
+     WHERE lease_until > clock_timestamp()
+), mine AS (
+    SELECT slot, version FROM held WHERE holder = %(holder)s AND place <= %(allowed)s
+)
+UPDATE lane_slots AS s SET lease_until = clock_timestamp() + %(lease)s
+ WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
+   AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
+RETURNING s.slot AS number, (SELECT count(*) FROM held) AS held
+"""
+_FREE = f"""
+WITH mine AS MATERIALIZED (
+    SELECT slot, version FROM {_SLOTS} WHERE holder = %(holder)s
+)
+UPDATE lane_slots AS s SET holder = NULL, lease_until = NULL
+ WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
+   AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
+"""
+
+
+def take_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
+    """Take a free slot of a locked lane; the reader's None: the allowed number is held."""
+    return _slot(session, _TAKE, lane, holder)
+
+
+def keep_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
+    """Renew the lease of the holder's slot; the reader's None: lost, or beyond a lowered limit."""
+    return _slot(session, _KEEP, lane, holder)
+
+
+def free_slot(session: Tx, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
+    """Free the holder's slot of a locked lane."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "holder": holder}
+    cursor(session).execute(_FREE, wanted)
+
+
+def provide_slots(session: Tx, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
+    """Make sure that the lane has at least `slots` rows; the lane's limit still bounds use."""
+    cursor(session).execute(
+        "INSERT INTO lane_slots (tenant_id, webhook_id, slot)"
+        " SELECT %(tenant)s, %(webhook)s, n FROM generate_series(0, %(slots)s - 1) AS n"
+        "  WHERE n NOT IN (SELECT slot FROM present_slots(%(tenant)s, %(webhook)s))",
+        {"tenant": tenant_id, "webhook": webhook_id, "slots": slots},
+    )
+
+
+def _slot(session: Tx, statement: str, lane: Lane, holder: UUID) -> SlotReader:
+    wanted = {
+        "tenant": lane.tenant_id,
+        "webhook": lane.webhook_id,
+        "holder": holder,
+        "lease": SLOT_LEASE,
+        "allowed": lane.allowed,
+    }
+    return cursor(session, class_row(Slot)).execute(statement, wanted).fetchone

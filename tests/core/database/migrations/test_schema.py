@@ -26,7 +26,6 @@ WITHOUT_TENANT = (
     "checkpoint_timestamps",
     "checkpoint_cosignatures",
     "anchoring_troubles",
-    "acknowledged_chains",
     "master_keys",
     "sealed_notes",
     "history_policy",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from app.lib.outbound.addresses import Address
 from app.lib.outbound.answers import AnswerReader, BrokenOff, NotHTTP
+from app.lib.outbound.attempt import Failure
 from app.lib.outbound.client import BODY_SECONDS, Outbound
-from app.lib.outbound.failures import Failure
 from tests.support.faults import LONG_ENOUGH
 from tests.support.servers.receivers import Listener, Receiver, http_answer
 from tests.unit.delivery.outbound.posting import HEADERS, Names, post

@@ -10,8 +10,8 @@ import pytest
 
 from app.lib.outbound import connection
 from app.lib.outbound.addresses import Address
+from app.lib.outbound.attempt import Failure
 from app.lib.outbound.client import Outbound
-from app.lib.outbound.failures import Failure
 from tests.support.faults import until
 from tests.support.servers.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
 from tests.unit.delivery.outbound.posting import BODY, ENOUGH_TO_CONNECT, HEADERS, HERE, Names, post

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from app.lib.outbound import dialing, resolver
+from app.lib.outbound import dialing
 from app.lib.outbound.addresses import Address
+from app.lib.outbound.attempt import Failure
 from app.lib.outbound.client import Outbound
-from app.lib.outbound.failures import Failure
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.servers.certificates import ServerAuthority
 from tests.support.servers.receivers import LOOPBACK, Listener
@@ -161,7 +161,7 @@ def test_a_name_that_hangs_ends_at_the_deadline_and_holds_one_thread() -> None:
 
 
 def test_names_that_hang_leave_a_bounded_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolver, "MAX_LOOKUPS", 2)
+    monkeypatch.setattr(dialing, "MAX_LOOKUPS", 2)
     over = threading.Event()
 
     def hang(host: str) -> list[Address]:

@@ -14,13 +14,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from app.lib.outbound import certificates, dialing
+from app.lib.outbound import dialing
 from app.lib.outbound.addresses import Address, RefusedAddress, Target
-from app.lib.outbound.attempt import Attempt
+from app.lib.outbound.attempt import Attempt, Failure
 from app.lib.outbound.client import Outbound
-from app.lib.outbound.dialing import Dialer
-from app.lib.outbound.failures import Failure
-from app.lib.outbound.resolver import Resolver
+from app.lib.outbound.dialing import Dialer, Resolver
 from tests.support.servers.certificates import (
     ROOT,
     Extension,
@@ -57,7 +55,7 @@ def test_no_spelling_of_loopback_reaches_a_listener(scheme: str, host: str) -> N
     "host", ["2130706433", "0177.0.0.1", "0x7f.1", "127.1", "localhost", "::1"]
 )
 def test_the_dialer_alone_refuses_what_resolves_to_loopback(host: str) -> None:
-    dialer = Dialer(Resolver(), (), (), certificates.of_receivers(None))
+    dialer = Dialer(Resolver(), (), (), dialing.of_receivers(None))
     with Receiver() as receiver, pytest.raises(RefusedAddress):
         dialer.open(Target("https", host, receiver.port, "/"), Attempt(time.monotonic(), 5))
     assert receiver.connections == 0

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from app.lib.crypto.webhook_signing import Signer, new_secret
 from dev.stack import ROOT
-from tests.e2e.harness.stack import PLAIN, RunningStack, running
+from tests.e2e.harness.stack import PLAIN, RunningStack
 from tests.support.faults import until
 from tests.support.programs.documents import block
 from tests.support.servers.ports import own_port
@@ -91,13 +90,6 @@ def test_the_recipe_for_a_shell_computes_the_signature(tmp_path: Path) -> None:
         check=True,
     )
     assert f"v1,{done.stdout.strip()}" in headers["webhook-signature"].split()
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Run one stack for what the documents show on a live one."""
-    with running(tmp_path_factory.mktemp("readme")) as it:
-        yield it
 
 
 @pytest.mark.stacks

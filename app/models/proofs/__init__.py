@@ -1,1 +1,0 @@
-"""Proofs: `audit` chains, the `log`, and `anchors` between them."""
