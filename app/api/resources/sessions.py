@@ -23,7 +23,7 @@ from app.api.resources.records.evidence_packs import Asked, answer_pack, answers
 from app.core import sessions
 from app.core.callers import Role
 from app.core.packs.session_packs import SessionSubject
-from app.core.sessions import MAX_METADATA, PRINCIPAL, SessionSchema
+from app.core.sessions import SessionSchema
 from app.core.statements import statements
 from app.models import SessionStatement
 from app.schemas import fields
@@ -40,9 +40,9 @@ blp = Blueprint(
 class _SessionSchema(Schema):
     """The fields of a session to open."""
 
-    principal = fields.Text(200, required=True, metadata=PRINCIPAL)
-    title = fields.Text(500, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, allow_none=True)
+    principal = SessionSchema.field("principal", required=True)
+    title = SessionSchema.field("title")
+    metadata = SessionSchema.field("metadata")
 
 
 class NewSessionSchema(_SessionSchema):
