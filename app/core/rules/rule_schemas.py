@@ -83,7 +83,8 @@ class RuleSchema(AnswerSchema):
     dedupe = fields.Text(
         MOST_CEL,
         allow_none=True,
-        description="A text in CEL: of matches with the same text, one in 24 hours makes a finding.",
+        description="A text in CEL: of matches with the same text, one in 24 hours makes a "
+        "finding.",
         example="record.principal",
     )
     max_per_hour = fields.Integer(
