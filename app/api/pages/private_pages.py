@@ -23,8 +23,8 @@ from app.api.http.documentation import Blueprint
 from app.api.http.services import request_id, services
 from app.api.resources.records.bundle_access import QUERY, open_link
 from app.core import agents, findings, signing_keys
-from app.core.digests import alerts, schedule
-from app.core.digests.schedule import Subscription
+from app.core.digests import alerts, letters, schedule
+from app.core.digests.letters import Subscription
 from app.core.records import bundles, records, share_links
 from app.core.records.records import RecordSchema
 from app.core.records.share_links import Link
@@ -102,7 +102,7 @@ def end(token: str) -> Response:
 def _named(token: str) -> tuple[Subscription, Callable[[Session, Subscription, str], bool]] | None:
     """Return whose mails a token is of, and what ends them: digests, or alerts."""
     for kind, end_it in (("digests", schedule.clear), ("alerts", alerts.leave)):
-        found = schedule.read_token(services().settings.master_keys, token, kind)
+        found = letters.read_token(services().settings.master_keys, token, kind)
         if found is not None:
             return found, end_it
     return None

@@ -12,12 +12,14 @@ from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import caller, services, transaction
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import alerts, history
-from app.core.digests.alerts import MOST_RECIPIENTS, AlertMailSchema, AlertsSchema, Policy
-from app.core.digests.history import DigestSchema, NextSchema
+from app.core.digests import alert_mail, alerts, digest_history, sending
+from app.core.digests.alert_mail import AlertMailSchema
+from app.core.digests.alerts import MOST_RECIPIENTS, AlertsSchema, Policy
+from app.core.digests.digest_history import DigestSchema, NextSchema
 from app.core.digests.troubles import Kind
 from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
 from app.lib.mail import mailbox
+from app.models import AlertMail, Digest
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -149,8 +151,8 @@ def list_alert_mails(args: dict[str, Any]) -> Response:
     with transaction() as session:
         return page(
             args,
-            lambda *where: alerts.mails(session, caller().tenant_id, *where),
-            alerts.represent_mail,
+            lambda *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
+            alert_mail.represent,
         )
 
 
@@ -177,10 +179,11 @@ DigestPageSchema = page_schema(
 def list_digests(args: dict[str, Any]) -> Response:
     """List digests, newest first, and say when the next is due"""
     with transaction() as session:
-        coming = history.next_digest(session, caller().tenant_id, services().settings.digest_settle)
+        settle = services().settings.digest_settle
+        coming = digest_history.next_digest(session, caller().tenant_id, settle)
         return page(
             args,
-            lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
-            history.represent,
-            beside=lambda _: {"next": history.represent_next(coming)},
+            lambda *where: sending.rows(session, Digest, caller().tenant_id, *where),
+            digest_history.represent,
+            beside=lambda _: {"next": digest_history.represent_next(coming)},
         )
