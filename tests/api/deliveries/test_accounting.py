@@ -199,9 +199,3 @@ def test_a_scan_that_finds_other_rows_than_were_counted_is_seen(api: ApiOf, work
     assert line(found) == {**NOTHING, "accepted": 2, "pending": 2}
     (said,) = [each for each in lines if each["event"] == "accounting_unbalanced"]
     assert (said["log_level"], said["events_found"], said["events_open"]) == ("error", 2, 3)
-
-
-def test_exact_is_true_or_false(api: ApiOf) -> None:
-    webhook = make_webhook(api())
-    answer = api().get(f"/v1/webhooks/{webhook['id']}/accounting?exact=1")
-    assert answer.status_code == 422
