@@ -10,10 +10,9 @@ from werkzeug.wrappers import Response as AnyResponse
 from app.api.http import problems
 from app.api.http.auth import public
 from app.api.http.services import caller
-from app.console.frame import assets, browser, downloads, navigation, rendering
+from app.console.frame import assets, browser, lists, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
-    alerts,
     audit,
     exports,
     holds,
@@ -22,11 +21,10 @@ from app.console.pages import (
     rules,
     search,
     settings,
-    time_zone,
     views,
 )
 from app.console.pages.callers import keys, operator, people, sign_in
-from app.console.pages.deliveries import deliveries, events, receivers, replays, webhooks
+from app.console.pages.deliveries import deliveries, replays, webhooks
 from app.console.pages.records import agents, findings, records, sessions, traces
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
@@ -35,10 +33,8 @@ PAGES = (
     sign_in,
     overview,
     deliveries,
-    events,
     replays,
     webhooks,
-    receivers,
     records,
     findings,
     rules,
@@ -53,10 +49,8 @@ PAGES = (
     operator,
     jobs,
     settings,
-    alerts,
     search,
     views,
-    time_zone,
     assets,
 )
 
@@ -84,7 +78,7 @@ def failure(error: Exception) -> Response:
 blp = Blueprint("console", __name__, url_prefix="/console", template_folder="templates")
 blp.register_error_handler(Exception, failure)
 blp.record(rendering.add_filters)
-blp.record(lambda state: state.app.jinja_env.globals.update(views_of=downloads.views_of))
+blp.record(lambda state: state.app.jinja_env.globals.update(views_of=lists.views_of))
 for _page in PAGES:
     blp.register_blueprint(_page.blp)
 

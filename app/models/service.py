@@ -115,7 +115,7 @@ class _Mail(Base):
     """What digests and mails of alerts have in common: a mail, from its claim to its end.
 
     `data_at` is the moment from which on a mail server may have accepted it: until `sent_at`, or,
-    where no answer was heard, for some minutes (`app.core.digests.schedule`). `brief` has it sent
+    where no answer was heard, for some minutes (`app.core.digests.sending`). `brief` has it sent
     without strangers' words, which the server refused. `refusal` is what the last attempt was
     refused for good (`app.lib.mail.mailer.Refusal`), and `said` the server's words.
     """

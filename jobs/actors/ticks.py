@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
@@ -14,6 +13,8 @@ from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, mo
 from app.core.blobs import store
 from app.core.delivery import hours
 from app.core.digests import alerts, schedule
+from app.core.digests.alert_mail import AlertSending
+from app.core.digests.digest_mail import DigestSending
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports
 from app.core.health import tenant_figures
@@ -88,22 +89,20 @@ def index_words(here: Runtime) -> None:
             with here.database.across_tenants() as session:
                 tenants = word_index.behind(session, source, below, began, MOST_TENANTS)
             for tenant_id in tenants:
-                _index_piece(here, source, tenant_id, below)
+                try:
+                    here.fetching(partial(_index, here, source, tenant_id, below))
+                except Exception as error:  # noqa: BLE001  # the fault of one tenant is no other's
+                    told = {"tenant": str(tenant_id), "source": source.table}
+                    _log.error("words_not_indexed", **told, exc_info=error)
+                    with here.database.transaction(tenant_id) as session:
+                        word_index.put_last(session, source, tenant_id)
             if not tenants:
                 break
 
 
-def _index_piece(here: Runtime, source: Source, tenant_id: UUID, below: UUID) -> None:
-    def index() -> None:
-        with here.database.transaction(tenant_id) as session:
-            word_index.index_piece(session, source, tenant_id, below)
-
-    try:
-        here.fetching(index)
-    except Exception as error:  # noqa: BLE001  # the fault of one tenant is no other's
-        _log.error("words_not_indexed", tenant=str(tenant_id), source=source.table, exc_info=error)
-        with here.database.transaction(tenant_id) as session:
-            word_index.put_last(session, source, tenant_id)
+def _index(here: Runtime, source: Source, tenant_id: UUID, below: UUID) -> None:
+    with here.database.transaction(tenant_id) as session:
+        word_index.index_piece(session, source, tenant_id, below)
 
 
 def check_master_keys(here: Runtime) -> None:
@@ -143,7 +142,7 @@ def look_at_backlog(here: Runtime) -> None:
 def complete_idle_sessions(here: Runtime) -> None:
     """Each minute: complete sessions that nothing came to for SESSION_IDLE_SECONDS."""
     deadline = time.monotonic() + IDLE_SECONDS
-    idle = timedelta(seconds=here.settings.session_idle_seconds)
+    idle = here.settings.session_idle
     more = True
     while more and time.monotonic() < deadline:
         with here.database.across_tenants() as session:
@@ -209,9 +208,9 @@ def send_digests(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         schedule.follow_the_clock(session)
         tenants = schedule.due_tenants(session, here.settings.digest_settle)
-        forgotten = schedule.forgotten(session)
+        forgotten = DigestSending.forgotten(session)
     settle = here.settings.digest_settle
-    _each(here, forgotten, schedule.enqueue, began + DIGEST_SECONDS / 2)
+    _each(here, forgotten, DigestSending.enqueue, began + DIGEST_SECONDS / 2)
     claim = partial(schedule.claim, settle=settle)
     _each(here, [(tenant_id,) for tenant_id in tenants], claim, began + DIGEST_SECONDS)
 
@@ -220,8 +219,8 @@ def send_alerts(here: Runtime) -> None:
     """Each minute: note new troubles, and enqueue mails that are due, or whose job has died."""
     began = time.monotonic()
     with here.database.across_tenants() as session:
-        tenants, forgotten = alerts.due_tenants(session), alerts.forgotten(session)
-    _each(here, forgotten, alerts.enqueue, began + DIGEST_SECONDS / 2)
+        tenants, forgotten = alerts.due_tenants(session), AlertSending.forgotten(session)
+    _each(here, forgotten, AlertSending.enqueue, began + DIGEST_SECONDS / 2)
     _each(here, [(tenant_id,) for tenant_id in tenants], alerts.note, began + DIGEST_SECONDS)
 
 
@@ -263,9 +262,7 @@ def anchor_audit(here: Runtime) -> None:
 def stamp_checkpoint(here: Runtime) -> None:
     """Each ten minutes: enqueue timestamping and cosigning of the newest checkpoint.
 
-    It runs a minute after `anchor_audit`, and checks that heads were anchored.
-
-    With LOG_REQUIRE_QUORUM the sequencer watches the quorum instead.
+    A minute after `anchor_audit`: it checks that heads were anchored.
     """
     policy = here.settings.witness_policy
     parts = [*monitor.PARTS, *map(cosigning.part, cosigning.asked(policy))]
@@ -284,11 +281,9 @@ def stamp_checkpoint(here: Runtime) -> None:
 
 
 def cosign_checkpoint(here: Runtime) -> None:
-    """Each minute: enqueue cosigning of the newest checkpoint, so that monitors find a quorum.
-
-    With LOG_REQUIRE_QUORUM nothing is published without one, and the sequencer asks for it.
-    """
+    """Each minute: enqueue cosigning of the newest checkpoint, so that monitors find a quorum."""
     policy = here.settings.witness_policy
+    # The sequencer asks for a quorum itself, as without one nothing is published.
     if here.settings.log_require_quorum or not cosigning.asked(policy):
         return
     with here.database.across_tenants() as session:

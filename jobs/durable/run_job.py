@@ -20,8 +20,9 @@ from app.core.blobs import store
 from app.core.blobs.reading import at_once
 from app.core.callers import SYSTEM
 from app.core.delivery.lanes.lanes import Lane
-from app.core.digests import alert_mails, alerts, schedule, sending
-from app.core.digests.attempts import Sender
+from app.core.digests.alert_mail import AlertSending
+from app.core.digests.digest_mail import DigestSending
+from app.core.digests.sending import Sender
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.erasure.archiving import Archiver
 from app.core.erasure.erasing import Eraser
@@ -81,8 +82,8 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     receiver_check.KIND: lambda here: Checker(partial(_send, here), here.settings.master_keys).step,
     expiry.KIND: lambda _: expiry.step,
     finding_expiry.KIND: lambda _: finding_expiry.step,
-    schedule.KIND: lambda here: partial(sending.step, _sender(here)),
-    alerts.KIND: lambda here: partial(alert_mails.step, _sender(here)),
+    DigestSending.kind: lambda here: partial(DigestSending.step, _sender(here)),
+    AlertSending.kind: lambda here: partial(AlertSending.step, _sender(here)),
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
     record_packs.KIND: lambda here: Builder(here.database, here.settings, record_packs.find).step,
     exporting.KIND: lambda here: exporting.Builder(here.database, here.settings).step,

@@ -194,7 +194,7 @@ def test_what_came_waits_and_became_of_it_is_shown_with_its_exporter_and_service
     for status, told in (("dropped", "no span of an agent"), ("rejected", "all zeros")):
         (row,) = rows_of(admin.get(f"{TRACES}?status={status}").text)
         assert told in row
-    assert "No trace is in this state" in admin.get(f"{TRACES}?status=incomplete").text
+    assert "No trace fits these filters" in admin.get(f"{TRACES}?status=incomplete").text
     assert 'role="alert"' in admin.get(f"{TRACES}?status=maybe").text
 
 

@@ -14,7 +14,8 @@ from app.api.http.services import EXTENSION
 from app.clock import rfc3339
 from app.core.audit import view
 from app.core.delivery import accounting
-from app.core.digests.content import Content, Group, Line, Part, write
+from app.core.digests import letters
+from app.core.digests.digest_mail import Content, Group, Line, Part
 from app.core.digests.troubles import Kind, Trouble
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
@@ -307,8 +308,16 @@ def places(api: ApiOf, webhook: dict[str, Any]) -> list[str]:
     content = Content(
         *("Acme", 1, 0, {"high": 1}, [Group("high", "pii", 1, [line])], 0, 1, [trouble], parts)
     )
-    addresses = {"sender": "r@example.com", "recipient": "dana@example.com"}
-    letter = write(parts[0].id, content, BASE, "t" * 90, **addresses)
+    letter = letters.write(
+        "name",
+        "digest",
+        {"content": content, "tenant": content.tenant},
+        subject="news",
+        base_url=BASE,
+        token="t" * 90,
+        sender="r@example.com",
+        recipient="dana@example.com",
+    )
     sent = letter.content.replace(b"=\r\n", b"").replace(b"=3D", b"=").decode()
     found = re.findall(rf'{BASE}(/[^\s"<>]*)', sent)
     return sorted(set(found) - {f"/unsubscribe/{'t' * 90}"})

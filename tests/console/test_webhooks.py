@@ -147,7 +147,7 @@ def test_an_event_is_explained_and_a_signature_judged(
     pasted = {"headers": "webhook-id: x\r\nnonsense", "body": "{}"}
     form = admin.form(f"{path}/signature")
     wrong = admin.post(f"{path}/signature", {**form, **pasted})
-    assert "Write each header on a line" in wrong.text
+    assert "Write each header once, in a line" in wrong.text
     judged = admin.post(f"{path}/signature", {**form, "headers": "webhook-id: x", "body": "{}"})
     assert judged.status_code == 200
     assert "A receiver refuses it, and should." in judged.text
@@ -198,7 +198,9 @@ def test_a_receiver_that_refuses_everything_is_red_wherever_webhooks_are_shown(
     make_findings(api(), 10)
     worker.send(webhook, 401)
     overview = admin.get("/console/overview").text
-    assert '<li class="grave"><span><bdi>Incident room has refused everything since' in overview
+    assert (
+        '<li class="grave"><span><bdi>Incident room refuses everything, last with HTTP' in overview
+    )
     assert "(HTTP 401)." in overview
     assert "no webhook fails" not in overview
     for place in ("/console/webhooks", path):

@@ -14,11 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app import ids
-from app.core.digests import content as digest_content
-from app.core.digests.content import Content, Group, Line, Part
+from app.core.digests import digest_mail, letters
+from app.core.digests.digest_mail import Content, Group, Line, Part
 from app.core.digests.troubles import Kind, Trouble
 from app.lib import text_sanitizer
 from app.lib.mail import mailbox
+from app.lib.mail.mailer import Letter
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DIGEST, FINDING, WEBHOOK = (UUID(int=number) for number in (1, 2, 3))
@@ -50,13 +51,13 @@ def content_of(title: str = "A title", **changes: object) -> Content:
         ],
         groups_left=0,
         shown=1,
-        webhooks=[
+        troubles=[
             Trouble(
                 Kind.WEBHOOK_FAILING,
                 ids.text("whk", WEBHOOK),
                 AT,
                 "https://hooks.example.com",
-                "failing since yesterday",
+                "fails",
             )
         ],
         parts=[Part(DIGEST, None)],
@@ -64,16 +65,25 @@ def content_of(title: str = "A title", **changes: object) -> Content:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def mail_of(content: Content) -> EmailMessage:
-    letter = digest_content.write(
-        DIGEST,
-        content,
-        "https://records.test",
-        "t" * 90,
-        sender="records@example.com",
-        recipient="o'neil+digest@mail.example.co.uk",
+def letter_of(
+    content: Content,
+    sender: str = "records@example.com",
+    recipient: str = "o'neil+digest@mail.example.co.uk",
+) -> Letter:
+    return letters.write(
+        ids.text("dig", DIGEST),
+        "digest",
+        {"content": content, "tenant": content.tenant},
+        subject=digest_mail.subject(content),
+        base_url="https://records.test",
+        token="t" * 90,
+        sender=sender,
+        recipient=recipient,
     )
-    return email.message_from_bytes(letter.content, policy=default)
+
+
+def mail_of(content: Content) -> EmailMessage:
+    return email.message_from_bytes(letter_of(content).content, policy=default)
 
 
 def part(mail: EmailMessage, kind: str) -> str:
@@ -107,14 +117,7 @@ def test_the_headers_are_ours() -> None:
 
 
 def test_the_bytes_are_fit_for_any_server() -> None:
-    letter = digest_content.write(
-        DIGEST,
-        content_of("ünïcode"),
-        "https://records.test",
-        "t" * 90,
-        sender="r@example.com",
-        recipient="d@example.com",
-    )
+    letter = letter_of(content_of("ünïcode"))
     lines = letter.content.split(b"\r\n")
     assert all(len(line) <= 998 and b"\n" not in line and b"\r" not in line for line in lines)
     assert letter.content.isascii()
@@ -154,11 +157,8 @@ def test_every_address_that_is_accepted_can_be_written_to(local: str, domain: st
         mailbox.check(address)
     except mailbox.NotAMailbox:
         return
-    links = "https://records.test"
     for sender, recipient in (("r@example.com", address), (address, "r@example.com")):
-        letter = digest_content.write(
-            DIGEST, content_of(), links, "t" * 90, sender=sender, recipient=recipient
-        )
+        letter = letter_of(content_of(), sender, recipient)
         mail = email.message_from_bytes(letter.content, policy=default)
         assert [each.addr_spec for each in mail["To"].addresses] == [recipient]
         assert [each.addr_spec for each in mail["From"].addresses] == [sender]
@@ -200,7 +200,7 @@ def test_every_link_is_in_both_parts() -> None:
             f"/unsubscribe/{'t' * 90}",
         ):
             assert f"https://records.test{path}" in part(mail, kind), (kind, path)
-        assert "failing since yesterday" in part(mail, kind)
+        assert "fails" in part(mail, kind)
         assert "1 of 3 findings" in part(mail, kind)
 
 
@@ -219,7 +219,7 @@ def test_the_html_loads_nothing_and_runs_nothing() -> None:
     ],
 )
 def test_the_subject_counts(total: int, again: int, subject: str) -> None:
-    assert digest_content.subject(content_of(total=total, again=again)) == subject
+    assert digest_mail.subject(content_of(total=total, again=again)) == subject
 
 
 def tags(html: str) -> list[str]:

@@ -32,7 +32,7 @@ from app.lib.crypto.randomness import random_bytes
 from app.lib.database import replica
 from app.lib.fair_shares import Places, Shares
 from app.lib.metric_registry import Tally
-from app.lib.openid_connect.provider import Client, Provider
+from app.lib.openid_connect import Client, Provider
 from app.queue import Bell
 from app.setting_values import MIB
 from app.settings import Settings

@@ -15,8 +15,8 @@ from app.api.http.auth import public
 from app.api.http.documentation import Blueprint
 from app.api.http.services import request_id, services
 from app.api.pages import private_page
-from app.core.digests import alerts, schedule
-from app.core.digests.schedule import Subscription
+from app.core.digests import alerts, letters, schedule
+from app.core.digests.letters import Subscription
 from app.errors import NotFound
 
 blp = Blueprint(
@@ -65,7 +65,7 @@ def end(token: str) -> Response:
 def _named(token: str) -> tuple[Subscription, Callable[[Session, Subscription, str], bool]] | None:
     """Return whose mails a token is of, and what ends them: digests, or alerts."""
     for kind, end_it in (("digests", schedule.clear), ("alerts", alerts.leave)):
-        found = schedule.read_token(services().settings.master_keys, token, kind)
+        found = letters.read_token(services().settings.master_keys, token, kind)
         if found is not None:
             return found, end_it
     return None

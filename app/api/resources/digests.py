@@ -9,8 +9,9 @@ from app.api.http.documentation import Blueprint
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import caller, services, transaction
 from app.core.callers import Role
-from app.core.digests import history
-from app.core.digests.history import DigestSchema, NextSchema
+from app.core.digests import digest_history, sending
+from app.core.digests.digest_history import DigestSchema, NextSchema
+from app.models import Digest
 from app.schemas import fields
 
 blp = Blueprint(
@@ -36,10 +37,11 @@ DigestPageSchema = page_schema(
 def list_digests(args: dict[str, Any]) -> Response:
     """List digests, newest first, and say when the next is due"""
     with transaction() as session:
-        coming = history.next_digest(session, caller().tenant_id, services().settings.digest_settle)
+        settle = services().settings.digest_settle
+        coming = digest_history.next_digest(session, caller().tenant_id, settle)
         return page(
             args,
-            lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
-            history.represent,
-            beside=lambda _: {"next": history.represent_next(coming)},
+            lambda *where: sending.rows(session, Digest, caller().tenant_id, *where),
+            digest_history.represent,
+            beside=lambda _: {"next": digest_history.represent_next(coming)},
         )

@@ -12,11 +12,13 @@ from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import caller, services, transaction
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import alerts
-from app.core.digests.alerts import MOST_RECIPIENTS, AlertMailSchema, AlertsSchema, Policy
+from app.core.digests import alert_mail, alerts, sending
+from app.core.digests.alert_mail import AlertMailSchema
+from app.core.digests.alerts import MOST_RECIPIENTS, AlertsSchema, Policy
 from app.core.digests.troubles import Kind
 from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
 from app.lib.mail import mailbox
+from app.models import AlertMail
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -148,6 +150,6 @@ def list_alert_mails(args: dict[str, Any]) -> Response:
     with transaction() as session:
         return page(
             args,
-            lambda *where: alerts.mails(session, caller().tenant_id, *where),
-            alerts.represent_mail,
+            lambda *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
+            alert_mail.represent,
         )

@@ -8,13 +8,14 @@ from typing import ParamSpec, cast
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from flask import Response, g, redirect, request, url_for
+from flask import Blueprint, Response, g, redirect, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http import admission, auth, rate_limit
 from app.api.http.auth import Access
 from app.api.http.services import caller, client_address, prefers_replica, request_id, services
 from app.console.frame import browser, forms, rendering
+from app.console.frame.forms import View
 from app.core.callers import Caller, Role
 from app.core.health import probes
 from app.core.keys.console_sessions import LONGEST, Token
@@ -71,6 +72,50 @@ def signed_in(
         return auth.mark(checked, Access(role, whole_tenant))
 
     return decorate
+
+
+class Pages(Blueprint):
+    """Pages and forms of one kind, each for the sessions that `signed_in` lets in."""
+
+    def __init__(self, name: str, prefix: str = "", *, whole_tenant: bool = True) -> None:
+        """Take the name and the path; `whole_tenant` pages refuse a pinned key."""
+        super().__init__(name, __name__, url_prefix=prefix or None)
+        self._whole_tenant = whole_tenant
+
+    def page(
+        self,
+        path: str,
+        role: Role = Role.READ,
+        *,
+        endpoint: str | None = None,
+        methods: Sequence[str] = ("GET",),
+        whole_tenant: bool | None = None,
+    ) -> Callable[[View], View]:
+        """Answer GETs of a path."""
+        whole = self._whole_tenant if whole_tenant is None else whole_tenant
+
+        def add(view: View) -> View:
+            checked = signed_in(role, whole_tenant=whole)(view)
+            self.add_url_rule(path, endpoint or view.__name__, checked, methods=methods)
+            return checked
+
+        return add
+
+    def form(
+        self,
+        path: str,
+        role: Role,
+        *,
+        again: View | None = None,
+        whole_tenant: bool | None = None,
+    ) -> Callable[[View], View]:
+        """Answer POSTs to a path; where there is a page to show `again`, by `forms.shown_again`."""
+
+        def add(view: View) -> View:
+            tried = view if again is None else forms.shown_again(again)(view)
+            return self.page(path, role, methods=("POST",), whole_tenant=whole_tenant)(tried)
+
+        return add
 
 
 def require_own_form() -> None:

@@ -1,10 +1,12 @@
-"""Input of forms and filters, read by the API's schemas; and idempotency of repeated forms."""
+"""Input of forms and filters, read by the API's schemas; names typed for ids; repeated forms."""
 
+import enum
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -13,13 +15,14 @@ import marshmallow
 from flask import g, request
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
+from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http import parsing
 from app.api.http.answers import encode
 from app.api.http.services import caller, services, transaction
 from app.api.resources.webhook_schemas import OwnHeaders
-from app.console.frame import picking, zone
-from app.core import idempotency
+from app.console.frame import zone
+from app.core import idempotency, lookup
 from app.database import Tx
 from app.errors import FieldError, Invalid
 from app.schemas import fields
@@ -31,6 +34,24 @@ _FORM_TOKEN, _FORM_KEY = "_token", "_key"
 _ITEM = re.compile(r"/[0-9]+$", re.ASCII)
 _BOUND = re.compile(r"(\w+_)?(since|until)", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+
+
+# The most choices that are offered for a name.
+_MOST_CHOICES = 20
+
+# The kinds whose ids a field takes, by the field's name: none stands for all that have names.
+_KINDS: dict[str, tuple[str, ...]] = {
+    "agent_id": ("agt",),
+    "pin.agent_id": ("agt",),
+    "session_id": ("ses",),
+    "webhook_id": ("whk",),
+    "record_id": ("rec",),
+    "finding_id": ("fnd",),
+    "actor": ("key",),
+    "target": (),
+}
+_ID = re.compile(r"[a-z]{3}_[0-9a-f]{32}", re.ASCII)
+View = Callable[..., AnyResponse]
 
 
 class Input:
@@ -54,7 +75,7 @@ class Input:
         errors = {
             _ITEM.sub("", each.pointer)[1:].replace("/", "."): each.detail for each in wrong.fields
         }
-        errors = {name: picking.advice(name) or detail for name, detail in errors.items()}
+        errors = {name: _advice(name) or detail for name, detail in errors.items()}
         return Input(self.typed, errors or {"": wrong.detail})
 
     @contextmanager
@@ -119,7 +140,7 @@ def sent() -> Input:
         raise _no_form()
     try:
         with parsing.room_to_read():
-            return Input(picking.resolve(read(raw.decode("utf-8")).typed))
+            return Input(_with_ids(read(raw.decode("utf-8")).typed))
     except UnicodeDecodeError:
         raise _no_form() from None
 
@@ -140,7 +161,7 @@ def exact_query() -> str | None:
     So a URL means the same to every reader.
     """
     pairs = list(request.args.items(multi=True))
-    named = picking.resolve(MultiDict(request.args)).items(multi=True)
+    named = _with_ids(MultiDict(request.args)).items(multi=True)
     made = [(name, zone.exact(text) if _BOUND.fullmatch(name) else text) for name, text in named]
     return None if made == pairs else f"{request.path}?{urlencode(made)}"
 
@@ -150,26 +171,61 @@ def new_key() -> str:
     return secrets.token_hex(16)
 
 
-def once(make: Callable[[Session], object]) -> dict[str, Any]:
+def once(make: Callable[[Session], Any]) -> Any:
     """Return the result of `make`, or the stored result if the same form was sent before.
 
     It is called in a transaction. A second click waits for the first, and its page says that the
     form came twice. A changed form counts as another. If `make` raises, nothing is stored; what it
-    returns is kept if it is a dictionary.
+    returns is kept if it is a dictionary, a text or a number.
     """
     with transaction() as session:
         found = done_before(session)
         return keep(session, make(session)) if found is None else found
 
 
-def keep(session: Tx, made: object) -> dict[str, Any]:
+def do(verb: Callable[..., Any], *given: Any, show: Callable[[Any], Any] | None = None) -> Any:
+    """Call a verb with a session, the caller and what is `given`, once, and `show` its result."""
+
+    def make(session: Session) -> Any:
+        made = verb(session, caller(), *given)
+        return made if show is None else show(made)
+
+    return once(make)
+
+
+def shown_again(page: View) -> Callable[[View], View]:
+    """Give a view the form that was sent; where it raises `Invalid`, show its page again.
+
+    `page` gets the form with what is wrong, the status 422, and the arguments of the URL.
+    """
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def tried(**inside: str) -> AnyResponse:
+            typed = sent()
+            try:
+                return view(typed, **inside)
+            except Invalid as wrong:
+                return page(typed.refused(wrong), 422, **inside)
+
+        return tried
+
+    return decorate
+
+
+def choices(kinds: Iterable[enum.StrEnum]) -> list[tuple[str, str]]:
+    """Return the options of a choice among the members of an enumeration."""
+    return [(each.value, each.value) for each in kinds]
+
+
+def keep(session: Tx, made: object) -> Any:
     """Store the result of this form for a repeat, and return it."""
-    kept = made if isinstance(made, dict) else {}
+    kept = made if isinstance(made, dict | str | int) else {}
     _repeatable().keep(session, services().settings.master_keys, 200, encode(kept))
     return kept
 
 
-def done_before(session: Tx) -> dict[str, Any] | None:
+def done_before(session: Tx) -> Any:
     """Return the stored result if the same form was sent before; None for the first time.
 
     A repeat waits until this transaction ends. Raises `Invalid` for a form without its key.
@@ -178,8 +234,7 @@ def done_before(session: Tx) -> dict[str, Any] | None:
     if kept is None:
         return None
     g.sent_twice = True
-    found: dict[str, Any] = json.loads(kept[1])
-    return found
+    return json.loads(kept[1])
 
 
 def _repeatable() -> idempotency.Request:
@@ -213,7 +268,7 @@ def _put(schema: marshmallow.Schema, data: dict[str, Any], name: str, texts: lis
         data[name] = None
 
 
-def _header_lines(text: str) -> dict[str, str]:
+def header_lines(text: str) -> dict[str, str]:
     """Return headers by name from lines such as `Authorization: Bearer …`."""
     found: dict[str, str] = {}
     for line in filter(str.strip, text.splitlines()):
@@ -233,9 +288,61 @@ def _json(field: Any, texts: list[str]) -> Any:
     if isinstance(field, fields.QueryInteger):
         return text
     if isinstance(field, OwnHeaders):
-        return _header_lines(text)
+        return header_lines(text)
     if isinstance(field, fields.Integer):
         return int(text) if _WHOLE_NUMBER.fullmatch(text) else text
     if isinstance(field, fields.Boolean):
         return {"true": True, "false": False}.get(text, text)
     return zone.exact(text) if isinstance(field, fields.Time) else text
+
+
+def _with_ids(typed: MultiDict[str, str]) -> MultiDict[str, str]:
+    """Return the input with ids in place of names that mean one object alone.
+
+    What other names may mean is kept for `choices`.
+    """
+    names = {
+        name: text
+        for name, text in typed.items()
+        if name in _KINDS and text.strip() and not _ID.fullmatch(text) and "caller" in g
+    }
+    if not names:
+        return typed
+    if g.get("picked_for") != names:
+        g.picked_for, g.picks = names, _picks(names)
+    meant = {name: found[0][0] for name, found in g.picks.items() if len(found) == 1}
+    pairs = [(name, meant.get(name, text)) for name, text in typed.items(multi=True)]
+    return MultiDict(pairs)
+
+
+def kinds_of(field: str) -> tuple[str, ...]:
+    """Return the prefixes of the ids that a field takes; none stands for all that have names."""
+    return _KINDS.get(field, ())
+
+
+def meant_by(field: str) -> list[tuple[str, str]]:
+    """Return the ids and titles of the objects that the name typed into a field may mean."""
+    found: list[tuple[str, str]] = g.get("picks", {}).get(field, [])
+    return found if len(found) > 1 else []
+
+
+def _advice(field: str) -> str | None:
+    """Return what to tell of a field whose text is neither an id nor one object's name."""
+    if field not in g.get("picks", {}):
+        return None
+    return (
+        "Several are named so: choose one." if meant_by(field) else "Nothing has this name or id."
+    )
+
+
+def _picks(names: dict[str, str]) -> dict[str, list[tuple[str, str]]]:
+    keys = services().settings.master_keys
+    picks = {}
+    with transaction() as session:
+        for name, text in names.items():
+            hits = lookup.named(session, caller(), keys, _KINDS[name], text, _MOST_CHOICES)
+            found = [(lookup.represent(hit, "")["id"], hit.title) for hit in hits]
+            # A whole name goes before those that it is a part of.
+            whole = [each for each in found if each[1].lower() == text.strip().lower()]
+            picks[name] = whole if len(whole) == 1 else found
+    return picks

@@ -17,16 +17,12 @@ NOWHERE = "console.nowhere"
 class Entry:
     """A page: its displayed name and its endpoint; a pinned key sees no `whole_tenant` page.
 
-    Who has not the `role` does not see it.
-
-    `also` names further folders of templates whose pages belong to it. `g`, then its `letter`,
-    leads to it.
+    Who has not the `role` does not see it. `g`, then its `letter`, leads to it.
     """
 
     name: str
     endpoint: str
     whole_tenant: bool = True
-    also: tuple[str, ...] = ()
     role: Role = Role.READ
     letter: str = ""
 
@@ -49,7 +45,7 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("Rules", "console.rules.index", letter="u"),
     ),
     "Deliveries": (
-        Entry("Deliveries", "console.deliveries.index", also=("events",), letter="d"),
+        Entry("Deliveries", "console.deliveries.index", letter="d"),
         Entry("Failures", "console.deliveries.groups", letter="x"),
         Entry("Replays", "console.replays.index", letter="p"),
         Entry("Webhooks", "console.webhooks.index", letter="w"),
@@ -61,9 +57,9 @@ GROUPS: dict[str, tuple[Entry, ...]] = {
         Entry("Holds", "console.holds.index", letter="h"),
     ),
     "Settings": (
-        Entry("Settings", "console.settings.index", also=("time_zone",), letter="i"),
+        Entry("Settings", "console.settings.index", letter="i"),
         Entry("Keys", "console.keys.index", whole_tenant=False, letter="k"),
-        Entry("Alerts", "console.alerts.index", letter="m"),
+        Entry("Alerts", "console.settings.alert_mails", letter="m"),
         Entry("Sign-ins", "console.people.index", role=Role.ADMIN, letter="l"),
     ),
 }
@@ -75,7 +71,7 @@ _PLACES = {
     "fnd": ("findings.show", "finding_id"),
     "ses": ("sessions.show", "session_id"),
     "agt": ("agents.show", "agent_id"),
-    "evt": ("events.show", "event_id"),
+    "evt": ("deliveries.show_event", "event_id"),
     "whk": ("webhooks.show", "webhook_id"),
     "job": ("jobs.show", "job_id"),
     "dig": ("findings.index", "digest_id"),
@@ -130,7 +126,7 @@ def current(groups: dict[str, list[Entry]], section: str) -> tuple[str | None, E
     """
     here = {entry: name for name, entries in groups.items() for entry in entries}
     exact = (entry for entry in here if entry.endpoint == request.endpoint)
-    near = (entry for entry in here if section in (entry.endpoint.split(".")[1], *entry.also))
+    near = (entry for entry in here if section == entry.endpoint.split(".")[1])
     found = next(exact, None) or next(near, None)
     return (None, None) if found is None else (here[found], found)
 

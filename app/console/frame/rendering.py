@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Response, g, redirect, render_template, request, url_for
+from flask import Response, current_app, g, redirect, request, url_for
 from flask.sansio.blueprints import BlueprintSetupState
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response as AnyResponse
@@ -17,7 +17,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from app import ids
 from app.api.http import answers
 from app.api.http.services import caller, services
-from app.console.frame import assets, browser, forms, navigation, picking, zone
+from app.console.frame import assets, browser, forms, navigation, zone
 from app.core import lookup, tenants
 from app.core.callers import Caller, Role
 from app.core.keys import keys
@@ -48,6 +48,11 @@ _HEADERS = {
 _KEY_PLACE = forms.new_key()
 # The kinds of objects that have names.
 _NAMED = ("agt_", "ses_", "rec_", "fnd_", "whk_", "key_", "rul_", "exp_", "hld_", "usr_", "ten_")
+# The templates that have macros; each may use those of the ones before.
+_PARTS = (
+    *("parts", "charts", "holds/parts", "sessions/parts", "deliveries/parts", "people/parts"),
+    *("audit/parts", "rules/editor"),
+)
 _AGO = re.compile(r'(?<=<time class="ago" )[^<]*')
 
 
@@ -61,8 +66,14 @@ def page(
     kept = None if browser.refreshes_itself() else _kept_message()
     # An error stands under no success, be it this form's of before or another's.
     message = (_sent_twice() or kept) if status < 400 else None
-    frame = _frame(template.partition("/")[0])
-    text = render_template(f"console/{template}.html", **frame, message=message, **shown)
+    context = {**_frame(template.partition("/")[0]), "message": message, **shown}
+    current_app.update_template_context(context)
+    templates = current_app.jinja_env
+    # Every macro is at hand in every template.
+    for each in _PARTS:
+        module = templates.get_template(f"console/{each}.html").make_module(context)
+        context = {**vars(module), **context}
+    text = templates.get_template(f"console/{template}.html").render(context)
     lasting = text.replace(_KEY_PLACE, "")
     if browser.refreshes_itself():
         # The script that asks keeps them as they are now.
@@ -117,19 +128,13 @@ def moments(sentence: str) -> list[str]:
     text, *rest = _MOMENT.split(sentence)
     parts = [text]
     for moment, after in zip(rest[::2], rest[1::2], strict=True):
-        if _is_moment(moment):
-            parts += (moment, after)
-        else:
+        try:
+            datetime.fromisoformat(moment)
+        except ValueError:
             parts[-1] += moment + after
+        else:
+            parts += (moment, after)
     return parts
-
-
-def _is_moment(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def thousands(number: int) -> str:
@@ -198,27 +203,27 @@ def add_filters(state: BlueprintSetupState) -> None:
         cells=cells,
         visible=visible,
     )
-    state.app.jinja_env.globals.update(zone=zone.chosen, meant_by=picking.choices)
+    state.app.jinja_env.globals.update(zone=zone.chosen, meant_by=forms.meant_by)
 
 
 def _frame(section: str) -> dict[str, Any]:
     """Return the variables of the base template."""
-    caller: Caller | None = g.get("caller")
-    places = navigation.groups_for(caller) if caller else {}
+    holder: Caller | None = g.get("caller")
+    places = navigation.groups_for(holder) if holder else {}
     return {
-        "caller": caller,
+        "caller": holder,
         "key_name": g.get("key_name"),
         "form_token": g.get("form_token", ""),
         "form_key": _KEY_PLACE,
         "places": places,
-        "sees_all": caller is not None and caller.pin is None,
+        "sees_all": holder is not None and holder.pin is None,
         "current": navigation.current(places, section),
         "notices": g.get("notices", []),
         "version": assets.version,
         "unchosen_zone": zone.unchosen_cookie(),
         "here": request.full_path.rstrip("?") if request.method == "GET" else request.path,
         "base_url": services().settings.base_url,
-        "may": lambda role: caller is not None and caller.role.allows(Role(role)),
+        "may": lambda role: holder is not None and holder.role.allows(Role(role)),
     }
 
 

@@ -1,46 +1,39 @@
 """Period exports: ordered, followed, downloaded, deleted."""
 
-from typing import Any
-
-from flask import Blueprint, url_for
+from flask import url_for
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, transaction
 from app.api.resources.exports import NewExportSchema, represent, sent
-from app.console.frame import browser, forms, rendering
-from app.console.frame.access import signed_in
+from app.console.frame import browser, forms, lists, rendering
+from app.console.frame.access import Pages
 from app.console.frame.forms import Input
+from app.console.frame.lists import Listed
 from app.core.callers import Role
 from app.core.exports import exports
-from app.errors import Invalid
 
-blp = Blueprint("exports", __name__, url_prefix="/exports")
+blp = Pages("exports", "/exports")
+
+_EXPORTS = lists.serve(
+    blp,
+    Listed(
+        "exports",
+        lambda session, _, *where: exports.rows(session, caller().tenant_id, *where),
+        represent,
+        does=("exports list", "GET /v1/exports"),
+    ),
+)
 
 
-@blp.get("")
-@signed_in(Role.READ, whole_tenant=True)
-def index() -> Response:
-    """List the exports, newest first."""
-    return _page(forms.blank())
-
-
-@blp.post("")
-@signed_in(Role.ADMIN, whole_tenant=True)
-def create() -> Response:
+@blp.form("", Role.ADMIN, again=_EXPORTS.page)
+def create(typed: Input) -> Response:
     """Order an export."""
-    typed = forms.sent()
-    try:
-        wanted = typed.load(NewExportSchema)
-        made = forms.once(lambda session: represent(exports.create(session, caller(), wanted)))
-    except Invalid as wrong:
-        return _page(typed.refused(wrong), 422)
+    made = forms.do(exports.create, typed.load(NewExportSchema), show=represent)
     return rendering.done(url_for(".show", export_id=made["id"]), "The export is being made.")
 
 
-@blp.get("/<export_id>")
-@signed_in(Role.READ, whole_tenant=True)
+@blp.page("/<export_id>")
 def show(export_id: str) -> Response:
     """Show one export, with its totals once it is made."""
     with transaction() as session:
@@ -56,8 +49,7 @@ def show(export_id: str) -> Response:
     )
 
 
-@blp.get(f"/<export_id>/files/{exports.FILE}")
-@signed_in(Role.READ, whole_tenant=True)
+@blp.page(f"/<export_id>/files/{exports.FILE}")
 def download(export_id: str) -> Response:
     """Send an export's file, as the API does.
 
@@ -69,27 +61,9 @@ def download(export_id: str) -> Response:
     return sent(ids.parse("exp", export_id))
 
 
-@blp.post("/<export_id>/delete")
-@signed_in(Role.ADMIN, whole_tenant=True)
+@blp.form("/<export_id>/delete", Role.ADMIN)
 def delete(export_id: str) -> Response:
     """Delete an export's file, or stop its making."""
-    forms.once(lambda session: exports.delete(session, caller(), ids.parse("exp", export_id)))
+    forms.do(exports.delete, ids.parse("exp", export_id))
     place = url_for(".show", export_id=export_id)
     return rendering.done(place, "The file was deleted. What was signed stays here.")
-
-
-def _page(typed: Input, status: int = 200) -> Response:
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    with typed.refusing():
-        args = forms.query().load(PageArgs)
-        with transaction() as session:
-            found = page_of(
-                args, lambda *where: exports.rows(session, caller().tenant_id, *where), represent
-            )
-    return rendering.page(
-        "exports/list",
-        status,
-        typed=typed,
-        found=found,
-        does=("exports list", "GET /v1/exports"),
-    )

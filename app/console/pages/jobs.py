@@ -1,24 +1,25 @@
 """Durable jobs: their list and progress; retry, cancel and resume."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from flask import Blueprint, url_for
+from flask import url_for
 from sqlalchemy.orm import Session
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import filters, page_of
+from app.api.http.paging import filters
 from app.api.http.services import caller, transaction
 from app.api.resources.jobs import JobArgs
-from app.console.frame import downloads, forms, rendering
-from app.console.frame.access import signed_in
-from app.console.frame.downloads import Listed
+from app.console.frame import forms, lists, rendering
+from app.console.frame.access import Pages
+from app.console.frame.lists import Listed
 from app.core.callers import Caller, Role
-from app.core.digests import alerts as digest_alerts
-from app.core.digests import schedule
+from app.core.digests.alert_mail import AlertSending
+from app.core.digests.digest_mail import DigestSending
 from app.core.exports import building as exporting
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
@@ -34,22 +35,24 @@ from app.models import Job
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint("jobs", __name__, url_prefix="/jobs")
+blp = Pages("jobs", "/jobs")
 
-downloads.offer(
-    blp,
-    Listed(
-        "jobs",
-        "console.jobs.index",
-        JobArgs,
-        JobSchema,
-        lambda session, args, before, limit: job_control.find(
-            session, caller().tenant_id, before=before, limit=limit, **filters(args)
-        ),
-        job_changes.represent,
-    ),
-    whole_tenant=True,
-)
+FoundJob = tuple[Job, dict[str, Any]]
+
+
+def find(
+    session: Session, wanted: Mapping[str, Any], before: UUID | None, limit: int
+) -> list[FoundJob]:
+    """Return a tenant's jobs, newest first, each as its GET answers it."""
+    tenant_id = caller().tenant_id
+    found = job_control.find(session, tenant_id, before=before, limit=limit, **filters(wanted))
+    return [(job, job_changes.represent(session, job)) for job in found]
+
+
+def position(found: FoundJob) -> UUID:
+    """Return a found job's position in its list."""
+    return found[0].id
+
 
 # A tenant's kinds of jobs, in words.
 KINDS = {
@@ -58,8 +61,8 @@ KINDS = {
     record_packs.KIND: "evidence pack",
     exporting.KIND: "export of a period",
     expiry.KIND: "expiry of bundles",
-    schedule.KIND: "digest",
-    digest_alerts.KIND: "mail of troubles",
+    DigestSending.kind: "digest",
+    AlertSending.kind: "mail of troubles",
     verification.KIND: "verification of the audit chain",
     receiver_check.KIND: "check of a receiver",
     scanning.TEST: "test of a rule",
@@ -74,36 +77,23 @@ _MOVES: dict[str, tuple[Callable[[Session, Caller, UUID | None], Job], str]] = {
 }
 
 
-@blp.get("")
-@signed_in(Role.READ, whole_tenant=True)
-def index() -> Response:
-    """List jobs, newest first, as the URL filters them."""
-    typed = forms.query()
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    names: dict[str, str] = {}
-    with typed.refusing(), transaction() as session:
-        args = typed.load(JobArgs)
-        found = page_of(
-            args,
-            lambda before, limit: job_control.find(
-                session, caller().tenant_id, before=before, limit=limit, **filters(args)
-            ),
-            lambda job: job_changes.represent(session, job),
-        )
-        names = rendering.names_in(session, *(job["args"] for job in found["data"]))
-    return rendering.page(
-        "jobs/list",
-        typed=typed,
-        found=found,
-        names=names,
-        kinds=KINDS,
-        statuses=[(status.value, status.value) for status in Status],
+lists.serve(
+    blp,
+    Listed(
+        "jobs",
+        find,
+        itemgetter(1),
+        JobArgs,
+        JobSchema,
+        position,
+        named=lambda jobs: [job["args"] for job in jobs],
+        shown={"kinds": KINDS, "statuses": forms.choices(Status)},
         does=("jobs list", "GET /v1/jobs"),
-    )
+    ),
+)
 
 
-@blp.get("/<job_id>")
-@signed_in(Role.READ, whole_tenant=True)
+@blp.page("/<job_id>")
 def show(job_id: str) -> Response:
     """Show one job."""
     with transaction() as session:
@@ -126,8 +116,7 @@ class BulkArgs(Schema):
     kind = fields.Text(100)
 
 
-@blp.get("/all")
-@signed_in(Role.WRITE, whole_tenant=True)
+@blp.page("/all", Role.WRITE)
 def preview_all() -> Response:
     """Show how many jobs would be retried or cancelled, with the button that does so."""
     typed = forms.query()
@@ -146,22 +135,18 @@ def preview_all() -> Response:
     )
 
 
-@blp.post("/all")
-@signed_in(Role.WRITE, whole_tenant=True)
+@blp.form("/all", Role.WRITE)
 def change_all() -> Response:
     """Retry or cancel all jobs that match."""
     args = forms.sent().load(BulkArgs)
     verb = Bulk(args["verb"])
-    done = forms.once(
-        lambda session: {"count": job_changes.change_all(session, caller(), verb, args.get("kind"))}
-    )
-    jobs = f"{done['count']:,} job{'' if done['count'] == 1 else 's'}"
+    count = forms.do(job_changes.change_all, verb, args.get("kind"))
+    jobs = f"{count:,} job{'' if count == 1 else 's'}"
     text = f"To be tried again: {jobs}." if verb is Bulk.RETRY else f"Stopped: {jobs}."
     return rendering.done(url_for(".index", kind=args.get("kind")), text)
 
 
-@blp.post("/<job_id>/<verb>")
-@signed_in(Role.WRITE, whole_tenant=True)
+@blp.form("/<job_id>/<verb>", Role.WRITE)
 def move(job_id: str, verb: str) -> Response:
     """Cancel, resume or retry a job once, and show its page.
 
@@ -170,7 +155,7 @@ def move(job_id: str, verb: str) -> Response:
     if verb not in _MOVES:
         raise NotFound
     change, text = _MOVES[verb]
-    forms.once(lambda session: change(session, caller(), ids.parse("job", job_id)))
+    forms.do(change, ids.parse("job", job_id))
     return rendering.done(url_for(".show", job_id=job_id), text)
 
 

@@ -4,31 +4,28 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from flask import Blueprint, url_for
+from flask import url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app.api.http.services import caller, transaction
 from app.api.resources import health
 from app.api.resources.deliveries.stats import StatsArgs
-from app.console.frame import forms, rendering, zone
-from app.console.frame.access import signed_in
-from app.console.pages.deliveries.deliveries import charted, known_webhooks
-from app.core.callers import Role
+from app.console.frame import browser, forms, rendering, zone
+from app.console.frame.access import Pages
+from app.console.pages.deliveries.deliveries import charted, known_webhooks, webhook_names
 from app.core.delivery import accounting, hours
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_history import Status
 from app.core.delivery.history.delivery_list import Filters
-from app.core.digests import history
+from app.core.digests import digest_history, sending, troubles
 from app.core.health import probes
 from app.core.health.parts import Part
 from app.core.jobs import control as job_control
-from app.core.verification import alerts
-from app.core.webhooks.webhooks import State
 from app.database import database_now
-from app.errors import Invalid
+from app.models import Digest
 
-blp = Blueprint("overview", __name__)
+blp = Pages("overview")
 
 # Grouping takes a tenth of the page's time, and twice as long for twice as many.
 _MOST_FAILED = 500
@@ -44,17 +41,15 @@ class Need(NamedTuple):
     grave: bool = False
 
 
-@blp.get("/overview")
-@signed_in(Role.READ, whole_tenant=True)
+@blp.page("/overview")
 def index() -> Response:
     """Show the overview."""
     typed = forms.query()
     parts = health.states()
     with transaction(snapshot=True) as session:
-        try:
+        args = StatsArgs().load({})
+        with typed.refusing():
             args = typed.load(StatsArgs)
-        except Invalid as wrong:
-            typed, args = typed.refused(wrong), StatsArgs().load({})
         books = accounting.of_all(session, caller().tenant_id)
         webhooks = known_webhooks(session)
         needs = list(_needs(session, parts, books, webhooks))
@@ -90,21 +85,17 @@ def _needs(
     webhooks: dict[str, dict[str, Any]],
 ) -> Iterator[Need]:
     """Yield the items that need attention, gravest first."""
-    if alerts.count_open(session):
-        yield Need(
-            "The audit chain is broken: an entry is not what was written.",
-            "See where",
-            url_for("console.audit.index"),
-            grave=True,
-        )
+    names = webhook_names(webhooks)
+    for each in troubles.of_tenant(session, caller().tenant_id):
+        name = names.get(each.subject, each.name)
+        text = f"{name} {each.what}, since {zone.words(each.since)}."
+        yield Need(text, "Look at it", f"{browser.HOME}/{each.page}", each.kind in troubles.GRAVE)
     yield from _failures(session, books)
-    for webhook in webhooks.values():
-        trouble = _trouble(webhook)
-        if trouble:
-            name = webhook["description"] or webhook["url"]
-            place = url_for("console.webhooks.show", webhook_id=webhook["id"])
-            grave = webhook["health"]["state"] == State.REFUSING
-            yield Need(f"{name} {trouble}", "Look at it", place, grave)
+    for webhook_id, webhook in webhooks.items():
+        if webhook["held"]:
+            text = f"{names[webhook_id]} is held: what is accepted waits until it is released."
+            place = url_for("console.webhooks.show", webhook_id=webhook_id)
+            yield Need(text, "Look at it", place)
     dead = job_control.count_dead(session, caller().tenant_id)
     if dead:
         text = f"{dead:,} job{'s have' if dead > 1 else ' has'} given up."
@@ -120,8 +111,8 @@ def _needs(
 
 def _mail(session: Session) -> Iterator[Need]:
     """Yield whether the newest digest is refused for good."""
-    for newest in history.rows(session, caller().tenant_id, None, 1):
-        what = _REFUSED.get(history.represent(newest)["status"])
+    for newest in sending.rows(session, Digest, caller().tenant_id, None, 1):
+        what = _REFUSED.get(digest_history.represent(newest)["status"])
         if what is not None:
             text = f"The mail server refuses the mail with new findings: {what}."
             yield Need(text, "See what it said", url_for("console.settings.mail"))
@@ -152,22 +143,3 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
         text = f"{in_all}all were replayed; older ones may wait."
         place = url_for("console.deliveries.index", status="failed")
         yield Need(text, "See what failed", place)
-
-
-def _trouble(webhook: dict[str, Any]) -> str | None:
-    """Return the sentence on why nothing arrives at a webhook; None if nothing is known of that."""
-    lane = webhook["health"]
-    match State(lane["state"]):
-        case State.DISABLED:
-            return f"is disabled and is sent nothing ({webhook['disabled_reason']})."
-        case State.HELD:
-            return "is held: what is accepted waits until it is released."
-        case State.PAUSED:
-            return f"is paused after {lane['consecutive_failures']:,} failures in a row."
-        case State.FAILING:
-            return f"has been failing since {zone.words(lane['failing_since'])}."
-        case State.REFUSING:
-            since = zone.words(lane["refusing_since"])
-            return f"has refused everything since {since} (HTTP {lane['refused_status']})."
-        case State.OK | State.SLOW:
-            return None

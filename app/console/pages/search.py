@@ -3,20 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
-from flask import Blueprint, redirect, url_for
+from flask import redirect, url_for
 from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.services import caller, services, transaction
 from app.api.resources.search import SearchArgs
-from app.console.frame import forms, navigation, picking, rendering
-from app.console.frame.access import signed_in
+from app.console.frame import forms, navigation, rendering
+from app.console.frame.access import Pages
 from app.core import lookup
-from app.core.callers import Role
 from app.core.lookup import Hit, Type
 from app.schemas import fields
 
-blp = Blueprint("search", __name__, url_prefix="/search")
+blp = Pages("search", "/search", whole_tenant=False)
 
 
 class BoxArgs(SearchArgs):
@@ -25,8 +24,7 @@ class BoxArgs(SearchArgs):
     kind = fields.Text(50)
 
 
-@blp.get("")
-@signed_in(Role.READ)
+@blp.page("")
 def index() -> Response:
     """Redirect to the only result, or list the results."""
     typed = forms.query()
@@ -40,7 +38,7 @@ def index() -> Response:
                 hits = (
                     lookup.find(session, caller(), keys, *wanted)
                     if kind is None
-                    else lookup.named(session, caller(), keys, picking.kinds(kind), *wanted)
+                    else lookup.named(session, caller(), keys, forms.kinds_of(kind), *wanted)
                 )
             found = [{**lookup.represent(hit, ""), "place": _place(hit)} for hit in hits]
     if len(found) == 1 and "kind" not in typed.typed:

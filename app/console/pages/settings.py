@@ -1,30 +1,34 @@
-"""The tenant's settings, whose page states the effects of a change before it is saved; and mail."""
+"""Settings: the tenant's, with their effects shown first; digests and alerts; the reader's zone."""
 
 from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
-from flask import Blueprint, url_for
+from flask import redirect, url_for
 from sqlalchemy.orm import Session
+from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
+from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.answers import encode
-from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, services, transaction
-from app.api.resources.tenant import SettingsChangeSchema
-from app.console.frame import forms, rendering
-from app.console.frame.access import signed_in
+from app.api.resources.tenant import AlertsChangeSchema, SettingsChangeSchema
+from app.console.frame import browser, forms, lists, rendering, zone
+from app.console.frame.access import Pages
 from app.console.frame.forms import Input
+from app.console.frame.lists import Listed
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import history
+from app.core.digests import alert_mail, alerts, digest_history, sending
+from app.core.digests.alerts import Policy
+from app.core.digests.troubles import Kind
 from app.core.records import holds, retention
 from app.core.records.holds import HoldStatus
 from app.core.tenant_settings import Visibility
-from app.errors import Invalid
+from app.models import AlertMail, Digest
 
-blp = Blueprint("settings", __name__)
+blp = Pages("settings")
 
 _CHANGED = "The settings were changed."
 _DOES = ("settings show", "GET /v1/tenant/settings")
@@ -37,69 +41,6 @@ _ANCHORED = {
     False: "The audit chain's head no longer goes into the transparency log: what is rewritten "
     "from now on is detected only by a head that you kept.",
 }
-
-
-@blp.get("/settings")
-@signed_in(Role.READ, whole_tenant=True)
-def index() -> Response:
-    """Show the settings."""
-    return _page(forms.blank())
-
-
-@blp.post("/settings")
-@signed_in(Role.ADMIN, whole_tenant=True)
-def change() -> Response:
-    """Show the effects of a change; save it once confirmed, if no setting has changed since."""
-    typed = forms.sent()
-    try:
-        wanted = typed.load(SettingsChangeSchema)
-    except Invalid as wrong:
-        return _page(typed.refused(wrong), 422)
-    with transaction() as session:
-        if forms.done_before(session) is not None:
-            return rendering.done(url_for(".index"), _CHANGED)
-        before = tenant_settings.represent(tenant_settings.read(session, caller().tenant_id))
-        changed = {name: value for name, value in wanted.items() if value != before[name]}
-        try:
-            tenant_settings.check_floor(changed, services().settings.min_retention_days)
-        except Invalid as wrong:
-            return _page(typed.refused(wrong), 422)
-        if not changed:
-            return rendering.done(url_for(".index"), "Nothing was changed: all of it was so.")
-        # It confirms that bundles are kept for less long.
-        is_shorter = _shortens(before, changed)
-        name = tenant_settings.read(session, caller().tenant_id).name if is_shorter else None
-        if typed.value("_sure") != _state(before) or name not in (None, typed.value("_name")):
-            return _ask(session, typed, before, changed, name)
-        tenant_settings.change(session, caller(), changed, services().settings.min_retention_days)
-        forms.keep(session, None)
-    return rendering.done(url_for(".index"), _CHANGED)
-
-
-@blp.get("/mail")
-@signed_in(Role.READ, whole_tenant=True)
-def mail() -> Response:
-    """List digests, newest first."""
-    typed = forms.query()
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    with transaction() as session:
-        settle = services().settings.digest_settle
-        coming = history.next_digest(session, caller().tenant_id, settle)
-        try:
-            found = page_of(
-                typed.load(PageArgs),
-                lambda before, limit: history.rows(session, caller().tenant_id, before, limit),
-                history.represent,
-            )
-        except Invalid as wrong:
-            typed = typed.refused(wrong)
-    return rendering.page(
-        "settings/mail",
-        typed=typed,
-        found=found,
-        coming=history.represent_next(coming),
-        does=(None, "GET /v1/digests"),
-    )
 
 
 def _page(typed: Input, status: int = 200) -> Response:
@@ -115,6 +56,35 @@ def _page(typed: Input, status: int = 200) -> Response:
         least=services().settings.min_retention_days,
         does=_DOES,
     )
+
+
+@blp.page("/settings")
+def index() -> Response:
+    """Show the settings."""
+    return _page(forms.blank())
+
+
+@blp.form("/settings", Role.ADMIN, again=_page)
+def change(typed: Input) -> Response:
+    """Show the effects of a change; save it once confirmed, if no setting has changed since."""
+    wanted = typed.load(SettingsChangeSchema)
+    least_days = services().settings.min_retention_days
+    with transaction() as session:
+        if forms.done_before(session) is not None:
+            return rendering.done(url_for(".index"), _CHANGED)
+        before = tenant_settings.represent(tenant_settings.read(session, caller().tenant_id))
+        changed = {name: value for name, value in wanted.items() if value != before[name]}
+        tenant_settings.check_floor(changed, least_days)
+        if not changed:
+            return rendering.done(url_for(".index"), "Nothing was changed: all of it was so.")
+        # It confirms that bundles are kept for less long.
+        is_shorter = _shortens(before, changed)
+        name = tenant_settings.read(session, caller().tenant_id).name if is_shorter else None
+        if typed.value("_sure") != _state(before) or name not in (None, typed.value("_name")):
+            return _ask(session, typed, before, changed, name)
+        tenant_settings.change(session, caller(), changed, least_days)
+        forms.keep(session, None)
+    return rendering.done(url_for(".index"), _CHANGED)
 
 
 def _ask(
@@ -180,3 +150,95 @@ def _of_retention(session: Session, before: dict[str, Any], changed: dict[str, A
 def _state(before: dict[str, Any]) -> str:
     """Return a fingerprint of the settings that the shown effects start from."""
     return sha256(encode(before)).hexdigest()
+
+
+def _coming(session: Session, *_: object) -> dict[str, Any]:
+    settle = services().settings.digest_settle
+    coming = digest_history.next_digest(session, caller().tenant_id, settle)
+    return {"coming": digest_history.represent_next(coming)}
+
+
+lists.serve(
+    blp,
+    Listed(
+        "mail",
+        lambda session, _, *where: sending.rows(session, Digest, caller().tenant_id, *where),
+        digest_history.represent,
+        named=lambda _: (),
+        template="settings/mail",
+        beside=_coming,
+        does=(None, "GET /v1/digests"),
+    ),
+    "/mail",
+    endpoint="mail",
+)
+
+_ALERTED = {
+    Kind.WEBHOOK_FAILING: "a webhook fails for five minutes",
+    Kind.WEBHOOK_REFUSING: "a webhook's receiver refuses what is sent",
+    Kind.WEBHOOK_DISABLED: "a webhook is disabled by the service",
+    Kind.RULE_FAILING: "a rule has errors",
+    Kind.AUDIT_CHAIN_BROKEN: "the audit chain is broken",
+    Kind.HISTORY_ROLLED_BACK: "the database lost a part of its history",
+}
+_ALERTS = lists.serve(
+    blp,
+    Listed(
+        "alerts",
+        lambda session, _, *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
+        alert_mail.represent,
+        named=lambda _: (),
+        template="settings/alerts",
+        beside=lambda session, *_: {
+            "kept": alerts.represent(alerts.read(session, caller().tenant_id))
+        },
+        shown={"kinds": [(kind.value, said) for kind, said in _ALERTED.items()]},
+        does=(None, "PUT /v1/tenant/alerts"),
+    ),
+    "/alerts",
+    endpoint="alert_mails",
+)
+
+
+@blp.form("/alerts", Role.ADMIN, again=_ALERTS.page)
+def change_alerts(typed: Input) -> Response:
+    """Set who is told of what; an address a line."""
+    lines = [line.strip() for line in typed.value("emails").splitlines() if line.strip()]
+    fields = MultiDict(typed.typed)
+    fields.setlist("emails", lines)
+    asked = Input(fields).load(AlertsChangeSchema) if lines else {"emails": [], "kinds": [*Kind]}
+    forms.do(alerts.change, Policy(asked["emails"], asked["kinds"]), show=alerts.represent)
+    count = len(lines)
+    many = "1 address is" if count == 1 else f"{count} addresses are"
+    told = f"{many} told of troubles." if count else "Nobody is."
+    return rendering.done(url_for(".alert_mails"), told)
+
+
+def _zones(typed: Input, status: int = 200) -> Response:
+    regions: dict[str, list[str]] = {}
+    for name in sorted(zone.names()):
+        region, slash, _ = name.partition("/")
+        regions.setdefault(region if slash else "Others", []).append(name)
+    place = typed.value("next")
+    return rendering.page(
+        "settings/time_zone",
+        status,
+        typed=typed,
+        regions=regions,
+        next=place if browser.is_ours(place) else browser.HOME,
+    )
+
+
+@blp.page("/time-zone", whole_tenant=False)
+def ask_zone() -> Response:
+    """Show all time zones; `next` is the page to go back to."""
+    return _zones(forms.query())
+
+
+@blp.form("/time-zone", Role.READ, again=_zones, whole_tenant=False)
+def choose_zone(typed: Input) -> AnyResponse:
+    """Keep the reader's zone in their browser, and go back."""
+    place = typed.value("next")
+    answer = redirect(place if browser.is_ours(place) else browser.HOME, 303)
+    zone.choose(answer, typed.value("zone"))
+    return answer

@@ -91,9 +91,7 @@ function countNew(next) {
   const count = rows.filter((row) => !known.has(row.dataset.row)).length;
   if (count === newRows || count === 0) return;
   newRows = count;
-  const button = document.createElement("button");
-  button.className = "new";
-  button.textContent = `${count === rows.length ? `${count} or more` : count} new`;
+  const button = make("button", { className: "new", textContent: `${count === rows.length ? `${count} or more` : count} new` });
   button.addEventListener("click", () => location.reload());
   line.replaceChildren(button);
 }
@@ -107,15 +105,12 @@ async function refresh() {
     const headers = etag === null ? {} : { "If-None-Match": etag };
     const answer = await fetch(location.href, { headers, cache: "no-store" });
     if (answer.status === 401) {
-      const link = document.createElement("a");
-      link.href = location.href;
-      link.textContent = "You are signed out. Sign in again";
-      line.replaceChildren(link);
+      line.replaceChildren(make("a", { href: location.href, textContent: "You are signed out. Sign in again" }));
       return;  // and never refresh again
     }
     if (answer.status === 200) {
       etag = answer.headers.get("ETag");
-      takeOver(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      takeOver(await read(answer));
     }
     main.classList.toggle("stale", !answer.ok && answer.status !== 304);
   } catch {
@@ -144,11 +139,8 @@ function offerCopies() {
   for (const source of document.querySelectorAll("main pre:not(.secret), main .soft > code, main .facts code, .foot code")) {
     if ("copied" in source.dataset) continue;
     source.dataset.copied = "";
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "copy";
-    button.textContent = "Copy";
-    button.setAttribute("aria-label", `Copy ${source.textContent.trim().slice(0, 40)}`);
+    const name = `Copy ${source.textContent.trim().slice(0, 40)}`;
+    const button = make("button", { type: "button", className: "copy", textContent: "Copy", ariaLabel: name });
     button.addEventListener("click", () => write(button, source));
     if (source.closest("a") !== null) source.closest("a").after(button);
     else if (source.tagName === "PRE") source.before(button);
@@ -164,48 +156,42 @@ async function write(button, source) {
   button.textContent = "Copied";
 }
 
+/** Return the document of an answer. */
+async function read(answer) {
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
+}
+
+/** Return a function that asks once it was not called for so long, and then does what `ask` returns.
+    An answer that comes after a later call is dropped, and so is an error: all works without. */
+function paused(ms, ask) {
+  let due = 0;
+  return () => {
+    clearTimeout(due);
+    const mine = due = setTimeout(() => ask().then((act) => mine === due && act?.(), () => {}), ms);
+  };
+}
+
 /** Offer what a part of a name may mean, under the field that takes its id. */
 function pickAsTyped(field) {
-  let due = 0;
-  field.addEventListener("input", () => {
-    clearTimeout(due);
+  field.addEventListener("input", paused(200, async () => {
     const typed = field.value.trim();
-    if (typed.length < 2) return;
-    const mine = due = setTimeout(async () => {
-      const query = new URLSearchParams({ q: typed, kind: field.dataset.pick });
-      try {
-        const answer = await fetch(`/console/search?${query}`);
-        if (!answer.ok || mine !== due) return;
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        const options = [...page.querySelectorAll("main [data-row]")].map((row) => {
-          const name = row.querySelector("a").textContent;
-          return Object.assign(document.createElement("option"), { value: row.dataset.row, label: name });
-        });
-        field.list.replaceChildren(...options);
-      } catch {
-        // What is typed is looked up once it is sent.
-      }
-    }, 200);
-  });
+    if (typed.length < 2) return null;
+    const answer = await fetch(`/console/search?${new URLSearchParams({ q: typed, kind: field.dataset.pick })}`);
+    if (!answer.ok) return null;
+    const options = [...(await read(answer)).querySelectorAll("main [data-row]")].map((row) =>
+      make("option", { value: row.dataset.row, label: row.querySelector("a").textContent }));
+    return () => field.list.replaceChildren(...options);
+  }));
 }
 
 /** Have the service check what is typed into a form, soon after the reader pauses. */
 function checkAsTyped(form) {
-  let due = 0;
-  form.addEventListener("input", () => {
-    clearTimeout(due);
-    const mine = due = setTimeout(async () => {
-      const body = new URLSearchParams(new FormData(form));
-      try {
-        const answer = await fetch(form.dataset.check, { method: "POST", body });
-        const text = new DOMParser().parseFromString(await answer.text(), "text/html");
-        const said = text.querySelector('[data-cell="checked"]');
-        if (said !== null && mine === due) form.querySelector('[data-cell="checked"]').replaceChildren(...said.childNodes);
-      } catch {
-        // The buttons still work once the service answers again.
-      }
-    }, 400);
-  });
+  form.addEventListener("input", paused(400, async () => {
+    const body = new URLSearchParams(new FormData(form));
+    const page = await read(await fetch(form.dataset.check, { method: "POST", body }));
+    const said = page.querySelector('[data-cell="checked"]');
+    return said && (() => form.querySelector('[data-cell="checked"]').replaceChildren(...said.childNodes));
+  }));
 }
 
 const KEYS = {
@@ -274,7 +260,7 @@ function offers(text) {
 async function search(text) {
   const answer = await fetch(`/console/search?${new URLSearchParams({ q: text })}`);
   if (!answer.ok) return [];
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const page = await read(answer);
   if (answer.redirected) return [["Found", page.querySelector("h1").textContent.trim(), () => location.assign(answer.url)]];
   return [...page.querySelectorAll("main tbody tr")].slice(0, 8).map((row) => {
     const link = row.querySelector("a");
@@ -289,7 +275,7 @@ function palette() {
   input.setAttribute("aria-controls", "offers");
   const list = make("ul", { id: "offers", role: "listbox", ariaLabel: "Offers" });
   const dialog = show("Palette", input, list);
-  let now = [], at = 0, due = 0;
+  let now = [], at = 0;
   const mark = () => {
     [...list.children].forEach((item, place) => item.setAttribute("aria-selected", place === at));
     if (list.children[at]) {
@@ -308,15 +294,14 @@ function palette() {
     mark();
   };
   fill(offers(""));
-  input.addEventListener("input", () => {
+  const searched = paused(250, async () => {
     const text = input.value;
-    fill(offers(text));
-    clearTimeout(due);
-    if (text.trim().length < 2) return;
-    due = setTimeout(async () => {
-      const found = await search(text).catch(() => []);
-      if (dialog.isConnected && input.value === text) fill([...offers(text), ...found]);
-    }, 250);
+    const found = text.trim().length < 2 ? [] : await search(text);
+    return () => dialog.isConnected && input.value === text && fill([...offers(text), ...found]);
+  });
+  input.addEventListener("input", () => {
+    fill(offers(input.value));
+    searched();
   });
   input.addEventListener("keydown", (event) => {
     if (event.isComposing) return;

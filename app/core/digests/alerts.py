@@ -11,27 +11,23 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import chain
 from app.core.callers import UNSUBSCRIBER, Caller
-from app.core.delivery.lanes.lane_health import REFUSES
-from app.core.digests import schedule, troubles
-from app.core.digests.schedule import Subscription
-from app.core.digests.troubles import Kind, Trouble
-from app.core.jobs import job_queue
+from app.core.digests import troubles
+from app.core.digests.alert_mail import AlertSending
+from app.core.digests.letters import Subscription
+from app.core.digests.sending import AT_ONCE, TIMES
+from app.core.digests.troubles import Kind
 from app.core.wakeups import ring_job
-from app.database import cursor, database_now
+from app.database import cursor
 from app.lib.mail import mailbox
-from app.models import AlertMail
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
-KIND = "alert_mail"
 MOST_RECIPIENTS = 10
-AT_ONCE = 1000
 # A webhook that fails for seconds, while its receiver is deployed, is no news yet.
 LASTING = timedelta(minutes=5)
 
@@ -58,9 +54,10 @@ SELECT ARRAY(SELECT email FROM alert_recipients WHERE tenant_id = t.id ORDER BY 
        coalesce(alert_kinds, %s) AS kinds
   FROM tenants AS t WHERE t.id = %s
 """
-_LOCK = "SELECT alert_kinds FROM tenants WHERE id = %s FOR NO KEY UPDATE"
+_LOCK = "SELECT FROM tenants WHERE id = %s FOR NO KEY UPDATE"
 _WATCH = "UPDATE tenants SET alert_kinds = %s WHERE id = %s"
 _LEAVE = "DELETE FROM alert_recipients WHERE tenant_id = %s AND email <> ALL(%s) RETURNING email"
+_LEAVE_BY_LINK = "DELETE FROM alert_recipients WHERE tenant_id = %s AND nonce = %s RETURNING email"
 # Who comes later is not told what others were told.
 _JOIN = """
 INSERT INTO alert_recipients (tenant_id, email, told_through)
@@ -104,11 +101,10 @@ def leave(session: Session, subscription: Subscription, request_id: str) -> bool
     """Remove the address that a mail's link was sent to; say whether it was still there."""
     tenant_id = subscription.tenant_id
     before = _locked(session, tenant_id)
-    nonce = "DELETE FROM alert_recipients WHERE tenant_id = %s AND nonce = %s RETURNING email"
-    gone = cursor(session).execute(nonce, (tenant_id, subscription.nonce)).fetchall()
+    gone = cursor(session, scalar_row).execute(_LEAVE_BY_LINK, subscription).fetchall()
     if not gone:
         return False
-    left = [email for email in before.emails if (email,) not in gone]
+    left = [email for email in before.emails if email not in gone]
     _set(session, tenant_id, left, before.kinds)
     chain.append(
         session,
@@ -133,53 +129,21 @@ def _set(session: Session, tenant_id: UUID, emails: Sequence[str], kinds: Sequen
     cur.execute(_LEAVE, (tenant_id, emails))
     cur.execute(_JOIN, {"tenant": tenant_id, "emails": emails})
     if cur.execute(_CANCEL, (tenant_id,)).rowcount:
-        for (job_id,) in cur.execute(_OPEN_JOBS, (tenant_id, KIND)).fetchall():
+        for (job_id,) in cur.execute(_OPEN_JOBS, (tenant_id, AlertSending.kind)).fetchall():
             ring_job(session, tenant_id, job_id)
 
 
-# Troubles are few, and most tenants have none: each part begins at those in trouble.
-_STANDING = f"""
-SELECT l.tenant_id, x.kind, 'whk_' || replace(w.id::text, '-', '') AS subject,
-       min(CASE x.kind WHEN '{Kind.WEBHOOK_FAILING}' THEN l.failing_since
-                       ELSE coalesce(l.unsuccessful_since, w.updated_at) END) AS since
-  FROM lanes AS l
-  JOIN webhook_lanes AS k ON k.tenant_id = l.tenant_id AND k.id = l.webhook_id
-  JOIN webhooks AS w ON w.tenant_id = k.tenant_id AND w.id = k.webhook_id
- CROSS JOIN LATERAL (
-       SELECT CASE WHEN w.status = 'disabled' THEN '{Kind.WEBHOOK_DISABLED}'
-                   WHEN {REFUSES} THEN '{Kind.WEBHOOK_REFUSING}'
-                   ELSE '{Kind.WEBHOOK_FAILING}' END AS kind) AS x
- WHERE l.unsuccessful_since IS NOT NULL AND {troubles.TROUBLED}
-   AND (x.kind <> '{Kind.WEBHOOK_FAILING}' OR l.failing_since <= clock_timestamp() - %(lasting)s)
-   AND NOT EXISTS (SELECT FROM lanes AS newer
-                    WHERE newer.tenant_id = l.tenant_id AND newer.webhook_id = l.webhook_id
-                      AND newer.version > l.version)
- GROUP BY l.tenant_id, x.kind, w.id
-UNION ALL
-SELECT tenant_id, '{Kind.AUDIT_CHAIN_BROKEN}', seq::text, detected_at
-  FROM audit_breaks WHERE healed_at IS NULL AND subject = ''
-UNION ALL
-SELECT r.tenant_id, '{Kind.RULE_FAILING}', 'rul_' || replace(r.id::text, '-', ''),
-       CASE WHEN r.enabled THEN v.created_at ELSE r.updated_at END
-  FROM rules AS r
-  JOIN rule_versions AS v ON v.tenant_id = r.tenant_id AND v.rule_id = r.id
-       AND v.version = r.version
- WHERE {troubles.ERRED}
-UNION ALL
-SELECT t.id, '{Kind.HISTORY_ROLLED_BACK}', 'epo_' || replace(e.id::text, '-', ''), e.began_at
-  FROM (SELECT id, began_at, lost FROM epochs ORDER BY number DESC LIMIT 1) AS e
-  JOIN tenants AS t ON t.alert_kinds IS NOT NULL
- WHERE e.lost IS NOT NULL AND e.began_at > clock_timestamp() - interval '1 day'
-"""
-_TROUBLED = f"""
-SELECT x.tenant_id FROM ({_STANDING}) AS x JOIN tenants AS t ON t.id = x.tenant_id
+# What stands, is watched, and was not noted yet.
+_NEWS = f"""
+SELECT x.* FROM ({troubles.STANDING}) AS x JOIN tenants AS t ON t.id = x.tenant_id
  WHERE x.kind = ANY(t.alert_kinds)
+   AND (x.kind <> '{Kind.WEBHOOK_FAILING}' OR x.since <= clock_timestamp() - %(lasting)s)
    AND NOT EXISTS (SELECT FROM alerts AS a
                     WHERE a.tenant_id = x.tenant_id AND a.kind = x.kind
                       AND a.subject = x.subject AND a.since = x.since)
 """
-# As `schedule.KEEPS_BACK`, for an hour. A mail dated in the future was written before the clock was
-# set back: it delays nothing.
+# As `digest_mail.KEEPS_BACK`, for an hour. A mail dated in the future was written before the clock
+# was set back: it delays nothing.
 _LATELY = """
 (greatest(m.data_at, coalesce(m.sent_at, m.data_at + %(unheard)s))
      BETWEEN clock_timestamp() - interval '1 hour' AND clock_timestamp() + interval '15 minutes'
@@ -188,7 +152,7 @@ _LATELY = """
 """
 # Who was not told what was noted, and whose hour is over; a mail may leave days after its claim.
 _UNTOLD = f"""
-SELECT r.tenant_id, r.email FROM alert_recipients AS r
+SELECT r.tenant_id, r.email, r.nonce, r.told_through FROM alert_recipients AS r
  WHERE EXISTS (SELECT FROM alerts AS a
                 WHERE a.tenant_id = r.tenant_id AND a.number > r.told_through)
    AND NOT EXISTS (SELECT FROM alert_mails AS m
@@ -200,10 +164,10 @@ SELECT r.tenant_id, r.email FROM alert_recipients AS r
 _DUE = f"""
 SELECT t.id FROM tenants AS t
  WHERE t.alert_kinds IS NOT NULL AND t.suspended_at IS NULL
-   AND (t.id IN ({_TROUBLED}) OR t.id IN (SELECT tenant_id FROM ({_UNTOLD}) AS u))
+   AND (t.id IN (SELECT tenant_id FROM ({_NEWS}) AS n)
+        OR t.id IN (SELECT tenant_id FROM ({_UNTOLD}) AS u))
  ORDER BY random() LIMIT %(most)s
 """
-_TAKE = "SELECT alert_kinds FROM tenants WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED"
 # Numbered under the tenant's lock; a recipient may know of alerts that are deleted since.
 _NOTE = """
 INSERT INTO alerts (tenant_id, number, kind, subject, since, name, detail)
@@ -213,17 +177,14 @@ SELECT %(tenant)s, 1 + greatest(
        %(kind)s, %(subject)s, %(since)s, %(name)s, %(what)s
 ON CONFLICT (tenant_id, kind, subject, since) DO NOTHING
 """
-_CLAIM = f"""
-INSERT INTO alert_mails (tenant_id, id, email, nonce, after)
-SELECT r.tenant_id, %(id)s, r.email, r.nonce, r.told_through FROM alert_recipients AS r
- WHERE r.tenant_id = %(tenant)s AND r.email = %(email)s
-   AND r.email IN (SELECT email FROM ({_UNTOLD} AND r.tenant_id = %(tenant)s) AS u)
+_CLAIM = """
+INSERT INTO alert_mails (tenant_id, id, email, nonce, after) VALUES (%s, %s, %s, %s, %s)
 """
 
 
 def due_tenants(session: Session) -> Sequence[UUID]:
     """Return up to 1,000 tenants with something to note or to tell, of all tenants."""
-    wanted = {**schedule.TIMES, "most": AT_ONCE, "lasting": LASTING}
+    wanted = {**TIMES, "most": AT_ONCE, "lasting": LASTING}
     return cursor(session, scalar_row).execute(_DUE.encode(), wanted).fetchall()
 
 
@@ -232,47 +193,22 @@ def note(session: Session, tenant_id: UUID) -> None:
 
     Does nothing where the tenant's row is locked: the next tick tries again.
     """
-    row = cursor(session).execute(_TAKE, (tenant_id,)).fetchone()
-    if row is None or row[0] is None:
+    cur, wanted = cursor(session), {**TIMES, "tenant": tenant_id, "lasting": LASTING}
+    if cur.execute(f"{_LOCK} SKIP LOCKED".encode(), (tenant_id,)).fetchone() is None:
         return
-    before = database_now(session) - LASTING
-    for each in troubles.of_tenant(session, tenant_id):
-        if each.kind in row[0] and _is_news(each, before):
-            cursor(session).execute(_NOTE, {"tenant": tenant_id, **vars(each)})
-    for email in read(session, tenant_id).emails:
+    for each in troubles.read(session, f"{_NEWS} AND t.id = %(tenant)s", wanted):
+        cur.execute(_NOTE, {"tenant": tenant_id, **vars(each)})
+    untold = cur.execute(f"{_UNTOLD} AND r.tenant_id = %(tenant)s".encode(), wanted).fetchall()
+    for _, email, nonce, told_through in untold:
         mail_id = ids.new()
-        wanted = {"tenant": tenant_id, "id": mail_id, "email": email, **schedule.TIMES}
-        if cursor(session).execute(_CLAIM.encode(), wanted).rowcount:
-            enqueue(session, tenant_id, mail_id)
+        cur.execute(_CLAIM, (tenant_id, mail_id, email, nonce, told_through))
+        AlertSending.enqueue(session, tenant_id, mail_id)
 
 
-def _is_news(trouble: Trouble, before: datetime) -> bool:
-    return trouble.kind is not Kind.WEBHOOK_FAILING or trouble.since <= before
-
-
-def enqueue(session: Session, tenant_id: UUID, mail_id: UUID) -> None:
-    """Enqueue the job of a mail, unless it has an open one."""
-    args = {"alert_mail_id": ids.text("alm", mail_id)}
-    job_queue.enqueue(session, tenant_id, kind=KIND, args=args, dedupe_key=str(mail_id))
-
-
-_FORGOTTEN = """
-SELECT m.tenant_id, m.id FROM alert_mails AS m
- WHERE m.status IN ('pending', 'sending')
-   AND NOT EXISTS (SELECT FROM jobs AS j
-                    WHERE j.tenant_id = m.tenant_id AND j.kind = %s AND j.dedupe_key = m.id::text
-                      AND j.finished_at IS NULL)
- ORDER BY random() LIMIT %s
-"""
 _FORGET = (
     "DELETE FROM alert_mails WHERE claimed_at < %s AND status NOT IN ('pending', 'sending')",
     "DELETE FROM alerts WHERE noted_at < %s",
 )
-
-
-def forgotten(session: Session) -> Sequence[tuple[UUID, UUID]]:
-    """Return open mails whose job has died, as (tenant id, mail id), of all tenants."""
-    return [(row[0], row[1]) for row in cursor(session).execute(_FORGOTTEN, (KIND, AT_ONCE))]
 
 
 def forget_old(session: Session, before: datetime) -> int:
@@ -281,32 +217,3 @@ def forget_old(session: Session, before: datetime) -> int:
     A trouble that still stands then is told again.
     """
     return sum(cursor(session).execute(query, (before,)).rowcount for query in _FORGET)
-
-
-class AlertMailSchema(AnswerSchema):
-    """One mail of alerts to one recipient, and what became of it."""
-
-    id = fields.Id("alm")
-    to = fields.Text(mailbox.MAX_LENGTH, attribute="email")
-    status = fields.Text(20)
-    alerts = fields.Count(allow_none=True, description="How many it tells of; null before it left.")
-    refusals = fields.Count()
-    error = fields.Text(1000, allow_none=True)
-    said = fields.Text(1000, allow_none=True)
-    brief = fields.Boolean()
-    claimed_at = fields.Time()
-    data_at = fields.Time(allow_none=True)
-    sent_at = fields.Time(allow_none=True)
-
-
-represent_mail = AlertMailSchema.of
-
-
-def mails(
-    session: Session, tenant_id: UUID, before: UUID | None, limit: int
-) -> Sequence[AlertMail]:
-    """Return up to `limit` of a tenant's mails of alerts, newest first, older than `before`."""
-    query = select(AlertMail).where(AlertMail.tenant_id == tenant_id)
-    if before is not None:
-        query = query.where(AlertMail.id < before)
-    return session.scalars(query.order_by(AlertMail.id.desc()).limit(limit)).all()

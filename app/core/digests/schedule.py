@@ -2,13 +2,11 @@
 
 A tenant with an address is due when its oldest waiting finding has settled, and a day has passed
 since a mail may have been accepted (`KEEPS_BACK`) or one was refused (`REFUSED_LATELY`). Of
-concurrent claims one succeeds. The token in a mail clears its address, and does not expire.
+concurrent claims one succeeds.
 """
 
-import base64
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
 from uuid import UUID
 
 from psycopg.rows import scalar_row
@@ -18,26 +16,13 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.audit import chain
 from app.core.callers import UNSUBSCRIBER
-from app.core.jobs import job_queue
+from app.core.digests.digest_mail import KEEPS_BACK, DigestSending
+from app.core.digests.letters import Subscription
+from app.core.digests.sending import AT_ONCE, TIMES
 from app.core.wakeups import ring_job
 from app.database import cursor
-from app.lib.crypto.sealing import CannotOpen, MasterKeys
-from app.lib.mail.mailer import DATA_SECONDS
 from app.models import Job, Tenant
 
-KIND = "digest"
-AT_ONCE = 1000
-# A mail is accepted, if at all, before `sent_at`. A mail whose answer was lost left within
-# `DATA_SECONDS` of its `data_at`, and the server may take ten more minutes to accept it (RFC 5321
-# section 4.5.3.2.6).
-_UNHEARD = timedelta(seconds=DATA_SECONDS, minutes=10)
-ACCEPTED_BY = "greatest(data_at, coalesce(sent_at, data_at + %(unheard)s))"
-# Digests that delay others of their tenant; the first condition is for the index.
-KEEPS_BACK = f"""
-data_at > (SELECT clock_timestamp() - interval '24 hours' - %(unheard)s)
-   AND {ACCEPTED_BY} > clock_timestamp() - interval '24 hours'
-"""
-TIMES = {"unheard": _UNHEARD}
 # Digests of the tenant `t` whose content was refused: the server is not asked each minute. One that
 # is dated in the future was written before the clock was set back.
 REFUSED_LATELY = """
@@ -90,15 +75,6 @@ UPDATE digests SET data_at = clock_timestamp(),
  WHERE data_at > (SELECT clock_timestamp() + interval '1 minute')
 """
 
-_FORGOTTEN = """
-SELECT d.tenant_id, d.id FROM digests AS d
- WHERE d.status IN ('pending', 'sending')
-   AND NOT EXISTS (SELECT FROM jobs AS j
-                    WHERE j.tenant_id = d.tenant_id AND j.kind = %s AND j.dedupe_key = d.id::text
-                      AND j.finished_at IS NULL)
- ORDER BY random() LIMIT %s
-"""
-
 
 def due_tenants(session: Session, settle: timedelta) -> Sequence[UUID]:
     """Return up to 1,000 tenants that are due a digest, in a session that sees all tenants."""
@@ -118,24 +94,7 @@ def claim(session: Session, tenant_id: UUID, settle: timedelta) -> Job | None:
     wanted = {"id": digest_id, "tenant": tenant_id, "settle": settle, **TIMES}
     if cur.execute(_CLAIM, wanted).rowcount == 0:
         return None
-    return enqueue(session, tenant_id, digest_id)
-
-
-def enqueue(session: Session, tenant_id: UUID, digest_id: UUID) -> Job:
-    """Enqueue the job of a digest, unless it has an open one."""
-    return job_queue.enqueue(
-        session,
-        tenant_id,
-        kind=KIND,
-        args={"digest_id": ids.text("dig", digest_id)},
-        dedupe_key=str(digest_id),
-    )
-
-
-def forgotten(session: Session) -> Sequence[tuple[UUID, UUID]]:
-    """Return open digests whose job has died, as (tenant id, digest id), of all tenants."""
-    found = cursor(session).execute(_FORGOTTEN, (KIND, AT_ONCE))
-    return [(row[0], row[1]) for row in found]
+    return DigestSending.enqueue(session, tenant_id, digest_id)
 
 
 def follow_the_clock(session: Session) -> None:
@@ -144,40 +103,6 @@ def follow_the_clock(session: Session) -> None:
     So a clock that was wrong for a while delays no digest for longer than a day.
     """
     cursor(session).execute(_SET_BACK)
-
-
-_IDENTITY = "{}/unsubscribe"
-_ID_BYTES = 16
-_LONGEST = 200
-
-
-class Subscription(NamedTuple):
-    """One setting of a tenant's address: the database makes a nonce each time it is set."""
-
-    tenant_id: UUID
-    nonce: UUID
-
-
-def write_token(master_keys: MasterKeys, subscription: Subscription, of: str = "digests") -> str:
-    """Return a token of letters, digits, `-` and `_`, different each time; `of` which mails."""
-    plain = subscription.tenant_id.bytes + subscription.nonce.bytes
-    return (
-        base64.urlsafe_b64encode(master_keys.seal(plain, _IDENTITY.format(of)))
-        .rstrip(b"=")
-        .decode()
-    )
-
-
-def read_token(master_keys: MasterKeys, token: str, of: str = "digests") -> Subscription | None:
-    """Return the subscription to mails `of` a kind that a token names; None for any other text."""
-    if len(token) > _LONGEST or not token.isascii():
-        return None
-    try:
-        sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        plain = master_keys.open(sealed, _IDENTITY.format(of))
-    except (ValueError, CannotOpen):
-        return None
-    return Subscription(UUID(bytes=plain[:_ID_BYTES]), UUID(bytes=plain[_ID_BYTES:]))
 
 
 _CANCEL = """
@@ -201,7 +126,7 @@ def follow(session: Session, tenant_id: UUID, address: str | None) -> None:
     cur = cursor(session)
     if address is None:
         cur.execute(_CANCEL, (tenant_id,))
-    for (job_id,) in cur.execute(_HURRY, (tenant_id, KIND)).fetchall():
+    for (job_id,) in cur.execute(_HURRY, (tenant_id, DigestSending.kind)).fetchall():
         ring_job(session, tenant_id, job_id)
 
 

@@ -1,13 +1,13 @@
 """What needs the attention of a tenant's operators: webhooks, rules, the audit chain, history.
 
-Alerts tell of each once, when it has begun; a digest lists webhooks and rules as they stand.
+Alerts tell of each once, when it has begun; a digest lists them as they stand.
 """
 
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -15,16 +15,12 @@ from uuid import UUID
 from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
-from app import ids
 from app.core import epochs
 from app.core.delivery.lanes.lane_health import FAILURES_BEFORE_PAUSE, REFUSES
 from app.core.log import history
-from app.database import cursor, database_now
+from app.database import cursor
 from app.lib.text_sanitizer import one_line
 
-MOST = 20
-_ALL = 1_000_000
-_NEWS = timedelta(days=1)
 _TITLE, _NAME = 200, 100
 
 
@@ -39,9 +35,14 @@ class Kind(enum.StrEnum):
     HISTORY_ROLLED_BACK = "history.rolled_back"
 
 
+GRAVE = (Kind.HISTORY_ROLLED_BACK, Kind.AUDIT_CHAIN_BROKEN, Kind.WEBHOOK_REFUSING)
+_PAGES = {"whk": "webhooks", "rul": "rules"}
+_GRAVEST_FIRST = list(reversed(Kind))
+
+
 @dataclass(frozen=True)
 class Trouble:
-    """A trouble: of what (`subject`, its public id), how that is called, since when, and why.
+    """A trouble: of what (`subject`, its public id), how that is called, since when, and `what`.
 
     A webhook's `name` is its origin: a path may hold a token.
     """
@@ -52,6 +53,12 @@ class Trouble:
     name: str
     what: str
 
+    @property
+    def page(self) -> str:
+        """The path of its page, within the console."""
+        page = _PAGES.get(self.subject.partition("_")[0])
+        return "audit" if page is None else f"{page}/{self.subject}"
+
 
 # In which state of its lane `l` a webhook `w` is in trouble.
 TROUBLED = f"""
@@ -61,30 +68,48 @@ w.deleted_at IS NULL
             AND (l.consecutive_failures >= {FAILURES_BEFORE_PAUSE}
                  OR l.paused_until > clock_timestamp()))))
 """
-_WEBHOOKS = f"""
-SELECT DISTINCT ON (w.status, w.id)
-       w.id, w.url, w.status, w.disabled_reason, l.failing_since, l.refused_status,
-       coalesce(l.unsuccessful_since, w.updated_at) AS unsuccessful_since,
-       CASE WHEN {REFUSES} THEN l.unsuccessful_since END AS refusing_since
-  FROM webhooks AS w JOIN present_lanes AS l ON l.tenant_id = w.tenant_id AND l.of_webhook = w.id
- WHERE w.tenant_id = %s AND {TROUBLED}
- ORDER BY w.status, w.id, l.failing_since LIMIT %s
-"""
-# Those that erred in the last day, and those that the service has switched off.
-ERRED = "r.deleted_at IS NULL AND r.erred_at > clock_timestamp() - interval '1 day'"
-_RULES = f"""
-SELECT r.id, r.name, r.enabled, r.errors, r.last_error_json,
-       CASE WHEN r.enabled THEN v.created_at ELSE r.updated_at END AS since
+# All troubles of all tenants. They are few, and most tenants have none: each part begins at those
+# in trouble. A rule's are errors of the last day, and that the service switched it off.
+STANDING = f"""
+SELECT l.tenant_id, x.kind, 'whk_' || replace(w.id::text, '-', '') AS subject,
+       min(x.since) AS since,
+       jsonb_build_object('url', w.url, 'reason', w.disabled_reason, 'status', min(refused_status))
+           AS facts
+  FROM lanes AS l
+  JOIN webhook_lanes AS k ON k.tenant_id = l.tenant_id AND k.id = l.webhook_id
+  JOIN webhooks AS w ON w.tenant_id = k.tenant_id AND w.id = k.webhook_id
+ CROSS JOIN LATERAL (
+       SELECT CASE WHEN w.status = 'disabled' THEN '{Kind.WEBHOOK_DISABLED}'
+                   WHEN {REFUSES} THEN '{Kind.WEBHOOK_REFUSING}'
+                   ELSE '{Kind.WEBHOOK_FAILING}' END AS kind,
+              CASE WHEN w.status = 'disabled' OR {REFUSES} THEN l.unsuccessful_since
+                   ELSE l.failing_since END AS since) AS x
+ WHERE l.unsuccessful_since IS NOT NULL AND {TROUBLED}
+   AND NOT EXISTS (SELECT FROM lanes AS newer
+                    WHERE newer.tenant_id = l.tenant_id AND newer.webhook_id = l.webhook_id
+                      AND newer.version > l.version)
+ GROUP BY l.tenant_id, x.kind, w.id, w.url, w.disabled_reason
+UNION ALL
+SELECT tenant_id, '{Kind.AUDIT_CHAIN_BROKEN}', seq::text, detected_at,
+       jsonb_build_object('reason', reason)
+  FROM audit_breaks WHERE healed_at IS NULL AND subject = ''
+UNION ALL
+SELECT r.tenant_id, '{Kind.RULE_FAILING}', 'rul_' || replace(r.id::text, '-', ''),
+       CASE WHEN r.enabled THEN v.created_at ELSE r.updated_at END,
+       jsonb_build_object('name', r.name, 'enabled', r.enabled, 'errors', r.errors,
+                          'last', r.last_error_json)
   FROM rules AS r
   JOIN rule_versions AS v ON v.tenant_id = r.tenant_id AND v.rule_id = r.id
        AND v.version = r.version
- WHERE r.tenant_id = %s AND {ERRED}
- ORDER BY r.enabled, r.id LIMIT %s
+ WHERE r.deleted_at IS NULL AND r.erred_at > clock_timestamp() - interval '1 day'
+UNION ALL
+SELECT t.id, '{Kind.HISTORY_ROLLED_BACK}', 'epo_' || replace(e.id::text, '-', ''), e.began_at,
+       '{{}}'
+  FROM (SELECT id, began_at, lost FROM epochs ORDER BY number DESC LIMIT 1) AS e
+ CROSS JOIN tenants AS t
+ WHERE e.lost IS NOT NULL AND e.began_at > clock_timestamp() - interval '1 day'
 """
-_BREAKS = """
-SELECT seq, reason, detected_at FROM audit_breaks
- WHERE tenant_id = %s AND subject = '' AND healed_at IS NULL ORDER BY seq, reason LIMIT %s
-"""
+_OF_TENANT = f"SELECT * FROM ({STANDING}) AS x WHERE tenant_id = %(tenant)s"
 _REASONS = {
     "gone": "its receiver answered 410 Gone",
     "failing": "it had only failed for days",
@@ -94,73 +119,46 @@ _REASONS = {
 
 def of_tenant(session: Session, tenant_id: UUID) -> list[Trouble]:
     """Return all that stands now, gravest first."""
-    found = [*_lost_history(session), *_broken_chains(session, tenant_id)]
-    return [*found, *webhooks(session, tenant_id, _ALL), *rules(session, tenant_id, _ALL)]
+    return read(session, _OF_TENANT, {"tenant": tenant_id})
 
 
-def webhooks(session: Session, tenant_id: UUID, most: int = MOST) -> Sequence[Trouble]:
-    """Return the webhooks that fail, refuse, or were disabled by the service."""
-    return [_webhook(row) for row in _rows(session, _WEBHOOKS, tenant_id, most)]
-
-
-def rules(session: Session, tenant_id: UUID, most: int = MOST) -> Sequence[Trouble]:
-    """Return the rules that had errors in the last day, or were switched off for them."""
-    return [
-        Trouble(
-            Kind.RULE_FAILING,
-            ids.text("rul", row["id"]),
-            row["since"],
-            one_line(row["name"], _NAME),
-            f"{'' if row['enabled'] else 'is off; '}{row['errors']:,} of its evaluations had an "
-            "error, the last one: "
-            f"{one_line(json.loads(row['last_error_json'])['detail'], _TITLE)}",
-        )
-        for row in _rows(session, _RULES, tenant_id, most)
+def read(session: Session, query: str, values: Mapping[str, Any]) -> list[Trouble]:
+    """Return the troubles that a query over `STANDING` selects, gravest first."""
+    rows = cursor(session, dict_row).execute(query.encode(), values).fetchall()
+    found = [
+        Trouble(kind, row["subject"], row["since"], *_words(session, kind, row))
+        for row in rows
+        for kind in [Kind(row["kind"])]
     ]
+    return sorted(found, key=lambda each: (_GRAVEST_FIRST.index(each.kind), each.subject))
 
 
 def without_words(trouble: Trouble) -> Trouble:
     """Return a trouble with ids and our own words alone."""
-    what = "has errors or was switched off" if trouble.kind is Kind.RULE_FAILING else trouble.what
+    what = "has errors, or was switched off" if trouble.kind is Kind.RULE_FAILING else trouble.what
     return replace(trouble, name=trouble.subject, what=what)
 
 
-def _webhook(row: Mapping[str, Any]) -> Trouble:
-    parts = urlsplit(row["url"])
-    subject = ids.text("whk", row["id"])
-    origin = one_line(f"{parts.scheme}://{parts.netloc}", _NAME)
-    if row["status"] != "enabled":
-        why = f"disabled, because {_REASONS.get(row['disabled_reason'], row['disabled_reason'])}"
-        return Trouble(Kind.WEBHOOK_DISABLED, subject, row["unsuccessful_since"], origin, why)
-    since = row["refusing_since"] or row["failing_since"]
-    told = f"since {since.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    if row["refusing_since"]:
-        why = f"has refused everything {told}, last with HTTP {row['refused_status']}"
-        return Trouble(Kind.WEBHOOK_REFUSING, subject, since, origin, why)
-    return Trouble(Kind.WEBHOOK_FAILING, subject, since, origin, f"failing {told}")
-
-
-def _broken_chains(session: Session, tenant_id: UUID) -> list[Trouble]:
-    return [
-        Trouble(
-            Kind.AUDIT_CHAIN_BROKEN,
-            str(row["seq"]),
-            row["detected_at"],
-            f"Entry {row['seq']:,} of the audit chain",
-            f"is not what was written ({one_line(row['reason'], _NAME)}); keep the database as it"
-            " is, and investigate",
-        )
-        for row in _rows(session, _BREAKS, tenant_id, MOST)
-    ]
-
-
-def _lost_history(session: Session) -> list[Trouble]:
-    now = epochs.present(session)
-    if now.lost is None or database_now(session) - now.began_at > _NEWS:
-        return []
-    what = f"was rolled back: {history.said(now)}"
-    return [Trouble(Kind.HISTORY_ROLLED_BACK, now.name, now.began_at, "The database", what)]
-
-
-def _rows(session: Session, query: str, tenant_id: UUID, most: int) -> list[dict[str, Any]]:
-    return cursor(session, dict_row).execute(query.encode(), (tenant_id, most)).fetchall()
+def _words(session: Session, kind: Kind, row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a trouble's name, and what is wrong."""
+    facts = row["facts"]
+    match kind:
+        case Kind.HISTORY_ROLLED_BACK:
+            return "The database", f"was rolled back: {history.said(epochs.present(session))}"
+        case Kind.AUDIT_CHAIN_BROKEN:
+            why = one_line(facts["reason"], _NAME)
+            what = f"is not what was written ({why}); keep the database as it is, and investigate"
+            return f"Entry {int(row['subject']):,} of the audit chain", what
+        case Kind.RULE_FAILING:
+            so = "has had" if facts["enabled"] else "is off, after"
+            last = one_line(json.loads(facts["last"])["detail"], _TITLE)
+            what = f"{so} {facts['errors']:,} evaluations with an error, the last one: {last}"
+            return one_line(facts["name"], _NAME), what
+        case Kind.WEBHOOK_DISABLED:
+            what = f"was disabled, because {_REASONS.get(facts['reason'], facts['reason'])}"
+        case Kind.WEBHOOK_REFUSING:
+            what = f"refuses everything, last with HTTP {facts['status']}"
+        case Kind.WEBHOOK_FAILING:
+            what = "fails"
+    parts = urlsplit(facts["url"])
+    return one_line(f"{parts.scheme}://{parts.netloc}", _NAME), what

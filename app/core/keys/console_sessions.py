@@ -1,8 +1,8 @@
-"""Sessions of the console: a browser that presented an API key, or whom a provider signed in.
+"""Sessions of the console: of a browser that presented a key, or whom a provider signed in.
 
 Each request joins the session with its key, or with the tenant's groups: a key that ends, or a
 group that loses its role, ends its sessions at once. Who leaves a group at the provider keeps the
-session until it expires.
+session until it expires. Operators' sessions are of no tenant.
 """
 
 import base64
@@ -249,3 +249,72 @@ def end_some(
         target = _target(identifier)
         chain.append_by(session, caller, "console.end_session", target=target, details=details)
     return len(ended)
+
+
+# Operators: a key that a command on the server makes opens one session, and is then worth nothing.
+# Both end together, hours after the key was made. Only SHA-256 digests are stored.
+OPERATOR_LONGEST = timedelta(hours=24)
+_OPERATOR_PREFIX = "opk_"
+_MAKE = """
+INSERT INTO operator_sessions (digest, name, expires_at)
+VALUES (%s, %s, clock_timestamp() + %s) RETURNING expires_at
+"""
+# The row's digest is the key's at first, then the session's: a key counts once.
+_ENTER = """
+UPDATE operator_sessions SET digest = %s, entered_at = clock_timestamp(), origin = %s
+ WHERE digest = %s AND entered_at IS NULL AND expires_at > clock_timestamp()
+"""
+_FIND_OPERATOR = """
+SELECT name, expires_at FROM operator_sessions
+ WHERE digest = %s AND entered_at IS NOT NULL AND expires_at > clock_timestamp()
+"""
+
+
+def make_operator_key(tx: Tx, name: str, lasts: timedelta) -> tuple[str, datetime]:
+    """Make a key for an operator, and delete those expired; return its text and its end."""
+    cursor(tx).execute("DELETE FROM operator_sessions WHERE expires_at < clock_timestamp()")
+    text = _OPERATOR_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+    row = cursor(tx).execute(_MAKE, (_digest(text), name, lasts)).fetchall()[0]
+    return text, row[0]
+
+
+def end_operators(tx: Tx) -> int:
+    """End every operator's key and session; return how many."""
+    return cursor(tx).execute("DELETE FROM operator_sessions").rowcount
+
+
+def is_operator_key(text: str) -> bool:
+    """Say whether a text is written as an operator's key."""
+    return text.startswith(_OPERATOR_PREFIX)
+
+
+@dataclass(frozen=True)
+class OperatorToken:
+    """The cookie of an operator's session."""
+
+    text: str
+
+    @classmethod
+    def enter(cls, tx: Tx, key_text: str, origin: str) -> "OperatorToken | None":
+        """Exchange a key for a session; None for one that is unknown, used or expired."""
+        made = cls(secrets.token_urlsafe(_SECRET_BYTES))
+        wanted = (_digest(made.text), origin, _digest(key_text))
+        return made if cursor(tx).execute(_ENTER, wanted).rowcount else None
+
+    @property
+    def form_token(self) -> str:
+        """The CSRF token of the session's forms."""
+        return hmac.digest(self.text.encode(), b"operator form", "sha256").hex()
+
+    def find(self, tx: Tx) -> tuple[str, datetime] | None:
+        """Return the operator's name and the session's end; None once it has ended."""
+        row = cursor(tx).execute(_FIND_OPERATOR, (_digest(self.text),)).fetchone()
+        return None if row is None else (row[0], row[1])
+
+    def end(self, tx: Tx) -> None:
+        """End the session."""
+        cursor(tx).execute("DELETE FROM operator_sessions WHERE digest = %s", (_digest(self.text),))
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "replace")).digest()

@@ -44,24 +44,17 @@ def authenticate(
     """
     digest = _digest(key_text)
     row = database.ask(_LOOKUP, (digest,))
-    if row is None:
-        raise _refusal(database, digest, request_id, origin)
-    tenant_id, key_id, role, agent_id, principal = row
-    pin = None if agent_id is None else Pin(agent_id, principal)
-    return Caller(tenant_id, key_id, Role(role), pin, request_id, origin=origin)
-
-
-def _refusal(
-    database: Database, digest: bytes, request_id: str, origin: str | None
-) -> Unauthenticated | TenantSuspended:
-    row = database.ask(_ENDED, (digest,))
-    if row is None:
-        return Unauthenticated(BAD_KEY)
-    tenant_id, key_id, role, state = row
+    if row is not None:
+        tenant_id, key_id, role, agent_id, principal = row
+        pin = None if agent_id is None else Pin(agent_id, principal)
+        return Caller(tenant_id, key_id, Role(role), pin, request_id, origin=origin)
+    ended = database.ask(_ENDED, (digest,))
+    if ended is None:
+        raise Unauthenticated(BAD_KEY)
+    tenant_id, key_id, role, state = ended
     if state == "suspended":
-        return TenantSuspended("The tenant of this key was suspended by the operator.")
-    former = Caller(tenant_id, key_id, Role(role), None, request_id, origin=origin)
-    return KeyEnded(former, state)
+        raise TenantSuspended("The tenant of this key was suspended by the operator.")
+    raise KeyEnded(Caller(tenant_id, key_id, Role(role), None, request_id, origin=origin), state)
 
 
 class Keyring:
@@ -126,15 +119,7 @@ class Keyring:
     def used(self, known: Caller, request_id: str, origin: str | None) -> Caller:
         """Return a cached caller as that of a request, and note that its key is used now."""
         self._usage.note(known)
-        return Caller(
-            known.tenant_id,
-            known.key_id,
-            known.role,
-            known.pin,
-            request_id,
-            confirmed=known.confirmed,
-            origin=origin,
-        )
+        return replace(known, request_id=request_id, origin=origin)
 
     def tenant_of(self, key_text: str) -> UUID | None:
         """Return the tenant of a key that was valid when it was last looked up, if it is cached.

@@ -106,12 +106,18 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     wants another pin, `Invalid` for an agent that does not exist or an expiry in the past,
     `OutlivesParent` for an expiry after the caller's own. The default is the caller's own expiry.
     """
-    _refuse_wider(caller, wanted)
+    if not caller.role.allows(wanted.role):
+        raise InsufficientRole(
+            f"A key with the role {caller.role} cannot mint one with the role {wanted.role}; "
+            f"this needs the role {wanted.role}."
+        )
+    if caller.pin is not None and wanted.pin != caller.pin:
+        raise WiderThanPin("A pinned key mints only keys with its own pin; send the same pin.")
     parent = _lock_parent(session, caller)
     pin = wanted.pin
     if pin is not None and session.get(Agent, (caller.tenant_id, pin.agent_id)) is None:
         raise Invalid(FieldError("/pin/agent_id", "There is no such agent."))
-    expires_at = _within(parent, wanted, _end(session, wanted))
+    expires_at = _expiry(session, parent, wanted)
     key_text = api_keys.new()
     row = ApiKey(
         tenant_id=caller.tenant_id,
@@ -126,7 +132,8 @@ def mint(session: Session, caller: Caller, wanted: NewKey) -> dict[str, Any]:
     )
     session.add(row)
     session.flush()
-    made = represent(Minted(row, parent.name if parent else _name_of(caller)))
+    minter = parent or caller.person
+    made = represent(Minted(row, minter.name if minter else None))
     details = {name: made[name] for name in _AUDITED}
     chain.append_by(session, caller, "key.mint", target=("key", made["id"]), details=details)
     return {**made, "key": key_text}
@@ -195,20 +202,6 @@ def represent(minted: Minted) -> dict[str, Any]:
     return KeySchema.of(row, pin=pin, minted_by=minter)
 
 
-def _refuse_wider(caller: Caller, wanted: NewKey) -> None:
-    if not caller.role.allows(wanted.role):
-        raise InsufficientRole(
-            f"A key with the role {caller.role} cannot mint one with the role {wanted.role}; "
-            f"this needs the role {wanted.role}."
-        )
-    if caller.pin is not None and wanted.pin != caller.pin:
-        raise WiderThanPin("A pinned key mints only keys with its own pin; send the same pin.")
-
-
-def _name_of(caller: Caller) -> str | None:
-    return None if caller.person is None else caller.person.name
-
-
 def _lock_parent(session: Session, caller: Caller) -> ApiKey | None:
     """Lock the minting key: a concurrent revocation waits, and then sees the new key.
 
@@ -224,12 +217,17 @@ def _lock_parent(session: Session, caller: Caller) -> ApiKey | None:
     return row
 
 
-def _within(parent: ApiKey | None, wanted: NewKey, expires_at: datetime | None) -> datetime | None:
-    if parent is None or parent.expires_at is None or expires_at is None:
-        return expires_at or (None if parent is None else parent.expires_at)
-    if expires_at > parent.expires_at:
-        until = rfc3339(parent.expires_at)
-        by_term = wanted.expires_in is not None
+def _expiry(session: Session, parent: ApiKey | None, wanted: NewKey) -> datetime | None:
+    """Return the expiry of a key: what is wanted, else that of the key that mints it."""
+    now, by_term = database_now(session), wanted.expires_in is not None
+    expires_at = wanted.expires_at if wanted.expires_in is None else now + wanted.expires_in
+    if not by_term and expires_at is not None and expires_at <= now:
+        raise Invalid(FieldError("/expires_at", "Send a time in the future."))
+    latest = None if parent is None else parent.expires_at
+    if latest is None or expires_at is None:
+        return expires_at or latest
+    if expires_at > latest:
+        until = rfc3339(latest)
         raise OutlivesParent(
             FieldError("/expires_in", f"Send nothing, or an expires_at of {until} or earlier.")
             if by_term
@@ -237,16 +235,6 @@ def _within(parent: ApiKey | None, wanted: NewKey, expires_at: datetime | None) 
             detail=f"The key that mints this one expires at {until}.",
         )
     return expires_at
-
-
-def _end(session: Session, wanted: NewKey) -> datetime | None:
-    """Return the wanted expiry of a key; raises `Invalid` for a time in the past."""
-    now = database_now(session)
-    if wanted.expires_in is not None:
-        return now + wanted.expires_in
-    if wanted.expires_at is not None and wanted.expires_at <= now:
-        raise Invalid(FieldError("/expires_at", "Send a time in the future."))
-    return wanted.expires_at
 
 
 def _minted(caller: Caller) -> Select[ApiKey, str | None]:
@@ -268,14 +256,11 @@ def _minted(caller: Caller) -> Select[ApiKey, str | None]:
 
 def _visible_to(caller: Caller) -> list[ColumnElement[bool]]:
     """Return the conditions of visibility; a pinned caller sees keys with its pin, also its own."""
-    tenant = ApiKey.tenant_id == caller.tenant_id
-    if caller.pin is None:
-        return [tenant]
-    return [
-        tenant,
-        ApiKey.pin_agent_id == caller.pin.agent_id,
-        ApiKey.pin_principal == caller.pin.principal,
-    ]
+    seen = [ApiKey.tenant_id == caller.tenant_id]
+    if caller.pin is not None:
+        seen.append(ApiKey.pin_agent_id == caller.pin.agent_id)
+        seen.append(ApiKey.pin_principal == caller.pin.principal)
+    return seen
 
 
 def locked(session: Session, caller: Caller, key_id: UUID | None) -> ApiKey:
@@ -360,12 +345,7 @@ class Effects:
 
 def effects(session: Session, caller: Caller, key_id: UUID) -> Effects:
     """Return the effects of revoking a key; counts at most `MOST` + 1 descendants."""
-    wanted = {
-        "tenant": caller.tenant_id,
-        "key": key_id,
-        "own": caller.key_id,
-        "most": MOST,
-    }
+    wanted = {"tenant": caller.tenant_id, "key": key_id, "own": caller.key_id, "most": MOST}
     sessions = (caller.tenant_id, key_id, IDLE)
     cur = cursor(session, scalar_row)
     return Effects(

@@ -81,14 +81,12 @@ class Mailer(Protocol):
     """Hands letters to a mail server, or to what stands in for one."""
 
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
-        """Hand a letter over; `go_ahead` is asked, once, when nothing but its content is missing.
+        """Hand a letter over, which `write` makes only when it can be handed over now.
 
-        Nothing is accepted later than `DATA_SECONDS` after `go_ahead` was asked, however long it
-        took to answer: an attempt that was frozen meanwhile is given up.
-
-        `write` makes the letter, and is only asked to when it can be handed over now. Returns when
-        it was accepted. Raises `NotAccepted`, `AnswerLost`, `Withdrawn`, `Busy`, and whatever
-        `write` and `go_ahead` raise, which comes before the content.
+        `go_ahead` is asked once, when nothing but the content is missing. Nothing is accepted later
+        than `DATA_SECONDS` after that, however long the answer took. Returns when the letter was
+        accepted. Raises `NotAccepted`, `AnswerLost`, `Withdrawn`, `Busy`, and whatever `write` and
+        `go_ahead` raise, which comes before the content.
         """
 
 
@@ -115,25 +113,20 @@ class Outbox:
             raise Withdrawn
         if time.monotonic() - asked > DATA_SECONDS:
             raise NotAccepted("The attempt was held up before the mail was written.")
+        part = self._folder / f".{letter.name}.part"
         try:
-            self._write(letter)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(letter.content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self._folder / f"{letter.name}.eml")
         except OSError as error:
             raise NotAccepted(f"The mail's file was not written ({error.strerror}).") from error
 
-    def _write(self, letter: Letter) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = self._folder / f".{letter.name}.part"
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(letter.content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._folder / f"{letter.name}.eml")
 
-
-_FORM = (
-    "use smtps://user:password@mail.example.com:465, or smtp://user:password@mail.example.com:587"
-)
+_FORM = "use smtps://user:password@host:465, or smtp://user:password@host:587"
 _PORTS = {"smtp": 587, "smtps": 465}
 
 
@@ -178,16 +171,13 @@ class MailServer:
             here = ipaddress.ip_address(host).is_loopback
         except ValueError:
             here = host == "localhost"
-        if parts.query not in ("", "tls=off"):
-            raise ValueError("tls=off is the only option it has")
+        tls = Tls.IF_OFFERED if here else Tls.STARTTLS
         if parts.scheme == "smtps":
             tls = Tls.AT_ONCE
-            if parts.query:
-                raise ValueError("smtps: is never without TLS; use smtp: with tls=off")
-        elif parts.query:
+        elif parts.query == "tls=off":
             tls = Tls.NEVER
-        else:
-            tls = Tls.IF_OFFERED if here else Tls.STARTTLS
+        if parts.query and tls is not Tls.NEVER:
+            raise ValueError("tls=off is the only option, and of smtp: alone")
         user, password = (_credential(each) for each in (parts.username, parts.password))
         if (user is None) != (password is None):
             raise ValueError("give both a user and a password, or neither")

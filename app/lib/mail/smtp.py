@@ -33,7 +33,7 @@ from app.lib.outbound import dialing
 from app.lib.outbound.attempt import TooManyLookups
 from app.lib.outbound.dialing import Resolver
 
-OPENING_SECONDS = 30.0
+_OPENING_SECONDS = 30.0
 _FAREWELL_SECONDS = 1.0
 _BREAK_SECONDS = 30.0
 
@@ -58,7 +58,7 @@ class Smtp:
         helo: str,
         *,
         context: ssl.SSLContext | None = None,
-        opening_seconds: float = OPENING_SECONDS,
+        opening_seconds: float = _OPENING_SECONDS,
         data_seconds: float = DATA_SECONDS,
         break_seconds: float = _BREAK_SECONDS,
     ) -> None:
@@ -84,53 +84,42 @@ class Smtp:
         try:
             if not self._breaker.admits():
                 raise NotAccepted("The mail server did not answer a moment ago.")
-            self._hand_over(write(), go_ahead)
+            letter = write()
+            with self._opened(letter.sender, letter.recipient) as talk:
+                self._hand_over(talk, letter, go_ahead)
         finally:
             self._free.release()
 
     def probe(self, sender: str) -> None:
         """Do all that comes before a recipient, and send nothing. Raises `NotAccepted`."""
-        with self._conversation() as (talk, seconds), self._before_data(talk, seconds):
-            self._introduce(talk, sender)
-            talk.rset()
-
-    def _hand_over(self, letter: Letter, go_ahead: GoAhead) -> None:
-        with self._conversation() as (talk, seconds):
-            with self._before_data(talk, seconds):
-                self._introduce(talk, letter.sender)
-                answer = talk.rcpt(letter.recipient)
-                _expect(answer, "the recipient", _TAKES_IT, _WILL_FORWARD, of=Refusal.RECIPIENT)
-            # `go_ahead` records its time, so the time for the content begins before that.
-            with _deadline(self._data_seconds, talk.hang_up):
-                if not go_ahead():
-                    raise Withdrawn
-                if talk.late.is_set():
-                    raise NotAccepted("The attempt was held up before the mail was sent.")
-                try:
-                    _data(talk, letter.content)
-                finally:
-                    if talk.late.is_set():
-                        self._breaker.failed()
+        with self._opened(sender):
+            pass
 
     @contextmanager
-    def _conversation(self) -> Iterator[tuple["_Conversation", float]]:
-        """Connect and be greeted; yield the conversation, and the seconds left before DATA."""
-        ends = time.monotonic() + self._opening_seconds
-        talk = None
+    def _opened(self, sender: str, recipient: str | None = None) -> Iterator["_Conversation"]:
+        """Do all that comes before DATA, where every failure is `NotAccepted`; part afterwards."""
+        ends, talk, greeted = time.monotonic() + self._opening_seconds, None, False
         try:
             try:
-                with _as_not_accepted():
-                    sock = self._connected(ends)
-                talk = _Conversation(sock, self._server.host, self._helo)
-                with self._before_data(talk, ends - time.monotonic()):
+                talk = _Conversation(self._connected(ends), self._server.host, self._helo)
+                with _deadline(ends - time.monotonic(), talk.hang_up):
                     if self._server.tls is Tls.AT_ONCE:
-                        talk.sock = self._context.wrap_socket(sock, server_hostname=talk.host)
+                        talk.encrypt(self._context)
                     _expect(talk.getreply(), "the connection", _READY)
-            except NotAccepted:
-                self._breaker.failed()
-                raise
-            self._breaker.succeeded()
-            yield talk, ends - time.monotonic()
+                    self._breaker.succeeded()
+                    greeted = True
+                    self._introduce(talk, sender)
+                    if recipient is not None:
+                        answer, of = talk.rcpt(recipient), Refusal.RECIPIENT
+                        _expect(answer, "the recipient", _TAKES_IT, _WILL_FORWARD, of=of)
+            except (NotAccepted, *_FAILURES) as error:
+                late = talk is not None and talk.late.is_set()
+                if late or not greeted:
+                    self._breaker.failed()
+                if isinstance(error, NotAccepted) and not late:
+                    raise
+                raise _before_data(error, late=late) from error
+            yield talk
         finally:
             if talk is not None:
                 with _deadline(_FAREWELL_SECONDS, talk.hang_up):
@@ -170,17 +159,27 @@ class Smtp:
             talk.login(server.user, server.password)
         _expect(talk.mail(sender), "the sender", _TAKES_IT)
 
-    @contextmanager
-    def _before_data(self, talk: "_Conversation", seconds: float) -> Iterator[None]:
-        """Raise each failure as `NotAccepted`: before DATA nothing can have been accepted."""
-        try:
-            with _deadline(seconds, talk.hang_up), _as_not_accepted():
-                yield
-        except NotAccepted as error:
-            if not talk.late.is_set():
-                raise
-            self._breaker.failed()
-            raise NotAccepted("The mail server was not reached (it took too long).") from error
+    def _hand_over(self, talk: "_Conversation", letter: Letter, go_ahead: GoAhead) -> None:
+        # `go_ahead` records its time, so the time for the content begins before that.
+        with _deadline(self._data_seconds, talk.hang_up):
+            if not go_ahead():
+                raise Withdrawn
+            if talk.late.is_set():
+                raise NotAccepted("The attempt was held up before the mail was sent.")
+            try:
+                code, text, of = talk.content(letter.content)
+            except (OSError, smtplib.SMTPException) as error:
+                late = talk.late.is_set()
+                if late:
+                    self._breaker.failed()
+                why = "it took too long" if late else _kind(error)
+                raise AnswerLost(
+                    f"The connection was lost while the mail was on its way ({why})."
+                ) from error
+        if code in _REFUSALS:
+            raise _not_accepted("the mail", code, text, of)
+        if code != _TAKES_IT or of is not Refusal.CONTENT:
+            raise AnswerLost("The mail server's answer made no sense.")
 
 
 @contextmanager
@@ -206,10 +205,23 @@ class _Conversation(smtplib.SMTP):
         super().__init__(local_hostname=helo)
         self.sock: socket.socket | None = sock
         # By this name smtplib checks the certificate after STARTTLS.
-        self.host = self._host = host
+        self._host = host
         # The same connection, also once TLS has taken the socket over.
         self._connection = sock.dup()
         self.late = threading.Event()
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """Begin with TLS."""
+        assert self.sock is not None  # noqa: S101  # it was connected
+        self.sock = context.wrap_socket(self.sock, server_hostname=self._host)
+
+    def content(self, content: bytes) -> tuple[int, bytes, Refusal]:
+        """Send DATA and the content; return the last answer, and what it is an answer to."""
+        try:
+            return *self.data(content), Refusal.CONTENT
+        except smtplib.SMTPDataError as error:
+            # The word DATA itself was answered, and not with "go ahead".
+            return error.smtp_code, _bytes(error.smtp_error), Refusal.RECIPIENT
 
     def hang_up(self) -> None:
         """End the connection, because its time is over: whatever waits for it wakes up."""
@@ -226,40 +238,37 @@ class _Conversation(smtplib.SMTP):
         self._connection.close()
 
 
-def _data(talk: _Conversation, content: bytes) -> None:
-    of = Refusal.CONTENT
-    try:
-        code, text = talk.data(content)
-    except smtplib.SMTPDataError as error:
-        # The word DATA itself was answered, and not with "go ahead".
-        code, text, of = error.smtp_code, _bytes(error.smtp_error), Refusal.RECIPIENT
-        if code not in _REFUSALS:
-            raise AnswerLost("The mail server's answer made no sense.") from error
-    except (OSError, smtplib.SMTPException) as error:
-        why = "it took too long" if talk.late.is_set() else _kind(error)
-        raise AnswerLost(
-            f"The connection was lost while the mail was on its way ({why})."
-        ) from error
-    if code in _REFUSALS:
-        raise _not_accepted("the mail", code, text, of)
-    if code != _TAKES_IT:
-        raise AnswerLost("The mail server's answer made no sense.")
+_FAILURES = (OSError, smtplib.SMTPException, TooManyLookups, ValueError)
+_KINDS: tuple[tuple[type[BaseException], str], ...] = (
+    (ssl.SSLCertVerificationError, "its certificate is not trusted"),
+    (TimeoutError, "it took too long"),
+    (ssl.SSLError, "TLS failed"),
+    (socket.gaierror, "its name does not resolve"),
+    (ConnectionRefusedError, "it refused the connection"),
+    (OSError, "the connection broke"),
+    (ValueError, "its answer made no sense"),
+)
 
 
-@contextmanager
-def _as_not_accepted() -> Iterator[None]:
-    try:
-        yield
-    except smtplib.SMTPResponseException as error:
+def _before_data(error: Exception, *, late: bool) -> NotAccepted:
+    """Return what a failure before DATA says."""
+    if late:
+        return NotAccepted("The mail server was not reached (it took too long).")
+    if isinstance(error, smtplib.SMTPResponseException):
         stage = "the sign-in" if isinstance(error, smtplib.SMTPAuthenticationError) else "to talk"
-        raise _not_accepted(stage, error.smtp_code, _bytes(error.smtp_error)) from error
-    except (OSError, smtplib.SMTPException, TooManyLookups, ValueError) as error:
+        return _not_accepted(stage, error.smtp_code, _bytes(error.smtp_error))
+    if type(error) in (smtplib.SMTPException, smtplib.SMTPNotSupportedError):
         # Signing in raises these two types themselves, where the server offers no way to.
-        if type(error) in (smtplib.SMTPException, smtplib.SMTPNotSupportedError):
-            raise NotAccepted(
-                "The mail server offers no way to sign in that fits.", refusal=Refusal.SERVER
-            ) from error
-        raise NotAccepted(f"The mail server was not reached ({_kind(error)}).") from error
+        text = "The mail server offers no way to sign in that fits."
+        return NotAccepted(text, refusal=Refusal.SERVER)
+    return NotAccepted(f"The mail server was not reached ({_kind(error)}).")
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, smtplib.SMTPServerDisconnected):
+        # smtplib's own cause, if it has one; else the server closed the connection.
+        return "it closed the connection" if not error.__context__ else _kind(error.__context__)
+    return next((name for kind, name in _KINDS if isinstance(error, kind)), "it did not answer")
 
 
 def _expect(
@@ -274,38 +283,17 @@ def _not_accepted(what: str, code: int, text: bytes, of: Refusal = Refusal.SERVE
     """Return the error for an answer; `of` is what a permanent one refuses, unless it says more."""
     found = _ENHANCED.match(text)
     status = found[0].decode() if found else ""
+    of_sender = code in (_NEEDS_SIGN_IN, _OUT_OF_ORDER) or _OF_SENDER.fullmatch(status)
+    if of is not Refusal.SERVER and _OF_RECIPIENT.fullmatch(status):
+        of = Refusal.RECIPIENT
+    elif of is Refusal.RECIPIENT and of_sender:
+        of = Refusal.SERVER
     return NotAccepted(
         f"The mail server refused {what} ({f'{code} {status}'.rstrip()}).",
-        refusal=_refusal(code, status, of) if code in _PERMANENT else None,
+        refusal=of if code in _PERMANENT else None,
         said=f"{code} {text.decode('utf-8', 'replace')}",
     )
 
 
-def _refusal(code: int, status: str, of: Refusal) -> Refusal:
-    """Return what a permanent answer refuses."""
-    if of is not Refusal.SERVER and _OF_RECIPIENT.fullmatch(status):
-        return Refusal.RECIPIENT
-    of_sender = code in (_NEEDS_SIGN_IN, _OUT_OF_ORDER) or _OF_SENDER.fullmatch(status)
-    return Refusal.SERVER if of is Refusal.RECIPIENT and of_sender else of
-
-
 def _bytes(text: bytes | str) -> bytes:
     return text if isinstance(text, bytes) else text.encode("ascii", "replace")
-
-
-_KINDS: tuple[tuple[type[BaseException], str], ...] = (
-    (ssl.SSLCertVerificationError, "its certificate is not trusted"),
-    (TimeoutError, "it took too long"),
-    (ssl.SSLError, "TLS failed"),
-    (socket.gaierror, "its name does not resolve"),
-    (ConnectionRefusedError, "it refused the connection"),
-    (OSError, "the connection broke"),
-    (ValueError, "its answer made no sense"),
-)
-
-
-def _kind(error: BaseException) -> str:
-    if isinstance(error, smtplib.SMTPServerDisconnected):
-        # smtplib's own cause, if it has one; else the server closed the connection.
-        return "it closed the connection" if not error.__context__ else _kind(error.__context__)
-    return next((name for kind, name in _KINDS if isinstance(error, kind)), "it did not answer")

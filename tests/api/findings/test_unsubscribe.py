@@ -9,8 +9,8 @@ from flask.testing import FlaskClient
 from sqlalchemy import text
 
 from app.api.http import rate_limit
-from app.core.digests import schedule
-from app.core.digests.schedule import Subscription
+from app.core.digests import letters
+from app.core.digests.letters import Subscription
 from app.database import Database
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.rates import Rate
@@ -32,7 +32,7 @@ def subscribed(api: ApiOf) -> Api:
 def link(settings: Settings, database: Database, tenant: FreshTenant, subscribed: Api) -> str:
     with database.transaction(tenant.id) as session:
         nonce: UUID = session.execute(text("SELECT address_nonce FROM tenants")).scalar_one()
-    token = schedule.write_token(settings.master_keys, Subscription(tenant.id, nonce))
+    token = letters.write_token(settings.master_keys, Subscription(tenant.id, nonce))
     return f"/unsubscribe/{token}"
 
 
@@ -105,7 +105,7 @@ def test_a_link_that_was_made_up_or_changed_does_nothing(
     subscribed: Api, client: FlaskClient, link: str, settings: Settings, tenant: FreshTenant
 ) -> None:
     subscription = Subscription(tenant.id, uuid4())
-    strangers = schedule.write_token(MasterKeys.parse(MasterKeys.generate()), subscription)
+    strangers = letters.write_token(MasterKeys.parse(MasterKeys.generate()), subscription)
     token = link.rpartition("/")[2]
     flipped = ("B" if token[20] == "A" else "A").join((token[:20], token[21:]))
     sealed = settings.master_keys.seal(b"x" * 32, "cursor")
@@ -121,9 +121,9 @@ def test_a_link_outlives_the_rotation_of_the_master_key(
 ) -> None:
     rotated = MasterKeys.parse(f"{MasterKeys.generate()},{environ['MASTER_KEYS']}")
     token = link.rpartition("/")[2]
-    named = schedule.read_token(rotated, token)
+    named = letters.read_token(rotated, token)
     assert named is not None
-    assert named == schedule.read_token(settings.master_keys, token)
+    assert named == letters.read_token(settings.master_keys, token)
     assert named.tenant_id == tenant.id
 
 

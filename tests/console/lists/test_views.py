@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 from playwright.sync_api import Page
 
-from app.console.frame import downloads
+from app.console.frame import lists
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, signed_in
 from tests.support.callers.making import (
@@ -41,7 +41,7 @@ def rows_of(page: str) -> list[dict[str, str]]:
 def test_a_list_is_downloaded_as_it_is_filtered_page_by_page(
     admin: Visitor, api: ApiOf, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "_PART", 2)
+    monkeypatch.setattr(lists, "_PART", 2)
     for number in range(5):
         make_finding(api(), session["id"], title=f"Finding {number}", severity="low")
     make_finding(api(), session["id"], title=FORMULA, severity="critical")
@@ -60,15 +60,15 @@ def test_a_list_is_downloaded_as_it_is_filtered_page_by_page(
 def test_a_file_that_was_cut_has_no_last_line(
     admin: Visitor, api: ApiOf, session: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "_PART", 2)
+    monkeypatch.setattr(lists, "_PART", 2)
     for number in range(3):
         make_finding(api(), session["id"], title=f"Finding {number}")
-    monkeypatch.setattr(downloads, "_SECONDS", 0)
+    monkeypatch.setattr(lists, "_SECONDS", 0)
     for form in ("csv", "ndjson"):
         assert "complete" not in admin.get(f"{FINDINGS}/all.{form}").text
 
 
-@pytest.mark.parametrize("name", sorted(downloads.LISTS))
+@pytest.mark.parametrize("name", sorted(lists.LISTS))
 def test_every_list_is_downloaded_and_a_pinned_key_gets_what_it_may_see(
     name: str, admin: Visitor, api: ApiOf, app: Flask, session: dict[str, Any]
 ) -> None:

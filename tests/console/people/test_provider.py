@@ -16,8 +16,8 @@ from joserfc.jwk import OctKey
 
 from app.api.http.services import EXTENSION
 from app.core.callers import Role
-from app.lib.openid_connect import provider as relying_party
-from app.lib.openid_connect import tokens
+from app.lib import openid_connect
+from app.lib.openid_connect import Client, NotSignedIn
 from app.settings import Settings
 from app.web import create_app
 from tests.console.people.conftest import BEGIN, PAGE, come_back, entered, is_in, knowing
@@ -146,7 +146,7 @@ def test_new_keys_of_the_provider_are_fetched_once_they_sign(
     # Not within the same minute: whoever sends tokens would have it asked each time.
     assert visitor.get(come_back(visitor)).status_code == 401
     assert provider.asked.count("/jwks") == 1
-    monkeypatch.setattr(relying_party, "_KEYS_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(openid_connect, "_KEYS_AGAIN_SECONDS", 0.0)
     assert visitor.get(come_back(visitor)).status_code == 303
 
 
@@ -166,9 +166,10 @@ def test_of_a_provider_that_signs_by_hmac_alone_nothing_is_believed() -> None:
     told = {"iss": "i", "sub": "s", "aud": "c", "iat": now, "exp": now + 60, "nonce": "n"}
     token = jwt.encode({"alg": "HS256", "kid": "a"}, told, key)
     keys = {"keys": [key.as_dict(private=True)]}
-    asked = {"issuer": "i", "client_id": "c", "nonce": "n", "access_token": "t"}
-    with pytest.raises(tokens.NotValid):
-        tokens.claims(token, keys, algorithms=["HS256"], **asked)
+    client = Client("i", "c", "s", "back", "openid", "groups")
+    granted = {"id_token": token, "access_token": "t"}
+    with pytest.raises(NotSignedIn):
+        openid_connect.claims(granted, keys, client, "n", algorithms=["HS256"])
 
 
 @pytest.mark.toolbox

@@ -13,8 +13,7 @@ from app.core.anchoring.evidence import Rank
 from app.ledger.policy import Policy
 from dev.tsa import TimestampAuthority
 from jobs.actors import ticks
-from tests.support.evidence.anchoring import Place, put_line
-from tests.support.evidence.witnessed import Witnessed
+from tests.support.evidence.anchoring import Place, Witnessed, put_line
 from tests.support.evidence.witnesses import SIZE, QuantumWitness, Witness
 from tests.support.servers.receivers import Request, http_answer
 

@@ -7,8 +7,7 @@ import structlog
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Signature, VerifierKey, key_hash
 from app.ledger.policy import Policy
-from tests.support.evidence.anchoring import put_line
-from tests.support.evidence.witnessed import Witnessed
+from tests.support.evidence.anchoring import Witnessed, put_line
 from tests.support.evidence.witnesses import SIZE, Witness
 from tests.support.servers.receivers import http_answer
 

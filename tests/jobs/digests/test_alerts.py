@@ -10,11 +10,12 @@ from sqlalchemy import text
 
 from app import ids
 from app.core.audit import view
-from app.core.digests import alerts, schedule
+from app.core.digests import alert_mail, alerts, letters, sending
 from app.core.digests.alerts import Policy
 from app.core.digests.troubles import Kind
 from app.core.verification import alerts as breaks
 from app.core.webhooks import webhooks
+from app.models import AlertMail
 from tests.jobs.digesting import Desk, Killed, Tenant
 from tests.support.secrets import MASTER_KEYS
 from tests.support.servers.mail import Mail, Mood
@@ -55,8 +56,8 @@ class Watched(Tenant):
     def mails(self) -> list[dict[str, Any]]:
         """Return what it is shown of its mails, oldest first."""
         with self._database.transaction(self.id) as session:
-            rows = alerts.mails(session, self.id, None, 50)
-            return [alerts.represent_mail(row) for row in reversed(rows)]
+            rows = sending.rows(session, AlertMail, self.id, None, 50)
+            return [alert_mail.represent(row) for row in reversed(rows)]
 
     def _lane(self, webhook: str, columns: str, minutes: float) -> None:
         since = f"clock_timestamp() - interval '{minutes} minutes'"
@@ -244,7 +245,7 @@ def test_each_address_has_its_own_mail_and_its_own_way_out(desk: Desk, ops: Watc
     content = next(mail.content for mail in mails if mail.recipient == OPS)
     token = re.search(rb"List-Unsubscribe: <https://[^>]+/unsubscribe/([^>]+)>", content)
     assert token is not None
-    named = schedule.read_token(MASTER_KEYS, token[1].decode(), "alerts")
+    named = letters.read_token(MASTER_KEYS, token[1].decode(), "alerts")
     assert named is not None
     with desk.runtime.database.transaction(ops.id) as session:
         assert alerts.leave(session, named, "request")

@@ -12,7 +12,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.core.digests import content
+from app.core.digests import digest_mail
 from app.settings import Settings
 from tests.jobs.digesting import Desk, Tenant, desk_at, killed, listed
 from tests.support.servers.mail import Mood, Postbox, serving
@@ -138,7 +138,7 @@ def test_never_two_mails_in_a_day_and_no_finding_in_none(
     own_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What a mail lists can be read from it.
-    monkeypatch.setattr(content, "MOST_FINDINGS", 10_000)
+    monkeypatch.setattr(digest_mail, "MOST_FINDINGS", 10_000)
     with serving(Postbox()) as postbox, desk_at(own_settings, postbox) as desk:
         machine = type("Machine", (Digests,), {"desk": desk})
         run_state_machine_as_test(

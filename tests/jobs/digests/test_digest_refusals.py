@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.core.digests import digest_rows, history
+from app.core.digests import digest_history, sending
 from app.core.health import probes
 from app.core.health.readiness import Readiness
 from app.lib.mail.mailer import MailServer, Tls
+from app.models import Digest
 from tests.jobs.digesting import Desk, Tenant, listed
 from tests.support.servers.mail import Mail, Mood
 
@@ -19,8 +20,8 @@ ENCODED = POISON.encode()
 def shown(desk: Desk, tenant: Tenant) -> list[dict[str, Any]]:
     """Return what the tenant is shown of its digests, oldest first."""
     with desk.runtime.database.transaction(tenant.id) as session:
-        rows = history.rows(session, tenant.id, None, 50)
-        return [history.represent(row) for row in reversed(rows)]
+        rows = sending.rows(session, Digest, tenant.id, None, 50)
+        return [digest_history.represent(row) for row in reversed(rows)]
 
 
 def mail_state(desk: Desk) -> str:
@@ -37,7 +38,7 @@ def mail_state(desk: Desk) -> str:
 def standing(desk: Desk) -> dict[str, int]:
     """Return how many digests stand refused, by what is refused."""
     with desk.runtime.database.across_tenants() as session:
-        return digest_rows.counted(digest_rows.standing_troubles(session))
+        return digest_history.counted(digest_history.standing(session))
 
 
 def find_poison(desk: Desk, tenant: Tenant) -> set[str]:

@@ -2,8 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from app.core.digests import history
-from app.core.digests.history import Upcoming
+from app.core.digests import digest_history
+from app.core.digests.digest_history import Upcoming
 from app.database import database_now
 from tests.jobs.digesting import ADDRESS, Desk, Tenant
 from tests.support.servers.mail import Mood
@@ -14,7 +14,7 @@ _SLACK = timedelta(minutes=2)
 def coming(desk: Desk, tenant: Tenant) -> tuple[Upcoming | None, datetime]:
     """Return the next digest of a tenant, and the time by the database."""
     with desk.runtime.database.transaction(tenant.id) as session:
-        found = history.next_digest(session, tenant.id, desk.settings.digest_settle)
+        found = digest_history.next_digest(session, tenant.id, desk.settings.digest_settle)
         return found, database_now(session)
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from app.core.digests import digest_rows
+from app.core.digests import digest_mail
 from jobs.durable import run_job
 from jobs.durable.run_job import work_on
 from tests.jobs.digesting import Desk, Tenant, killed, listed
@@ -98,7 +98,7 @@ def test_findings_that_are_taken_in_pieces_may_be_taken_by_many(
     desk: Desk, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each piece by a worker that is gone afterwards."""
-    monkeypatch.setattr(digest_rows, "TAKEN_AT_ONCE", 3)
+    monkeypatch.setattr(digest_mail, "TAKEN_AT_ONCE", 3)
     monkeypatch.setattr(run_job, "TURN_SECONDS", -1.0)
     found = tenant.find_settled(10)
     desk.tick()

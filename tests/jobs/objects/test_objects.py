@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from app import ids
-from app.console.frame import downloads
+from app.console.frame import lists
 from app.core.blobs import rows, store
 from app.core.blobs.store import Blob
 from app.core.erasure import moving, sweeping
@@ -241,7 +241,7 @@ def test_an_opening_of_a_share_link_is_counted_once(here: World, folder: Path) -
 def test_a_file_of_many_parts_reads_objects_in_each(
     here: World, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "_PART", 1)
+    monkeypatch.setattr(lists, "_PART", 1)
     for _ in range(3):
         here.record(content={"said": SECRET})
     visitor = signed_in(here.api().application, here.tenant.root_key)

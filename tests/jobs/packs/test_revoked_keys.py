@@ -13,8 +13,9 @@ from app.core.log import succession
 from app.lib.crypto import timestamps
 from dev.tsa import TimestampAuthority
 from tests.support.callers.making import refused
+from tests.support.database.databases import execute
 from tests.support.evidence.anchoring import put_line, put_stamp
-from tests.support.evidence.packing import Packer, execute, files_in
+from tests.support.evidence.packing import Packer, files_in
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.evidence.witnesses import Witness
 from tests.support.faults import LONG_ENOUGH, until

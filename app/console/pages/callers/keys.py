@@ -1,24 +1,22 @@
 """API keys: the list, minting (the text is shown once), and revocation with its effects."""
 
-from datetime import datetime
+from functools import partial
 
-from flask import Blueprint, url_for
+from flask import url_for
 from werkzeug.wrappers import Response
 
-from app import ids
-from app.api.http.paging import PageArgs, page_of
+from app import clock, ids
 from app.api.http.services import caller, transaction
 from app.api.pages import client_package
 from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, new_key
-from app.console.frame import forms, rendering
-from app.console.frame.access import signed_in
+from app.console.frame import forms, lists, rendering
+from app.console.frame.access import Pages
 from app.console.frame.forms import Input
+from app.console.frame.lists import Listed
 from app.core.callers import Role
 from app.core.keys import keys
-from app.database import database_now
-from app.errors import Invalid
 
-blp = Blueprint("keys", __name__, url_prefix="/keys")
+blp = Pages("keys", "/keys", whole_tenant=False)
 
 _TERMS = {
     ExpiresIn.HOUR: "1 hour",
@@ -30,50 +28,65 @@ _TERMS = {
 }
 
 
-@blp.get("")
-@signed_in(Role.READ)
-def index() -> Response:
-    """List the keys, newest first."""
-    return _page(forms.blank())
+def _pin() -> dict[str, str] | None:
+    if (pin := caller().pin) is None:
+        return None
+    return {"agent_id": ids.text("agt", pin.agent_id), "principal": pin.principal}
 
 
-@blp.post("")
-@signed_in(Role.ADMIN)
-def mint() -> Response:
+def _state(key: keys.Minted) -> str:
+    row = key.row
+    if row.revoked_at is not None:
+        return "revoked"
+    return "expired" if row.expires_at is not None and row.expires_at <= clock.now() else "active"
+
+
+_KEYS = lists.serve(
+    blp,
+    Listed(
+        "keys",
+        lambda session, _, *where: keys.rows(session, caller(), *where),
+        lambda row: {**keys.represent(row), "state": _state(row)},
+        named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
+        beside=lambda *_: {
+            "pin": _pin(),
+            "own": ids.text("key", caller().key_id),
+            "roles": forms.choices(role for role in Role if caller().role.allows(role)),
+        },
+        shown={"terms": [(term.value, text) for term, text in _TERMS.items()]},
+        does=("keys list", "GET /v1/keys"),
+    ),
+)
+
+
+@blp.form("", Role.ADMIN, again=_KEYS.page)
+def mint(typed: Input) -> Response:
     """Mint a key, and show its text on this page only."""
-    typed = forms.sent()
-    try:
-        wanted = new_key(typed.load(NewKeySchema))
-        made = forms.once(lambda session: keys.mint(session, caller(), wanted))
-        with transaction() as session:
-            names = rendering.names_in(session, made["pin"] or {})
-    except Invalid as wrong:
-        return _page(typed.refused(wrong), 422)
-    does = (f"keys mint NAME --role {made['role']}", "POST /v1/keys")
+    made = forms.do(keys.mint, new_key(typed.load(NewKeySchema)))
+    with transaction() as session:
+        names = rendering.names_in(session, made["pin"] or {})
     return rendering.page(
         "keys/minted",
         key=made,
         names=names,
-        does=does,
+        does=(f"keys mint NAME --role {made['role']}", "POST /v1/keys"),
         requirement=client_package.requirement(),
     )
 
 
-@blp.get("/<key_id>")
-@signed_in(Role.READ)
+@blp.page("/<key_id>")
 def show(key_id: str) -> Response:
     """Show a key, and the effects of its revocation."""
     with transaction(snapshot=True) as session:
         found = keys.find(session, caller(), ids.parse("key", key_id))
         effects = keys.effects(session, caller(), found.id)
-        now = database_now(session)
         key = keys.represent(found)
         names = rendering.names_in(session, key["pin"] or {})
     return rendering.page(
         "keys/one",
         key=key,
         names=names,
-        state=_state(found, now),
+        state=_state(found),
         own=found.id == caller().key_id,
         effects=effects,
         most=keys.MOST,
@@ -81,54 +94,10 @@ def show(key_id: str) -> Response:
     )
 
 
-@blp.post("/<key_id>/revoke")
-@signed_in(Role.ADMIN)
+@blp.form("/<key_id>/revoke", Role.ADMIN)
 def revoke(key_id: str) -> Response:
     """Revoke a key, alone or with all its descendants."""
     args = forms.sent().load(RevokeArgs)
-    forms.once(lambda session: keys.revoke(session, caller(), ids.parse("key", key_id), **args))
+    forms.do(partial(keys.revoke, **args), ids.parse("key", key_id))
     others = ", with all that descend from it" if args["descendants"] else ""
     return rendering.done(url_for(".show", key_id=key_id), f"The key was revoked{others}.")
-
-
-def _page(typed: Input, status: int = 200) -> Response:
-    asked = forms.query()
-    with transaction() as session:
-        now = database_now(session)
-        try:
-            args = asked.load(PageArgs)
-        except Invalid as wrong:
-            typed, args = forms.blank().refused(wrong), PageArgs().load({})
-        found = page_of(
-            args,
-            lambda *where: keys.rows(session, caller(), *where),
-            lambda row: {**keys.represent(row), "state": _state(row, now)},
-        )
-        pins = [_pin(), *(each["pin"] for each in found["data"])]
-        names = rendering.names_in(session, *filter(None, pins))
-    return rendering.page(
-        "keys/list",
-        status,
-        typed=typed,
-        found=found,
-        names=names,
-        pin=_pin(),
-        own=ids.text("key", caller().key_id),
-        roles=[(role.value, role.value) for role in Role if caller().role.allows(role)],
-        terms=[(term.value, text) for term, text in _TERMS.items()],
-        does=("keys list", "GET /v1/keys"),
-    )
-
-
-def _pin() -> dict[str, str] | None:
-    pin = caller().pin
-    if pin is None:
-        return None
-    return {"agent_id": ids.text("agt", pin.agent_id), "principal": pin.principal}
-
-
-def _state(key: keys.Minted, now: datetime) -> str:
-    row = key.row
-    if row.revoked_at is not None:
-        return "revoked"
-    return "expired" if row.expires_at is not None and row.expires_at <= now else "active"

@@ -14,11 +14,10 @@ from app.api.http import auth, rate_limit
 from app.api.http.auth import Access
 from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
-from app.core import tenant_control
+from app.core import tenants
 from app.core.health import tenant_figures
 from app.core.health.tenant_figures import Figures, Sort
-from app.core.keys.operator_sessions import OperatorToken
-from app.core.tenant_control import Act
+from app.core.keys.console_sessions import OperatorToken
 from app.core.verification import alerts
 from app.errors import FieldError, Invalid
 from app.schemas import fields
@@ -26,7 +25,7 @@ from app.schemas.schema import Schema
 
 blp = Blueprint("operator", __name__, url_prefix="/operator")
 
-OPERATOR = Access(None, operator=True)
+_OPERATOR = Access(None, operator=True)
 _MOST = 50
 _P = ParamSpec("_P")
 
@@ -66,7 +65,7 @@ def operator_only(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
                 raise access.ForeignForm("This form is of another session. Reload its page.")
         return view(*args, **kwargs)
 
-    return auth.mark(checked, OPERATOR)
+    return auth.mark(checked, _OPERATOR)
 
 
 @blp.get("")
@@ -96,23 +95,22 @@ def index() -> AnyResponse:
     )
 
 
-@blp.post("/<tenant_id>/suspend")
+@blp.post("/<tenant_id>/<any(suspend,resume):verb>")
 @operator_only
-def suspend(tenant_id: str) -> AnyResponse:
-    """Suspend a tenant: its keys and people are refused, its deliveries and mails wait."""
+def change(tenant_id: str, verb: str) -> AnyResponse:
+    """Suspend a tenant, whose keys are refused then and deliveries and mails wait, or resume it."""
+    tenant, here = ids.parse("ten", tenant_id) or UUID(int=0), services()
     reason = forms.sent().load(SuspendSchema).get("reason")
-    done = _act(
-        tenant_id, lambda session, who: tenant_control.suspend(session, who, reason, g.operator)
-    )
-    return _done(f"{tenant_id} is suspended." if done else f"{tenant_id} was suspended before.")
-
-
-@blp.post("/<tenant_id>/resume")
-@operator_only
-def resume(tenant_id: str) -> AnyResponse:
-    """Resume a tenant."""
-    done = _act(tenant_id, lambda session, who: tenant_control.resume(session, who, g.operator))
-    return _done(f"{tenant_id} goes on." if done else f"{tenant_id} was not suspended.")
+    with here.database.transaction(tenant) as session:
+        if verb == "suspend":
+            done = tenants.suspend(session, tenant, reason, g.operator)
+            said = "is suspended" if done.result else "was suspended before"
+        else:
+            done = tenants.resume(session, tenant, g.operator)
+            said = "goes on" if done.result else "was not suspended"
+    if done.untold is not None:
+        alerts.report_break(here.database, tenant, done.untold)
+    return rendering.done(url_for(".index", q=tenant_id), f"{tenant_id} {said}.")
 
 
 @blp.post("/sign-out")
@@ -141,17 +139,3 @@ def _found(args: dict[str, Any]) -> list[Figures]:
         suspended = bool(args.get("suspended"))
         page = tenant_figures.rows(session, args["sort"], after, _MOST + 1, suspended=suspended)
         return list(page)
-
-
-def _act(text: str, act: Callable[[Any, UUID], Act[bool]]) -> bool:
-    tenant_id = ids.parse("ten", text) or UUID(int=0)
-    here = services()
-    with here.database.transaction(tenant_id) as session:
-        done = act(session, tenant_id)
-    if done.untold is not None:
-        alerts.report_break(here.database, tenant_id, done.untold)
-    return done.result
-
-
-def _done(said: str) -> AnyResponse:
-    return rendering.done(url_for(".index", q=(request.view_args or {})["tenant_id"]), said)

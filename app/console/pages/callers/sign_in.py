@@ -1,6 +1,5 @@
 """Signing in with an API key or at the OpenID provider, and out."""
 
-import base64
 import json
 import time
 from collections.abc import Sequence
@@ -13,15 +12,15 @@ from werkzeug.wrappers import Response as AnyResponse
 from app import ids
 from app.api.http import rate_limit
 from app.api.http.auth import public
+from app.api.http.paging import open_position, seal_position
 from app.api.http.services import client_address, request_id, services
 from app.console.frame import access, browser, forms, rendering
 from app.core.callers import Caller, Person
-from app.core.keys import groups, operator_sessions
+from app.core.keys import console_sessions, groups
+from app.core.keys.console_sessions import OPERATOR_LONGEST, OperatorToken
 from app.core.keys.groups import Membership
-from app.core.keys.operator_sessions import LONGEST, OperatorToken
 from app.errors import NotFound, TenantSuspended, Unauthenticated
-from app.lib.crypto.sealing import CannotOpen
-from app.lib.openid_connect.provider import Asked, Identity, NotSignedIn, Provider, ProviderAway
+from app.lib.openid_connect import Asked, Identity, NotSignedIn, Provider, ProviderAway
 
 blp = Blueprint("sign_in", __name__)
 
@@ -56,7 +55,7 @@ def sign_in() -> AnyResponse:
     kept = sent.value("kept") if sent.value("form") else None
     fields = [] if kept is None else forms.read(kept).kept_fields()
     key_text = sent.value("key").strip()
-    if operator_sessions.is_key(key_text):
+    if console_sessions.is_operator_key(key_text):
         return _enter_as_operator(key_text)
     try:
         token = access.sign_in(key_text)
@@ -167,7 +166,7 @@ def _enter_as_operator(key_text: str) -> AnyResponse:
         text = "This operator's key was used, or has expired: `console-key` makes another."
         return access.sign_in_page(401, browser.HOME, problem=text)
     answered = redirect(url_for("console.operator.index"), 303)
-    browser.set_cookie(answered, "operator", token.text, int(LONGEST.total_seconds()))
+    browser.set_cookie(answered, "operator", token.text, int(OPERATOR_LONGEST.total_seconds()))
     return answered
 
 
@@ -226,17 +225,12 @@ def _nowhere(who: Identity) -> Response:
 
 def _seal(what: str, kept: dict[str, Any]) -> str:
     """Seal what a browser keeps until a sign-in is done; it ends after ten minutes."""
-    told = json.dumps({**kept, "until": time.time() + _MINUTES * 60}).encode()
-    sealed = services().settings.master_keys.seal(told, f"console/sign-in/{what}")
-    return base64.urlsafe_b64encode(sealed).decode()
+    told = json.dumps({**kept, "until": time.time() + _MINUTES * 60})
+    return seal_position(told, f"console/sign-in/{what}")
 
 
 def _open(what: str, text: str) -> dict[str, Any] | None:
     """Return what was sealed; None for any other text, and once its time is over."""
-    try:
-        sealed = base64.b64decode(text, altchars=b"-_", validate=True)
-        told = services().settings.master_keys.open(sealed, f"console/sign-in/{what}")
-    except (ValueError, CannotOpen):
-        return None
-    kept: dict[str, Any] = json.loads(told)
+    told = open_position(text, f"console/sign-in/{what}")
+    kept: dict[str, Any] = {"until": 0} if told is None else json.loads(told)
     return kept if time.time() < kept["until"] else None

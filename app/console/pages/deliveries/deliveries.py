@@ -1,65 +1,43 @@
-"""Deliveries of all webhooks: the list, failures in groups, and the page of one."""
+"""Deliveries of all webhooks: the list, failures in groups, the page of one, and of an event."""
 
 import shlex
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from flask import Blueprint, request, url_for
+from flask import request, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import page_of
 from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.deliveries import tenant_filters
 from app.api.resources.deliveries.delivery_schemas import GroupArgs, TenantHistoryArgs
 from app.api.resources.webhooks import represent
 from app.clock import rfc3339
-from app.console.frame import downloads, forms, navigation, rendering, zone
-from app.console.frame.access import signed_in
-from app.console.frame.downloads import Listed
+from app.console.frame import forms, lists, navigation, rendering, zone
+from app.console.frame.access import Pages
+from app.console.frame.lists import Listed
 from app.core import lookup
 from app.core.callers import Role
 from app.core.delivery import accounting, hours
 from app.core.delivery.event_types import EventType
-from app.core.delivery.history import delivery_history, delivery_list, event_history, failure_groups
+from app.core.delivery.history import (
+    delivery_history,
+    delivery_list,
+    event_history,
+    failure_groups,
+)
 from app.core.delivery.history.delivery_history import DeliverySchema, Status
 from app.core.delivery.hours import Span
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
 from app.core.webhooks.webhooks import MOST_WEBHOOKS
-from app.errors import Invalid
 
-blp = Blueprint("deliveries", __name__)
+blp = Pages("deliveries")
 
-downloads.offer(
-    blp,
-    Listed(
-        "deliveries",
-        "console.deliveries.index",
-        TenantHistoryArgs,
-        DeliverySchema,
-        lambda session, args, before, limit: delivery_list.page(
-            session, caller().tenant_id, tenant_filters(dict(args)), before=before, limit=limit
-        ),
-        lambda _, row: delivery_history.represent(row),
-    ),
-    "/deliveries",
-    whole_tenant=True,
-)
-
-OUTCOMES = (
-    "succeeded",
-    "refused",
-    "timeout",
-    "connect",
-    "dns",
-    "tls",
-    "reset",
-    "protocol",
-    "refused_address",
-    "bad_url",
-    "worker_lost",
+_OUTCOMES = (
+    *("succeeded", "refused", "timeout", "connect", "dns", "tls", "reset", "protocol"),
+    *("refused_address", "bad_url", "worker_lost"),
 )
 # This many failures are read and grouped in well under 100 ms; the API's route reads more.
 _MOST_READ, _MOST_GROUPS = 3_000, 100
@@ -84,48 +62,43 @@ curl --include {url} --data-binary "$BODY" --header 'content-type: application/j
 """
 
 
-@blp.get("/deliveries")
-@signed_in(Role.READ, whole_tenant=True)
-def index() -> Response:
-    """List deliveries, newest first, as the URL filters them."""
-    typed = forms.query()
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    args: dict[str, Any] = {}
-    with transaction(snapshot=True) as session:
-        known = known_webhooks(session)
-        names = webhook_names(known)
-        try:
-            args = typed.load(TenantHistoryArgs)
-            filters = tenant_filters(args)
-            found = page_of(
-                args,
-                lambda before, limit: delivery_list.page(
-                    session, caller().tenant_id, filters, before=before, limit=limit
-                ),
-                delivery_history.represent,
-            )
-        except Invalid as wrong:
-            typed = typed.refused(wrong)
-        about = subjects(session, {row["event_id"] for row in found["data"]})
-        ended = _count_ended(session, args)
+def _beside(session: Session, args: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return what the list of deliveries shows of their webhooks and events, and offers."""
+    known = known_webhooks(session)
+    names = webhook_names(known)
     query = request.query_string.decode("ascii", "replace")
-    return rendering.page(
-        "deliveries/list",
-        typed=typed,
-        found=found,
-        names=names,
-        subjects=about,
-        paused=_paused(known),
-        ended=ended,
-        offer=_offer(args, found, known),
-        filtered=sorted(filters_named(args)),
-        choices=_choices(names),
-        does=("deliveries list", f"GET /v1/deliveries{'?' if query else ''}{query}"),
-    )
+    return {
+        "names": names,
+        "subjects": subjects(session, {row["event_id"] for row in found["data"]}),
+        "paused": {
+            name: each["health"]["paused_until"]
+            for name, each in known.items()
+            if each["health"]["state"] == "paused"
+        },
+        "ended": _count_ended(session, args),
+        "offer": _offer(args, found, known),
+        "choices": _choices(names),
+        "does": ("deliveries list", f"GET /v1/deliveries{'?' if query else ''}{query}"),
+    }
 
 
-@blp.get("/deliveries/groups")
-@signed_in(Role.READ, whole_tenant=True)
+lists.serve(
+    blp,
+    Listed(
+        "deliveries",
+        lambda session, args, before, limit: delivery_list.page(
+            session, caller().tenant_id, tenant_filters(dict(args)), before=before, limit=limit
+        ),
+        delivery_history.represent,
+        TenantHistoryArgs,
+        DeliverySchema,
+        beside=_beside,
+    ),
+    "/deliveries",
+)
+
+
+@blp.page("/deliveries/groups")
 def groups() -> Response:
     """Group failures by webhook and cause."""
     typed = forms.query()
@@ -134,7 +107,7 @@ def groups() -> Response:
     with transaction(snapshot=True) as session:
         known = known_webhooks(session)
         names = webhook_names(known)
-        try:
+        with typed.refusing():
             args = typed.load(GroupArgs)
             filters = tenant_filters(args)
             groups = failure_groups.find(
@@ -143,8 +116,6 @@ def groups() -> Response:
             found = failure_groups.represent(groups)
             if not groups.complete and not filters_named(args):
                 books = accounting.of_all(session, caller().tenant_id)
-        except Invalid as wrong:
-            typed = typed.refused(wrong)
     return rendering.page(
         "deliveries/groups",
         typed=typed,
@@ -157,8 +128,7 @@ def groups() -> Response:
     )
 
 
-@blp.get(_DELIVERY)
-@signed_in(Role.READ, whole_tenant=True)
+@blp.page(_DELIVERY)
 def show(webhook_id: str, delivery_id: str) -> Response:
     """Show the delivery, newest attempt first."""
     webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
@@ -195,28 +165,42 @@ def show(webhook_id: str, delivery_id: str) -> Response:
     )
 
 
-@blp.post(f"{_DELIVERY}/replay")
-@signed_in(Role.WRITE, whole_tenant=True)
+@blp.form(f"{_DELIVERY}/replay", Role.WRITE)
 def send_again(webhook_id: str, delivery_id: str) -> Response:
     """Replay the event at once, and redirect to the new delivery."""
     webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
-    made = forms.once(
-        lambda session: delivery_history.represent(
-            replay.replay(session, caller(), webhook, delivery)
-        )
-    )
+    made = forms.do(replay.replay, webhook, delivery, show=delivery_history.represent)
     place = url_for(".show", webhook_id=webhook_id, delivery_id=made["id"])
     return rendering.done(place, "It is sent again: this is the new delivery of the same event.")
 
 
-@blp.post(f"{_DELIVERY}/retry-now")
-@signed_in(Role.WRITE, whole_tenant=True)
+@blp.form(f"{_DELIVERY}/retry-now", Role.WRITE)
 def retry_now(webhook_id: str, delivery_id: str) -> Response:
     """Make the next attempt due now."""
     webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
-    forms.once(lambda session: send_now.one(session, caller(), webhook, delivery))
+    forms.do(send_now.one, webhook, delivery)
     place = url_for(".show", webhook_id=webhook_id, delivery_id=delivery_id)
     return rendering.done(place, "Its next attempt goes out now.")
+
+
+@blp.page("/events/<event_id>")
+def show_event(event_id: str) -> Response:
+    """Show one event."""
+    with transaction(snapshot=True) as session:
+        found = event_history.find(session, caller(), ids.parse("evt", event_id))
+        event = event_history.describe(session, found)
+        about = subjects(session, [event["id"]])
+        size = len(event_history.payload_of(session, found))
+        known = known_webhooks(session)
+    return rendering.page(
+        "deliveries/event",
+        event=event,
+        size=size,
+        subjects=about,
+        names=webhook_names(known),
+        states={name: each["health"]["state"] for name, each in known.items()},
+        does=(f"search {event_id}", f"GET /v1/events/{event_id}"),
+    )
 
 
 def known_webhooks(session: Session) -> dict[str, dict[str, Any]]:
@@ -246,7 +230,7 @@ def subjects(session: Session, event_ids: Collection[str]) -> dict[str, dict[str
 def charted(
     rows: Sequence[dict[str, Any]], span: Span, webhook_id: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return rows of `hourly_stats` for a chart: with a label, and links to what they count."""
+    """Return rows of `hours` for a chart: with a label, and links to what they count."""
     starts = [*span.starts, span.until]
     shown = []
     for row, since, until in zip(rows, span.starts, starts[1:], strict=True):
@@ -286,21 +270,12 @@ def _sending(known: dict[str, dict[str, Any]]) -> set[str]:
     }
 
 
-def _paused(known: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return until when each webhook is paused, of those that are."""
-    return {
-        name: each["health"]["paused_until"]
-        for name, each in known.items()
-        if each["health"]["state"] == "paused"
-    }
-
-
 def _choices(names: dict[str, str]) -> dict[str, list[tuple[str, str]]]:
     return {
         "webhook_id": list(names.items()),
-        "status": [(status.value, status.value) for status in Status],
-        "event_type": [(kind.value, kind.value) for kind in EventType],
-        "outcome": [(outcome, outcome.replace("_", " ")) for outcome in OUTCOMES],
+        "status": forms.choices(Status),
+        "event_type": forms.choices(EventType),
+        "outcome": [(outcome, outcome.replace("_", " ")) for outcome in _OUTCOMES],
     }
 
 

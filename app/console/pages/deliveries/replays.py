@@ -1,20 +1,23 @@
 """Bulk replays: selection and pace, with a preview before the start; then their progress."""
 
+from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
-from flask import Blueprint, url_for
+from flask import url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.replays import BulkReplaySchema, wanted_of
-from app.console.frame import forms, rendering
-from app.console.frame.access import signed_in
+from app.console.frame import forms, lists, rendering
+from app.console.frame.access import Pages
 from app.console.frame.forms import Input
+from app.console.frame.lists import Listed
 from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
-from app.console.pages.jobs import is_watched, move
+from app.console.pages.jobs import find, is_watched, move, position
 from app.core.callers import Role
 from app.core.delivery.history import delivery_history, delivery_list, failure_groups
 from app.core.delivery.history.delivery_history import Status
@@ -24,10 +27,10 @@ from app.core.jobs import job_rows
 from app.core.replay import bulk_replay, job_changes
 from app.core.replay.replay_deliveries import Pace
 from app.core.webhooks import webhooks
-from app.errors import Invalid, NotFound
+from app.errors import NotFound
 from app.schemas import fields
 
-blp = Blueprint("replays", __name__, url_prefix="/replays")
+blp = Pages("replays", "/replays")
 
 _HOW = ("rate", "canary", "stop_after_failures")
 # The preview counts this many in well under 100 ms; the replay takes all of them.
@@ -40,66 +43,88 @@ class ReplayForm(BulkReplaySchema):
     webhook_id = fields.Id("whk")
 
 
-@blp.get("")
-@signed_in(Role.READ, whole_tenant=True)
-def index() -> Response:
-    """List replays, newest first."""
-    args = forms.query().load(PageArgs)
-    with transaction() as session:
-        found = page_of(
-            args,
-            lambda before, limit: job_control.find(
-                session, caller().tenant_id, before=before, limit=limit, kind=bulk_replay.KIND
-            ),
-            lambda job: job_changes.represent(session, job),
-        )
-        asked = [job["args"] for job in found["data"]]
-        for each in asked:
-            if group := Group.parse(each.get("group") or ""):
-                each["webhook_id"] = ids.text("whk", group.webhook_id)
-        names = rendering.names_in(session, *asked)
-    return rendering.page(
-        "replays/list",
-        found=found,
-        names=names,
+def _about(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the arguments of replays, with the webhook of those that replay a group."""
+    asked = [job["args"] for job in jobs]
+    for each in asked:
+        if group := Group.parse(each.get("group") or ""):
+            each["webhook_id"] = ids.text("whk", group.webhook_id)
+    return asked
+
+
+lists.serve(
+    blp,
+    Listed(
+        "replays",
+        lambda session, _, *where: find(session, {"kind": bulk_replay.KIND}, *where),
+        itemgetter(1),
+        position=position,
+        named=_about,
         does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
+    ),
+)
+
+
+def _preview(typed: Input, _: int = 200) -> Response:
+    preview: dict[str, Any] | None = None
+    # The one webhook whose deliveries are wanted; None for those of all.
+    waits_at: str | None = None
+    cause: dict[str, Any] | None = None
+    with transaction(snapshot=True) as session:
+        names = webhook_names(known_webhooks(session))
+        with typed.refusing():
+            # What is wrong with the pace leaves the selection as it was.
+            if typed.errors.keys() <= set(_HOW):
+                body = typed.without(*typed.errors).load(ReplayForm)
+                if "group" in body:
+                    cause = _cause(session, body["group"])
+                one = body["group"].webhook_id if "group" in body else body.get("webhook_id")
+                waits_at = None if one is None else ids.text("whk", one)
+                as_of, rate = body.get("as_of"), body.get("rate")
+                found = bulk_replay.preview(
+                    session, caller(), **_selected(body), as_of=as_of, most=_MOST_COUNTED
+                )
+                preview = {**found.represent(rate), "complete": found.complete}
+    return rendering.page(
+        "replays/new",
+        200 if preview and not typed.errors else 422,
+        typed=typed,
+        cause=cause,
+        preview=preview,
+        waits_at=waits_at,
+        names=names,
+        which=[
+            (name, text)
+            for name, text in typed.kept_fields()
+            if text and name not in (*_HOW, "as_of")
+        ],
+        does=("deliveries replay --status failed --dry-run", "POST /v1/deliveries/replay"),
     )
 
 
-@blp.get("/new")
-@signed_in(Role.WRITE, whole_tenant=True)
+@blp.page("/new", Role.WRITE)
 def new() -> Response:
     """Show the preview: the deliveries that would be sent again."""
     return _preview(forms.query().without("limit", "cursor"))
 
 
-@blp.post("/new")
-@signed_in(Role.WRITE, whole_tenant=True)
-def start() -> Response:
+@blp.form("/new", Role.WRITE, again=_preview)
+def start(typed: Input) -> Response:
     """Start the replay that the page has shown."""
-    typed = forms.sent()
-    try:
-        body = typed.load(ReplayForm)
-        pace, as_of = Pace(*(body.get(name) for name in _HOW)), body.get("as_of")
-        job = forms.once(
-            lambda session: job_control.represent(
-                bulk_replay.start(session, caller(), **_selected(body), pace=pace, as_of=as_of)
-            )
-        )
-    except Invalid as wrong:
-        return _preview(typed.refused(wrong))
+    body = typed.load(ReplayForm)
+    pace, as_of = Pace(*(body.get(name) for name in _HOW)), body.get("as_of")
+    begin = partial(bulk_replay.start, **_selected(body), pace=pace, as_of=as_of)
+    job = forms.do(begin, show=job_control.represent)
     return rendering.done(url_for(".show", job_id=job["id"]), "The replay has begun.")
 
 
-@blp.post("/new/count")
-@signed_in(Role.WRITE, whole_tenant=True)
+@blp.form("/new/count", Role.WRITE)
 def count() -> Response:
     """Show the preview as of now, with the pace from the form."""
     return _preview(forms.sent().without("as_of"))
 
 
-@blp.get("/<job_id>")
-@signed_in(Role.READ, whole_tenant=True)
+@blp.page("/<job_id>")
 def show(job_id: str) -> Response:
     """Show the progress of a replay."""
     with transaction() as session:
@@ -117,46 +142,7 @@ def show(job_id: str) -> Response:
     )
 
 
-blp.post("/<job_id>/<verb>")(move)
-
-
-def _preview(typed: Input) -> Response:
-    preview: dict[str, Any] | None = None
-    # The one webhook whose deliveries are wanted; None for those of all.
-    waits_at: str | None = None
-    cause: dict[str, Any] | None = None
-    with transaction(snapshot=True) as session:
-        names = webhook_names(known_webhooks(session))
-        try:
-            # What is wrong with the pace leaves the selection as it was.
-            if typed.errors.keys() <= set(_HOW):
-                body = typed.without(*typed.errors).load(ReplayForm)
-                if "group" in body:
-                    cause = _cause(session, body["group"])
-                one = body["group"].webhook_id if "group" in body else body.get("webhook_id")
-                waits_at = None if one is None else ids.text("whk", one)
-                as_of, rate = body.get("as_of"), body.get("rate")
-                found = bulk_replay.preview(
-                    session, caller(), **_selected(body), as_of=as_of, most=_MOST_COUNTED
-                )
-                preview = {**found.represent(rate), "complete": found.complete}
-        except Invalid as wrong:
-            typed = typed.refused(wrong)
-    return rendering.page(
-        "replays/new",
-        200 if preview and not typed.errors else 422,
-        typed=typed,
-        cause=cause,
-        preview=preview,
-        waits_at=waits_at,
-        names=names,
-        which=[
-            (name, text)
-            for name, text in typed.kept_fields()
-            if text and name not in (*_HOW, "as_of")
-        ],
-        does=("deliveries replay --status failed --dry-run", "POST /v1/deliveries/replay"),
-    )
+blp.add_url_rule("/<job_id>/<verb>", "move", move, methods=["POST"])
 
 
 def _selected(body: dict[str, Any]) -> dict[str, Any]:

@@ -1,22 +1,25 @@
-"""Webhooks: the list, creation, and the page of a webhook with its state and its changes."""
+"""Webhooks: the list, creation, the page of one and its changes; tools for a receiver's author."""
 
 import enum
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from flask import Blueprint, redirect, url_for
+from flask import redirect, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
+from app.api.http import parsing
 from app.api.http.services import caller, services, transaction
+from app.api.resources.deliveries import signature_debugger
 from app.api.resources.deliveries.replays import RetryNowSchema
-from app.api.resources.webhook_schemas import NewWebhookSchema, WebhookChangeSchema
+from app.api.resources.deliveries.signature_debugger import PastedSchema, diagnosis
+from app.api.resources.webhook_schemas import NewWebhookSchema, RotationSchema, WebhookChangeSchema
 from app.api.resources.webhooks import represent, with_secret
 from app.console.frame import forms, rendering
-from app.console.frame.access import signed_in
+from app.console.frame.access import Pages
 from app.console.frame.forms import Input
 from app.console.pages.deliveries.deliveries import charted, known_webhooks, subjects
 from app.core.callers import Role
@@ -25,16 +28,19 @@ from app.core.delivery.event_types import EventType
 from app.core.delivery.history import delivery_history, delivery_list, event_history
 from app.core.delivery.history.delivery_list import Filters
 from app.core.delivery.hours import Step
+from app.core.jobs import control as job_control
+from app.core.jobs import job_rows
 from app.core.replay import bulk_replay, replay, send_now
 from app.core.replay.replay_selection import Status, Wanted
-from app.core.webhooks import webhook_secrets, webhooks
+from app.core.webhooks import receiver_check, webhook_secrets, webhooks
 from app.core.webhooks.webhooks import State
 from app.database import database_now
 from app.errors import FieldError, Invalid, NotFound
+from app.lib import canonical_json
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint("webhooks", __name__, url_prefix="/webhooks")
+blp = Pages("webhooks", "/webhooks")
 
 _LATEST = 10
 _ADDS = ("webhooks add URL", "POST /v1/webhooks")
@@ -79,139 +85,10 @@ class WebhookListArgs(Schema):
     state = fields.Choice(State)
 
 
-@blp.get("")
-@signed_in(Role.READ, whole_tenant=True)
-def index() -> Response:
-    """List the webhooks, with their last 24 hours and what waits, as the URL sorts them."""
-    typed = forms.query()
-    args: dict[str, Any] = {}
-    with typed.refusing():
-        args = typed.load(WebhookListArgs)
-    with transaction(snapshot=True) as session:
-        found = _glance(session)
-    key = _SORTS[args.get("sort", Sort.STATE)]
-    state = args.get("state")
-    return rendering.page(
-        "webhooks/list",
-        typed=typed,
-        found=sorted((each for each in found if state in (None, each["health"]["state"])), key=key),
-        in_all=len(found),
-        sort=args.get("sort", Sort.STATE),
-        does=("webhooks list", "GET /v1/webhooks"),
-    )
+_EVENT_TYPES = forms.choices(kind for kind in EventType if kind is not EventType.WEBHOOK_TEST)
 
 
-@blp.get("/new")
-@signed_in(Role.ADMIN, whole_tenant=True)
-def new() -> Response:
-    """Show the form of a new webhook."""
-    return _new(forms.blank())
-
-
-@blp.post("/new")
-@signed_in(Role.ADMIN, whole_tenant=True)
-def create() -> Response:
-    """Create a webhook, and show its secret only once."""
-    typed = forms.sent()
-    try:
-        wanted = typed.load(NewWebhookSchema)
-        settings = services().settings
-        made = forms.once(
-            lambda session: with_secret(*webhooks.create(session, caller(), settings, wanted))
-        )
-    except Invalid as wrong:
-        return _new(typed.refused(wrong), 422)
-    return rendering.page("webhooks/secret", 201, webhook=made, is_new=True, does=_ADDS)
-
-
-@blp.get("/<webhook_id>")
-@signed_in(Role.READ, whole_tenant=True)
-def show(webhook_id: str) -> Response:
-    """Show one webhook; of a deleted one, redirect to its history."""
-    try:
-        return page_of(webhook_id, forms.blank())
-    except NotFound:
-        with transaction() as session:
-            webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
-        return redirect(url_for("console.deliveries.index", webhook_id=webhook_id), 303)
-
-
-@blp.post("/<webhook_id>")
-@signed_in(Role.ADMIN, whole_tenant=True)
-def change(webhook_id: str) -> Response:
-    """Hold, release, enable or disable a webhook, or change its fields."""
-    typed = forms.sent()
-    webhook = ids.parse("whk", webhook_id)
-    try:
-        wanted = typed.load(WebhookChangeSchema)
-        settings = services().settings
-        forms.once(lambda session: webhooks.change(session, caller(), settings, webhook, wanted))
-    except Invalid as wrong:
-        return page_of(webhook_id, typed.refused(wrong), 422)
-    texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
-    place = url_for(".show", webhook_id=webhook_id)
-    if wanted.get("status") == "enabled" and _was_skipped(webhook):
-        skipped = url_for("console.replays.new", webhook_id=webhook_id, status="skipped")
-        return rendering.done(skipped, _TEXTS["skipped", True])
-    return rendering.done(place, " ".join(texts) or "The webhook was changed.")
-
-
-def _was_skipped(webhook: UUID | None) -> bool:
-    """Say whether something happened while the webhook was disabled, and did not arrive since."""
-    wanted = Wanted(statuses=frozenset({Status.SKIPPED}))
-    with transaction(snapshot=True) as session:
-        return bool(bulk_replay.preview(session, caller(), webhook, wanted, most=1).count)
-
-
-@blp.post("/<webhook_id>/delete")
-@signed_in(Role.ADMIN, whole_tenant=True)
-def delete(webhook_id: str) -> Response:
-    """Delete a webhook, if its name or id was typed as confirmation."""
-    typed = forms.sent()
-
-    def end(session: Session) -> None:
-        found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
-        told = represent(found)
-        if typed.value("name").strip() not in (told["description"], told["url"], webhook_id):
-            raise Invalid(FieldError("/name", "This is not its name."))
-        webhooks.delete(session, caller(), found.id)
-
-    try:
-        forms.once(end)
-    except Invalid as wrong:
-        return page_of(webhook_id, typed.refused(wrong), 422)
-    return rendering.done(url_for(".index"), "The webhook was deleted; its history stays.")
-
-
-@blp.post("/<webhook_id>/test")
-@signed_in(Role.WRITE, whole_tenant=True)
-def test(webhook_id: str) -> Response:
-    """Send a test event, and redirect to its delivery."""
-    webhook = ids.parse("whk", webhook_id)
-    made = forms.once(
-        lambda session: delivery_history.represent(replay.fire_test(session, caller(), webhook))
-    )
-    place = url_for("console.deliveries.show", webhook_id=webhook_id, delivery_id=made["id"])
-    return rendering.done(place, "A test event is on its way.")
-
-
-@blp.post("/<webhook_id>/retry-now")
-@signed_in(Role.WRITE, whole_tenant=True)
-def retry_now(webhook_id: str) -> Response:
-    """Retry all waiting deliveries now."""
-    typed = forms.sent()
-    webhook = ids.parse("whk", webhook_id)
-    try:
-        rate = typed.load(RetryNowSchema).get("rate")
-        moved = forms.once(lambda session: send_now.all_of(session, caller(), webhook, rate))
-    except Invalid as wrong:
-        return page_of(webhook_id, typed.refused(wrong), 422)
-    waited = "delivery that waited goes" if moved["count"] == 1 else "deliveries that waited go"
-    text = f"{moved['count']:,} {waited} out now; this job tells what becomes of them."
-    return rendering.done(url_for("console.jobs.show", job_id=moved["job_id"]), text)
-
-
-def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
+def page_of(typed: Input, status: int = 200, *, webhook_id: str) -> Response:
     """Render a webhook's page, with the input of its forms. Raises `NotFound`."""
     here = services().settings
     with transaction(snapshot=True) as session:
@@ -241,9 +118,34 @@ def page_of(webhook_id: str, typed: Input, status: int = 200) -> Response:
         status,
         typed=typed,
         names={webhook_id: webhook["description"] or webhook["url"]},
-        event_types=_event_types(),
+        event_types=_EVENT_TYPES,
         **shown,
         does=(f"webhooks show {webhook_id}", f"GET /v1/webhooks/{webhook_id}"),
+    )
+
+
+def _new(typed: Input, status: int = 200) -> Response:
+    return rendering.page("webhooks/new", status, typed=typed, event_types=_EVENT_TYPES, does=_ADDS)
+
+
+@blp.page("")
+def index() -> Response:
+    """List the webhooks, with their last 24 hours and what waits, as the URL sorts them."""
+    typed = forms.query()
+    args: dict[str, Any] = {}
+    with typed.refusing():
+        args = typed.load(WebhookListArgs)
+    with transaction(snapshot=True) as session:
+        found = _glance(session)
+    key = _SORTS[args.get("sort", Sort.STATE)]
+    state = args.get("state")
+    return rendering.page(
+        "webhooks/list",
+        typed=typed,
+        found=sorted((each for each in found if state in (None, each["health"]["state"])), key=key),
+        in_all=len(found),
+        sort=args.get("sort", Sort.STATE),
+        does=("webhooks list", "GET /v1/webhooks"),
     )
 
 
@@ -264,11 +166,170 @@ def _glance(session: Session) -> list[dict[str, Any]]:
     return shown
 
 
-def _new(typed: Input, status: int = 200) -> Response:
+@blp.page("/new", Role.ADMIN)
+def new() -> Response:
+    """Show the form of a new webhook."""
+    return _new(forms.blank())
+
+
+@blp.form("/new", Role.ADMIN, again=_new)
+def create(typed: Input) -> Response:
+    """Create a webhook, and show its secret only once."""
+    given = (services().settings, typed.load(NewWebhookSchema))
+    made = forms.do(webhooks.create, *given, show=lambda made: with_secret(*made))
+    return rendering.page("webhooks/secret", 201, webhook=made, is_new=True, does=_ADDS)
+
+
+@blp.page("/<webhook_id>")
+def show(webhook_id: str) -> Response:
+    """Show one webhook; of a deleted one, redirect to its history."""
+    try:
+        return page_of(forms.blank(), webhook_id=webhook_id)
+    except NotFound:
+        with transaction() as session:
+            webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+        return redirect(url_for("console.deliveries.index", webhook_id=webhook_id), 303)
+
+
+@blp.form("/<webhook_id>", Role.ADMIN, again=page_of)
+def change(typed: Input, webhook_id: str) -> Response:
+    """Hold, release, enable or disable a webhook, or change its fields."""
+    webhook, wanted = ids.parse("whk", webhook_id), typed.load(WebhookChangeSchema)
+    forms.do(webhooks.change, services().settings, webhook, wanted)
+    texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
+    place = url_for(".show", webhook_id=webhook_id)
+    if wanted.get("status") == "enabled" and _was_skipped(webhook):
+        skipped = url_for("console.replays.new", webhook_id=webhook_id, status="skipped")
+        return rendering.done(skipped, _TEXTS["skipped", True])
+    return rendering.done(place, " ".join(texts) or "The webhook was changed.")
+
+
+def _was_skipped(webhook: UUID | None) -> bool:
+    """Say whether something happened while the webhook was disabled, and did not arrive since."""
+    wanted = Wanted(statuses=frozenset({Status.SKIPPED}))
+    with transaction(snapshot=True) as session:
+        return bool(bulk_replay.preview(session, caller(), webhook, wanted, most=1).count)
+
+
+@blp.form("/<webhook_id>/delete", Role.ADMIN, again=page_of)
+def delete(typed: Input, webhook_id: str) -> Response:
+    """Delete a webhook, if its name or id was typed as confirmation."""
+
+    def end(session: Session) -> None:
+        found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+        told = represent(found)
+        if typed.value("name").strip() not in (told["description"], told["url"], webhook_id):
+            raise Invalid(FieldError("/name", "This is not its name."))
+        webhooks.delete(session, caller(), found.id)
+
+    forms.once(end)
+    return rendering.done(url_for(".index"), "The webhook was deleted; its history stays.")
+
+
+@blp.form("/<webhook_id>/test", Role.WRITE)
+def test(webhook_id: str) -> Response:
+    """Send a test event, and redirect to its delivery."""
+    webhook = ids.parse("whk", webhook_id)
+    made = forms.do(replay.fire_test, webhook, show=delivery_history.represent)
+    place = url_for("console.deliveries.show", webhook_id=webhook_id, delivery_id=made["id"])
+    return rendering.done(place, "A test event is on its way.")
+
+
+@blp.form("/<webhook_id>/retry-now", Role.WRITE, again=page_of)
+def retry_now(typed: Input, webhook_id: str) -> Response:
+    """Retry all waiting deliveries now."""
+    rate = typed.load(RetryNowSchema).get("rate")
+    moved = forms.do(send_now.all_of, ids.parse("whk", webhook_id), rate)
+    waited = "delivery that waited goes" if moved["count"] == 1 else "deliveries that waited go"
+    text = f"{moved['count']:,} {waited} out now; this job tells what becomes of them."
+    return rendering.done(url_for("console.jobs.show", job_id=moved["job_id"]), text)
+
+
+@blp.form("/<webhook_id>/rotate-secret", Role.ADMIN, again=page_of)
+def rotate(typed: Input, webhook_id: str) -> Response:
+    """Rotate the webhook's secret, and show the new one only once."""
+    overlap = timedelta(seconds=typed.load(RotationSchema)["overlap_seconds"])
+    given = (services().settings, ids.parse("whk", webhook_id), overlap)
+    made = forms.do(webhooks.rotate_secret, *given, show=lambda made: with_secret(*made))
+    does = (f"webhooks rotate {webhook_id}", f"POST /v1/webhooks/{webhook_id}/rotate-secret")
+    return rendering.page("webhooks/secret", webhook=made, is_new=False, does=does)
+
+
+@blp.page("/<webhook_id>/signature", Role.WRITE, methods=("GET", "POST"))
+def signature(webhook_id: str) -> Response:
+    """Diagnose why a receiver refuses a signature; nothing pasted is stored."""
+    typed = forms.sent() if parsing.body() else forms.query()
+    found: dict[str, Any] | None = None
+    with signature_debugger.room(), transaction(snapshot=True) as session:
+        name = _name(session, webhook_id)
+        with typed.refusing():
+            if typed.value("headers"):
+                found = _diagnosis(session, webhook_id, typed)
     return rendering.page(
-        "webhooks/new", status, typed=typed, event_types=_event_types(), does=_ADDS
+        "webhooks/signature",
+        422 if typed.errors else 200,
+        typed=typed,
+        found=found,
+        webhook_id=webhook_id,
+        name=name,
+        does=(
+            f"webhooks verify {webhook_id} FILE",
+            f"POST /v1/webhooks/{webhook_id}/verify-signature",
+        ),
     )
 
 
-def _event_types() -> list[tuple[str, str]]:
-    return [(kind.value, kind.value) for kind in EventType if kind is not EventType.WEBHOOK_TEST]
+@blp.form("/<webhook_id>/check", Role.WRITE)
+def check(webhook_id: str) -> Response:
+    """Begin a check of the receiver."""
+    webhook = ids.parse("whk", webhook_id)
+    job = forms.do(receiver_check.start, webhook, show=job_control.represent)
+    place = url_for(".checked", webhook_id=webhook_id, job_id=job["id"])
+    return rendering.done(place, "The check has begun.")
+
+
+@blp.page("/<webhook_id>/checks/<job_id>")
+def checked(webhook_id: str, job_id: str) -> Response:
+    """Show the results of a receiver check."""
+    with transaction() as session:
+        name = _name(session, webhook_id)
+        found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
+    job = job_control.represent(found)
+    if job["kind"] != receiver_check.KIND or job["args"]["webhook_id"] != webhook_id:
+        raise NotFound("There is no check of this webhook with this id.")
+    return rendering.page(
+        "webhooks/check",
+        job=job,
+        webhook_id=webhook_id,
+        name=name,
+        watched=job["finished_at"] is None,
+        does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
+    )
+
+
+def _name(session: Session, webhook_id: str) -> str:
+    found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+    told = represent(found)
+    return str(told["description"] or told["url"])
+
+
+def _diagnosis(session: Session, webhook_id: str, typed: Input) -> dict[str, Any]:
+    sent: dict[str, Any] = {"headers": _headers(typed.value("headers"))}
+    if typed.value("body_base64"):
+        sent["body_base64"] = "".join(typed.value("body_base64").split())
+    else:
+        # A browser sends each line break as CR LF.
+        sent["body"] = typed.value("body").replace("\r\n", "\n")
+    webhook = ids.parse("whk", webhook_id)
+    return diagnosis(session, webhook, parsing.load(PastedSchema(), sent))
+
+
+def _headers(text: str) -> dict[str, Any]:
+    """Read headers as they are pasted: a JSON object, or lines of `name: value`."""
+    try:
+        found = canonical_json.parse(text.encode())
+    except canonical_json.NotJSON:
+        found = None
+    except canonical_json.NotIJSON as error:
+        raise Invalid(FieldError("/headers", error.detail)) from None
+    return found if isinstance(found, dict) else forms.header_lines(text)

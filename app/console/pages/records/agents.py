@@ -1,21 +1,17 @@
 """Agents: the list, and the page of an agent with what it did."""
 
-from typing import Any
-
-from flask import Blueprint
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import filters, page_of
+from app.api.http.paging import filters
 from app.api.http.services import caller, transaction
 from app.api.resources.agents import AgentArgs
-from app.console.frame import downloads, forms, rendering, zone
-from app.console.frame.access import signed_in
-from app.console.frame.downloads import Listed
+from app.console.frame import forms, lists, rendering, zone
+from app.console.frame.access import Pages
+from app.console.frame.lists import Listed
 from app.console.pages.records.sessions import listed
 from app.core import agents, feeds, sessions
 from app.core.agents import AgentSchema
-from app.core.callers import Role
 from app.core.delivery import hours
 from app.core.delivery.hours import Step
 from app.core.keys import keys
@@ -23,49 +19,28 @@ from app.core.records import activity, holds, records
 from app.database import database_now
 from app.models import Record
 
-blp = Blueprint("agents", __name__, url_prefix="/agents")
+blp = Pages("agents", "/agents", whole_tenant=False)
 
-downloads.offer(
+lists.serve(
     blp,
     Listed(
         "agents",
-        "console.agents.index",
+        lambda session, args, *where: agents.rows(session, caller(), filters(args), *where),
+        agents.represent,
         AgentArgs,
         AgentSchema,
-        lambda session, args, *where: agents.rows(session, caller(), filters(args), *where),
-        lambda _, row: agents.represent(row),
+        named=lambda _: (),
+        beside=lambda session, _, found: {
+            "did": activity.of(session, caller(), "agt", found["data"])
+        },
+        does=("agents list", "GET /v1/agents"),
     ),
 )
 
 _NEWEST, _MOST_KEYS = 20, 50
 
 
-@blp.get("")
-@signed_in(Role.READ)
-def index() -> Response:
-    """List agents, newest first, as the URL filters them."""
-    typed = forms.query()
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    did: dict[str, activity.Activity] = {}
-    with typed.refusing(), transaction() as session:
-        args = typed.load(AgentArgs)
-        found = page_of(
-            args,
-            lambda *where: agents.rows(session, caller(), filters(args), *where),
-            agents.represent,
-        )
-        did = activity.of(session, caller(), "agt", found["data"])
-    return rendering.page(
-        "agents/list",
-        typed=typed,
-        found=found,
-        did=did,
-        does=("agents list", "GET /v1/agents"),
-    )
-
-
-@blp.get("/<agent_id>")
-@signed_in(Role.READ)
+@blp.page("/<agent_id>")
 def show(agent_id: str) -> Response:
     """Show one agent, its newest sessions and records."""
     with transaction() as session:

@@ -1,72 +1,45 @@
 """Findings: the list with its filters in the URL, and the page of a finding."""
 
-from datetime import datetime
 from typing import Any
 
-from flask import Blueprint
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import page_of
 from app.api.http.services import caller, transaction
 from app.api.resources.findings import FindingArgs, fetch
-from app.console.frame import downloads, forms, rendering
-from app.console.frame.access import signed_in
-from app.console.frame.downloads import Listed
+from app.console.frame import forms, lists, rendering
+from app.console.frame.access import Pages
+from app.console.frame.lists import Listed
 from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
 from app.core import findings
-from app.core.callers import Role
 from app.core.delivery.history import delivery_list, event_history
 from app.core.delivery.history.delivery_list import Filters
 from app.core.findings import FindingSchema, Severity, Source
 from app.core.records import activity
 
-blp = Blueprint("findings", __name__, url_prefix="/findings")
+blp = Pages("findings", "/findings", whole_tenant=False)
 
-downloads.offer(
+lists.serve(
     blp,
     Listed(
         "findings",
-        "console.findings.index",
+        fetch,
+        findings.represent,
         FindingArgs,
         FindingSchema,
-        fetch,
-        lambda _, row: findings.represent(row),
+        beside=lambda session, _, found: {
+            "occurred": activity.occurred(session, caller(), found["data"])
+        },
+        shown={
+            "severities": forms.choices(reversed(Severity)),
+            "sources": forms.choices(Source),
+        },
+        does=("findings list", "GET /v1/findings"),
     ),
 )
 
 
-@blp.get("")
-@signed_in(Role.READ)
-def index() -> Response:
-    """List findings, newest first, as the URL filters them."""
-    typed = forms.query()
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    names: dict[str, str] = {}
-    occurred: dict[str, datetime] = {}
-    with typed.refusing(), transaction() as session:
-        args = typed.load(FindingArgs)
-        found = page_of(
-            args,
-            lambda *where: fetch(session, args, *where),
-            findings.represent,
-        )
-        names = rendering.names_in(session, *found["data"], typed.typed)
-        occurred = activity.occurred(session, caller(), found["data"])
-    return rendering.page(
-        "findings/list",
-        typed=typed,
-        found=found,
-        names=names,
-        occurred=occurred,
-        severities=[(each.value, each.value) for each in reversed(Severity)],
-        sources=[(each.value, each.value) for each in Source],
-        does=("findings list", "GET /v1/findings"),
-    )
-
-
-@blp.get("/<finding_id>")
-@signed_in(Role.READ)
+@blp.page("/<finding_id>")
 def show(finding_id: str) -> Response:
     """Show one finding, and what became of its event at every webhook."""
     event: dict[str, Any] | None = None

@@ -1,22 +1,22 @@
 """Records: search, and the page of a record with its steps, proofs, files and share links."""
 
+from operator import itemgetter
 from typing import Any
 
-from flask import Blueprint, url_for
+from flask import url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http import large_work
-from app.api.http.paging import page_of
 from app.api.http.services import caller, services, transaction
 from app.api.pages.shared_page import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.record_list import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
-from app.console.frame import browser, downloads, forms, rendering
-from app.console.frame.access import signed_in
-from app.console.frame.downloads import Listed
+from app.console.frame import browser, forms, lists, rendering
+from app.console.frame.access import Pages
+from app.console.frame.lists import Listed
 from app.core import feeds, findings
 from app.core.callers import Role
 from app.core.records import holds, records, share_links
@@ -28,57 +28,34 @@ from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint("records", __name__, url_prefix="/records")
+blp = Pages("records", "/records", whole_tenant=False)
 
 _MOST_LINKS = 200
 _MOST_HOLDS, _MOST_FINDINGS = 10, 20
-downloads.offer(
-    blp,
-    Listed(
-        "records",
-        "console.records.index",
-        RecordArgs,
-        RecordSchema,
-        fetch,
-        lambda _, row: row[1],
-        position,
-    ),
-)
-
 _LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days"))
 
 
-@blp.get("")
-@signed_in(Role.READ)
-def index() -> Response:
-    """Search records, or list them newest first, as the URL filters them."""
-    typed = forms.query()
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    names: dict[str, str] = {}
-    with typed.refusing(), transaction() as session:
-        args = typed.load(RecordArgs)
-        found = page_of(
-            args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
-        )
-        names = rendering.names_in(session, *found["data"], typed.typed)
-    return rendering.page(
-        "records/list",
-        typed=typed,
-        found=found,
-        names=names,
+lists.serve(
+    blp,
+    Listed(
+        "records",
+        fetch,
+        itemgetter(1),
+        RecordArgs,
+        RecordSchema,
+        position,
         does=("records list", "GET /v1/records"),
-    )
+    ),
+)
 
 
-@blp.get("/<record_id>")
-@signed_in(Role.READ)
+@blp.page("/<record_id>")
 def show(record_id: str) -> Response:
     """Show one record."""
     return _page(record_id)
 
 
-@blp.get("/<record_id>/files/<name>")
-@signed_in(Role.READ)
+@blp.page("/<record_id>/files/<name>")
 def download(record_id: str, name: str) -> Response:
     """Send one of the record's files, as the API does.
 
@@ -104,27 +81,20 @@ def download(record_id: str, name: str) -> Response:
     return answered
 
 
-@blp.post("/<record_id>/share-links")
-@signed_in(Role.ADMIN)
+@blp.form("/<record_id>/share-links", Role.ADMIN)
 def share(record_id: str) -> Response:
     """Create a share link, and show its URL on this page only."""
     wanted = forms.sent().load(NewShareLinkSchema)
     lifetime = wanted["expires_in_seconds"]
     base_url = services().settings.base_url
-    made = forms.once(
-        lambda session: share_links.mint(
-            session, caller(), ids.parse("rec", record_id), lifetime, base_url
-        )
-    )
+    made = forms.do(share_links.mint, ids.parse("rec", record_id), lifetime, base_url)
     return _page(record_id, made)
 
 
-@blp.post("/<record_id>/share-links/<share_link_id>/revoke")
-@signed_in(Role.ADMIN)
+@blp.form("/<record_id>/share-links/<share_link_id>/revoke", Role.ADMIN)
 def revoke(record_id: str, share_link_id: str) -> Response:
     """Revoke a share link."""
-    record, link = ids.parse("rec", record_id), ids.parse("shr", share_link_id)
-    forms.once(lambda session: share_links.revoke(session, caller(), record, link))
+    forms.do(share_links.revoke, ids.parse("rec", record_id), ids.parse("shr", share_link_id))
     place = url_for(".show", record_id=record_id, _anchor="share-links")
     return rendering.done(place, "The link opens nothing any more.")
 

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
-from flask import Blueprint, url_for
+from flask import url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
@@ -17,12 +17,11 @@ from app.api.http.services import caller, services, transaction
 from app.api.resources.records import session_evidence
 from app.api.resources.sessions import SessionArgs
 from app.clock import rfc3339
-from app.console.frame import browser, downloads, forms, rendering
-from app.console.frame.access import signed_in
-from app.console.frame.downloads import Listed
+from app.console.frame import browser, forms, lists, rendering
+from app.console.frame.access import Pages
+from app.console.frame.lists import Listed
 from app.core import feeds, findings, sessions
 from app.core.audit import record_reads
-from app.core.callers import Role
 from app.core.delivery.history import delivery_list
 from app.core.delivery.history.delivery_list import Filters
 from app.core.records import activity, bundles, holds
@@ -35,19 +34,7 @@ from app.evidence.page.rendering import Axis, as_tree, duration, row_of, span_of
 from app.evidence.times import unix_nanoseconds
 from app.models import AgentSession, Finding, Record
 
-blp = Blueprint("sessions", __name__, url_prefix="/sessions")
-
-downloads.offer(
-    blp,
-    Listed(
-        "sessions",
-        "console.sessions.index",
-        SessionArgs,
-        SessionSchema,
-        lambda session, args, *where: sessions.rows(session, caller(), filters(args), *where),
-        lambda _, row: sessions.represent(row),
-    ),
-)
+blp = Pages("sessions", "/sessions", whole_tenant=False)
 
 # A page of 50 records reads and writes so much in half of its time.
 _MOST_HOLDS, _MOST_FINDINGS, _MOST_DELIVERIES = 10, 20, 200
@@ -56,41 +43,29 @@ _MOST_BYTES, _MOST_STEPS, _MOST_STEPS_OF_ONE = 512 * 1024, 300, 50
 _IDLE = 60 * 1_000_000_000
 
 
-@blp.get("")
-@signed_in(Role.READ)
-def index() -> Response:
-    """List sessions, newest first, as the URL filters them."""
-    typed = forms.query()
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    did: dict[str, activity.Activity] = {}
-    names: dict[str, str] = {}
-    with typed.refusing(), transaction() as session:
-        args = typed.load(SessionArgs)
-        found = page_of(
-            args,
-            lambda *where: sessions.rows(session, caller(), filters(args), *where),
-            listed,
-        )
-        did = activity.of(session, caller(), "ses", found["data"])
-        names = rendering.names_in(session, *found["data"], typed.typed)
-    return rendering.page(
-        "sessions/list",
-        typed=typed,
-        found=found,
-        did=did,
-        names=names,
-        statuses=[(each.value, each.value) for each in SessionStatus],
-        does=("sessions list", "GET /v1/sessions"),
-    )
-
-
 def listed(session: AgentSession) -> dict[str, Any]:
     """Return a session as its GET answers it, with when it was sealed."""
     return sessions.represent(session) | {"sealed_at": session.sealed_at}
 
 
-@blp.get("/<session_id>/files/<name>")
-@signed_in(Role.READ)
+lists.serve(
+    blp,
+    Listed(
+        "sessions",
+        lambda session, args, *where: sessions.rows(session, caller(), filters(args), *where),
+        listed,
+        SessionArgs,
+        SessionSchema,
+        beside=lambda session, _, found: {
+            "did": activity.of(session, caller(), "ses", found["data"])
+        },
+        shown={"statuses": forms.choices(SessionStatus)},
+        does=("sessions list", "GET /v1/sessions"),
+    ),
+)
+
+
+@blp.page("/<session_id>/files/<name>")
 def download(session_id: str, name: str) -> Response:
     """Send the session's statement or evidence pack, as the API does.
 
@@ -112,8 +87,7 @@ def download(session_id: str, name: str) -> Response:
     return answered
 
 
-@blp.get("/<session_id>")
-@signed_in(Role.READ)
+@blp.page("/<session_id>")
 def show(session_id: str) -> Response:
     """Show one session and its way, oldest record first."""
     typed = forms.query()

@@ -1,4 +1,4 @@
-"""A list of the console as a file: CSV or NDJSON of what its filters select, and its saved views.
+"""A list of the console: its page, and as a file, CSV or NDJSON, what its filters select.
 
 A file is read in pages by keyset, each in a short transaction of its own, so its memory does not
 grow. It ends with a line that says that it is whole: one without was cut.
@@ -7,8 +7,8 @@ grow. It ends with a line that says that it is whole: one without was cut.
 import csv
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from itertools import chain
@@ -17,15 +17,17 @@ from typing import Any
 from uuid import UUID
 
 import marshmallow
-from flask import Blueprint, Response, current_app, g, request
+from flask import Response, current_app, g, request
 from sqlalchemy.orm import Session
 
 from app import clock
 from app.api.http.admission import truncated_stream
 from app.api.http.large_work import NO_PLACE
+from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, request_id, services, transaction
-from app.console.frame import forms
-from app.console.frame.access import signed_in
+from app.console.frame import forms, rendering
+from app.console.frame.access import Pages
+from app.console.frame.forms import Input
 from app.core import feeds
 from app.core.callers import Role
 from app.core.keys import saved_views
@@ -38,35 +40,78 @@ _TYPES = {"csv": "text/csv; charset=utf-8", "ndjson": "application/x-ndjson"}
 # A spreadsheet runs a cell that begins so (OWASP, CSV injection); a quote before it stops that.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
+Row = dict[str, Any]
 Read = Callable[[Session, Mapping[str, Any], Any, int], Sequence[Any]]
+Beside = Callable[[Session, dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A list: the schemas of its query and of a row, and how a page of it is read and shown."""
+    """A list: how a page of it is read by its query, and how it is shown.
+
+    `row` is the schema of a row in a file, of a list that has files and saved views; `named` are
+    those parts of the rows shown whose ids are shown as names. `does` names the command and the
+    route that do the same, `shown` what else its template shows. `beside` gets the session, the
+    filters (none where any is wrong) and the list's page, and returns more of that. Of `breaks` one
+    is shown as `broken`, in place of rows.
+    """
 
     name: str
-    endpoint: str
-    args: type[marshmallow.Schema]
-    row: type[marshmallow.Schema]
     read: Read
-    show: Callable[[Session, Any], dict[str, Any]]
+    show: Callable[[Any], Row]
+    args: type[marshmallow.Schema] = PageArgs
+    row: type[marshmallow.Schema] | None = None
     position: Callable[[Any], UUID | int] = attrgetter("id")
+    named: Callable[[Sequence[Row]], Iterable[Mapping[str, Any]]] = lambda rows: rows
+    template: str = ""
+    does: tuple[str | None, str] | None = None
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    beside: Beside | None = None
+    breaks: tuple[type[Exception], ...] = ()
+
+    def page(self, form: Input | None = None, status: int = 200) -> Response:
+        """Show the list as the URL filters it; `form` is the input of a form that its page has."""
+        typed = forms.query()
+        broken: Exception | None = None
+        args: dict[str, Any] = {}
+        found: dict[str, Any] = {"data": [], "next_cursor": None}
+        more: Mapping[str, Any] = {}
+        with transaction(snapshot=True) as session:
+            try:
+                with typed.refusing():
+                    args = typed.load(self.args)
+                    rows = partial(self.read, session, args)
+                    found = page_of(args, rows, self.show, self.position)
+            except self.breaks as error:
+                broken = error
+            names = rendering.names_in(session, *self.named(found["data"]), typed.typed)
+            if self.beside is not None:
+                more = self.beside(session, args, found)
+        shown = {"typed": typed, "form": form or forms.blank(), "found": found, "names": names}
+        shown |= {"broken": broken, **self.shown, **more}
+        if self.does is not None:
+            shown["does"] = self.does
+        return rendering.page(self.template or f"{self.name}/list", status, **shown)
 
 
 LISTS: dict[str, Listed] = {}
 
 
-def offer(blp: Blueprint, listed: Listed, path: str = "", *, whole_tenant: bool = False) -> None:
-    """Let a list be downloaded, at `path` and `all.csv` or `all.ndjson`, and have saved views."""
-    LISTS[listed.name] = listed
+def serve(
+    blp: Pages, listed: Listed, path: str = "", role: Role = Role.READ, *, endpoint: str = "index"
+) -> Listed:
+    """Serve a list at a path; with `row` also its files, at `all.csv` and `all.ndjson` below."""
 
-    def download(form: str) -> Response:
-        return _answer(listed, form)
+    @blp.page(path, role, endpoint=endpoint)
+    def index() -> Response:
+        """Show the list."""
+        return listed.page()
 
-    download.__doc__ = "Download the list as a file."
-    rule = signed_in(Role.READ, whole_tenant=whole_tenant)
-    blp.get(f"{path}/all.<any(csv,ndjson):form>", endpoint="download_list")(rule(download))
+    if listed.row is not None:
+        LISTS[listed.name] = listed
+        download = partial(_answer, listed, listed.row)
+        blp.page(f"{path}/all.<any(csv,ndjson):form>", endpoint="download_list")(download)
+    return listed
 
 
 def views_of(name: str) -> Sequence[Any]:
@@ -75,11 +120,10 @@ def views_of(name: str) -> Sequence[Any]:
         return saved_views.rows(session, caller(), name)
 
 
-def _answer(listed: Listed, form: str) -> Response:
+def _answer(listed: Listed, row: type[marshmallow.Schema], form: str) -> Response:
     args = forms.query().without("limit", "cursor").load(listed.args)
     here, reader, application = services(), caller(), current_app.app_context().app
-    columns = tuple(listed.row().fields)
-    encode = partial(_csv_lines, columns) if form == "csv" else _json_lines
+    columns = tuple(row().fields)
 
     def read(after: Any) -> tuple[list[dict[str, Any]], Any]:
         # A response is iterated after its request, and in other threads.
@@ -89,7 +133,7 @@ def _answer(listed: Listed, form: str) -> Response:
         ):
             g.caller = reader
             found = listed.read(session, args, after, _PART + 1)
-            shown = [listed.show(session, row) for row in found[:_PART]]
+            shown = [listed.show(row) for row in found[:_PART]]
         follows = found.read_to if isinstance(found, feeds.Page) else None
         if len(found) > _PART:
             follows = listed.position(found[_PART - 1])
@@ -108,7 +152,7 @@ def _answer(listed: Listed, form: str) -> Response:
                 raise Busy(NO_PLACE) from None
             count += len(shown)
             end = _end(form, count) if after is None else b""
-            yield head + encode(shown) + end
+            yield head + _written(form, columns, shown) + end
             head = b""
             if after is None or time.monotonic() >= until:
                 return
@@ -124,19 +168,18 @@ def _answer(listed: Listed, form: str) -> Response:
     return Response(whole, content_type=_TYPES[form], headers=headers)
 
 
+def _written(form: str, columns: Sequence[str], rows: Sequence[Row]) -> bytes:
+    if form == "csv":
+        return _csv([[_cell(row.get(name)) for name in columns] for row in rows])
+    kept = ({name: row[name] for name in columns if name in row} for row in rows)
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in kept)
+
+
 def _end(form: str, count: int) -> bytes:
     """Return the last line of a whole file."""
     if form == "csv":
         return _csv([[f"# complete: {count} rows"]])
     return json.dumps({"complete": True, "rows": count}).encode() + b"\n"
-
-
-def _json_lines(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
-
-
-def _csv_lines(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    return _csv([[_cell(row.get(name)) for name in columns] for row in rows])
 
 
 def _cell(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Digests of a tenant, newest first, and the next one: to whom, and when it is due."""
+"""What became of digests: a tenant's, its next one, and those of all tenants that stand."""
 
 import enum
 from collections.abc import Sequence
@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row
-from sqlalchemy import select
+from psycopg.rows import class_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.digests import schedule
+from app.core.digests.digest_mail import KEEPS_BACK, DigestSending
+from app.core.digests.sending import ACCEPTED_BY, TIMES
 from app.database import cursor
 from app.lib.mail.mailer import Refusal
 from app.models import Digest
@@ -69,23 +70,11 @@ class DigestSchema(AnswerSchema):
     sent_at = fields.Time(allow_none=True)
 
 
-def rows(session: Session, tenant_id: UUID, before: UUID | None, limit: int) -> Sequence[Digest]:
-    """Return up to `limit` of a tenant's digests, newest first, older than the id `before`."""
-    query = select(Digest).where(Digest.tenant_id == tenant_id)
-    if before is not None:
-        query = query.where(Digest.id < before)
-    return session.scalars(query.order_by(Digest.id.desc()).limit(limit)).all()
-
-
 def represent(digest: Digest) -> dict[str, Any]:
     """Return a digest's JSON representation in the list, without its address."""
-    return DigestSchema.of(digest, status=_status(digest))
-
-
-def _status(digest: Digest) -> str:
-    """Return the status; one that waits because its recipient was refused for good says so."""
     refused = digest.status == "pending" and digest.refusal == Refusal.RECIPIENT
-    return "recipient_refused" if refused else digest.status
+    status = Status.RECIPIENT_REFUSED if refused else digest.status
+    return DigestSchema.of(digest, status=status)
 
 
 class NextSchema(AnswerSchema):
@@ -124,8 +113,8 @@ WITH present AS MATERIALIZED (
 ), asked AS (
     SELECT t.notification_email, d.id AS open, j.run_at,
            greatest(
-               (SELECT max({schedule.ACCEPTED_BY}) FROM digests
-                 WHERE tenant_id = t.id AND {schedule.KEEPS_BACK}),
+               (SELECT max({ACCEPTED_BY}) FROM digests
+                 WHERE tenant_id = t.id AND {KEEPS_BACK}),
                (SELECT max(d.claimed_at) FROM digests AS d WHERE {schedule.REFUSED_LATELY})
            ) + interval '24 hours' AS not_before,
            CASE WHEN EXISTS ({schedule.LOST}) THEN (SELECT now FROM present)
@@ -150,10 +139,68 @@ SELECT notification_email AS to, open AS digest_id, not_before,
 
 def next_digest(session: Session, tenant_id: UUID, settle: timedelta) -> Upcoming | None:
     """Return a tenant's next digest; None without an address."""
-    wanted = {"tenant": tenant_id, "settle": settle, "kind": schedule.KIND, **schedule.TIMES}
+    wanted = {"tenant": tenant_id, "settle": settle, "kind": DigestSending.kind, **TIMES}
     return cursor(session, class_row(Upcoming)).execute(_READ.encode(), wanted).fetchone()
 
 
 def represent_next(upcoming: Upcoming | None) -> dict[str, Any] | None:
     """Return the next digest's JSON representation."""
     return None if upcoming is None else NextSchema.of(upcoming)
+
+
+_OPEN = "SELECT count(*) FROM digests WHERE status IN ('pending', 'sending')"
+# As long as the alert of late digests waits.
+_LATE = timedelta(hours=2)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How many digests stand for one reason: a `Refusal`, or `away` for a server that is not taken.
+
+    `since` is the claim of the oldest, `error` the newest one's sentence. It quotes no server:
+    anyone may read it.
+    """
+
+    what: str
+    digests: int
+    since: datetime
+    error: str
+
+
+# Digests of suspended tenants wait on purpose. Content that was refused stands until another digest
+# repeats it. Each half has a small index of its own.
+_STANDING = """
+WITH standing AS (
+    SELECT coalesce(d.refusal, 'away') AS what, d.id, d.claimed_at, d.error
+      FROM digests AS d JOIN tenants AS t ON t.id = d.tenant_id AND t.suspended_at IS NULL
+     WHERE d.status IN ('pending', 'sending') AND d.error IS NOT NULL
+       AND d.refusal IS DISTINCT FROM 'content'
+       AND (d.refusal IS NOT NULL OR d.claimed_at < clock_timestamp() - %(late)s)
+    UNION ALL
+    SELECT 'content', d.id, d.claimed_at, d.error
+      FROM digests AS d JOIN tenants AS t ON t.id = d.tenant_id AND t.suspended_at IS NULL
+       AND t.digest_series = d.series
+     WHERE d.status = 'content_refused'
+       AND NOT EXISTS (SELECT FROM digests AS r
+                        WHERE r.tenant_id = d.tenant_id AND r.repeats = d.id)
+)
+SELECT what, count(*) AS digests, min(claimed_at) AS since,
+       coalesce((array_agg(error ORDER BY id DESC))[1], '') AS error
+  FROM standing GROUP BY what ORDER BY what
+"""
+
+
+def standing(session: Session) -> Sequence[Standing]:
+    """Return why digests stand, in a session that sees all tenants."""
+    return cursor(session, class_row(Standing)).execute(_STANDING, {"late": _LATE}).fetchall()
+
+
+def counted(found: Sequence[Standing]) -> dict[str, int]:
+    """Return how many digests stand refused, by what is refused."""
+    counts = {each.what: each.digests for each in found}
+    return {str(refusal): counts.get(refusal, 0) for refusal in Refusal}
+
+
+def open_ones(session: Session) -> int:
+    """Return the number of open digests, in a session that sees all tenants."""
+    return cursor(session, scalar_row).execute(_OPEN).fetchone() or 0
