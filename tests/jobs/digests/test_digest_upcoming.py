@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+from app import ids
 from app.core.digests import digest_history
 from app.database import database_now
 from tests.jobs.digesting import ADDRESS, Desk, Tenant
@@ -64,7 +65,7 @@ def test_one_that_is_open_is_due_when_its_job_is(desk: Desk, tenant: Tenant) -> 
     (digest,) = tenant.digests()
     found, _ = coming(desk, tenant)
     assert found is not None
-    assert found.digest_id == digest["id"]
+    assert ids.read("dig", found["digest_id"]) == digest["id"]
     assert near(due_in(desk, tenant), 24)
     desk.wait(12)
     assert near(due_in(desk, tenant), 12)
