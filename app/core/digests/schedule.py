@@ -18,7 +18,6 @@ from app.core.callers import UNSUBSCRIBER
 from app.core.digests.digest_mail import KEEPS_BACK, DigestSending
 from app.core.digests.letters import Subscription
 from app.core.digests.sending import AT_ONCE, TIMES
-from app.core.wakeups import ring_job
 from app.database import cursor
 from app.models import Job
 
@@ -112,12 +111,6 @@ _CANCEL = """
 UPDATE digests SET status = 'cancelled', error = 'The address was cleared.'
  WHERE tenant_id = %s AND status = 'pending'
 """
-_HURRY = """
-UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
- WHERE tenant_id = %s AND kind = %s AND finished_at IS NULL AND locked_until IS NULL
-   AND run_at > clock_timestamp()
-RETURNING id
-"""
 
 
 def follow(session: Session, tenant_id: UUID, address: str | None) -> None:
@@ -126,11 +119,9 @@ def follow(session: Session, tenant_id: UUID, address: str | None) -> None:
     Clearing it cancels pending digests; a mail in flight may still arrive. A change makes a digest
     due at once that waits because the server refused the previous address.
     """
-    cur = cursor(session)
     if address is None:
-        cur.execute(_CANCEL, (tenant_id,))
-    for (job_id,) in cur.execute(_HURRY, (tenant_id, DigestSending.kind)).fetchall():
-        ring_job(session, tenant_id, job_id)
+        cursor(session).execute(_CANCEL, (tenant_id,))
+    DigestSending.hurry(session, tenant_id)
 
 
 def clear(session: Session, subscription: Subscription, request_id: str) -> bool:

@@ -28,6 +28,7 @@ from app.core.digests import letters
 from app.core.digests.letters import Subscription
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, Step
+from app.core.wakeups import ring_job
 from app.database import Database, after_commit, cursor
 from app.lib.mail.mailer import (
     DATA_SECONDS,
@@ -105,6 +106,13 @@ SELECT m.tenant_id, m.id FROM {table} AS m
  ORDER BY random() LIMIT %s
 """
 
+_HURRY = """
+UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
+ WHERE tenant_id = %s AND kind = %s AND finished_at IS NULL AND locked_until IS NULL
+   AND run_at > clock_timestamp()
+RETURNING id
+"""
+
 
 @dataclass(frozen=True)
 class Sender:
@@ -168,6 +176,12 @@ class Sending(ABC, Generic[Row]):
         query = _FORGOTTEN.format(table=cls.model.__tablename__)
         found = cursor(session).execute(query.encode(), (cls.kind, AT_ONCE))
         return [(row[0], row[1]) for row in found]
+
+    @classmethod
+    def hurry(cls, session: Session, tenant_id: UUID) -> None:
+        """Make the jobs of a tenant's mails that wait due at once."""
+        for (job_id,) in cursor(session).execute(_HURRY, (tenant_id, cls.kind)).fetchall():
+            ring_job(session, tenant_id, job_id)
 
     @classmethod
     def step(
