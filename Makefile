@@ -16,14 +16,13 @@ up: $(INSTALLED) ## run the whole service on this machine (PORT=8000, DATA_DIR=.
 demo: $(INSTALLED) ## run it and show it at work; STAY=0 ends it with its verdict
 	@exec $(BIN)/python -m dev.demo --tied
 
-test: $(INSTALLED) ## test the product, on servers of its own; SEED=N repeats an order
+test: $(INSTALLED) ## test the product, on servers of its own, without apt (SEED=N: that order)
 	@exec $(BIN)/python -m tests $(if $(SEED),--seed $(SEED))
 
-test-all: test test-toolbox ## also the browser, development tools, platforms, alerts, long faults
+test-all: test test-toolbox ## also browser (apt), development tools, platforms, alerts, long faults
 
 test-toolbox: $(INSTALLED)
-	@$(BIN)/python -m tests.support.programs.chromium
-	@$(BIN)/python -m tests.support.programs.promtool
+	@$(BIN)/python -m tests.support.programs.debian
 	@exec $(BIN)/python -m tests --toolbox $(if $(SEED),--seed $(SEED))
 
 test-deploy: $(INSTALLED) ## deploy on Debian's PostgreSQL, Redis, PgBouncer (root and apt)

@@ -22,8 +22,7 @@ from redis.sentinel import Sentinel
 from app import heartbeats, metrics
 from app.lib.breaker import Breaker
 from app.lib.metric_registry import Tally
-from app.lib.stores.addresses import Sentinels
-from app.lib.stores.redis_reasons import reason
+from app.lib.stores import Sentinels, reason
 
 _log = structlog.get_logger(__name__)
 

@@ -5,16 +5,14 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
-
-from cryptography.x509 import Certificate
 
 from app.ledger.notes import check_name
 from app.ledger.policy import Policy
-from app.lib.crypto import api_keys, signing_certificates, timestamps
-from app.lib.crypto.signing_certificates import SigningChain
-from app.lib.forwarded import FORWARDED, X_FORWARDED_FOR
+from app.lib.crypto import api_keys
 from app.lib.mail import mailbox as mailboxes
 from app.lib.outbound.addresses import (
     EVERYWHERE,
@@ -24,6 +22,7 @@ from app.lib.outbound.addresses import (
     parse_url,
 )
 
+_Value = TypeVar("_Value")
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -82,30 +81,22 @@ def origin(text: str) -> str:
     return check_name(text)
 
 
-def head_url(text: str) -> str:
-    """Read the URL of the log's head store."""
+def objects_url(text: str, *, names_object: bool = False) -> str:
+    """Read the URL of a folder or bucket for objects; with `names_object` that of one of them."""
     parts = urlsplit(text)
     if parts.query or parts.fragment:
         raise ValueError("it has no query and no fragment")
-    if parts.scheme == "s3" and parts.netloc and parts.path.strip("/"):
-        return text
-    if parts.scheme == "file" and not parts.netloc and parts.path[-1:] not in ("", "/"):
-        if not Path(unquote(parts.path)).parent.is_dir():
-            raise ValueError(f"no folder {Path(unquote(parts.path)).parent}")
-        return text
-    raise ValueError("use file:///folder/file or s3://bucket/key")
-
-
-def folder_url(text: str) -> str:
-    """Read the URL of a folder, or of a bucket with or without a prefix, for objects."""
-    parts = urlsplit(text)
-    if parts.query or parts.fragment:
-        raise ValueError("it has no query and no fragment")
-    if parts.scheme == "s3" and parts.netloc:
-        return text
-    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
-        return text
-    raise ValueError("use file:///folder or s3://bucket/prefix")
+    path = unquote(parts.path)
+    named = bool(path.strip("/")) and not (parts.scheme == "file" and path.endswith("/"))
+    if named or not names_object:
+        if parts.scheme == "s3" and parts.netloc:
+            return text
+        if parts.scheme == "file" and not parts.netloc and path.startswith("/"):
+            if names_object and not Path(path).parent.is_dir():
+                raise ValueError(f"no folder {Path(path).parent}")
+            return text
+    which = "file:///folder/file or s3://bucket/key"
+    raise ValueError(f"use {which if names_object else 'file:///folder or s3://bucket/prefix'}")
 
 
 def operator_url(text: str) -> str:
@@ -148,14 +139,9 @@ def authorization(text: str) -> str:
     return text
 
 
-def certificates(text: str) -> tuple[Certificate, ...]:
-    """Read root certificates: PEM, or the path of a file of it."""
-    return timestamps.read_certificates(_text_or_file(text))
-
-
-def signing_chains(text: str) -> tuple[SigningChain, ...]:
-    """Read chains of certificates over signing keys: PEM, or the path of a file of it."""
-    return signing_certificates.read_chains(_text_or_file(text))
+def read_by(read: Callable[[bytes], _Value]) -> Callable[[str], _Value]:
+    """Return what reads a value from a setting's own text, or from the file that it names."""
+    return lambda text: read(_text_or_file(text))
 
 
 def policy(text: str) -> Policy:
@@ -228,14 +214,6 @@ def proxies(text: str) -> tuple[Network, ...]:
     return found
 
 
-def proxy_header(text: str) -> str:
-    """Read the name of the header in which the proxies name the caller."""
-    for name in (X_FORWARDED_FOR, FORWARDED):
-        if text.lower() == name.lower():
-            return name
-    raise ValueError(f"use {X_FORWARDED_FOR} or {FORWARDED}")
-
-
 def mail_folder(text: str) -> Path:
     """Read the data folder; return its subfolder for mails, used without a mail server."""
     return Path(text) / "mail"
@@ -257,20 +235,22 @@ def positive(text: str) -> float:
     return number
 
 
-def seconds(text: str) -> float:
+def positive_seconds(text: str) -> timedelta:
+    """Read a number of seconds above 0."""
+    return timedelta(seconds=positive(text))
+
+
+def positive_days(text: str) -> timedelta:
+    """Read a number of days above 0."""
+    return timedelta(days=positive(text))
+
+
+def seconds(text: str) -> timedelta:
     """Read a number of seconds up to a day."""
     number = float(text)
     if not 0 <= number <= 86400:
         raise ValueError("use a number of seconds from 0 to 86400")
-    return number
-
-
-def session_seconds(text: str) -> float:
-    """Read how long a person's session lasts."""
-    number = seconds(text)
-    if number < 60:
-        raise ValueError("use a number of seconds from 60 to 86400")
-    return number
+    return timedelta(seconds=number)
 
 
 def switch(text: str) -> bool:
@@ -298,6 +278,8 @@ def whole(least: int, most: int, what: str = "number") -> Callable[[str], int]:
 
 
 count = whole(1, 500)
+days = whole(1, 3650, "number of days")
+many_days = whole(1, 36_500, "number of days")
 rate = whole(1, 10**9, "number of bytes a second")
 
 
@@ -313,15 +295,13 @@ def limit(text: str) -> int:
     return int(text)
 
 
-def log_level(text: str) -> str:
-    """Read the name of a level."""
-    if text.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
-        raise ValueError("use DEBUG, INFO, WARNING, ERROR or CRITICAL")
-    return text.upper()
+def one_of(*names: str) -> Callable[[str], str]:
+    """Return what reads one of these names, in upper or lower case."""
 
+    def read(text: str) -> str:
+        for name in names:
+            if text.lower() == name.lower():
+                return name
+        raise ValueError(f"use {', '.join(names[:-1])} or {names[-1]}")
 
-def log_format(text: str) -> str:
-    """Read how log lines are written."""
-    if text not in ("json", "console"):
-        raise ValueError("use json or console")
-    return text
+    return read

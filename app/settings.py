@@ -20,13 +20,13 @@ from cryptography.x509 import Certificate
 
 from app import setting_values as values
 from app.ledger.policy import NONE, Policy
-from app.lib import forwarded
+from app.lib import forwarded, stores
+from app.lib.crypto import signing_certificates, timestamps
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.mail.mailer import MailServer
 from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
-from app.lib.stores import addresses
 
 VERSION = "0.1.0"
 
@@ -34,6 +34,21 @@ Process = Literal["web", "worker"]
 
 # Seconds before each attempt, the first included: about three days in all.
 RETRY_SCHEDULE = (0.0, 5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
+
+
+# Each of these that is set needs the other.
+_NEEDS = (
+    ("SMTP_URL", "MAIL_FROM"),
+    ("OIDC_ISSUER", "OIDC_CLIENT_ID"),
+    ("OIDC_ISSUER", "OIDC_CLIENT_SECRET"),
+    ("OIDC_CLIENT_ID", "OIDC_ISSUER"),
+    ("OIDC_CLIENT_SECRET", "OIDC_ISSUER"),
+    ("TSA_URL", "TSA_CA_FILE"),
+    ("TSA_CA_FILE", "TSA_URL"),
+    ("TSA_AUTHORIZATION", "TSA_URL"),
+    ("LOG_REQUIRE_QUORUM", "WITNESS_POLICY"),
+    ("AUDIT_ARCHIVE_DAYS", "BLOB_URL"),
+)
 
 
 class SettingError(ValueError):
@@ -72,26 +87,30 @@ class OpenId:
     scopes: str = _setting("OIDC_SCOPES", values.scopes, "openid email profile")
     groups_claim: str = _setting("OIDC_GROUPS_CLAIM", str, "groups")
     ca_file: str | None = _setting("OIDC_CA_FILE", values.authorities, None)
-    session_seconds: float = _setting("OIDC_SESSION_SECONDS", values.session_seconds, 3600.0)
+    session_seconds: int = _setting(
+        "OIDC_SESSION_SECONDS", values.whole(60, 86_400, "number of seconds"), 3600
+    )
 
 
 @dataclass(frozen=True)
 class Settings:
     """All settings, read from the environment; docs/operations.md describes each variable."""
 
-    database_url: str = _setting("DATABASE_URL", addresses.postgres, secret=True)
-    database_admin_url: str = _setting("DATABASE_ADMIN_URL", addresses.postgres, None, secret=True)
+    database_url: str = _setting("DATABASE_URL", stores.postgres, secret=True)
+    database_admin_url: str = _setting("DATABASE_ADMIN_URL", stores.postgres, None, secret=True)
     database_replica_url: str | None = _setting(
-        "DATABASE_REPLICA_URL", partial(addresses.postgres, writes=False), None, secret=True
+        "DATABASE_REPLICA_URL", partial(stores.postgres, writes=False), None, secret=True
     )
-    redis_url: str | None = _setting("REDIS_URL", addresses.redis, None, secret=True)
+    redis_url: str | None = _setting("REDIS_URL", stores.redis, None, secret=True)
     redis_ca_file: str | None = _setting("REDIS_CA_FILE", values.authorities, None)
     redis_tls_verify: bool = _setting("REDIS_TLS_VERIFY", values.redis_tls_verify, True)
     master_keys: MasterKeys = _setting("MASTER_KEYS", MasterKeys.parse, secret=True)
     base_url: str = _setting("BASE_URL", values.base_url)
     log_origin: str = _setting("LOG_ORIGIN", values.origin, None)
-    log_head_url: str | None = _setting("LOG_HEAD_URL", values.head_url, None)
-    blob_url: str | None = _setting("BLOB_URL", values.folder_url, None)
+    log_head_url: str | None = _setting(
+        "LOG_HEAD_URL", partial(values.objects_url, names_object=True), None
+    )
+    blob_url: str | None = _setting("BLOB_URL", values.objects_url, None)
     root_admin_key: str | None = _setting("ROOT_ADMIN_KEY", values.api_key, None, secret=True)
     webhook_allowed_networks: tuple[Network, ...] = _setting(
         "WEBHOOK_ALLOWED_NETWORKS", values.networks, ()
@@ -104,31 +123,37 @@ class Settings:
     tsa_authorization: str | None = _setting(
         "TSA_AUTHORIZATION", values.authorization, None, secret=True
     )
-    tsa_ca_file: tuple[Certificate, ...] = _setting("TSA_CA_FILE", values.certificates, ())
+    tsa_ca_file: tuple[Certificate, ...] = _setting(
+        "TSA_CA_FILE", values.read_by(timestamps.read_certificates), ()
+    )
     signing_certificates: tuple[SigningChain, ...] = _setting(
-        "SIGNING_CERTIFICATES", values.signing_chains, ()
+        "SIGNING_CERTIFICATES", values.read_by(signing_certificates.read_chains), ()
     )
     witness_policy: Policy | None = _setting("WITNESS_POLICY", values.policy, None)
     log_require_quorum: bool = _setting("LOG_REQUIRE_QUORUM", values.switch, False)
-    log_quorum_grace_seconds: float = _setting("LOG_QUORUM_GRACE_SECONDS", values.seconds, 120.0)
+    log_quorum_grace: timedelta = _setting(
+        "LOG_QUORUM_GRACE_SECONDS", values.seconds, timedelta(seconds=120)
+    )
     retry_schedule: tuple[float, ...] = _setting("RETRY_SCHEDULE", values.schedule, RETRY_SCHEDULE)
-    pause_seconds: float = _setting("PAUSE_SECONDS", values.positive, 30.0)
-    min_retention_days: int = _setting(
-        "MIN_RETENTION_DAYS", values.whole(1, 3650, "number of days"), 1
+    first_pause: timedelta = _setting(
+        "PAUSE_SECONDS", values.positive_seconds, timedelta(seconds=30)
     )
+    min_retention_days: int = _setting("MIN_RETENTION_DAYS", values.days, 1)
     audit_reads: bool = _setting("AUDIT_READS", values.switch, False)
-    history_days: int = _setting("HISTORY_DAYS", values.whole(1, 3650, "number of days"), 90)
-    audit_archive_days: int | None = _setting(
-        "AUDIT_ARCHIVE_DAYS", values.whole(1, 36_500, "number of days"), None
-    )
-    findings_days: int | None = _setting(
-        "FINDINGS_DAYS", values.whole(1, 36_500, "number of days"), None
-    )
+    history_days: int = _setting("HISTORY_DAYS", values.days, 90)
+    audit_archive_days: int | None = _setting("AUDIT_ARCHIVE_DAYS", values.many_days, None)
+    findings_days: int | None = _setting("FINDINGS_DAYS", values.many_days, None)
     max_webhooks: int = _setting("MAX_WEBHOOKS", values.whole(1, 10_000, "number of webhooks"), 100)
-    export_days: int = _setting("EXPORT_DAYS", values.whole(1, 3650, "number of days"), 30)
-    session_idle_seconds: float = _setting("SESSION_IDLE_SECONDS", values.positive, 86_400.0)
-    disable_after_days: float = _setting("DISABLE_AFTER_DAYS", values.positive, 5.0)
-    digest_settle_seconds: float = _setting("DIGEST_SETTLE_SECONDS", values.seconds, 900.0)
+    export_days: int = _setting("EXPORT_DAYS", values.days, 30)
+    session_idle: timedelta = _setting(
+        "SESSION_IDLE_SECONDS", values.positive_seconds, timedelta(days=1)
+    )
+    disable_after: timedelta = _setting(
+        "DISABLE_AFTER_DAYS", values.positive_days, timedelta(days=5)
+    )
+    digest_settle: timedelta = _setting(
+        "DIGEST_SETTLE_SECONDS", values.seconds, timedelta(seconds=900)
+    )
     smtp_url: MailServer | None = _setting("SMTP_URL", MailServer.parse, None)
     mail_from: str = _setting("MAIL_FROM", values.mailbox, None)
     mail_folder: Path | None = _setting("DATA_DIR", values.mail_folder, None)
@@ -139,10 +164,16 @@ class Settings:
     tenant_records: int = _setting("TENANT_RECORDS", values.limit, 50_000_000)
     tenant_staged_mib: int = _setting("TENANT_STAGED_MIB", values.limit, 256)
     trusted_proxies: tuple[Network, ...] = _setting("TRUSTED_PROXIES", values.proxies, ())
-    proxy_header: str = _setting("PROXY_HEADER", values.proxy_header, forwarded.X_FORWARDED_FOR)
+    proxy_header: str = _setting(
+        "PROXY_HEADER",
+        values.one_of(forwarded.X_FORWARDED_FOR, forwarded.FORWARDED),
+        forwarded.X_FORWARDED_FOR,
+    )
     metrics_token: str | None = _setting("METRICS_TOKEN", str, None, secret=True)
-    log_level: str = _setting("LOG_LEVEL", values.log_level, "INFO")
-    log_format: str = _setting("LOG_FORMAT", values.log_format, "json")
+    log_level: str = _setting(
+        "LOG_LEVEL", values.one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "INFO"
+    )
+    log_format: str = _setting("LOG_FORMAT", values.one_of("json", "console"), "json")
     database_connections: int = _setting("DATABASE_CONNECTIONS", values.whole(2, 10_000), 40)
     web_concurrency: int = _setting("WEB_CONCURRENCY", values.count, 2)
     worker_processes: int = _setting("WORKER_PROCESSES", values.count, 2)
@@ -181,21 +212,6 @@ class Settings:
         """How long a delivery waits for its first attempt."""
         return timedelta(seconds=self.retry_schedule[0])
 
-    @property
-    def first_pause(self) -> timedelta:
-        """How long the first pause of a failing lane lasts."""
-        return timedelta(seconds=self.pause_seconds)
-
-    @property
-    def disable_after(self) -> timedelta:
-        """How long a webhook may fail without a success before it is disabled."""
-        return timedelta(days=self.disable_after_days)
-
-    @property
-    def digest_settle(self) -> timedelta:
-        """The least age of the oldest new finding when a digest is made."""
-        return timedelta(seconds=self.digest_settle_seconds)
-
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "Settings":
         """Read the settings from a mapping such as `os.environ`.
@@ -204,21 +220,24 @@ class Settings:
         """
         found = _read_all(cls, environ)
         found["database_admin_url"] = found["database_admin_url"] or found["database_url"]
-        found["redis_url"] = _redis_url(found)
+        try:
+            found["redis_url"] = values.redis_with_tls(
+                found["redis_url"], found["redis_ca_file"], verified=found["redis_tls_verify"]
+            )
+        except ValueError as error:
+            raise SettingError(str(error)) from error
         found["log_origin"] = found["log_origin"] or _origin_of(found["base_url"])
-        found["mail_from"] = found["mail_from"] or _sender(found["smtp_url"])
+        # Without a mail server, of mails that become files.
+        found["mail_from"] = found["mail_from"] or "record-service@localhost.invalid"
         settings = cls(
             **found,
             web=WebLimits(**_read_all(WebLimits, environ)),
             openid=OpenId(**_read_all(OpenId, environ)),
         )
-        _check_provider(settings.openid)
-        _check_authority(settings)
+        for name, other in _NEEDS:
+            if _text(environ, name) not in ("", "0") and not _text(environ, other):
+                raise SettingError(f"{other} is not set, and {name} is, which needs it.")
         _check_quorum(settings)
-        if settings.audit_archive_days is not None and settings.blob_url is None:
-            raise SettingError(
-                "BLOB_URL is not set, and AUDIT_ARCHIVE_DAYS is: the archive goes there."
-            )
         if (settings.findings_days or settings.history_days) < settings.history_days:
             raise SettingError(
                 f"FINDINGS_DAYS is less than HISTORY_DAYS ({settings.history_days}), whose events"
@@ -261,8 +280,8 @@ def _read_all(group: type, environ: Mapping[str, str]) -> dict[str, Any]:
     for each in fields(group):
         if not each.metadata:
             continue
-        name, text = each.metadata["name"], environ.get(each.metadata["name"], "").strip()
-        if text:
+        name = each.metadata["name"]
+        if text := _text(environ, name):
             try:
                 found[each.name] = each.metadata["convert"](text)
             except (ValueError, OSError) as error:
@@ -270,21 +289,12 @@ def _read_all(group: type, environ: Mapping[str, str]) -> dict[str, Any]:
         elif each.metadata["default"]:
             (found[each.name],) = each.metadata["default"]
         else:
-            raise _not_set(name)
+            raise SettingError(f"{name} is not set: see docs/operations.md (or run `make up`).")
     return found
 
 
-def _not_set(name: str) -> SettingError:
-    return SettingError(f"{name} is not set: see docs/operations.md (or run `make up`).")
-
-
-def _redis_url(found: dict[str, Any]) -> str | None:
-    """Return REDIS_URL with its TLS options."""
-    url, authorities = found["redis_url"], found["redis_ca_file"]
-    try:
-        return values.redis_with_tls(url, authorities, verified=found["redis_tls_verify"])
-    except ValueError as error:
-        raise SettingError(str(error)) from error
+def _text(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name, "").strip()
 
 
 def _origin_of(base_url: str) -> str:
@@ -300,40 +310,11 @@ def _origin_of(base_url: str) -> str:
         return values.origin(f"{host}/v1/log/1")
 
 
-def _sender(server: MailServer | None) -> str:
-    """Return the default sender, for mails that become files; a mail server needs MAIL_FROM."""
-    if server is not None:
-        raise _not_set("MAIL_FROM")
-    return "record-service@localhost.invalid"
-
-
-def _check_provider(openid: OpenId) -> None:
-    named = (("OIDC_CLIENT_ID", openid.client_id), ("OIDC_CLIENT_SECRET", openid.client_secret))
-    for name, value in named:
-        if openid.issuer and not value:
-            raise SettingError(f"{name} is not set, and OIDC_ISSUER is: set all three, or none.")
-        if value and not openid.issuer:
-            raise SettingError(f"OIDC_ISSUER is not set, and {name} is: set all three, or none.")
-
-
-def _check_authority(settings: Settings) -> None:
-    if settings.tsa_url and not settings.tsa_ca_file:
-        raise SettingError("TSA_CA_FILE is not set, and TSA_URL is: set both, or neither.")
-    if settings.tsa_ca_file and not settings.tsa_url:
-        raise SettingError("TSA_URL is not set, and TSA_CA_FILE is: set both, or neither.")
-    if settings.tsa_authorization and not settings.tsa_url:
-        raise SettingError(
-            "TSA_URL is not set, and TSA_AUTHORIZATION is: it is for that authority."
-        )
-
-
 def _check_quorum(settings: Settings) -> None:
     """Refuse LOG_REQUIRE_QUORUM where there is no quorum, or none that can be made."""
     policy = settings.witness_policy
-    if not settings.log_require_quorum:
+    if not settings.log_require_quorum or policy is None:
         return
-    if policy is None:
-        raise SettingError("WITNESS_POLICY is not set, and LOG_REQUIRE_QUORUM=1 needs one.")
     if policy.quorum == NONE:
         raise SettingError(
             "WITNESS_POLICY says `quorum none`, and LOG_REQUIRE_QUORUM=1 needs a quorum."

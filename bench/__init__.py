@@ -2,6 +2,5 @@
 
 `parts` measure, with `traffic` or over `datasets`, some beside `peers`. `scale` says how much;
 `lab` is the place, `service` what is measured, `processes` start it; `pace` times it, `figures`
-writes it down, `results` keeps it. `siege` is hostile load. `recorder` measures
-the SDK.
+writes it down, `results` keeps it.
 """

@@ -109,3 +109,11 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def median(values: Sequence[float]) -> float:
     """Return the 50th percentile."""
     return percentile(values, 50)
+
+
+def p95(
+    name: str, times: Sequence[float], bound: Bound | None = None, reach: Reach | None = None
+) -> Figure:
+    """Return the 95th percentile of milliseconds, with the median and the worst beside it."""
+    note = f"p50 {median(times):.1f}, worst {max(times):.1f} ms"
+    return Figure(f"{name}, p95", percentile(times, 95), " ms", bound, reach, note)

@@ -15,11 +15,12 @@ from psycopg import sql
 from app import migrations
 from app.database import Database
 from app.settings import Settings, environment
-from bench.processes import Process
+from bench.pace import Pace, Stopwatch
+from bench.processes import BenchError, Process
 from bench.service import Service
-from bench.traffic import receivers
-from bench.traffic.load import Load
-from bench.traffic.receivers import OwnReceiver, Receiver
+from bench.traffic import receiver
+from bench.traffic.load import Load, Plan, Tally
+from bench.traffic.receiver import Receiver
 from dev.data_dir import DataDir
 from dev.stores.postgres import EmbeddedPostgres
 from dev.stores.valkey import EmbeddedValkey
@@ -29,14 +30,13 @@ _SEGMENTS = 40
 
 @dataclass
 class Lab:
-    """What every part of a bench stands on; `receiver` is for rates, `stamping` for latencies."""
+    """What every part of a bench stands on."""
 
     folder: Path
     secrets: Mapping[str, str]
     postgres: EmbeddedPostgres
     valkey: EmbeddedValkey
     receiver: Receiver
-    stamping: OwnReceiver
     load: Load
     stack: ExitStack
     _names: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -107,6 +107,19 @@ class Lab:
             finally:
                 database.close()
 
+    def drive(self, plan: Plan) -> Tally:
+        """Drive a plan; raises `BenchError` when anything of it was refused."""
+        tally = self.load.drive(plan)
+        if tally.refused:
+            raise BenchError(f"{tally.refused} requests were refused, first: {tally.refusal}")
+        return tally
+
+    def paced(self, plan: Plan, web: int) -> Pace:
+        """Drive a plan; return its pace, with the cost of a web server, by its pid, and stores."""
+        watch = Stopwatch([web, *self.store_pids().values()])
+        tally = self.drive(plan)
+        return Pace(tally.per_second, watch.stop(len(tally.answers)).cpu_each)
+
     def store_pids(self) -> dict[str, int]:
         """Return the process numbers of the stores."""
         stores = (self.postgres, self.valkey)
@@ -143,10 +156,9 @@ def _set_up(home: DataDir, stack: ExitStack) -> Lab:
     postgres = stack.enter_context(EmbeddedPostgres(folder / "postgres"))
     _provide_wal(postgres)
     valkey = stack.enter_context(EmbeddedValkey(folder / "valkey"))
-    stamping = stack.enter_context(receivers.own())
-    receiver = stack.enter_context(receivers.fastest(folder / "nginx", stamping))
+    receiving = stack.enter_context(receiver.running())
     load = stack.enter_context(Load())
-    return Lab(folder, home.secrets(), postgres, valkey, receiver, stamping, load, stack)
+    return Lab(folder, home.secrets(), postgres, valkey, receiving, load, stack)
 
 
 def _provide_wal(postgres: EmbeddedPostgres) -> None:

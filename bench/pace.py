@@ -4,7 +4,7 @@ On a shared machine all rates fall; the processor time stays.
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from bench.figures import median
@@ -38,3 +38,10 @@ def middle(paces: Sequence[Pace]) -> Pace:
     return Pace(
         median([pace.per_second for pace in paces]), median([pace.cpu_each for pace in paces])
     )
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """Return how long a call takes."""
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1000

@@ -2,11 +2,11 @@
 
 import os
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from dev import processes
 
@@ -27,6 +27,15 @@ def until(condition: Callable[[], object], seconds: float, what: str) -> None:
         if time.monotonic() > deadline:
             raise BenchError(f"not within {seconds:g} s: {what}")
         time.sleep(_POLL_SECONDS)
+
+
+def listens(port: int) -> bool:
+    """Say whether a server accepts connections on a port of 127.0.0.1."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 class Process:
@@ -78,24 +87,18 @@ def cpu_seconds(pids: Collection[int]) -> float:
     return sum(_cpu_seconds(pid) for pid in _family(pids))
 
 
-def resident_bytes(pids: Collection[int], kind: Literal["Pss", "Rss"] = "Pss") -> int:
+def resident_bytes(pids: Collection[int]) -> int:
     """Return the memory that processes and their living descendants hold (bytes).
 
-    PSS counts a shared page by share, RSS for each process that has it (proc(5)).
+    A shared page counts by share (PSS, proc(5)).
     """
-    return sum(_resident_bytes(pid, kind) for pid in _family(pids))
+    return sum(map(_resident_bytes, _family(pids)))
 
 
-def threads(pids: Collection[int]) -> int:
-    """Return how many threads processes and their living descendants have."""
-    # num_threads of proc(5), counted from the state.
-    return sum(int(fields[17]) for pid in _family(pids) if (fields := _stat(pid)))
-
-
-def _resident_bytes(pid: int, kind: str) -> int:
+def _resident_bytes(pid: int) -> int:
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
-        found = re.search(rf"^{kind}: +(\d+) kB", rollup, re.MULTILINE)
+        found = re.search(r"^Pss: +(\d+) kB", rollup, re.MULTILINE)
     except OSError:
         return 0
     return 0 if found is None else int(found[1]) * 1024

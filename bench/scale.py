@@ -19,7 +19,6 @@ class Scale:
     backlogs: tuple[int, ...]
     pasts: tuple[int, ...]
     snapshot: int
-    failures: int
     records: int
     repeats: int
     webhooks: int
@@ -43,7 +42,6 @@ FULL = Scale(
     backlogs=(1_000, 100_000, 1_000_000),
     pasts=(1_000, 1_000_000, 10_000_000),
     snapshot=420_000,
-    failures=200_000,
     records=1_000_000,
     repeats=40,
     webhooks=100,
@@ -66,7 +64,6 @@ QUICK = Scale(
     backlogs=(1_000, 30_000),
     pasts=(1_000, 30_000),
     snapshot=70_000,
-    failures=9_000,
     records=30_000,
     repeats=10,
     webhooks=20,

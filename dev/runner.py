@@ -5,15 +5,15 @@ One that dies is started again, after a pause that doubles from 0.2 s to 5 s and
 """
 
 import os
-import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import IO, TextIO
 
 from dev import processes
 
@@ -23,7 +23,6 @@ PAUSE_RESET_AFTER = 10.0
 
 _POLL_SECONDS = 0.1
 _FORCE_AFTER_SECONDS = 1.0
-_PIECE = 64 * 1024
 # A line without an end is passed on in pieces of this many bytes.
 _LONGEST_LINE = 64 * 1024
 _COLOURS = (36, 33, 35, 32, 34, 31)
@@ -62,20 +61,22 @@ class Output:
     def __init__(self, target: TextIO) -> None:
         self._target = target
         self._colours: dict[str, int] = {}
+        self._lock = threading.Lock()
 
     def say(self, name: str, text: str) -> None:
         """Write one line behind a name."""
         label = f"{name:<9} |"
-        if self._target.isatty():
-            colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
-            label = f"\033[{colour}m{label}\033[0m"
-        try:
-            self._target.write(f"{label} {text}\n")
-            self._target.flush()
-        except OSError:
-            # The reader has gone, as with `make up | head`; the service goes on without one.
-            with Path(os.devnull).open("wb") as nowhere:
-                os.dup2(nowhere.fileno(), self._target.fileno())
+        with self._lock:
+            if self._target.isatty():
+                next_colour = _COLOURS[len(self._colours) % len(_COLOURS)]
+                label = f"\033[{self._colours.setdefault(name, next_colour)}m{label}\033[0m"
+            try:
+                self._target.write(f"{label} {text}\n")
+                self._target.flush()
+            except OSError:
+                # The reader has gone, as with `make up | head`; the service goes on without one.
+                with Path(os.devnull).open("wb") as nowhere:
+                    os.dup2(nowhere.fileno(), self._target.fileno())
 
 
 @dataclass(eq=False)
@@ -89,7 +90,7 @@ class _Kept:
     started_at: float = field(default_factory=time.monotonic)
     pause: float = 0.0
     again_at: float | None = None
-    unfinished_line: bytes = b""
+    reader: threading.Thread | None = None
 
 
 class Runner:
@@ -99,7 +100,6 @@ class Runner:
         self._output = output
         self._stop = stop
         self._all: list[_Kept] = []
-        self._pipes = selectors.DefaultSelector()
         # What a process leaves behind becomes this one's, and is killed with the next death.
         processes.adopt_orphans()
 
@@ -145,12 +145,11 @@ class Runner:
 
     def _add(self, kept: _Kept) -> None:
         self._all.append(kept)
-        self._watch_output(kept)
+        self._pass_on_output(kept)
 
     def _look(self) -> None:
-        """Pass on output for a moment, then restart the processes that died."""
-        for key, _ in self._pipes.select(_POLL_SECONDS):
-            self._read_output(key.data)
+        """Wait for a moment, then restart the processes that died."""
+        time.sleep(_POLL_SECONDS)
         for kept in self._all:
             if kept.again_at is None:
                 if kept.for_ever and kept.process.poll() is not None:
@@ -159,7 +158,7 @@ class Runner:
                 kept.again_at = None
                 kept.process = kept.spawn()
                 kept.started_at = time.monotonic()
-                self._watch_output(kept)
+                self._pass_on_output(kept)
 
     def _schedule_restart(self, kept: _Kept) -> None:
         """Say that a process has died, and set when it starts again."""
@@ -175,31 +174,20 @@ class Runner:
             text = f"was killed by {signal.Signals(-code).name}"
         self._output.say(kept.name, f"{text}; starting again in {kept.pause:g} s")
 
-    def _watch_output(self, kept: _Kept) -> None:
-        pipe = kept.process.stdout
-        if pipe is not None:
-            os.set_blocking(pipe.fileno(), False)
-            self._pipes.register(pipe, selectors.EVENT_READ, kept)
+    def _pass_on_output(self, kept: _Kept) -> None:
+        """Pass on each line of a process from a thread, until its pipe ends."""
 
-    def _read_output(self, kept: _Kept) -> None:
-        """Pass on every line that is complete by now; nothing is left of it at the end."""
-        pipe = kept.process.stdout
-        assert pipe is not None  # noqa: S101  # it was registered
-        piece = os.read(pipe.fileno(), _PIECE)
-        *lines, rest = (kept.unfinished_line + piece).split(b"\n")
-        if rest and (not piece or len(rest) >= _LONGEST_LINE):
-            lines.append(rest)
-            rest = b""
-        kept.unfinished_line = rest
-        for line in lines:
-            self._output.say(kept.name, line.decode("utf-8", "replace").rstrip("\r"))
-        if not piece:
-            self._pipes.unregister(pipe)
-            pipe.close()
+        def read(pipe: IO[bytes]) -> None:
+            with pipe:
+                while line := pipe.readline(_LONGEST_LINE):
+                    self._output.say(kept.name, line.decode("utf-8", "replace").rstrip("\r\n"))
+
+        if kept.process.stdout is not None:
+            kept.reader = threading.Thread(target=read, args=(kept.process.stdout,), daemon=True)
+            kept.reader.start()
 
     def _clean_up(self, kept: _Kept) -> None:
-        """Kill what a process has left behind, and read the rest of its output."""
+        """Kill what a process has left behind, and have the rest of its output passed on."""
         processes.kill_orphans(but=[other.process.pid for other in self._all])
-        pipe = kept.process.stdout
-        while pipe is not None and not pipe.closed:
-            self._read_output(kept)
+        if kept.reader is not None:
+            kept.reader.join()

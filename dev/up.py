@@ -165,7 +165,7 @@ def _start_stores(
 def _forget_earlier_life(redis_url: str) -> None:
     """Forget who was alive in a run that was killed: they would count as up for some seconds."""
     with redis.Redis.from_url(redis_url) as client:
-        client.delete(*(heartbeats.key(role) for role in heartbeats.ROLES))
+        client.delete(heartbeats.REPORTING)
 
 
 def _settings(environ: Mapping[str, str], home: DataDir, port: int) -> dict[str, str]:

@@ -9,9 +9,9 @@ with process.importing():
     import redis
 
     from app import heartbeats, logs, queue
-    from app.lib.stores.redis_reasons import reason
+    from app.lib.stores import reason
     from app.settings import SettingError, load
-    from scheduler.clock import Clock, connect
+    from scheduler.clock import TIMEOUT_SECONDS, Clock
     from scheduler.timetable import TIMETABLE
 
 _DONE, _FAILED, _MISUSED = 0, 1, 2
@@ -57,7 +57,7 @@ def _with_redis(command: Callable[[redis.Redis], int]) -> int:
         return _say("REDIS_URL is not set: the clock rings actors through Redis.", _FAILED)
     logs.configure(settings)
     try:
-        return command(connect(settings.redis_url))
+        return command(queue.connect(settings.redis_url, TIMEOUT_SECONDS))
     except redis.RedisError as error:
         return _say(f"Redis does not answer: {reason(error)}.", _FAILED)
 

@@ -18,14 +18,15 @@ import structlog
 from rq_scheduler import Scheduler
 
 from app import heartbeats, queue
-from app.lib.stores.redis_reasons import reason
+from app.lib.stores import reason
 from scheduler.timetable import Entry
 
 _log = structlog.get_logger(__name__)
 
-_TIMEOUT_SECONDS = 0.5
-# rq-scheduler's lock expires after this and ten seconds more.
+# A frozen Redis blocks a poll for so long.
+TIMEOUT_SECONDS = 0.5
 _POLL_SECONDS: Final = 1
+_LOCK_SECONDS = _POLL_SECONDS + 10
 _STOP_SECONDS = 0.1
 # Without a worker, no more than this many expiring rings are queued: a later one does their work.
 _MOST_WAITING = 100
@@ -59,7 +60,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
     def poll(self) -> None:
         """Ring due entries if this scheduler has the lock; a Redis error is logged, not raised."""
         try:
-            self._poll()
+            self._lead()
         except redis.RedisError as error:
             self._lost(error)
             return
@@ -70,12 +71,12 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
     def acquire_lock(self) -> bool:
         """Take the lock, or renew it atomically, so it is never free in between."""
         holder = self.connection.set(
-            self.scheduler_lock_key, self.name, nx=True, get=True, ex=self._lock_seconds
+            self.scheduler_lock_key, self.name, nx=True, get=True, ex=_LOCK_SECONDS
         )
         self._lock_acquired = holder in (None, self.name.encode())
         if not self._lock_acquired:
             # A lock without an expiry would block every scheduler for ever.
-            self.connection.expire(self.scheduler_lock_key, self._lock_seconds, nx=True)
+            self.connection.expire(self.scheduler_lock_key, _LOCK_SECONDS, nx=True)
         return self._lock_acquired
 
     def remove_lock(self) -> None:
@@ -107,11 +108,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         signal.signal(signal.SIGINT, stop)
         signal.signal(signal.SIGTERM, stop)
 
-    @property
-    def _lock_seconds(self) -> int:
-        return _POLL_SECONDS + 10
-
-    def _poll(self) -> None:
+    def _lead(self) -> None:
         try:
             leads = self.acquire_lock()
             self._show_life(leads=leads)
@@ -120,7 +117,9 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         except redis.ResponseError as error:
             if "WRONGTYPE" not in str(error):
                 raise
-            self._throw_away()
+            # A key of the wrong type in place of the timetable or the lock.
+            _log.warning("timetable_unreadable")
+            self.connection.delete(self.scheduled_jobs_key, self.scheduler_lock_key)
 
     def _lost(self, error: redis.RedisError) -> None:
         if not self._away:
@@ -128,15 +127,12 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             _log.warning("redis_unavailable", error=type(error).__name__, reason=reason(error))
 
     def _show_life(self, *, leads: bool) -> None:
-        """Report this process, and send the scheduler's heartbeat if it is the leader."""
+        """Report this process, and renew the leader's lock."""
         if time.monotonic() < self._beat_at and leads == self._led:
             return
         if leads:
-            with self.connection.pipeline(transaction=False) as pipe:
-                heartbeats.beat(pipe, "scheduler", name=self.name)
-                pipe.expire(self.scheduler_lock_key, self._lock_seconds)
-                pipe.execute()
-        heartbeats.report(self.connection, heartbeats.this_process("scheduler", leads=leads))
+            self.connection.expire(self.scheduler_lock_key, _LOCK_SECONDS)
+        heartbeats.report(self.connection, heartbeats.Process("scheduler", leads=leads))
         self._led = leads
         self._beat_at = time.monotonic() + heartbeats.EVERY_SECONDS
 
@@ -178,11 +174,6 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         self.cancel(unknown)
         self.connection.delete(self.job_class.redis_job_namespace_prefix.encode() + unknown)
 
-    def _throw_away(self) -> None:
-        """Delete keys of the wrong Redis type in place of the timetable and the lock."""
-        _log.warning("timetable_unreadable")
-        self.connection.delete(self.scheduled_jobs_key, self.scheduler_lock_key)
-
     def _sleep(self, seconds: float) -> None:
         wake_at = time.monotonic() + seconds
         while not self._stopping and (left := wake_at - time.monotonic()) > 0:
@@ -195,8 +186,3 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             self.remove_lock()
         except redis.RedisError as error:
             self._lost(error)
-
-
-def connect(redis_url: str) -> redis.Redis:
-    """Return the clock's client; a frozen Redis blocks it half a second per poll."""
-    return queue.connect(redis_url, _TIMEOUT_SECONDS)

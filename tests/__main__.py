@@ -18,11 +18,12 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 Passes = Sequence[tuple[str, ...]]
 # Where whole services are tested: the last pass collects nothing else.
-STACKS = ("tests/e2e", "tests/jobs/digests/test_digest_race.py", "tests/test_readme.py")
+STACKS = ("tests/e2e", "tests/jobs/digests/test_digest_race.py")
 # Many a test waits for a deadline or another process: hence more workers than processors. With
 # three of them beside whole services a fifth of two processors' time was idle.
 _BESIDE = ("-n", "4", "--dist", "worksteal")
-_ON_STACKS = ("-n", "4", "--dist", "loadfile", *STACKS)
+# As many as there are groups of tests that share a server (tests/e2e/conftest.py).
+_ON_STACKS = ("-n", "3", "--dist", "loadfile", *STACKS)
 PASSES: Passes = (
     ("-m", "not stacks and not toolbox and not browser", *_BESIDE),
     ("-m", "stacks and not toolbox", *_ON_STACKS),

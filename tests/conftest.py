@@ -9,7 +9,6 @@ import gc
 import signal
 import threading
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,6 +41,7 @@ from tests.support.faults import OwnValkey
 from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
 from tests.support.servers import shared
 from tests.support.servers.shared import Shared
+from tests.support.workers.worlds import opened_runtime
 
 # What imports and collection make stays: the collector went through all of it 30 times.
 gc.disable()
@@ -226,9 +226,8 @@ def log_owner(log_settings: Settings) -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def log_runtime(log_settings: Settings) -> Iterator[Runtime]:
     """Return what a worker on that database holds, without Redis."""
-    opened = Runtime.open(replace(log_settings, redis_url=None), threads=4)
-    yield opened
-    opened.close()
+    with opened_runtime(log_settings) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -247,6 +246,13 @@ def other_tenant(database: Database) -> FreshTenant:
 def app(settings: Settings, database: Database) -> Iterator[Flask]:
     """Return the web application on the test's servers."""
     with application(settings) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def runtime(settings: Settings) -> Iterator[Runtime]:
+    """Return what a worker on the test's servers holds, without Redis."""
+    with opened_runtime(settings) as opened:
         yield opened
 
 

@@ -20,7 +20,7 @@ _BEFORE_WRITING = timedelta(seconds=60)
 
 PRESENT = "SELECT id FROM epochs ORDER BY number DESC LIMIT 1"
 _PRESENT = """
-SELECT id, began_at, common_until, lost, accepted_at IS NOT NULL AS accepted
+SELECT id, began_at, lost, accepted_at IS NOT NULL AS accepted
   FROM epochs ORDER BY number DESC LIMIT 1
 """
 # Of several losses in a row the earliest counts.
@@ -32,15 +32,13 @@ SELECT min(common_until) FROM epochs
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch. What was committed before `common_until` is in the one before as well.
+    """One epoch; `lost` is what is known of what it lost, as JSON, None of a database's first one.
 
-    `common_until` and `lost` (what is known of it, as JSON) are None of a database's first epoch.
     `accepted`: the loss is no news any more.
     """
 
     id: UUID
     began_at: datetime
-    common_until: datetime | None
     lost: Mapping[str, Any] | None
     accepted: bool
 

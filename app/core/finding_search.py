@@ -4,7 +4,6 @@ A page may end in the tail (`app/core/words/word_index.py`) before it is full.
 """
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
@@ -47,9 +46,9 @@ class _Texts(NamedTuple):
     rule: str
     detail: str | None
 
-    def vector(self, lexemes: Lexemes) -> str:
-        """Return the finding's words as a `tsvector`."""
-        return lexemes.vector(taken_apart((self.title, self.rule, self.detail or "")), {})
+    def vector(self, lexemes: Lexemes, facets: Mapping[str, str]) -> str:
+        """Return the finding's words, and these facets, as a `tsvector`."""
+        return lexemes.vector(taken_apart((self.title, self.rule, self.detail or "")), facets)
 
     @property
     def size(self) -> int:
@@ -64,9 +63,10 @@ def _index(session: Session, tenant_id: UUID, after: UUID, below: UUID) -> Seque
     if not found:
         return []
     lexemes = _lexemes(tenant_id)
-    facets = (_facets(dict(zip(_FACETS, row[4:], strict=True))) for row in found)
-    words = (_Texts(*row[:4]).vector(lexemes) for row in found)
-    vectors = [" ".join([own, *others]) for own, others in zip(words, facets, strict=True)]
+    vectors = [
+        _Texts(*row[:4]).vector(lexemes, facets(dict(zip(_FACETS, row[4:], strict=True))))
+        for row in found
+    ]
     indexed = [row[0] for row in found]
     cur.execute(_STORE, (tenant_id, indexed, vectors))
     return indexed
@@ -135,15 +135,15 @@ class _Search:
             Finding.id, Finding.title, Finding.rule, Finding.detail
         )
         batch = [_Texts(*row) for row in self._session.execute(texts)]
-        read = [Candidate(each.id, each.vector(self._lexemes), each.size) for each in batch]
+        read = [Candidate(each.id, each.vector(self._lexemes, {}), each.size) for each in batch]
         return read, len(batch) == AT_ONCE
 
     def indexed(self, before: UUID | None, limit: int) -> list[Finding]:
         """Return up to `limit` matches; the planner starts with the words or with the findings."""
         caller, pin = self._caller, self._caller.pin
         own = {"agent_id": pin.agent_id, "principal": pin.principal} if pin else {}
-        facets = _facets({**self._filters, **own})
-        query = cast(" & ".join([self._words, *facets]), TSQUERY)
+        asked = self._lexemes.pairs_query(facets({**self._filters, **own}).items())
+        query = cast(f"{self._words} & {asked}" if asked else self._words, TSQUERY)
         beside = (FindingWords.tenant_id == caller.tenant_id) & (
             FindingWords.finding_id == Finding.id
         )
@@ -157,14 +157,10 @@ def _lexemes(tenant_id: UUID) -> Lexemes:
     return Lexemes(tenant_id.bytes, WORD_BYTES)
 
 
-def _facets(values: Mapping[str, object]) -> list[str]:
-    """Return the facets among a row's columns, or a search's filters, as quoted lexemes.
-
-    Longer than a word's, so that none is one.
-    """
-    facets = (
-        f"{name}={value.hex if isinstance(value, UUID) else value}"
+def facets(values: Mapping[str, object]) -> dict[str, str]:
+    """Return what is indexed beside the words, of a row's columns or of a search's filters."""
+    return {
+        name: value.hex if isinstance(value, UUID) else str(value)
         for name in _FACETS
         if (value := values.get(name)) is not None
-    )
-    return [f"'{sha256(each.encode()).hexdigest()[:10]}'" for each in facets]
+    }

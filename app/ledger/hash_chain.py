@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from app.lib import canonical_json
 
@@ -50,21 +50,10 @@ def entry_bytes(fields: Mapping[str, Any]) -> bytes:
     return body
 
 
-class Draft(NamedTuple):
-    """The bytes of an entry that has no place in a chain yet, in four pieces.
+def draft(fields: Mapping[str, Any]) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return the bytes of an entry that has no place in a chain yet, in four pieces.
 
-    Between them belong `at` (without quotes), `prev_hash` (in hex, without quotes) and `seq`.
-    """
-
-    until_time: bytes
-    until_link: bytes
-    until_number: bytes
-    rest: bytes
-
-
-def draft(fields: Mapping[str, Any]) -> Draft:
-    """Return the bytes of an entry of which all but `at`, `prev_hash` and `seq` is known.
-
+    Between them belong `at` (without quotes), `prev_hash` (in hex, without quotes) and `seq`;
     `fields` are the other eight members. Raises as `entry_bytes` does.
     """
     whole = {**fields, "at": "", "prev_hash": "", "seq": 0}
@@ -73,7 +62,7 @@ def draft(fields: Mapping[str, Any]) -> Draft:
     time = _size(whole, "action", "actor", "at") - len('"}')
     link = len(body) - _size(whole, "request_id", "seq", "target", "tenant_id") - len('"')
     number = len(body) - _size(whole, "target", "tenant_id") - len("0")
-    return Draft(body[:time], body[time:link], body[link:number], body[number + len("0") :])
+    return body[:time], body[time:link], body[link:number], body[number + len("0") :]
 
 
 def _size(fields: Mapping[str, Any], *names: str) -> int:

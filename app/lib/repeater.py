@@ -11,7 +11,7 @@ from multiprocessing.util import Finalize
 import redis
 import structlog
 
-from app.lib.stores.redis_reasons import reason
+from app.lib.stores import reason
 
 _log = structlog.get_logger(__name__)
 

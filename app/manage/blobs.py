@@ -1,6 +1,6 @@
 """The commands `python -m app.manage blobs …`."""
 
-import argparse
+import click
 
 from app.core.blobs import rows, store
 from app.core.blobs.store import PLACES
@@ -9,23 +9,17 @@ from app.errors import Unavailable
 from app.manage.service import service
 
 _MOST_TOLD = 20
+_UNSET = "BLOB_URL is not set: it names the object store."
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the commands to the parser of `blobs`."""
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    commands.add_parser("status", help="show where bytes lie, and what moves").set_defaults(
-        run=_status
-    )
-    move = commands.add_parser("move", help="have a job move everything, either way")
-    move.add_argument("to", choices=(moving.OBJECTS, moving.DATABASE))
-    move.set_defaults(run=_move)
-    commands.add_parser(
-        "check", help="look for the object of every row; exit 1 if one is lost"
-    ).set_defaults(run=_check)
+@click.group()
+def blobs() -> None:
+    """Manage what lies in the object store."""
 
 
-def _status(_: argparse.Namespace) -> None:
+@blobs.command()
+def status() -> None:
+    """Show where bytes lie, and what moves."""
     with service() as (_settings, database), database.across_tenants() as session:
         for table in PLACES:
             counts = rows.count(session, table)
@@ -36,24 +30,29 @@ def _status(_: argparse.Namespace) -> None:
             print(line)
 
 
-def _move(arguments: argparse.Namespace) -> None:
+@blobs.command()
+@click.argument("to", type=click.Choice((moving.OBJECTS, moving.DATABASE)))
+def move(to: str) -> None:
+    """Have a job move everything, either way."""
     with service() as (settings, database):
         if settings.blob_url is None:
-            raise Unavailable("BLOB_URL is not set: it names the object store.")
+            raise Unavailable(_UNSET)
         with database.across_tenants() as session:
-            moving.order(session, arguments.to)
+            moving.order(session, to)
     print("ordered: `python -m app.manage blobs status` shows how far it is")
 
 
-def _check(_: argparse.Namespace) -> int:
+@blobs.command()
+def check() -> int:
+    """Look for the object of every row; exit 1 if one is lost."""
     lost = 0
     with service() as (settings, database):
-        blobs = store.of(settings.blob_url)
-        if blobs is None:
-            raise Unavailable("BLOB_URL is not set: it names the object store.")
+        objects = store.of(settings.blob_url)
+        if objects is None:
+            raise Unavailable(_UNSET)
         for table in PLACES:
             for some in rows.batches(database, table):
-                for each in blobs.missing(some):
+                for each in objects.missing(some):
                     lost += 1
                     if lost <= _MOST_TOLD:
                         print(f"lost: {each.name}")

@@ -1,10 +1,12 @@
-"""Shared by the commands: settings and database, a confirmation, a warning."""
+"""Shared by the commands: settings and database, a confirmation, texts, a warning."""
 
-import argparse
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from uuid import UUID
+
+import click
 
 from app import ids, logs
 from app.core.verification import alerts
@@ -24,9 +26,20 @@ def service() -> Iterator[tuple[Settings, Database]]:
         database.close()
 
 
-def require_yes(arguments: argparse.Namespace, what: str) -> None:
+def line(most: int = 200) -> Callable[[str], str]:
+    """Return what reads an option of one line, of at most so many characters."""
+
+    def text(given: str) -> str:
+        if not re.fullmatch(rf"[^\x00-\x1f\x7f]{{1,{most}}}", given) or not given.strip():
+            raise click.BadParameter(f"write one line of 1 to {most} characters")
+        return given.strip()
+
+    return text
+
+
+def require_yes(yes: bool, what: str) -> None:
     """Raise `Conflict` without --yes."""
-    if not arguments.yes:
+    if not yes:
         raise Conflict(f"say --yes if {what}: it cannot be taken back")
 
 

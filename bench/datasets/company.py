@@ -20,7 +20,7 @@ from app.core.replay.replay_deliveries import Pace, Plan
 from app.core.replay.replay_selection import Selection, Wanted
 from app.core.webhooks import receiver_check, webhook_secrets
 from app.core.webhooks.webhook_secrets import Secret
-from app.core.words.tokenizer import Lexemes, taken_apart
+from app.core.words import word_index
 from app.database import Database, cursor, database_now
 from app.lib.crypto import api_keys, webhook_signing
 from app.settings import Settings
@@ -41,22 +41,6 @@ INSERT INTO findings (tenant_id, id, session_id, record_id, agent_id, principal,
 SELECT tenant_id, id, session_id, id, agent_id, principal, 'r' || n %% %(rules)s,
        (%(severities)s::text[])[1 + n %% %(of)s], title, 'It was found by the bench.', created_at
   FROM (SELECT *, row_number() OVER (ORDER BY id) AS n FROM records) AS r WHERE n %% 4 = 0
-"""
-_FINDING_WORDS = """
-INSERT INTO finding_words (tenant_id, finding_id, words)
-SELECT f.tenant_id, f.id, own.words::tsvector || (
-           SELECT array_to_tsvector(array_agg(
-                      left(encode(sha256(convert_to(each, 'UTF8')), 'hex'), 10)))
-             FROM unnest(ARRAY['session_id=' || encode(uuid_send(session_id), 'hex'),
-                               'agent_id=' || encode(uuid_send(agent_id), 'hex'),
-                               'principal=' || principal, 'severity=' || severity,
-                               'rule=' || rule]) AS each)
-  FROM findings AS f
-  JOIN unnest(%(titles)s::text[], %(words)s::text[]) AS own (title, words) USING (title)
-"""
-_INDEXED = """
-INSERT INTO word_positions (tenant_id, source, through)
-SELECT tenant_id, 'findings', id FROM findings ORDER BY id DESC LIMIT 1
 """
 _KEYS = """
 INSERT INTO api_keys (tenant_id, id, name, role, digest, created_by, last_used_at)
@@ -112,7 +96,8 @@ def make(lab: Lab, settings: Settings, database: Database, scale: Scale) -> Comp
     )
     chains.grow(settings, database, sequencer, books.tenant_id, scale.entries, scale.anchors)
     with psycopg.connect(owner_url(settings), autocommit=True) as connection:
-        _find(connection, books)
+        _find(connection)
+        _index(database, books.tenant_id)
         keys = [ids.new() for _ in range(scale.keys)]
         of = {"tenant": books.tenant_id, "ids": keys}
         connection.execute(_KEYS, of)
@@ -127,15 +112,17 @@ def make(lab: Lab, settings: Settings, database: Database, scale: Scale) -> Comp
     return Company(books, made, key, keys[0], *jobs)
 
 
-def _find(connection: "psycopg.Connection[tuple[object, ...]]", books: Library) -> None:
-    """Make the findings, and index them."""
+def _find(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
     values = {"severities": list(_SEVERITIES), "of": len(_SEVERITIES), "rules": _RULES}
     connection.execute(_FINDINGS, values)
-    titles = [str(row[0]) for row in connection.execute("SELECT DISTINCT title FROM findings")]
-    lexemes = Lexemes(books.tenant_id.bytes, finding_search.WORD_BYTES)
-    words = [lexemes.vector(taken_apart((each,)), {}) for each in titles]
-    connection.execute(_FINDING_WORDS, {"titles": titles, "words": words})
-    connection.execute(_INDEXED)
+
+
+def _index(database: Database, tenant_id: UUID) -> None:
+    """Index the findings, as the worker does."""
+    indexed = 1
+    while indexed:
+        with database.transaction(tenant_id) as session:
+            indexed = word_index.index_piece(session, finding_search.SOURCE, tenant_id, ids.new())
 
 
 def _work(

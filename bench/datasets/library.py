@@ -6,7 +6,7 @@ and used again and again; what differs from record to record is id, age and hash
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -71,11 +71,8 @@ WITH fresh AS MATERIALIZED (
     INSERT INTO bundle_words (tenant_id, record_id, words)
     SELECT %(tenant)s, fresh.id, contained FROM fresh JOIN texts ON texts.n = fresh.n %% %(texts)s
 )
-INSERT INTO bundles (tenant_id, record_id, size, bytes, blob)
-SELECT %(tenant)s, fresh.id, %(bytes)s,
-       CASE WHEN NOT %(objects)s THEN decode(repeat('5a', %(bytes)s), 'hex') END,
-       CASE WHEN %(objects)s THEN fresh.id END
-  FROM fresh
+INSERT INTO bundles (tenant_id, record_id, size, bytes)
+SELECT %(tenant)s, fresh.id, %(bytes)s, decode(repeat('5a', %(bytes)s), 'hex') FROM fresh
 """
 _INDEXED = """
 INSERT INTO word_positions (tenant_id, source, through)
@@ -105,18 +102,8 @@ class Library:
         return chance.choices(self.words, cum_weights=_WEIGHTS)[0]
 
 
-def make(
-    settings: Settings,
-    database: Database,
-    size: int,
-    *,
-    bundle_bytes: int = _BUNDLE_BYTES,
-    objects: bool = False,
-) -> Library:
-    """Fill a tenant of its own with `size` records, the newest made now.
-
-    With `objects` rows name objects of the bundles, and none is made.
-    """
+def make(settings: Settings, database: Database, size: int) -> Library:
+    """Fill a tenant of its own with `size` records, the newest made now."""
     tenant_id, _ = tenants.create(database, settings.master_keys, "bench")
     with database.transaction(tenant_id) as session:
         lexemes = word_index.lexemes(session, settings.master_keys, tenant_id)
@@ -132,8 +119,7 @@ def make(
         definitions = [_definition(connection, name) for name in _SLOW]
         for name in _SLOW:
             connection.execute(f"DROP INDEX {name}")
-        values = {"bytes": bundle_bytes, "objects": objects}
-        _write(connection, library, lexemes, values)
+        _write(connection, library, lexemes)
         for definition in definitions:
             connection.execute(definition)
         connection.execute(_INDEXED, {"tenant": library.tenant_id})
@@ -145,7 +131,6 @@ def _write(
     connection: "psycopg.Connection[tuple[object, ...]]",
     library: Library,
     lexemes: Lexemes,
-    bundles: Mapping[str, object],
 ) -> None:
     connection.execute(_TEMPLATES)
     with connection.cursor().copy("COPY texts FROM STDIN") as copy:
@@ -160,7 +145,7 @@ def _write(
         "last": library.size,
         "apart": _APART_MS,
         "texts": _TEXTS,
-        **bundles,
+        "bytes": _BUNDLE_BYTES,
     }
     for first in range(1, library.size + 1, _AT_ONCE):
         until = min(first + _AT_ONCE - 1, library.size)

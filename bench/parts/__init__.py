@@ -13,7 +13,6 @@ from bench.parts.capacity import (
     front_door,
     idle,
     preset,
-    reading,
     rules,
     starvation,
     tenants,
@@ -26,13 +25,12 @@ from bench.parts.delivery import (
     lanes,
     latency,
     neighbours,
-    replay,
     slow,
     snapshot,
     wal,
 )
-from bench.parts.evidence import audit, canonical, daily, ledger, log
-from bench.parts.volume import blobs, console, expiry, history, search
+from bench.parts.evidence import audit, daily, log
+from bench.parts.volume import console, expiry, history, search
 from bench.scale import Scale
 
 PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
@@ -47,20 +45,15 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "starvation": starvation.run,
     "rules": rules.run,
     "tenants": tenants.run,
-    "reading": reading.run,
     "preset": preset.run,
     "backlog": backlog.run,
     "snapshot": snapshot.run,
     "wal": wal.run,
     "growth": growth.run,
     "history": history.run,
-    "replay": replay.run,
     "search": search.run,
     "console": console.run,
     "expiry": expiry.run,
-    "blobs": blobs.run,
-    "canonical": canonical.run,
-    "ledger": ledger.run,
     "log": log.run,
     "audit": audit.run,
     "daily": daily.run,

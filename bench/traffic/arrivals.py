@@ -7,7 +7,7 @@ from datetime import datetime
 
 from bench.processes import BenchError
 from bench.traffic.load import Answer
-from bench.traffic.receivers import OwnReceiver
+from bench.traffic.receiver import Receiver
 
 _POLL_SECONDS = 0.05
 
@@ -37,7 +37,7 @@ class Way:
         return (self.arrival - self.due) * 1000
 
 
-def collect(receiver: OwnReceiver, answers: Sequence[Answer], seconds: float) -> list[Way]:
+def collect(receiver: Receiver, answers: Sequence[Answer], seconds: float) -> list[Way]:
     """Wait until every answered finding has arrived; raises `BenchError` after `seconds`.
 
     A finding's `rule` is its number. What arrives twice counts when it came first.

@@ -7,18 +7,23 @@ set by `GET /pace/NAME/SECONDS`. GET: `/count` the number of POSTs, `/arrivals` 
 """
 
 import asyncio
+import http.client
 import json
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import uvloop
 
+from bench.processes import until
 from dev import processes
 
 HANG_SECONDS = 20.0
@@ -147,6 +152,66 @@ class Conversation(asyncio.Protocol):
     def _say(self, value: object) -> None:
         body = json.dumps(value).encode()
         self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+class Receiver:
+    """The receiver as the bench asks it: where it is, and what has arrived."""
+
+    name = "uvloop (1 process)"
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+
+    def url(self, path: str = "/ok") -> str:
+        """Return the address of a path here."""
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def count(self) -> int:
+        """Return how many POSTs have arrived since it began."""
+        return int(self._get("/count"))
+
+    def wait_for(self, count: int, seconds: float) -> None:
+        """Wait until so many POSTs have arrived; notices it within 20 ms."""
+        until(lambda: self.count() >= count, seconds, f"{count} POSTs at the receiver")
+
+    def pace(self, name: str, seconds: float) -> str:
+        """Return the address of a path whose POSTs are answered so late from now on."""
+        self._get(f"/pace/{name}/{seconds}")
+        return self.url(f"/paced/{name}")
+
+    def crowd(self, name: str) -> dict[str, Any]:
+        """Return what came to a path since its pace was set: see `Paced`."""
+        found: dict[str, Any] = json.loads(self._get(f"/crowd/{name}"))
+        return found
+
+    def arrivals(self) -> list[dict[str, Any]]:
+        """Return what came to `/stamp` since this was asked last."""
+        found: list[dict[str, Any]] = json.loads(self._get("/arrivals"))
+        return found
+
+    def _get(self, path: str) -> bytes:
+        self._connection.request("GET", path)
+        return self._connection.getresponse().read()
+
+
+@contextmanager
+def running() -> Iterator[Receiver]:
+    """Run the receiver for the length of a `with`."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+        descriptor = listening.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench.traffic.receiver", str(descriptor)],
+            pass_fds=[descriptor],
+            # Ctrl-C is for the bench, which then ends this one.
+            start_new_session=True,
+        )
+        port: int = listening.getsockname()[1]
+    try:
+        yield Receiver(port)
+    finally:
+        process.kill()
+        process.wait()
 
 
 async def _serve(descriptor: int) -> None:

@@ -46,14 +46,14 @@ def run(here: Runtime, tenant_id: str) -> None:
         here.bell.ring("judge", (tenant,))
 
 
-def _read(here: Runtime, turn: Turn) -> Batch | None:
-    with here.database.transaction(turn.tenant_id) as session:
-        return judging.read(session, here.settings.master_keys, turn.tenant_id)
-
-
 def step(here: Runtime, turn: Turn) -> tuple[int, bool]:
     """Judge one batch; return how much was done, and whether a rule of it was slow."""
-    batch = here.fetching(lambda: _read(here, turn))
+
+    def read() -> Batch | None:
+        with here.database.transaction(turn.tenant_id) as session:
+            return judging.read(session, here.settings.master_keys, turn.tenant_id)
+
+    batch = here.fetching(read)
     if batch is None:
         return 0, False
 

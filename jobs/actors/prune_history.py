@@ -1,7 +1,4 @@
-"""Daily retention: create the next partitions, drop those older than the history kept.
-
-Also sums final hourly counts over webhooks.
-"""
+"""Daily retention: create the next partitions, drop those older than the history kept."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -18,7 +15,6 @@ from app.core.digests import alerts
 from app.core.jobs import retention as job_retention
 from app.core.keys import console_sessions
 from app.core.packs import store
-from app.core.partitions import Partition
 from app.core.records import share_links
 from app.core.rules import matches
 from app.core.traces import traces
@@ -38,16 +34,23 @@ def run(here: Runtime) -> None:
     dropped: list[str] = []
     kept: list[str] = []
     for partition in outlived:
-        gone = _drop(here.database, partition)
-        (dropped if gone else kept).append(partition.name)
+        # Each in a transaction of its own; a busy one stays until the next run.
+        try:
+            with here.database.across_tenants() as session:
+                partitions.drop(session, partition)
+            dropped.append(partition.name)
+        except (partitions.PartitionKept, Unavailable) as error:
+            kept.append(partition.name)
+            if isinstance(error, Unavailable):
+                _log.warning("partition_busy", partition=partition.name)
     with here.database.across_tenants() as session:
         forgotten = idempotency.forget_old(session) + share_links.forget_old(session)
         forgotten += console_sessions.forget_old(session) + record_reads.forget_old(session)
-    packs = _forget_packs(here.database)
+    packs = _in_batches(here.database, store.MOST_AT_ONCE, store.forget_replaced)
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)
         forgotten += matches.forget_old(session, begins_at) + alerts.forget_old(session, begins_at)
-    hours = _close_hours(here.database, begins_at)
+    old_hours = _forget_hours(here.database, begins_at)
     forget_jobs = partial(job_retention.forget_old, before=begins_at)
     jobs = _in_batches(here.database, job_retention.AT_ONCE, forget_jobs)
     forget_traces = partial(traces.forget_old, before=begins_at)
@@ -59,25 +62,17 @@ def run(here: Runtime) -> None:
         kept=kept,
         forgotten=forgotten,
         packs=packs,
-        hours=hours,
+        hours=old_hours,
         jobs=jobs,
         traces=old_traces,
     )
 
 
-def _forget_packs(database: Database) -> int:
-    """Delete replaced packs; return how many."""
-    return _in_batches(database, store.MOST_AT_ONCE, store.forget_replaced)
-
-
-def _close_hours(database: Database, begins_at: datetime) -> int:
-    """Sum final hours, delete those from before the history kept; return how many were deleted."""
+def _forget_hours(database: Database, begins_at: datetime) -> int:
     with database.across_tenants() as session:
         every = [tenant.id for tenant in tenants.rows(session)]
     gone = 0
     for tenant_id in every:
-        with database.transaction(tenant_id) as session:
-            hours.close(session, tenant_id)
         forget = partial(hours.forget_old, tenant_id=tenant_id, before=begins_at)
         gone += _in_batches(database, hours.AT_ONCE, forget)
     return gone
@@ -92,16 +87,3 @@ def _in_batches(database: Database, at_once: int, forget: Callable[[Session], in
         total += gone
         if gone < at_once:
             return total
-
-
-def _drop(database: Database, partition: Partition) -> bool:
-    """Drop one partition in a transaction of its own; a busy one stays until the next run."""
-    try:
-        with database.across_tenants() as session:
-            partitions.drop(session, partition)
-    except partitions.PartitionKept:
-        return False
-    except Unavailable:
-        _log.warning("partition_busy", partition=partition.name)
-        return False
-    return True

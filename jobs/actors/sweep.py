@@ -30,25 +30,25 @@ NUMBERING_SECONDS = 0.3
 def run(here: Runtime) -> None:
     """Ring due lanes, jobs and tenants' rules: messages of earlier rings may be lost."""
     with here.database.across_tenants(scans=False) as session:
-        unnumbered = sweeping.wake(session)
-        due = sweeping.due(session)
+        unnumbered, until = sweeping.wake(session)
+        lanes_due, jobs_due = sweeping.due(session)
         to_judge = judging.due(session)
         traces_wait = bool(assembly.due_tenants(session))
         sessions_wait = statements.is_due(session)
     here.tally.add(metrics.SWEEPS)
-    here.tally.add(metrics.SWEPT, "lane", count=len(due.lanes))
-    here.tally.add(metrics.SWEPT, "job", count=len(due.jobs))
-    here.bell.ring_lanes(due.lanes)
-    here.bell.ring_many("run_job", due.jobs)
+    here.tally.add(metrics.SWEPT, "lane", count=len(lanes_due))
+    here.tally.add(metrics.SWEPT, "job", count=len(jobs_due))
+    here.bell.ring_lanes(lanes_due)
+    here.bell.ring_many("run_job", jobs_due)
     here.bell.ring_many("judge", [(each,) for each in to_judge], max_age_ms=_JUDGE_MS)
     if traces_wait:
         here.bell.ring("assemble", (), max_age_ms=_ASSEMBLE_MS)
     if sessions_wait:
         here.bell.ring("seal_sessions", (), max_age_ms=_SEAL_MS)
     ring_log(here.database, here.bell)
-    if unnumbered.lanes and number(here.database, unnumbered.lanes):
+    if unnumbered and number(here.database, unnumbered):
         with here.database.across_tenants() as session:
-            sweeping.numbered(session, unnumbered.until)
+            sweeping.numbered(session, until)
 
 
 def ring_log(database: Database, bell: Bell) -> None:

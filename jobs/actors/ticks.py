@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
@@ -90,22 +89,20 @@ def index_words(here: Runtime) -> None:
             with here.database.across_tenants() as session:
                 tenants = word_index.behind(session, source, below, began, MOST_TENANTS)
             for tenant_id in tenants:
-                _index_piece(here, source, tenant_id, below)
+                try:
+                    here.fetching(partial(_index, here, source, tenant_id, below))
+                except Exception as error:  # noqa: BLE001  # the fault of one tenant is no other's
+                    told = {"tenant": str(tenant_id), "source": source.table}
+                    _log.error("words_not_indexed", **told, exc_info=error)
+                    with here.database.transaction(tenant_id) as session:
+                        word_index.put_last(session, source, tenant_id)
             if not tenants:
                 break
 
 
-def _index_piece(here: Runtime, source: Source, tenant_id: UUID, below: UUID) -> None:
-    def index() -> None:
-        with here.database.transaction(tenant_id) as session:
-            word_index.index_piece(session, source, tenant_id, below)
-
-    try:
-        here.fetching(index)
-    except Exception as error:  # noqa: BLE001  # the fault of one tenant is no other's
-        _log.error("words_not_indexed", tenant=str(tenant_id), source=source.table, exc_info=error)
-        with here.database.transaction(tenant_id) as session:
-            word_index.put_last(session, source, tenant_id)
+def _index(here: Runtime, source: Source, tenant_id: UUID, below: UUID) -> None:
+    with here.database.transaction(tenant_id) as session:
+        word_index.index_piece(session, source, tenant_id, below)
 
 
 def check_master_keys(here: Runtime) -> None:
@@ -145,7 +142,7 @@ def look_at_backlog(here: Runtime) -> None:
 def complete_idle_sessions(here: Runtime) -> None:
     """Each minute: complete sessions that nothing came to for SESSION_IDLE_SECONDS."""
     deadline = time.monotonic() + IDLE_SECONDS
-    idle = timedelta(seconds=here.settings.session_idle_seconds)
+    idle = here.settings.session_idle
     more = True
     while more and time.monotonic() < deadline:
         with here.database.across_tenants() as session:
@@ -265,9 +262,7 @@ def anchor_audit(here: Runtime) -> None:
 def stamp_checkpoint(here: Runtime) -> None:
     """Each ten minutes: enqueue timestamping and cosigning of the newest checkpoint.
 
-    It runs a minute after `anchor_audit`, and checks that heads were anchored.
-
-    With LOG_REQUIRE_QUORUM the sequencer watches the quorum instead.
+    A minute after `anchor_audit`: it checks that heads were anchored.
     """
     policy = here.settings.witness_policy
     parts = [*monitor.PARTS, *map(cosigning.part, cosigning.asked(policy))]
@@ -286,11 +281,9 @@ def stamp_checkpoint(here: Runtime) -> None:
 
 
 def cosign_checkpoint(here: Runtime) -> None:
-    """Each minute: enqueue cosigning of the newest checkpoint, so that monitors find a quorum.
-
-    With LOG_REQUIRE_QUORUM nothing is published without one, and the sequencer asks for it.
-    """
+    """Each minute: enqueue cosigning of the newest checkpoint, so that monitors find a quorum."""
     policy = here.settings.witness_policy
+    # The sequencer asks for a quorum itself, as without one nothing is published.
     if here.settings.log_require_quorum or not cosigning.asked(policy):
         return
     with here.database.across_tenants() as session:

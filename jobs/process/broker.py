@@ -21,9 +21,9 @@ from dramatiq.middleware import AgeLimit, TimeLimit
 from redis.client import PubSub
 
 from app.lib.metric_registry import Tally
-from app.lib.stores.redis_reasons import reason
+from app.lib.stores import reason
 from app.queue import WAKE_CHANNEL, connect
-from jobs.process.middleware import GracefulStop, MessageLog, SignOfLife
+from jobs.process.middleware import GracefulStop, MessageLog
 
 _log = structlog.get_logger(__name__)
 
@@ -248,7 +248,6 @@ class BellBroker(RedisBroker):
                 MessageLog(tally or Tally()),
                 AgeLimit(),
                 TimeLimit(time_limit=TIME_LIMIT_MS, interval=1_000),
-                SignOfLife(connect(redis_url, _TIMEOUT_SECONDS)),
                 *middleware,
             ],
             maintenance_chance=_MAINTENANCE_CHANCE,

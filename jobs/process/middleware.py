@@ -1,22 +1,19 @@
-"""Dramatiq middleware of every worker: log and counts of messages, heartbeat, start and stop."""
+"""Dramatiq middleware of every worker: log and counts of messages, start and stop."""
 
 import logging
 import signal
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from types import FrameType
 
-import redis
 import structlog
 from dramatiq import Broker, MessageProxy, Middleware, Worker
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from app import heartbeats, metrics
+from app import metrics
 from app.errors import Unavailable
 from app.lib.metric_registry import Tally
-from app.lib.repeater import Repeater
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -120,27 +117,6 @@ class MessageLog(Middleware):
         self._tally.add(metrics.MESSAGES, message.actor_name, "too_old")
         _log.debug("message_too_old")
         clear_contextvars()
-
-
-class SignOfLife(Middleware):
-    """The heartbeat that tells `/readyz` that this process works."""
-
-    def __init__(self, client: redis.Redis) -> None:
-        self._client = client
-        self._thread: Repeater | None = None
-
-    def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
-        """Begin the heartbeat, which carries the number of threads."""
-        beat = partial(heartbeats.beat, self._client, "worker", threads=worker.worker_threads)
-        self._thread = Repeater(
-            "sign-of-life", beat, heartbeats.EVERY_SECONDS, failed="sign_of_life_lost"
-        )
-        self._thread.begin()
-
-    def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        """Stop the heartbeat: the process takes no more work."""
-        if self._thread is not None:
-            self._thread.close(0)
 
 
 class Lifetime(Middleware):

@@ -1032,8 +1032,9 @@ SELECT tenant_id, id, id, attempts, coalesce(outcome, 'succeeded'), attempted_at
   FROM ended_deliveries
  WHERE attempts > 0 AND claim_no IS NULL;
 
--- Sums over webhooks, of hours that are over.
-CREATE TABLE tenant_hours (
+-- What was delivered in an hour. A row is changed with each batch of outcomes, and each change gives
+-- it a new version, as of a lane. A tenant's hours lie side by side, for charts of all.
+CREATE TABLE delivery_hours (
     tenant_id     uuid NOT NULL,
     at            timestamptz NOT NULL,
     accepted      integer NOT NULL DEFAULT 0,
@@ -1053,16 +1054,8 @@ CREATE TABLE tenant_hours (
     within_5_s    integer NOT NULL DEFAULT 0,
     within_10_s   integer NOT NULL DEFAULT 0,
     beyond_10_s   integer NOT NULL DEFAULT 0,
-    PRIMARY KEY (tenant_id, at)
-);
-SELECT isolate('tenant_hours');
-
--- The same of each webhook. An hour's row is changed with each batch of outcomes, and each change
--- gives it a new version, as of a lane. A tenant's hours lie side by side, for charts of all.
-CREATE TABLE delivery_hours (
-    LIKE tenant_hours INCLUDING DEFAULTS,
-    webhook_id uuid NOT NULL,
-    version    bigint NOT NULL DEFAULT 0,
+    webhook_id    uuid NOT NULL,
+    version       bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant_id, at, webhook_id, version)
 );
 SELECT isolate('delivery_hours');
@@ -1189,7 +1182,6 @@ CREATE TABLE checkpoint_timestamps (
     size       bigint NOT NULL,
     response   bytea NOT NULL,
     tsa_chain  text NOT NULL,
-    gen_time   timestamptz NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (generation, size),
     FOREIGN KEY (generation, size) REFERENCES checkpoints
@@ -1201,8 +1193,6 @@ CREATE TABLE checkpoint_cosignatures (
     name        text NOT NULL,
     key_hash    bytea NOT NULL CHECK (length(key_hash) = 4),
     line        text NOT NULL,
-    -- Of an algorithm that is not checked here: unknown.
-    cosigned_at timestamptz,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (generation, size, name, key_hash),
     FOREIGN KEY (generation, size) REFERENCES checkpoints

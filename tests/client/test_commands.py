@@ -131,16 +131,6 @@ def test_settings_are_changed_as_named(records: Command, api: ApiOf) -> None:
     assert records(*days[:-1], "null").code == 0
 
 
-def test_an_export_to_a_file_is_the_bytes_of_the_service(
-    records: Command, api: ApiOf, session: dict[str, Any], tmp_path: Path
-) -> None:
-    record = make_record(api(), session["id"])["id"]
-    content = api().get(f"/v1/records/{record}/bundle").data
-    to = tmp_path / "bundle"
-    assert records("bundle", record, "-o", str(to)).code == 0
-    assert to.read_bytes() == content
-
-
 def test_an_answer_that_was_cut_is_no_export(
     records: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -34,7 +34,12 @@ def served(client: FlaskClient) -> tuple[str, bytes]:
 
 
 def test_each_install_line_names_the_wheel_by_its_address_and_digest(client: FlaskClient) -> None:
-    digest, _ = served(client)
+    digest, wheel = served(client)
+    assert sha256(wheel).hexdigest() == digest
+    assert client.get("/client/other-1.0-py3-none-any.whl").status_code == 404
+    page = client.get("/client/")
+    repeated = client.get("/client/", headers={"If-None-Match": page.headers["ETag"]})
+    assert repeated.status_code == 304
     line = client.get("/client/requirement.txt")
     assert line.mimetype == "text/plain"
     requirement = line.text.removesuffix("\n")
@@ -44,20 +49,10 @@ def test_each_install_line_names_the_wheel_by_its_address_and_digest(client: Fla
         url
         == f"https://records.test/client/record_service_client-0.1.0-py3-none-any.whl#sha256={digest}"
     )
-    lines = re.findall(r"<pre>(.*)</pre>", client.get("/client/").text)
+    lines = re.findall(r"<pre>(.*)</pre>", page.text)
     assert [unescape(each) for each in lines] == [
         f'{tool} install "{requirement}"' for tool in ("pip", "pipx", "uv tool")
     ]
-
-
-def test_the_page_links_to_a_wheel_with_its_digest(client: FlaskClient) -> None:
-    digest, wheel = served(client)
-
-    assert sha256(wheel).hexdigest() == digest
-    assert client.get("/client/other-1.0-py3-none-any.whl").status_code == 404
-    page = client.get("/client/")
-    repeated = client.get("/client/", headers={"If-None-Match": page.headers["ETag"]})
-    assert repeated.status_code == 304
 
 
 def test_the_wheel_holds_what_its_record_says_and_the_verifier_of_the_service(

@@ -11,10 +11,10 @@ from app.core.statements import statements
 from app.database import Database
 from app.settings import Settings
 from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.client.conftest import Command
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import make_record
-from tests.support.evidence.packing import opened_runtime
 
 
 def test_a_sealed_session_is_saved_and_verified(
@@ -23,6 +23,7 @@ def test_a_sealed_session_is_saved_and_verified(
     session: dict[str, Any],
     database: Database,
     settings: Settings,
+    runtime: Runtime,
     tenant: FreshTenant,
     log: Sequencer,
     tmp_path: Path,
@@ -39,7 +40,7 @@ def test_a_sealed_session_is_saved_and_verified(
     assert len((tmp_path / "statement.json.sig").read_bytes()) == 64
     asked = api().get(f"/v1/sessions/{session['id']}/evidence.zip", headers={"Prefer": "wait=0"})
     assert asked.status_code == 202
-    with opened_runtime(settings) as runtime, database.transaction(tenant.id) as found:
+    with database.transaction(tenant.id) as found:
         (job,) = job_control.find(found, tenant.id, before=None, limit=1, kind="session_pack")
         work_on(runtime, tenant.id, job.id)
     pack = str(tmp_path / "pack.zip")

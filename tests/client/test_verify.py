@@ -10,11 +10,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-import django
 import httpx2
 import pytest
-from django.conf import settings as django_settings
-from django.test import RequestFactory
 from record_service import RecordsError, webhooks
 from record_service.webhooks import (
     HeadersMissing,
@@ -161,6 +158,11 @@ def fastapi(headers: dict[str, str], body: bytes) -> int:
 
 
 def django_(headers: dict[str, str], body: bytes) -> int:
+    # It takes long to import, in every process that collects this.
+    import django
+    from django.conf import settings as django_settings
+    from django.test import RequestFactory
+
     if not django_settings.configured:
         django_settings.configure(SECRET_KEY="no secret", ALLOWED_HOSTS=["*"])
         django.setup(set_prefix=False)

@@ -15,7 +15,7 @@ from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.console import Visitor, signed_in
 from tests.support.callers.sending import make_webhook
 from tests.support.faults import LONG_ENOUGH
-from tests.support.programs import chromium
+from tests.support.programs import debian
 
 Open = Callable[..., Page]
 
@@ -47,8 +47,8 @@ def path(webhook: dict[str, Any]) -> str:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Return a real browser."""
-    path = chromium.find()
-    assert path is not None, "run: python -m tests.support.programs.chromium"
+    path = debian.chromium()
+    assert path is not None, "run: python -m tests.support.programs.debian"
     with sync_playwright() as playwright:
         # Chromium's sandbox refuses to start as root.
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from tests.support.programs import chromium
+from tests.support.programs import debian
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL, SHOWN = ROOT / ".data" / "screenshots", ROOT / "docs" / "images"
@@ -28,7 +28,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=chromium.find(), args=flags)
+        browser = playwright.chromium.launch(executable_path=debian.chromium(), args=flags)
         page = browser.new_page(base_url=os.environ["BASE_URL"])
         for name, path in _signed_in(page):
             _take(page, name, path)

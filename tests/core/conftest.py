@@ -23,10 +23,7 @@ def manage(
     def run(*arguments: str, **settings: str) -> tuple[int, str]:
         for name, value in (environ | settings).items():
             monkeypatch.setenv(name, value)
-        try:
-            status = commands.main(arguments)
-        except SystemExit as ended:
-            status = int(str(ended.code))
+        status = commands.main(arguments)
         said = capsys.readouterr()
         return status, said.out + said.err
 

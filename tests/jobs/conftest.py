@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -37,4 +38,4 @@ def never_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def world(open_world: Callable[..., World], never_stalled: None) -> World:
-    return open_world(retry_schedule=(0.0, 0.0, 0.0, 60.0), pause_seconds=30.0)
+    return open_world(retry_schedule=(0.0, 0.0, 0.0, 60.0), first_pause=timedelta(seconds=30))

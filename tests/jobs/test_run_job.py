@@ -1,7 +1,6 @@
 """Steps and errands of durable jobs, as a worker runs them."""
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,6 @@ from app.core.jobs.steps import Errand, JobFailed, Step
 from app.database import Database
 from app.errors import Unavailable
 from app.models import Job
-from app.settings import Settings
 from jobs.actors import registry
 from jobs.durable import run_job
 from jobs.durable.run_job import work_on
@@ -24,13 +22,6 @@ from jobs.process.runtime import Runtime
 from tests.support.callers.api import FreshTenant
 
 KIND = "errand_of_a_test"
-
-
-@pytest.fixture
-def runtime(settings: Settings) -> Iterator[Runtime]:
-    opened = Runtime.open(dataclasses.replace(settings, redis_url=None), threads=4)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -111,16 +111,6 @@ def log(here: Installation, database_here: Database, tmp_path: Path) -> Log:
     return made
 
 
-def test_a_log_in_order_is_told_with_its_size(log: Log) -> None:
-    assert log.here.states("log") == {State.OK}
-    assert "3 leaves are published" in sentences(log.here, "log", State.OK)
-
-
-def test_a_log_that_has_not_begun_is_well(here: Installation) -> None:
-    assert "has not begun" in sentences(here, "log", State.OK)
-    assert here.states("log") == {State.OK}
-
-
 def ahead(log: Log) -> None:
     """Another has published more."""
     store = FileHead(log.head)

@@ -91,10 +91,6 @@ def test_a_database_that_was_never_migrated_names_the_command(own: Installation)
     ]
 
 
-def test_a_role_with_the_rights_that_migrate_grants_is_well(here: Installation) -> None:
-    assert here.states("roles") == {State.OK}
-
-
 @pytest.mark.parametrize(
     ("fault", "said"),
     [

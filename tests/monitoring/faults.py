@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app import heartbeats
 from app.core.jobs import job_queue
@@ -17,8 +17,8 @@ from tests.support.callers.making import make_record, make_session, record_of
 from tests.support.faults import until
 from tests.support.servers.mail import Mood, serving
 from tests.support.servers.receivers import Receiver, http_answer
-from tests.support.workers.delivering import take_turn
 from tests.support.workers.monitored import Monitored
+from tests.support.workers.worlds import take_turn
 
 _DUE = "next_attempt_at = clock_timestamp() - interval '2 minutes'"
 _GIBIBYTE = 1 << 30
@@ -46,7 +46,9 @@ TIMED = frozenset(
 
 
 def part_down(service: Monitored) -> None:
-    service.valkey.client.delete("alive:worker")
+    client = service.valkey.client
+    names = [name for name in client.smembers("processes") if name.startswith(b"process:worker:")]
+    client.delete(*names)
 
 
 def disk_full(service: Monitored) -> None:
@@ -76,7 +78,7 @@ def key_dropped(service: Monitored) -> None:
 
 def left_behind(service: Monitored) -> None:
     """A worker of the release before still runs elsewhere."""
-    old = replace(heartbeats.this_process("worker"), host="elsewhere", version="0.0.9")
+    old = heartbeats.Process("worker", host="elsewhere", version="0.0.9")
     heartbeats.report(service.valkey.client, old)
     service.keep_reports()
 

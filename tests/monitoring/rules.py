@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.programs import promtool
+from tests.support.programs import debian
 from tests.support.workers.monitored import Scrape, Series
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,8 +18,8 @@ _FIRING = 'group by (alertname) (ALERTS{{alertstate="firing", alertname!~"{left_
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run promtool, whatever comes of it."""
-    found = promtool.find()
-    assert found, "there is no promtool: run `python -m tests.support.programs.promtool`"
+    found = debian.promtool()
+    assert found, "there is no promtool: run `python -m tests.support.programs.debian`"
     return subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
 
 

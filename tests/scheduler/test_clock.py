@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import heartbeats
-from app.queue import ACTORS
-from scheduler.clock import Clock, connect
+from app.queue import connect
+from scheduler.clock import TIMEOUT_SECONDS, Clock
 from scheduler.timetable import TIMETABLE, Entry, by_name
 from tests.support.faults import OwnValkey
 
@@ -28,7 +28,7 @@ TABLE = by_name([SECONDLY, RARE])
 @pytest.fixture
 def clock(own_valkey: OwnValkey) -> Iterator[Clock]:
     """Return a clock that polls when a test says so."""
-    client = connect(own_valkey.url)
+    client = connect(own_valkey.url, TIMEOUT_SECONDS)
     yield Clock(client, TABLE)
     client.close()
 
@@ -46,14 +46,6 @@ def polled(clock: Clock, valkey: OwnValkey, due: str = "prune_history") -> list[
     valkey.client.zadd(SCHEDULED, {due: 0})
     clock.poll()
     return rung(valkey.client)
-
-
-def test_a_first_poll_puts_every_entry_and_rings_it(clock: Clock, own_valkey: OwnValkey) -> None:
-    clock.poll()
-
-    assert sorted(rung(own_valkey.client)) == ["prune_history", "sweep"]
-    times = dict(own_valkey.client.zrange(SCHEDULED, 0, -1, withscores=True))
-    assert times[b"prune_history"] == RARE.next_after(time.time())
 
 
 def test_an_entry_rings_when_it_is_due_and_not_before(clock: Clock, own_valkey: OwnValkey) -> None:
@@ -113,17 +105,6 @@ def test_a_time_an_entry_cannot_have_is_corrected(
     clock.poll()
 
     assert own_valkey.client.zscore(SCHEDULED, "prune_history") == RARE.next_after(time.time())
-
-
-def test_an_entry_of_the_endless_past_is_rung_once(clock: Clock, own_valkey: OwnValkey) -> None:
-    clock.poll()
-    rung(own_valkey.client)
-    own_valkey.client.zadd(SCHEDULED, {"prune_history": "-inf"})
-
-    clock.poll()
-    clock.poll()
-
-    assert rung(own_valkey.client).count("prune_history") == 1
 
 
 @pytest.mark.parametrize("key", [SCHEDULED, LOCK, "rq:job:sweep", "rq:job:prune_history"])
@@ -203,7 +184,10 @@ def test_a_sweeps_message_says_how_long_it_is_of_use(clock: Clock, own_valkey: O
 def test_an_idle_clock_costs_few_commands(own_valkey: OwnValkey) -> None:
     # Counted for each step, not by the second: how many seconds a window touches is luck.
     table = by_name([Entry("prune_history", actor="prune_history", every=10**10)])
-    with connect(own_valkey.url) as one, connect(own_valkey.url) as other:
+    with (
+        connect(own_valkey.url, TIMEOUT_SECONDS) as one,
+        connect(own_valkey.url, TIMEOUT_SECONDS) as other,
+    ):
         clock, next_clock = Clock(one, table), Clock(other, table)
         clock.poll()
         poll = commands_of(own_valkey, clock.poll)
@@ -265,28 +249,9 @@ def test_the_next_time_is_the_first_of_the_entrys_times_after_the_moment(
     assert moment < following <= moment + entry.every
 
 
-def test_a_daily_entry_comes_once_a_day_at_its_hour_in_utc() -> None:
-    entry = Entry("daily", actor="sweep", every=86_400, offset=3 * 3600 + 17 * 60)
-    before = datetime(2026, 3, 8, 3, 16, 59, tzinfo=UTC)
-
-    first = datetime.fromtimestamp(entry.next_after(before.timestamp()), UTC)
-    second = datetime.fromtimestamp(entry.next_after(first.timestamp()), UTC)
-
-    assert first == datetime(2026, 3, 8, 3, 17, tzinfo=UTC)
-    assert second == datetime(2026, 3, 9, 3, 17, tzinfo=UTC)
-
-
-def test_every_entry_rings_an_actor_that_the_bell_knows() -> None:
-    assert {entry.actor for entry in TIMETABLE.values()} <= set(ACTORS)
-
-
 def test_every_entry_has_a_name_that_rq_takes_and_its_own_period() -> None:
     for name, entry in TIMETABLE.items():
         assert name == entry.name
         assert re.fullmatch(r"[A-Za-z0-9_-]+", name)
         assert entry.every >= 1
         assert 0 <= entry.offset < entry.every
-
-
-def test_a_sweep_that_waited_five_seconds_is_stale() -> None:
-    assert (TIMETABLE["sweep"].every, TIMETABLE["sweep"].max_age) == (1, 5)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys, key_of
-from app.lib.crypto.signing import SIGNATURE_BYTES, PublicKey, SigningKey
+from app.lib.crypto.signing import PublicKey, SigningKey
 
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -103,7 +103,7 @@ def test_a_key_signs_as_the_rfc_s_vector_does() -> None:
     assert key.public.verifies(SIGNATURE, MESSAGE)
 
 
-@pytest.mark.parametrize("place", [0, 31, 32, SIGNATURE_BYTES - 1])
+@pytest.mark.parametrize("place", [0, 31, 32, 63])
 def test_a_signature_with_one_bit_changed_verifies_nothing(place: int) -> None:
     forged = bytearray(SIGNATURE)
     forged[place] ^= 1

@@ -7,7 +7,6 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
-import redis
 from structlog.testing import capture_logs
 
 from app import heartbeats, metrics, queue
@@ -45,13 +44,6 @@ def test_no_count_is_lost_between_threads() -> None:
     }
 
 
-def test_counting_nothing_leaves_no_trace() -> None:
-    tally = Tally()
-    tally.add(CLICKS, "here", count=0)
-    assert tally.figures() == {}
-    assert tally.value(CLICKS, "here") == 0
-
-
 @pytest.mark.parametrize(
     ("value", "bucket"),
     [(0, "0.1"), (0.1, "0.1"), (0.1001, "1.0"), (5, "5.0"), (5.1, "+Inf"), (1e9, "+Inf")],
@@ -84,7 +76,7 @@ OTHER = Process("worker", "elsewhere", 7, "0.0.1", 5_000, pool_size=10, pool_in_
 def test_each_process_is_listed_with_what_it_reported_last(own_valkey: OwnValkey) -> None:
     bell = Bell(own_valkey.url)
     assert bell.processes() == []
-    mine = heartbeats.this_process("web", pool_size=4, pool_in_use=1)
+    mine = heartbeats.Process("web", pool_size=4, pool_in_use=1)
     assert (mine.pid, mine.version) == (os.getpid(), VERSION)
     for each in (OTHER, mine, replace(OTHER, pool_in_use=4)):
         bell.report(each)
@@ -145,15 +137,6 @@ def test_errors_are_logged_once_until_the_work_succeeds_again() -> None:
     assert [(line["event"], line["error"]) for line in logged] == [("it_failed", "ValueError")] * 2
 
 
-def test_an_error_of_redis_is_logged_with_its_reason() -> None:
-    def work() -> None:
-        raise redis.ConnectionError from ConnectionRefusedError()
-
-    with capture_logs() as logged:
-        Repeater("test", work, LONG, failed="it_failed").work()
-    assert [line["reason"] for line in logged] == ["the connection was refused"]
-
-
 def test_one_thread_works_however_often_it_is_begun_and_once_more_at_the_end() -> None:
     worked = threading.Semaphore(0)
     repeater = Repeater("test", worked.release, LONG, failed="it_failed", at_end=1.0)
@@ -191,14 +174,6 @@ def test_every_lane_is_rung_once(own_valkey: OwnValkey) -> None:
         batcher.ring([lane])
     batcher.close()
     assert sorted(rung(own_valkey)) == sorted(webhook for _, webhook in lanes)
-
-
-def test_what_is_left_is_rung_before_the_end(own_valkey: OwnValkey) -> None:
-    batcher = WakeupBatcher(Bell(own_valkey.url))
-    lane = (uuid4(), uuid4())
-    batcher.ring([lane])
-    batcher.close()
-    assert rung(own_valkey) == [lane[1]]
 
 
 def test_no_caller_waits_for_a_frozen_redis(

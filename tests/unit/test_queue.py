@@ -238,10 +238,11 @@ def test_the_roles_that_gave_a_sign_of_life_are_present(own_valkey: OwnValkey) -
     bell = Bell(own_valkey.url)
     assert bell.presence() == {"worker": False, "scheduler": False}
 
-    heartbeats.beat(own_valkey.client, "worker", threads=32)
+    bell.report(heartbeats.Process("worker"))
 
     assert bell.presence() == {"worker": True, "scheduler": False}
-    assert 0 < own_valkey.client.pttl(heartbeats.key("worker")) <= 15_000
+    (name,) = own_valkey.client.smembers(heartbeats.REPORTING)
+    assert 0 < own_valkey.client.pttl(name) <= 15_000
 
 
 def test_an_encrypted_address_is_dialled_encrypted() -> None:

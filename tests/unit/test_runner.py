@@ -115,33 +115,6 @@ def test_sigterm_goes_to_the_leader_alone(start: Callable[..., Run]) -> None:
     assert run.said == ["web       | leader was told"]
 
 
-def test_what_a_dead_leader_leaves_behind_is_killed(start: Callable[..., Run]) -> None:
-    run = start(
-        "web: setsid sh -c 'echo $$ > $HERE/far; exec sleep 60' & "
-        "sleep 61 & echo $! > $HERE/near; while ! [ -s $HERE/far ]; do sleep 0.02; done; "
-        "mv $HERE/far $HERE/first_far; mv $HERE/near $HERE/first_near; exit 1\n"
-    )
-    far, near = run.pid("first_far"), run.pid("first_near")
-    until(lambda: any("starting again" in line for line in run.said))
-    assert not alive(far)
-    assert not alive(near)
-
-
-def test_of_a_killed_runner_the_kernel_ends_the_leaders_and_the_next_run_the_rest(
-    start: Callable[..., Run],
-) -> None:
-    run = start(
-        "web: setsid sh -c 'echo $$ > $HERE/far; exec sleep 60' & "
-        "sleep 61 & echo $! > $HERE/near; echo $$ > $HERE/leader; exec sleep 62\n"
-    )
-    far, near, leader = (run.pid(name) for name in ("far", "near", "leader"))
-    run.process.kill()
-    until(lambda: not alive(leader))
-    processes.kill_carrying(HERE=str(run.folder))
-    assert not alive(far)
-    assert not alive(near)
-
-
 def test_a_leader_that_does_not_heed_is_killed_in_the_end(start: Callable[..., Run]) -> None:
     deaf = "trap 'echo no' TERM; echo up; while :; do sleep 0.1; done"
     run = start(f"web: {deaf}\n", grace=0.5)

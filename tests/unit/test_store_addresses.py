@@ -17,8 +17,7 @@ import pytest
 import redis
 from sqlalchemy.engine import make_url
 
-from app.lib.stores.addresses import place
-from app.lib.stores.redis_reasons import reason
+from app.lib.stores import place, reason
 from app.queue import connect
 from app.settings import SettingError, Settings
 from tests.support.faults import LONG_ENOUGH, OwnValkey

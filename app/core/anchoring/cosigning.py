@@ -7,7 +7,7 @@ verified before they count.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
@@ -51,8 +51,8 @@ SELECT s.size, s.line, coalesce(c.note, c.unpublished_note) FROM checkpoint_cosi
 """
 _LINES = "SELECT line FROM checkpoint_cosignatures WHERE generation = %s AND size = %s"
 _STORE = """
-INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)
-VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line)
+VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
 
 
@@ -121,7 +121,7 @@ class _Visit:
         answer = tlog_witness.add_checkpoint(
             outbound, url, self.old_size, proof, self.last.note, self.keys
         )
-        if isinstance(answer, Cosigned) and not any(own.made(line) for line, _ in answer.lines):
+        if isinstance(answer, Cosigned) and not any(map(own.made, answer.lines)):
             return tlog_witness.Refused("It answered without a line by its own key.")
         return answer
 
@@ -130,8 +130,8 @@ class _Visit:
         size = self.last.checkpoint.size
         match answer:
             case Cosigned(lines):
-                for line, seconds in lines:
-                    self._store(session, line, seconds)
+                for line in lines:
+                    self._store(session, line)
                 incidents.end(session, part(self.witness))
                 return Step(None, {"size": size})
             case Inconsistent():
@@ -145,7 +145,7 @@ class _Visit:
             case tlog_witness.Refused(detail):
                 return self._failed(session, detail)
 
-    def _store(self, session: Session, line: Signature, seconds: int | None) -> None:
+    def _store(self, session: Session, line: Signature) -> None:
         """Store a line, in the place of one that does not hold."""
         key = next(each for each in self.keys if each.made(line))
         before = _line(session, self.last, key)
@@ -155,8 +155,7 @@ class _Visit:
             number, size, name, _ = place
             event = partial(_log.warning, "cosignature_replaced", generation=number, size=size)
             after_commit(session, partial(event, witness=name))
-        at = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-        cursor(session).execute(_STORE, (*place, str(line), at))
+        cursor(session).execute(_STORE, (*place, str(line)))
 
     def _conflict(self, session: Session, theirs: int | None) -> Step | Failed:
         """Go on from where the witness is, if it can be there by what was published here."""

@@ -170,4 +170,4 @@ def gate(settings: Settings) -> QuorumGate | None:
     """Return the gate that the settings ask for; without one every checkpoint is published."""
     if settings.witness_policy is None or not settings.log_require_quorum:
         return None
-    return QuorumGate(settings.witness_policy, timedelta(seconds=settings.log_quorum_grace_seconds))
+    return QuorumGate(settings.witness_policy, settings.log_quorum_grace)

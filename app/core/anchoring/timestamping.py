@@ -36,8 +36,8 @@ _log = structlog.get_logger(__name__)
 _LOCK = "SELECT FROM checkpoint_timestamps WHERE generation = %s AND size = %s FOR UPDATE"
 _DROP = "DELETE FROM checkpoint_timestamps WHERE generation = %s AND size = %s"
 _STORE = """
-INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)
-VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain)
+VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
 _NEWEST = """
 SELECT size FROM checkpoint_timestamps WHERE generation = %s ORDER BY size DESC LIMIT %s
@@ -118,7 +118,7 @@ class Stamper:
                 if cur.execute(_DROP, place).rowcount:
                     say = partial(_log.warning, "timestamp_replaced", generation=place[0])
                     after_commit(then, partial(say, size=size))
-                cur.execute(_STORE, (*place, outcome.response, outcome.chain, outcome.gen_time))
+                cur.execute(_STORE, (*place, outcome.response, outcome.chain))
             incidents.end(then, PART)
             return Step(None, {"size": size, "at": outcome.time})
 

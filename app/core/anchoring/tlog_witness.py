@@ -24,9 +24,9 @@ _MOST_SECONDS = 253_402_300_799  # the last that a calendar of four-digit years 
 
 @dataclass(frozen=True)
 class Cosigned:
-    """The lines of a 200 by keys that were asked for: each with its time, None if unchecked."""
+    """The lines of a 200 by keys that were asked for."""
 
-    lines: tuple[tuple[Signature, int | None], ...]
+    lines: tuple[Signature, ...]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def holds(key: VerifierKey, note: bytes, line: str) -> bool:
     """
     try:
         signature = Signature.parse(line)
-        _seconds(key, Note.parse(note).text, signature)
+        _check(key, Note.parse(note).text, signature)
     except (Malformed, Unverified):
         return False
     return key.made(signature)
@@ -106,9 +106,7 @@ _REFUSALS = {
 }
 
 
-def _lines(
-    body: bytes, text: str, keys: Sequence[VerifierKey]
-) -> list[tuple[Signature, int | None]]:
+def _lines(body: bytes, text: str, keys: Sequence[VerifierKey]) -> list[Signature]:
     """Return the lines by these keys, each key's first, those that can be checked checked."""
     try:
         *lines, end = body.decode("utf-8").split("\n")
@@ -116,18 +114,18 @@ def _lines(
         raise Malformed("The answer is not UTF-8.") from None
     if end or not 0 < len(lines) <= MAX_SIGNATURES:
         raise Malformed("The answer is not signature lines.")
-    found: dict[VerifierKey, tuple[Signature, int | None]] = {}
+    found: dict[VerifierKey, Signature] = {}
     for signature in map(Signature.parse, lines):
         key = next((key for key in keys if key.made(signature)), None)
         if key is not None and key not in found:
-            found[key] = (signature, _seconds(key, text, signature))
+            _check(key, text, signature)
+            found[key] = signature
     return list(found.values())
 
 
-def _seconds(key: VerifierKey, text: str, signature: Signature) -> int | None:
-    if not key.checkable:
-        return None
-    seconds = key.verify(text, signature).seconds
-    if seconds is None or not 0 < seconds <= _MOST_SECONDS:
-        raise Unverified("It has no time.")
-    return seconds
+def _check(key: VerifierKey, text: str, signature: Signature) -> None:
+    """Raise `Unverified` for a line that can be checked, and does not hold or has no time."""
+    if key.checkable:
+        seconds = key.verify(text, signature).seconds
+        if seconds is None or not 0 < seconds <= _MOST_SECONDS:
+            raise Unverified("It has no time.")

@@ -24,12 +24,9 @@ _KINDS = ("events", "tests", "replays")
 _LINE = ("accepted", "succeeded", "failed", "cancelled", "pending")
 
 _FIGURES = (
-    *("events_accepted", "events_succeeded", "events_failed", "events_cancelled", "events_found"),
-    *("failed_arrived", "cancelled_arrived"),
-    *("replays_accepted", "replays_succeeded", "replays_failed", "replays_cancelled"),
-    *("replays_open", "replays_found"),
-    *("tests_accepted", "tests_succeeded", "tests_failed", "tests_cancelled"),
-    *("tests_open", "tests_found"),
+    *(f"{kind}_{name}" for kind in _KINDS for name in ("accepted", "succeeded", "failed")),
+    *(f"{kind}_{name}" for kind in _KINDS for name in ("cancelled", "found")),
+    *("replays_open", "tests_open", "failed_arrived", "cancelled_arrived"),
 )
 # One statement, so that all figures are of one moment. PostgreSQL skips the scan unless it is
 # wanted: its first condition does not depend on the rows.

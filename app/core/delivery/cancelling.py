@@ -1,6 +1,5 @@
 """Cancels a webhook's open deliveries, in batches, when it is disabled or deleted."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,68 +27,51 @@ CANCEL_AT_ONCE = 5_000
 # long delays every outcome, of all tenants, in a flusher's batch that includes this lane.
 LEFT_AT_MOST = 20_000
 
-_END = """
-    INSERT INTO ended_deliveries
-           (tenant_id, id, webhook_id, event_id, created_at, attempted_at, sequence, claim_no,
-            priority, attempts, status_code, kind, status, event_type, replay_of, job_id, failure,
-            outcome)
-    SELECT tenant_id, id, webhook_id, event_id, created_at, attempted_at, sequence, claim_no,
-           priority, attempts, status_code, kind, 'cancelled', event_type, replay_of, job_id,
-           failure, outcome
-      FROM doomed
-    RETURNING id, kind
-"""
-_TOTALS = """
-UPDATE lanes SET events_cancelled = events_cancelled + totals.events,
-                 replays_cancelled = replays_cancelled + totals.replays,
-                 tests_cancelled = tests_cancelled + totals.tests,
-                 events_open = events_open - totals.events,
-                 replays_open = replays_open - totals.replays,
-                 tests_open = tests_open - totals.tests
-  FROM (SELECT count(*) FILTER (WHERE kind = 'event') AS events,
-               count(*) FILTER (WHERE kind = 'replay') AS replays,
-               count(*) FILTER (WHERE kind = 'test') AS tests,
-               array_agg(id) AS ids
-          FROM cancelled) AS totals
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-RETURNING totals.ids
+_KINDS = ("event", "replay", "test")
+_BY_KIND = ", ".join(f"count(*) FILTER (WHERE kind = '{kind}') AS {kind}s" for kind in _KINDS)
+_KEPT = """
+tenant_id, id, webhook_id, event_id, created_at, attempted_at, sequence, claim_no, priority,
+attempts, status_code, kind, event_type, replay_of, job_id, failure, outcome
 """
 _CANCEL = f"""
 WITH doomed AS (
-    DELETE FROM open_deliveries
-     WHERE tenant_id = %(tenant)s AND id = ANY (ARRAY(
-        SELECT id FROM open_deliveries
-         WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
-           AND (sequence IS NOT NULL OR kind <> 'event')
-         LIMIT %(limit)s))
+    DELETE FROM open_deliveries WHERE tenant_id = (SELECT %(tenant)s::uuid) AND {{which}}
     RETURNING *
-), cancelled AS ({_END})
-{_TOTALS}
+), cancelled AS (
+    INSERT INTO ended_deliveries (status, {_KEPT}) SELECT 'cancelled', {_KEPT} FROM doomed
+    RETURNING id, kind
+)
+UPDATE lanes SET {", ".join(f"{kind}s_cancelled = {kind}s_cancelled + {kind}s" for kind in _KINDS)},
+                 {", ".join(f"{kind}s_open = {kind}s_open - {kind}s" for kind in _KINDS)}
+  FROM (SELECT {_BY_KIND}, array_agg(id) AS ids FROM cancelled) AS totals
+ WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+RETURNING totals.ids
+"""
+_SOME = """
+id = ANY (ARRAY(
+    SELECT id FROM open_deliveries
+     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid)
+       AND (sequence IS NOT NULL OR kind <> 'event')
+     LIMIT %(limit)s))
 """
 # Rows with an attempt in flight stay: it cannot be withdrawn.
-_WITHDRAW = f"""
-WITH doomed AS (
-    DELETE FROM open_deliveries
-     WHERE tenant_id = (SELECT %(tenant)s::uuid) AND job_id = (SELECT %(job)s::uuid)
-       AND webhook_id = (SELECT %(webhook)s::uuid) AND status = 'pending'
-    RETURNING *
-), cancelled AS ({_END})
-{_TOTALS}
+_UNTRIED = """
+job_id = (SELECT %(job)s::uuid) AND webhook_id = (SELECT %(webhook)s::uuid) AND status = 'pending'
 """
 
 
 def cancel_some(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     """Cancel up to 5,000 open rows of a locked lane that sends no more; say whether some are left.
 
-    A larger batch would hold the lane's lock for seconds, and the flusher waits for it. Rows that
-    are left make the lane due: the next worker cancels more. Rows are numbered first, so a
-    cancelled event keeps its place in the sequence.
+    More would hold the lane's lock for seconds, and the flusher waits for it. Rows are numbered
+    first, so a cancelled event keeps its place in the sequence.
     """
     for _ in range(CANCEL_AT_ONCE // lanes.NUMBER_AT_ONCE):
         if not lanes.number_locked(session, tenant_id, webhook_id):
             break
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "limit": CANCEL_AT_ONCE}
-    cancelled = cursor(session, scalar_row).execute(_CANCEL, wanted).fetchone() or []
+    query = _CANCEL.format(which=_SOME).encode()
+    cancelled = cursor(session, scalar_row).execute(query, wanted).fetchone() or []
     if cancelled:
         count_arrived(session, tenant_id, cancelled)
     if len(cancelled) == CANCEL_AT_ONCE:
@@ -104,23 +86,21 @@ def cancel_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
 
     Raises `Conflict` while there are too many for one transaction that holds the lane's lock.
     """
-    lanes_of = lanes.of_webhook(session, tenant_id, webhook_id)
-    left = sum(_count_open(session, tenant_id, lane) for lane in lanes_of)
+    left = _count_open(session, tenant_id, webhook_id)
     if left > LEFT_AT_MOST:
         raise Conflict(
             f"Workers still cancel what this webhook had open when it was disabled ({left} are "
             f"left). Enable it when they are done with all but {LEFT_AT_MOST}, in a minute or so."
         )
-    for lane in lanes_of:
+    for lane in lanes.of_webhook(session, tenant_id, webhook_id):
         while cancel_some(session, tenant_id, lane):
             pass
 
 
 def cancel(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Begin to cancel a webhook's open deliveries, on locked lanes; return how many there are."""
-    found = 0
+    found = _count_open(session, tenant_id, webhook_id)
     for lane in lanes.of_webhook(session, tenant_id, webhook_id):
-        found += _count_open(session, tenant_id, lane)
         cancel_some(session, tenant_id, lane)
     return found
 
@@ -128,7 +108,7 @@ def cancel(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
 def withdraw(session: Session, tenant_id: UUID, webhook_id: UUID, job_id: UUID) -> None:
     """Cancel what a job made for a locked lane and no worker has tried to send."""
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "job": job_id}
-    cursor(session).execute(_WITHDRAW, wanted)
+    cursor(session).execute(_CANCEL.format(which=_UNTRIED).encode(), wanted)
 
 
 _ARRIVED_NOW = """
@@ -143,15 +123,10 @@ WITH arrived AS (
        AND d.id = ANY (%(deliveries)s::uuid[])
     RETURNING d.tenant_id, d.webhook_id, d.kind
 ), totals AS (
-    SELECT tenant_id, webhook_id,
-           count(*) FILTER (WHERE kind = 'event') AS events,
-           count(*) FILTER (WHERE kind = 'replay') AS replays,
-           count(*) FILTER (WHERE kind = 'test') AS tests
-      FROM arrived GROUP BY tenant_id, webhook_id
+    SELECT tenant_id, webhook_id, {_BY_KIND} FROM arrived GROUP BY tenant_id, webhook_id
 ), {hours.added(_ARRIVED_NOW, ["succeeded"])}
-UPDATE lanes AS l SET events_cancelled = l.events_cancelled - totals.events,
-                      replays_cancelled = l.replays_cancelled - totals.replays,
-                      tests_cancelled = l.tests_cancelled - totals.tests
+UPDATE lanes AS l
+   SET {", ".join(f"{kind}s_cancelled = l.{kind}s_cancelled - {kind}s" for kind in _KINDS)}
   FROM totals
  WHERE l.tenant_id = totals.tenant_id AND l.webhook_id = totals.webhook_id
 """
@@ -160,16 +135,13 @@ UPDATE lanes AS l SET events_cancelled = l.events_cancelled - totals.events,
 def undo(session: Session, arrived: Sequence[tuple[UUID, UUID]]) -> None:
     """Make cancelled deliveries, as (tenant id, id), succeeded: they arrived all the same.
 
-    They were in flight when their webhook, whose lane is locked, was disabled or deleted. Takes
-    them out of the lane's cancelled ones; the caller adds them to those that succeeded.
+    Takes them out of their locked lanes' cancelled ones; the caller adds them to the succeeded.
     """
     wanted = {"tenants": [each[0] for each in arrived], "deliveries": [each[1] for each in arrived]}
     cursor(session).execute(_ARRIVED, wanted, prepare=False)
-    by_tenant: dict[UUID, list[UUID]] = defaultdict(list)
-    for tenant_id, delivery_id in arrived:
-        by_tenant[tenant_id].append(delivery_id)
-    for tenant_id, deliveries in by_tenant.items():
-        count_arrived(session, tenant_id, deliveries, before="cancelled")
+    for tenant in {tenant_id for tenant_id, _ in arrived}:
+        mine = [delivery_id for tenant_id, delivery_id in arrived if tenant_id == tenant]
+        count_arrived(session, tenant, mine, before="cancelled")
 
 
 def count_arrived(
@@ -184,8 +156,9 @@ def count_arrived(
 
 
 _OPEN = """
-SELECT events_open + replays_open + tests_open + count_unnumbered(tenant_id, webhook_id)
-  FROM lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+SELECT sum(events_open + replays_open + tests_open
+           + count_unnumbered(tenant_id, webhook_id))::bigint
+  FROM present_lanes WHERE tenant_id = %(tenant)s AND of_webhook = %(webhook)s
 """
 
 
@@ -285,9 +258,7 @@ def _lane_of(
 def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> bool:
     """Disable a webhook, cancel its open deliveries, notify the tenant's other webhooks, audit it.
 
-    `webhook_id` is the lane that gives the reason. Returns False when it no longer holds: the
-    webhook is disabled or deleted already, its URL has changed, or it has succeeded since, on any
-    of its lanes.
+    `webhook_id` is the lane that gives the reason. Returns False when it no longer holds.
     """
     if _lane_of(session, tenant_id, webhook_id, reason) is None:
         return False

@@ -93,7 +93,12 @@ def record(
         )
         change = _fold(state, telling, first_pause, recover=retried_elsewhere)
         for each, row in mine:
-            _count(change, recorded.ended, each, row)
+            if row.next_attempt_at is not None:
+                change.wake_up(row.next_attempt_at)
+            elif row.status in ("succeeded", "failed"):
+                change.totals[f"{each.kind}s_{row.status}"] += 1
+                change.totals[f"{each.kind}s_open"] -= not row.late
+                recorded.ended[each.kind, row.status] += 1
         changes.append(change)
         if change.learned.concurrency > state.learned.concurrency:
             recorded.widened.append(key)
@@ -222,8 +227,23 @@ def _write(
         # Planned for these ids, it opens their partitions alone.
         found = cursor(session, class_row(_Done)).execute(_WRITE_LATE, columns, prepare=False)
         done |= {(each.id, each.claim_no): each for each in found.fetchall()}
-        _undo_cancelling(session, late, done)
-    _count_arrived(session, outcomes, done)
+        arrived = [
+            each for each in late if each.verdict.blame is Blame.NOBODY and _claim(each) in done
+        ]
+        if arrived:
+            # It was cancelled meanwhile all the same; few ever are.
+            cancelling.undo(session, [(each.tenant_id, each.delivery_id) for each in arrived])
+            for each in arrived:
+                done[_claim(each)] = replace(done[_claim(each)], status="succeeded")
+    # Events whose own delivery failed, or which a replay delivered; most batches have none.
+    ended: dict[UUID, list[UUID]] = defaultdict(list)
+    for each in outcomes:
+        row = done.get(_claim(each))
+        state = (each.kind, row.status) if row and not row.late else None
+        if state in (("event", "failed"), ("replay", "succeeded")):
+            ended[each.tenant_id].append(each.delivery_id)
+    for tenant_id, deliveries in ended.items():
+        cancelling.count_arrived(session, tenant_id, deliveries)
     return done
 
 
@@ -250,36 +270,6 @@ def _columns(
         for each in outcomes
     ]
     return columns
-
-
-def _undo_cancelling(
-    session: Session, outcomes: Sequence[Outcome], done: dict[_Claim, _Done]
-) -> None:
-    """Have what arrived although it was cancelled meanwhile be succeeded; few ever are."""
-    arrived = [
-        each for each in outcomes if each.verdict.blame is Blame.NOBODY and _claim(each) in done
-    ]
-    if arrived:
-        cancelling.undo(session, [(each.tenant_id, each.delivery_id) for each in arrived])
-        done |= {_claim(each): replace(done[_claim(each)], status="succeeded") for each in arrived}
-
-
-def _count_arrived(
-    session: Session, outcomes: Sequence[Outcome], done: Mapping[_Claim, _Done]
-) -> None:
-    """Count events whose own delivery failed and which a replay delivered; most batches have none.
-
-    Those of `cancelling.undo` are counted there.
-    """
-    ended: dict[UUID, list[UUID]] = defaultdict(list)
-    for each in outcomes:
-        row = done.get(_claim(each))
-        if row is None or row.late:
-            continue
-        if (each.kind, row.status) in (("event", "failed"), ("replay", "succeeded")):
-            ended[each.tenant_id].append(each.delivery_id)
-    for tenant_id, deliveries in ended.items():
-        cancelling.count_arrived(session, tenant_id, deliveries)
 
 
 def _binds(outcome: Outcome, lane: LockedLane | None) -> bool:
@@ -309,19 +299,6 @@ def _fold(
     if begins:
         change.wake_up(state.now)
     return change
-
-
-def _count(
-    change: LaneChange, ended: Counter[tuple[str, str]], outcome: Outcome, done: _Done
-) -> None:
-    """Add one outcome to the lane's totals, or to its next wake-up."""
-    if done.next_attempt_at is not None:
-        change.wake_up(done.next_attempt_at)
-    elif done.status in ("succeeded", "failed"):
-        change.totals[f"{outcome.kind}s_{done.status}"] += 1
-        if not done.late:
-            change.totals[f"{outcome.kind}s_open"] -= 1
-        ended[outcome.kind, done.status] += 1
 
 
 def _judge_endpoint(

@@ -5,8 +5,8 @@ go first. Lanes are stamped and rung in order: of lanes that got no bulkhead per
 waits longest tries first.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeAlias
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -111,29 +111,16 @@ SELECT place IS NOT NULL AS is_lane, tenant_id, id
 """
 
 
-@dataclass(frozen=True)
-class Due:
-    """Work to wake workers for: lanes as (tenant id, webhook id), jobs as (tenant id, job id)."""
-
-    lanes: list[tuple[UUID, UUID]]
-    jobs: list[tuple[UUID, UUID]]
+LaneKey: TypeAlias = tuple[UUID, UUID]
 
 
-@dataclass(frozen=True)
-class Backlog:
-    """Lanes, as (tenant id, webhook id), with rows due `until` then that have no number yet."""
-
-    lanes: list[tuple[UUID, UUID]]
-    until: datetime | None = None
-
-
-def wake(session: Session) -> Backlog:
+def wake(session: Session) -> tuple[list[LaneKey], datetime | None]:
     """Make every lane due that has new rows, in a session that sees every tenant.
 
-    Returns the lanes whose rows have waited for a number for 30 seconds.
+    Returns the lanes whose rows have waited for a number for 30 seconds, and until when.
     """
     found = cursor(session).execute(_WAKE, {"patience": UNNUMBERED_FOR}).fetchall()
-    return Backlog([(row[0], row[1]) for row in found], found[0][2] if found else None)
+    return [(row[0], row[1]) for row in found], found[0][2] if found else None
 
 
 def numbered(session: Session, until: datetime | None) -> None:
@@ -144,13 +131,11 @@ def numbered(session: Session, until: datetime | None) -> None:
     )
 
 
-def due(session: Session) -> Due:
-    """Pick the lanes and jobs to ring, in a session that sees every tenant.
+def due(session: Session) -> tuple[list[LaneKey], list[tuple[UUID, UUID]]]:
+    """Pick the lanes and the jobs (tenant id, job id) to ring, in a session that sees every tenant.
 
     Lanes are in the order in which they have waited for a ring.
     """
     found = cursor(session).execute(_DUE, {"most": AT_ONCE}).fetchall()
-    return Due(
-        lanes=[(row[1], row[2]) for row in found if row[0]],
-        jobs=[(row[1], row[2]) for row in found if not row[0]],
-    )
+    lanes, jobs = ([row[1:] for row in found if row[0] is kind] for kind in (True, False))
+    return lanes, jobs

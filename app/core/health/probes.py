@@ -14,15 +14,16 @@ from app.core import epochs
 from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import incidents
 from app.core.anchoring.evidence import Chooser
+from app.core.blobs import store
 from app.core.digests import digest_history
-from app.core.health import objects
+from app.core.erasure import erasing
 from app.core.health.parts import Part, State, failed, ok
 from app.core.log import generations, history, publication
 from app.core.log import status as log_status
 from app.core.master_keys import key_registry
 from app.core.verification import alerts, daily
 from app.database import database_now
-from app.errors import LogDamaged, LogHeadLost, LogHeadUnavailable, LogRolledBack
+from app.errors import LogDamaged, LogHeadLost, LogHeadUnavailable, LogRolledBack, Unavailable
 from app.ledger.notes import Malformed
 from app.lib.mail.mailer import Refusal
 from app.settings import Settings
@@ -54,6 +55,7 @@ _EFFECTS: Final = {
 _UNVERIFIABLE = "The audit chain cannot be verified against the transparency log now: {}."
 UNKNOWN_AUDIT: Final = "Whether the audit chain holds is not known now ({})."
 _LATE = "not verified as a whole"
+_OBJECTS = "#the-object-store"
 _LOG_MENDS: Final = {
     LogRolledBack.slug: "restore the newest database, or its own LOG_HEAD_URL; only if that is"
     " lost: python -m app.manage log succeed --yes",
@@ -108,25 +110,22 @@ def _log(session: Session, _: Settings) -> Iterator[Part]:
     elif alerts.log_is_damaged(session):
         # The part `audit` says where.
         yield halted(LogDamaged.slug)
-    else:
-        yield ok("it signs")
 
 
 def _history(session: Session, _: Settings) -> Iterator[Part]:
     """Yield what was lost of the history, until an operator accepts that."""
     now = epochs.present(session)
-    if now.accepted:
-        yield ok("nothing of it is known to be lost")
-        return
-    yield Part(
-        State.FAILED,
-        f"rolled back: {now.name}",
-        "restore the newest database, or accept the loss: python -m app.manage log succeed --yes",
-        "#a-part-of-the-history-is-lost",
-        since=now.began_at,
-        detail=history.said(now),
-        banner=f"{NEEDED['history']}: receivers are told where to begin.",
-    )
+    if not now.accepted:
+        yield Part(
+            State.FAILED,
+            f"rolled back: {now.name}",
+            "restore the newest database, or accept the loss:"
+            " python -m app.manage log succeed --yes",
+            "#a-part-of-the-history-is-lost",
+            since=now.began_at,
+            detail=history.said(now),
+            banner=f"{NEEDED['history']}: receivers are told where to begin.",
+        )
 
 
 def head(settings: Settings) -> Part:
@@ -150,8 +149,7 @@ def _anchored_by(session: Session, settings: Settings) -> Iterator[Part]:
 
 def _anchoring(session: Session, _: Settings) -> Iterator[Part]:
     """Yield the parts of anchoring that fail, alarms first."""
-    rows = incidents.rows(session)
-    for each in rows:
+    for each in incidents.rows(session):
         if each.alarm:
             state, reason, see = State.FAILED, f"ALARM: {each.part}", "#a-witness-alarm"
             mend = "find the other log: a copy of this database, or a restored one"
@@ -160,8 +158,6 @@ def _anchoring(session: Session, _: Settings) -> Iterator[Part]:
             mend = "make now NAME=stamp_checkpoint, or python -m scheduler now stamp_checkpoint"
         reason = f"{reason}: unanchored"
         yield Part(state, reason, mend, see, since=each.since, detail=each.detail)
-    if not rows:
-        yield ok("everything that should be anchored is")
 
 
 def _audit(session: Session, settings: Settings) -> Iterator[Part]:
@@ -183,8 +179,6 @@ def _audit(session: Session, settings: Settings) -> Iterator[Part]:
         )
         late = Part(State.FAILED, _LATE, mend, see, since=since, detail=detail)
         yield replace(late, banner=f"The audit chain was not verified lately. It was {late.text}.")
-    elif not found:
-        yield ok("no chain is broken, and all were verified within a day")
 
 
 def _master_keys(session: Session, settings: Settings) -> Iterator[Part]:
@@ -193,23 +187,17 @@ def _master_keys(session: Session, settings: Settings) -> Iterator[Part]:
     if missing:
         mend = "python -m app.manage master-key status"
         yield failed(key_registry.say_missing(missing), mend, see="#a-missing-master-key")
-    else:
-        yield ok("no key that may have sealed something is missing")
 
 
 def _mail(session: Session, settings: Settings) -> Iterator[Part]:
     """Yield why digests do not go out; a refused recipient is its tenant's to mend."""
-    if settings.takes_mail:
-        found = digest_history.standing(session)
-    else:
-        found = ()
-        waiting = digest_history.open_ones(session)
-        if waiting:
-            reason = f"SMTP_URL is not set: {waiting} digests wait"
-            yield failed(reason, "set SMTP_URL and MAIL_FROM", see="setup.md#the-digest")
-            return
-    refused = [each for each in found if each.what != Refusal.RECIPIENT]
-    for each in refused:
+    waiting = 0 if settings.takes_mail else digest_history.open_ones(session)
+    if waiting:
+        reason = f"SMTP_URL is not set: {waiting} digests wait"
+        yield failed(reason, "set SMTP_URL and MAIL_FROM", see="setup.md#the-digest")
+    for each in digest_history.standing(session) if settings.takes_mail else ():
+        if each.what == Refusal.RECIPIENT:
+            continue
         since = None
         if each.what == Refusal.CONTENT:
             reason = (
@@ -221,8 +209,33 @@ def _mail(session: Session, settings: Settings) -> Iterator[Part]:
             since = None if each.what == Refusal.SERVER else each.since
         mend, see = "have the mail server take what MAIL_FROM sends", "#a-digest-does-not-arrive"
         yield Part(State.FAILED, reason, mend, see, since=since, detail=each.error)
-    if not refused:
-        yield ok("no digest is refused or late")
+
+
+def unerased(session: Session, settings: Settings) -> Iterator[Part]:
+    """Yield what should be gone from the store for an hour, and is not; nothing without a store."""
+    since = erasing.late_since(session)
+    if since is not None and settings.blob_url is None:
+        mend = "set BLOB_URL to the store that has them"
+        yield failed("objects are to be erased, and BLOB_URL names no store", mend, see=_OBJECTS)
+    elif since is not None and database_now(session) - since > erasing.LATE:
+        mend = "bring the store back, or let BLOB_URL's credentials delete: the job tries again"
+        reason = "what has expired is not erased"
+        yield Part(State.FAILED, reason, mend, _OBJECTS, since=since)
+
+
+def objects_reached(settings: Settings) -> Iterator[Part]:
+    """Yield whether the store answers; nothing without one. With no transaction open."""
+    blobs = store.of(settings.blob_url)
+    if blobs is None:
+        return
+    try:
+        blobs.check()
+    except Unavailable:
+        banner = "The object store is away: what lies there cannot be read now."
+        mend = "bring the store back; until then bundles go into the database"
+        yield Part(State.FAILED, "away", mend, _OBJECTS, banner=banner)
+    else:
+        yield ok("it answers")
 
 
 OF_DATABASE: Final[Mapping[str, Probe]] = {
@@ -233,7 +246,6 @@ OF_DATABASE: Final[Mapping[str, Probe]] = {
     "audit": _audit,
     "master_keys": _master_keys,
     "mail": _mail,
-    "objects": objects.erased,
 }
 
 

@@ -1,7 +1,7 @@
 """The state of the parts that are read from the database, as one process last computed it.
 
-A tick in each web process computes it every five seconds while it is asked for, and keeps it in
-memory. A state older than three periods is reported as unknown, with its age.
+A tick in each web process computes it every five seconds, from the first time that it is asked for.
+A state older than three periods is reported as unknown, with its age.
 """
 
 import threading
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app import heartbeats
-from app.core.health import database_state, gauges, objects, probes
+from app.core.health import database_state, gauges, probes
 from app.core.health.parts import Part, State, named
 from app.database import Database
 from app.lib.repeater import Repeater
@@ -18,10 +18,9 @@ from app.queue import Bell
 from app.settings import Process, Settings
 
 EVERY_SECONDS = 5.0
-# Seconds that a request waits for a computation in progress.
-_WAIT_SECONDS = 1.0
+# So long a request waits for the first computation; a probe is answered 503 before.
+_WAIT_SECONDS = 3.0
 _LAST_SECONDS = 2.0
-_NEVER = float("-inf")
 
 
 class Readiness:
@@ -35,26 +34,20 @@ class Readiness:
         every: float = EVERY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set up; `clock` returns seconds. The first call of `parts` computes the first state."""
+        """Set up; `clock` returns seconds. `parts` begins it."""
         self._database = database
         self._settings = settings
         self._every = every
         self._clock = clock
         # The parts, and when they were computed by the process's clock.
-        self._state: tuple[Sequence[Part], float] = ((), _NEVER)
-        self._asked = self._tried = _NEVER
-        self._computing = threading.Lock()
+        self._state: tuple[Sequence[Part], float] = ((), float("-inf"))
+        self._tried = threading.Event()
         self._thread = Repeater("readiness", self._tick, every, failed="readiness_not_computed")
 
     def parts(self) -> Sequence[Part]:
-        """Return the parts.
-
-        Computes them if the last state is over three periods old; they are unknown if that fails.
-        """
-        self._asked = self._clock()
-        if self._clock() - self._state[1] > 3 * self._every:
-            self._thread.work()
+        """Return the parts; they are unknown if the last state is over three periods old."""
         self._thread.begin()
+        self._tried.wait(_WAIT_SECONDS)
         parts, at = self._state
         age = self._clock() - at
         if age <= 3 * self._every:
@@ -65,9 +58,8 @@ class Readiness:
     def unknown(self, why: str | None = None) -> Sequence[Part]:
         """Return the parts where none can be read from the database, and why."""
         unknown = Part(State.NOT_CHECKED, "unknown", detail=why)
-        parts = dict.fromkeys(("database_writes", *probes.OF_DATABASE), unknown)
-        if self._settings.blob_url is None:
-            del parts["objects"]
+        stores = () if self._settings.blob_url is None else ("objects",)
+        parts = dict.fromkeys(("database_writes", *probes.OF_DATABASE, *stores), unknown)
         # Of these it is what tenants ask about.
         parts["audit"] = replace(unknown, banner=probes.UNKNOWN_AUDIT.format(why))
         named_parts = [replace(part, name=name) for name, part in parts.items()]
@@ -80,28 +72,22 @@ class Readiness:
             gauges.limit_time(session)
             for name, probe in probes.OF_DATABASE.items():
                 parts += named(name, probe(session, self._settings))
-        parts += named("objects", objects.reached(self._settings))
+            objects = [*probes.unerased(session, self._settings)]
+        objects += probes.objects_reached(self._settings)
+        parts += named("objects", objects) if objects else ()
         writes = database_state.writes(self._database, self._settings.master_keys)
         parts += named("database_writes", [writes])
         self._state = (parts, self._clock())
 
+    def _tick(self) -> None:
+        try:
+            self.compute()
+        finally:
+            self._tried.set()
+
     def close(self) -> None:
         """Stop; waits up to two seconds for a computation in progress."""
         self._thread.close(_LAST_SECONDS)
-
-    def _tick(self) -> None:
-        """Compute the state, unless no request came lately, or another thread does or just did."""
-        now = self._clock()
-        patience = max(self._tried + _WAIT_SECONDS - now, 0.0)
-        # The next request computes it: an idle service has no cost.
-        if now - self._asked > 3 * self._every or not self._computing.acquire(timeout=patience):
-            return
-        try:
-            if self._clock() - self._tried > self._every / 2:
-                self._tried = self._clock()
-                self.compute()
-        finally:
-            self._computing.release()
 
 
 # At the process's end, for a report in progress.
@@ -116,9 +102,7 @@ def process_report(database: Database, bell: Bell, role: Process) -> Repeater:
 
     def report() -> None:
         pool = database.pool_use()
-        bell.report(
-            heartbeats.this_process(role, pool_size=pool.size, pool_in_use=pool.most_in_use)
-        )
+        bell.report(heartbeats.Process(role, pool_size=pool.size, pool_in_use=pool.most_in_use))
 
     name, failed = "process-report", "process_not_reported"
     return Repeater(name, report, heartbeats.EVERY_SECONDS, failed=failed)

@@ -72,12 +72,6 @@ SELECT g.trouble,
 """
 
 
-def numbers(tx: Tx) -> list[int]:
-    """Return the numbers of all generations, the newest first."""
-    rows = cursor(tx).execute("SELECT generation FROM log_generations ORDER BY generation DESC")
-    return [row[0] for row in rows.fetchall()]
-
-
 @dataclass(frozen=True)
 class LogState:
     """Whether something waits for the log, and what halted it."""

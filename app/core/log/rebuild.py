@@ -186,7 +186,8 @@ def _require_published(
     That is the head's, or without one the newest row's; and no size that the log signed has
     another: it never signs two of one size.
     """
-    wrong = [size for size, row in rows.items() if row and row.signed and row.signed != right[size]]
+    signed = [row.signed for row in rows.values() if row is not None and row.signed is not None]
+    wrong = [each.size for each in signed if right.get(each.size, each) != each]
     if head is not None and right[head.size] != head:
         row = rows[head.size]
         if row is None or row.checkpoint.root != head.root:

@@ -104,16 +104,11 @@ def bring(tx: Tx, tenant_id: UUID, webhook_id: UUID, found: Mapping[str, Any], m
     return moved
 
 
+# A lane's next attempt is a probe.
 _END_PAUSE = """
 UPDATE lanes SET paused_until = least(paused_until, clock_timestamp())
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
 """
-
-
-def end_pause(tx: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
-    """End a locked lane's pause: its next attempt is a probe."""
-    cursor(tx).execute(_END_PAUSE, {"tenant": tenant_id, "webhook": webhook_id})
-    lanes.reschedule(tx, tenant_id, webhook_id)
 
 
 _TALLY = f"""
@@ -181,10 +176,10 @@ _COUNT_AGAIN = (timedelta(seconds=1), timedelta(minutes=1))
 def all_of(
     session: Session, caller: Caller, webhook_id: UUID | None, rate: int | None
 ) -> dict[str, Any]:
-    """Begin to send all that waits on a webhook, at most `rate` a second.
+    """Begin to send all that waits on a webhook, at most `rate` a second; return count and job.
 
-    Returns how many wait, and the job; an open one of this webhook is cancelled. Raises `NotFound`,
-    `WebhookDisabled`, and `Conflict` for a webhook that is held.
+    An open job of this webhook is cancelled. Raises `NotFound`, `WebhookDisabled`, and `Conflict`
+    for a webhook that is held.
     """
     webhook = webhooks.lock(session, caller.tenant_id, webhook_id)
     webhooks.require_enabled(webhook)
@@ -257,7 +252,8 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
             lane for lane, found in plan.items() if rate and park(session, tenant_id, lane, found)
         ]
         for lane in () if parked else plan:
-            end_pause(session, tenant_id, lane)
+            cursor(session).execute(_END_PAUSE, {"tenant": tenant_id, "webhook": lane})
+            lanes.reschedule(session, tenant_id, lane)
             wakeups.ring_lanes(session, [(tenant_id, lane)])
         return Step(f"{_PARK if parked else _BRING} {done + 1}", progress)
     moved = _bring(session, tenant_id, plan, rate)

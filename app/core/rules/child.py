@@ -111,11 +111,13 @@ class Subject:
         self.steps: list[dict[str, Any]] = []
         self._facts = facts
         self._by_step: dict[int, Any] = {}
-        on, seen = "session", {"session": facts}
+        on = "session"
+        seen: dict[str, object] = {"session": facts}
         if bundle is not None:
             read = json.loads(bundle) if bundle else {"content": None, "steps": []}
             self.steps = read["steps"]
-            on, seen = "record", {"record": facts, "content": read["content"], "steps": self.steps}
+            on = "record"
+            seen = {"record": facts, "content": read["content"], "steps": self.steps}
         self.whole = environment(VARIABLES[on]).Activation(seen)
 
     def step(self, number: int) -> Any:

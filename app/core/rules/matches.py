@@ -4,7 +4,7 @@ All of it is written in the transaction that deletes the work or moves a job's c
 a row of `rule_matches`: one that is there already makes no finding again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -100,6 +100,7 @@ class Judge(NamedTuple):
 class _Books:
     """What a batch adds to one rule's books."""
 
+    judge: Judge
     matched: int = 0
     found: int = 0
     withheld: int = 0
@@ -109,13 +110,23 @@ class _Books:
     last_error: dict[str, Any] = field(default_factory=dict)
     off: Work | None = None
 
+    def note_error(self, work: Work, verdict: Verdict) -> None:
+        """Count the errors of a verdict; the third evaluation that was ended switches it off."""
+        self.errors += verdict.errors
+        self.ended += verdict.ended
+        place = {"step": verdict.step} if verdict.step is not None else {}
+        name, prefix = ("session_id", "ses") if work.is_session else ("record_id", "rec")
+        self.last_error = {"detail": verdict.error, name: ids.text(prefix, work.id), **place}
+        if verdict.ended and self.judge.ended + self.ended >= MOST_ENDED:
+            self.off = work
+
 
 class _Draft(NamedTuple):
     """A finding of a match, before deduplication and the hourly limit."""
 
-    judge: Judge
+    books: _Books
     new: NewFinding
-    dedupe: bytes | None
+    dedupe: bytes | None = None
 
 
 def caller(tenant_id: UUID) -> Caller:
@@ -138,28 +149,26 @@ def commit(
     not hold, and errors are the job's own.
     """
     now = database_now(session)
-    books = [_Books() for _ in judges]
-    matched: dict[tuple[UUID, int, UUID], tuple[Work, Judge, Verdict]] = {}
+    books = [_Books(each) for each in judges]
+    matched: dict[tuple[UUID, int, UUID], tuple[_Books, Work, Verdict]] = {}
     for work, verdicts in judged:
         for place, verdict in sorted(verdicts.items()):
-            judge, book = judges[place], books[place]
-            if book.off is not None:
+            of_rule, judge = books[place], judges[place]
+            if of_rule.off is not None:
                 continue
             if verdict.errors and live:
-                _note_error(book, judge, work, verdict)
+                of_rule.note_error(work, verdict)
             if verdict.matched:
-                matched[judge.id, judge.version, work.id] = work, judge, verdict
-    by_judge = dict(zip(judges, books, strict=True))
-    drafts = _fresh(session, tenant_id, _drafts(session, tenant_id, matched, by_judge), now)
-    new = [each.new for each in drafts]
+                matched[judge.id, judge.version, work.id] = of_rule, work, verdict
+    drafts = _fresh(session, tenant_id, _drafts(session, tenant_id, matched), now)
     if live:
-        new = _within_limits(session, tenant_id, drafts, by_judge, now)
+        drafts = _within_limits(session, tenant_id, drafts, now)
+    new = [each.new for each in drafts]
     for start in range(0, len(new), MOST_AT_ONCE):
         part = new[start : start + MOST_AT_ONCE]
         findings.add(session, caller(tenant_id), part, Source.RULE)
-    _count(session, tenant_id, judges, books, now)
-    for judge, book in zip(judges, books, strict=True):
-        _write_errors(session, tenant_id, judge, book)
+    for each in books:
+        _write(session, tenant_id, each, now)
     return len(new)
 
 
@@ -192,63 +201,53 @@ def forget_old(session: Session, before: datetime) -> int:
     return texts + cur.execute("DELETE FROM rule_hours WHERE hour < %s", (before,)).rowcount
 
 
-def _note_error(book: _Books, judge: Judge, work: Work, verdict: Verdict) -> None:
-    book.errors += verdict.errors
-    book.ended += verdict.ended
-    place = {"step": verdict.step} if verdict.step is not None else {}
-    name, prefix = ("session_id", "ses") if work.is_session else ("record_id", "rec")
-    book.last_error = {"detail": verdict.error, name: ids.text(prefix, work.id), **place}
-    if verdict.ended and judge.ended + book.ended >= MOST_ENDED:
-        book.off = work
-
-
 def _drafts(
     session: Session,
     tenant_id: UUID,
-    matched: Mapping[tuple[UUID, int, UUID], tuple[Work, Judge, Verdict]],
-    books: Mapping[Judge, _Books],
+    matched: Mapping[tuple[UUID, int, UUID], tuple[_Books, Work, Verdict]],
 ) -> list[_Draft]:
     """Store the matches, and return the findings of those that were not there yet."""
     if not matched:
         return []
-    rules, versions, subjects = zip(*matched, strict=True)
     counts = [verdict.matched for _, _, verdict in matched.values()]
-    values = (tenant_id, list(rules), list(versions), list(subjects), counts)
+    values = (tenant_id, *map(list, zip(*matched, strict=True)), counts)
     stored = set(cursor(session).execute(_MATCH, values).fetchall())
     drafts: list[_Draft] = []
-    for key, (work, judge, verdict) in matched.items():
+    for key, (books, work, verdict) in matched.items():
         if key in stored:
-            books[judge].matched += verdict.matched
-            drafts += _of_match(work, judge, verdict)
+            books.matched += verdict.matched
+            drafts += _of_match(books, work, verdict)
     return drafts
 
 
-def _of_match(work: Work, judge: Judge, verdict: Verdict) -> list[_Draft]:
-    about = {"session_id": work.id} if work.is_session else {"session_id": None}
-    record_id = None if work.is_session else work.id
+def _of_match(books: _Books, work: Work, verdict: Verdict) -> Iterator[_Draft]:
+    judge = books.judge
 
-    def draft(
-        title: str, detail: str | None, data: Mapping[str, Any], dedupe: str | None = None
-    ) -> _Draft:
-        new = NewFinding(
-            about["session_id"], judge.name, judge.severity, title, detail, data, record_id
-        )
-        return _Draft(judge, new, None if dedupe is None else bytes.fromhex(dedupe))
+    def finding(title: str, detail: str | None, data: Mapping[str, Any]) -> NewFinding:
+        return _finding(work, judge.name, judge.severity, title, detail, data)
 
-    found = [
-        draft(
-            each.title,
-            each.detail,
-            {"rule": _named(judge.id, judge.version, each.step), "matched": each.what},
-            each.dedupe,
-        )
-        for each in verdict.matches
-    ]
+    for each in verdict.matches:
+        data = {"rule": _named(judge.id, judge.version, each.step), "matched": each.what}
+        dedupe = None if each.dedupe is None else bytes.fromhex(each.dedupe)
+        yield _Draft(books, finding(each.title, each.detail, data), dedupe)
     more = verdict.matched - len(verdict.matches)
     if more > 0:
-        title = f"{judge.name}: {more:,} more steps of this record match"[:500]
-        found.append(draft(title, None, {"rule": _named(judge.id, judge.version), "more": more}))
-    return found
+        title = f"{judge.name}: {more:,} more steps of this record match"
+        rule = _named(judge.id, judge.version)
+        yield _Draft(books, finding(title, None, {"rule": rule, "more": more}))
+
+
+def _finding(
+    work: Work,
+    name: str,
+    severity: str,
+    title: str,
+    detail: str | None,
+    data: Mapping[str, Any],
+) -> NewFinding:
+    """Return a finding about a record, or a session."""
+    session_id, record_id = (work.id, None) if work.is_session else (None, work.id)
+    return NewFinding(session_id, name, severity, title[:500], detail, data, record_id)
 
 
 def _named(rule_id: UUID, version: int, step: int | None = None) -> dict[str, Any]:
@@ -259,25 +258,18 @@ def _named(rule_id: UUID, version: int, step: int | None = None) -> dict[str, An
 
 def _fresh(
     session: Session, tenant_id: UUID, drafts: Sequence[_Draft], now: datetime
-) -> list[_Draft]:
+) -> Sequence[_Draft]:
     """Return the drafts without those whose text made a finding lately."""
-    keys = list(
-        dict.fromkeys((each.judge.id, each.dedupe) for each in drafts if each.dedupe is not None)
-    )
+    texts = ((each.books.judge.id, each.dedupe) for each in drafts if each.dedupe is not None)
+    keys = list(dict.fromkeys(texts))
     if not keys:
-        return list(drafts)
-    rules, texts = zip(*keys, strict=True)
-    values = {
-        "tenant": tenant_id,
-        "now": now,
-        "keep": DEDUPE_FOR,
-        "rules": list(rules),
-        "texts": list(texts),
-    }
+        return drafts
+    rules, hashes = map(list, zip(*keys, strict=True))
+    values = {"tenant": tenant_id, "now": now, "keep": DEDUPE_FOR, "rules": rules, "texts": hashes}
     fresh = set(cursor(session).execute(_DEDUPE, values).fetchall())
     kept = []
     for each in drafts:
-        key = each.judge.id, each.dedupe
+        key = each.books.judge.id, each.dedupe
         if each.dedupe is None or key in fresh:
             kept.append(each)
             fresh.discard(key)
@@ -285,81 +277,62 @@ def _fresh(
 
 
 def _within_limits(
-    session: Session,
-    tenant_id: UUID,
-    drafts: Sequence[_Draft],
-    books: Mapping[Judge, _Books],
-    now: datetime,
-) -> list[NewFinding]:
-    """Return the findings that the hour still has room for, and count the others."""
-    rules = list({each.judge.id for each in drafts})
+    session: Session, tenant_id: UUID, drafts: Sequence[_Draft], now: datetime
+) -> Sequence[_Draft]:
+    """Return the drafts that the hour still has room for, and count the others."""
+    rules = list({each.books.judge.id for each in drafts})
     if not rules:
         return []
-    rows = cursor(session).execute(_FOUND, (tenant_id, now, rules)).fetchall()
-    used = {rule: int(found) for rule, found in rows}
+    used: dict[UUID, int] = dict(
+        cursor(session).execute(_FOUND, (tenant_id, now, rules)).fetchall()
+    )
     kept = []
-    for judge, new, _ in drafts:
-        if used.get(judge.id, 0) < judge.max_per_hour:
-            used[judge.id] = used.get(judge.id, 0) + 1
-            books[judge].found += 1
-            kept.append(new)
+    for each in drafts:
+        books, rule = each.books, each.books.judge
+        if used.get(rule.id, 0) < rule.max_per_hour:
+            used[rule.id] = used.get(rule.id, 0) + 1
+            books.found += 1
+            kept.append(each)
         else:
-            books[judge].withheld += 1
-            books[judge].last_withheld = new.session_id, new.record_id
+            books.withheld += 1
+            books.last_withheld = each.new.session_id, each.new.record_id
     return kept
 
 
-def _count(
-    session: Session,
-    tenant_id: UUID,
-    judges: Sequence[Judge],
-    books: Sequence[_Books],
-    now: datetime,
-) -> None:
-    """Add to the row of each rule's hour."""
-    for judge, book in zip(judges, books, strict=True):
-        if book.matched:
-            session_id, record_id = book.last_withheld
-            values = {
-                "tenant": tenant_id,
-                "rule": judge.id,
-                "now": now,
-                "matched": book.matched,
-                "found": book.found,
-                "withheld": book.withheld,
-                "session": session_id,
-                "record": record_id,
-                "version": judge.version,
-            }
-            cursor(session).execute(_COUNT, values)
-
-
-def _write_errors(session: Session, tenant_id: UUID, judge: Judge, book: _Books) -> None:
-    if not book.errors:
-        return
+def _write(session: Session, tenant_id: UUID, books: _Books, now: datetime) -> None:
+    """Add to the row of the rule's hour, and to its errors; switch it off if it is too costly."""
+    judge = books.judge
+    session_id, record_id = books.last_withheld
     values = {
         "tenant": tenant_id,
         "rule": judge.id,
         "version": judge.version,
-        "errors": book.errors,
-        "ended": book.ended,
-        "last": fields.json_text(book.last_error),
-        "at": book.off and book.off.at,
+        "now": now,
+        "matched": books.matched,
+        "found": books.found,
+        "withheld": books.withheld,
+        "session": session_id,
+        "record": record_id,
+        "errors": books.errors,
+        "ended": books.ended,
+        "last": fields.json_text(books.last_error),
+        "at": books.off and books.off.at,
     }
     cur = cursor(session)
-    cur.execute(_ERRORS, values)
-    if book.off is None or cur.execute(_SWITCH_OFF, values).fetchone() is None:
+    if books.matched:
+        cur.execute(_COUNT, values)
+    if books.errors:
+        cur.execute(_ERRORS, values)
+    if books.off is None or cur.execute(_SWITCH_OFF, values).fetchone() is None:
         return
-    about = book.off
-    new = NewFinding(
-        about.id if about.is_session else None,
+    new = _finding(
+        books.off,
         judge.name,
         Severity.HIGH,
-        f"The rule {judge.name} was switched off: it took too much time or memory"[:500],
+        f"The rule {judge.name} was switched off: it took too much time or memory",
         f"An evaluation of its version {judge.version} was ended {MOST_ENDED} times, the last "
         "time here. What it has not judged is left to a backfill. Change it, then enable it.",
         {"rule": _named(judge.id, judge.version), "switched_off": "too_costly"},
-        None if about.is_session else about.id,
     )
     findings.add(session, caller(tenant_id), [new], Source.RULE)
     chain.append(
@@ -368,5 +341,5 @@ def _write_errors(session: Session, tenant_id: UUID, judge: Judge, book: _Books)
         SYSTEM,
         "rule.disable",
         target=("rule", ids.text("rul", judge.id)),
-        details={"version": judge.version, "reason": "too_costly", **book.last_error},
+        details={"version": judge.version, "reason": "too_costly", **books.last_error},
     )

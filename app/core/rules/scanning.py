@@ -6,6 +6,7 @@ backfill are jobs, whose cursor moves with what a step found.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -137,6 +138,15 @@ class Result:
         names = ("evaluated", "matched", "errors", "matches", "error")
         return {"ms": ms, **{name: getattr(self, name) for name in names}}
 
+    def progress(self) -> dict[str, Any]:
+        """Return the progress of its job, from which `resumed` makes it again."""
+        return {**vars(self), **self.answer()}
+
+    @classmethod
+    def resumed(cls, progress: Mapping[str, Any]) -> "Result":
+        """Return what a job's progress says."""
+        return cls(**{each.name: progress[each.name] for each in fields_of(cls)})
+
 
 _NOTHING = Verdict(0, (), 0, None)
 
@@ -180,11 +190,7 @@ def start_test(session: Session, tenant_id: UUID, text: RuleText, wanted: Wanted
     """Enqueue a longer test."""
     args = {"rule": text._asdict(), "limit": wanted.limit, **_range(session, wanted)}
     return job_queue.enqueue(
-        session,
-        tenant_id,
-        kind="rule_test",
-        args=args,
-        progress={"subjects": 0, **Result().answer()},
+        session, tenant_id, kind="rule_test", args=args, progress=Result().progress()
     )
 
 
@@ -208,7 +214,7 @@ def start_backfill(
         "dry_run": bool(wanted.get("dry_run")),
         **_range(session, Wanted(text.subject, wanted["since"], wanted["until"])),
     }
-    nothing = {"subjects": 0, "findings": 0, **Result().answer()}
+    nothing = {"findings": 0, **Result().progress()}
     job = job_queue.enqueue(
         session, caller.tenant_id, kind="rule_backfill", args=args, progress=nothing
     )
@@ -262,7 +268,7 @@ class Scanner:
         judge: Judge | None = None,
     ) -> Errand[Judged | None] | Step:
         """Return the errand that judges this work, and goes on behind what was judged of it."""
-        if progress.get("ended", 0) >= MOST_ENDED:
+        if progress["ended"] >= MOST_ENDED:
             raise JobFailed("The rule took too much time or memory three times.")
         if not work:
             return Step(None, progress)
@@ -272,7 +278,7 @@ class Scanner:
 
         def talk() -> Judged | None:
             chosen = _subjects([seen[each.id] for each in present])
-            ended = [progress.get("ended", 0)]
+            ended = [progress["ended"]]
             try:
                 return self._evaluators.judge(
                     BULK, [text], chosen, seconds=_SLICE_SECONDS, ended=ended, patience=5.0
@@ -284,10 +290,9 @@ class Scanner:
             if judged is None:
                 return Step(str(position), progress, _BUSY)
             done = present[: len(judged.verdicts)]
-            result = _resumed(progress)
+            result = Result.resumed(progress)
             result.add(text.on, judged, done)
-            shown = {**progress, "subjects": result.subjects, "ended": result.ended}
-            shown |= {"micros": result.micros, **result.answer()}
+            shown = {**progress, **result.progress()}
             if judge is not None:
                 verdicts = list(zip(done, judged.verdicts, strict=True))
                 made = matches.commit(session, tenant_id, [judge], verdicts, live=False)
@@ -297,13 +302,6 @@ class Scanner:
             return Step(str(last), shown, wait)
 
         return Errand(talk, record)
-
-
-def _resumed(progress: Mapping[str, Any]) -> Result:
-    names = ("subjects", "evaluated", "matched", "errors", "matches", "error")
-    kept = {name: progress[name] for name in names}
-    more = {name: progress.get(name, 0) for name in ("micros", "ended")}
-    return Result(**kept, **more)
 
 
 def _judge_of(session: Session, tenant_id: UUID, args: Mapping[str, Any]) -> Judge:

@@ -115,14 +115,22 @@ class Verifier:
         `last` is the checkpoint that the run walked, None where it could not; `in_log` is the break
         that it found. Raises `AuditChainBroken` for the first one, after an alert.
         """
-        found, entries = Found(broken=in_log), 0
+        found, keys, after = Found(broken=in_log), self.master_keys, START
+        end: Head | None = None
         try:
             try:
-                entries = self._recompute(tenant_id)
+                # In parts, so that no snapshot stands for long.
+                while after != end:
+                    with self.database.transaction(tenant_id, snapshot=True) as session:
+                        end = stored_chain.end(session, tenant_id)
+                        part = stored_chain.part_end(session, tenant_id, after, end)
+                        is_part = part != end
+                        stored_chain.check(session, keys, tenant_id, part, after, is_part=is_part)
+                    after = part
             except AuditChainBroken as error:
                 found.keep(error)
             with self.database.transaction(tenant_id, snapshot=True) as session:
-                name = chain.chain_name(session, self.master_keys, tenant_id)
+                name = chain.chain_name(session, keys, tenant_id)
                 if last is not None:
                     anchored_heads.check(session, tenant_id, name, last, found)
                 if found.broken is not None:
@@ -131,20 +139,7 @@ class Verifier:
         except AuditChainBroken as error:
             alerts.report_break(self.database, tenant_id, error)
             raise
-        return entries
-
-    def _recompute(self, tenant_id: UUID) -> int:
-        """Recompute a chain in parts, so that no snapshot stands for long; return its entries."""
-        after = START
-        while True:
-            with self.database.transaction(tenant_id, snapshot=True) as session:
-                end = stored_chain.end(session, tenant_id)
-                part = stored_chain.part_end(session, tenant_id, after, end)
-                keys, is_part = self.master_keys, part != end
-                stored_chain.check(session, keys, tenant_id, part, after, is_part=is_part)
-            if part == end:
-                return end.seq
-            after = part
+        return after.seq
 
     def _verify(
         self, tenant_id: UUID, asked: Asked, outside: Outside

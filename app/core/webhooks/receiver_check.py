@@ -196,10 +196,10 @@ def _of(progress: dict[str, Any], check: str) -> dict[str, Any]:
 
 def _genuine(reply: Reply) -> Grade:
     if reply.taken:
-        return (True, f"It takes a genuine delivery ({reply.status}).")
+        return True, f"It takes a genuine delivery ({reply.status})."
     if reply.status is None:
-        return (False, f"It does not answer: {reply.error}.")
-    return (False, f"It answers {reply.status} to a genuine delivery. {_remedy(reply.status)}")
+        return False, f"It does not answer: {reply.error}."
+    return False, f"It answers {reply.status} to a genuine delivery. {_remedy(reply.status)}"
 
 
 def _remedy(status: int) -> str:
@@ -215,46 +215,31 @@ def _remedy(status: int) -> str:
 def _refusal(check: Check, reply: Reply, *, takes_genuine: bool) -> Grade:
     status = reply.status
     if reply.taken:
-        return (False, _TAKES_WHAT_IT_SHOULD_NOT[check])
+        return False, _TAKES_WHAT_IT_SHOULD_NOT[check]
     if status is None:
-        return (None, f"It does not answer: {reply.error}. Check again.")
+        return None, f"It does not answer: {reply.error}. Check again."
     if not takes_genuine:
-        return (None, f"It answers {status}, which proves nothing: it takes no genuine one.")
+        return None, f"It answers {status}, which proves nothing: it takes no genuine one."
     if status == 429:
-        return (None, "It answers 429 (too many requests), which proves nothing. Check again.")
+        return None, "It answers 429 (too many requests), which proves nothing. Check again."
     if 400 <= status < 500:
-        return (True, f"It refuses {_REFUSED[check]} ({status}).")
-    return (
-        False,
-        (
-            f"It answers {status} to {_REFUSED[check]}. Answer 401: a delivery answered "
-            f"{status} is sent again."
-        ),
-    )
+        return True, f"It refuses {_REFUSED[check]} ({status})."
+    again = f"Answer 401: a delivery answered {status} is sent again."
+    return False, f"It answers {status} to {_REFUSED[check]}. {again}"
 
 
 def _repeated(first: Reply, second: Reply, *, takes_genuine: bool) -> Grade:
     if first.taken and second.taken:
-        return (
-            True,
-            (
-                f"It answers {second.status} when the same delivery comes again. Only its owner "
-                "can see whether it acts once."
-            ),
-        )
+        only = "Only its owner can see whether it acts once."
+        return True, f"It answers {second.status} when the same delivery comes again. {only}"
     if not takes_genuine:
-        return (None, "It takes no genuine delivery, so this proves nothing.")
+        return None, "It takes no genuine delivery, so this proves nothing."
     for reply in (first, second):
         if reply.status in (None, 429):
             answer = "it answers 429" if reply.status else reply.error
-            return (None, f"It did not take both: {answer}. Check again.")
+            return None, f"It did not take both: {answer}. Check again."
     if not first.taken:
-        return (False, f"It answers {first.status} to a genuine delivery after others.")
-    return (
-        False,
-        (
-            f"It takes a delivery, and answers {second.status} when the same comes again. "
-            "Answer 2xx to a webhook-id that is known: deliveries come at least once, and "
-            "refused ones are sent again."
-        ),
-    )
+        return False, f"It answers {first.status} to a genuine delivery after others."
+    known = "Answer 2xx to a webhook-id that is known: deliveries come at least once"
+    again = f"It takes a delivery, and answers {second.status} when the same comes again."
+    return False, f"{again} {known}, and refused ones are sent again."

@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 KEY_BYTES = 32
-SIGNATURE_BYTES = 64
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,6 @@ class PatientPool(QueuePool):
     on_wait: Callable[[float], None] | None = None
     _most = 0
     _is_refused = False
-    _is_outdated = False
-    _renewed_at = float("-inf")
 
     def connect(self) -> PoolProxiedConnection:
         """Return a connection; the patience is that of all attempts together.
@@ -125,16 +123,9 @@ class PatientPool(QueuePool):
 
     def renew(self) -> None:
         """Have every open connection replaced: they lead to a server that is no primary now."""
-        now = time.monotonic()
-        if now - self._renewed_at > _RENEW_AGAIN_SECONDS:
-            self._renewed_at, self._is_outdated = now, True
-
-    def takes_outdated(self) -> bool:
-        """Say, once after `renew`, that the open connections are to be replaced."""
-        if not self._is_outdated:
-            return False
-        self._is_outdated = False
-        return True
+        # What SQLAlchemy itself holds each connection's age against.
+        if time.time() - self._invalidate_time > _RENEW_AGAIN_SECONDS:
+            self._invalidate_time = time.time()
 
     def idle(self) -> PoolProxiedConnection | None:
         """Return an idle connection, for an event loop; None if that would take a wait."""
@@ -189,15 +180,9 @@ def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
         pool_recycle=1800,
         connect_args={**libpq, **options},
     )
-
-    def refuse_outdated(*_: object) -> None:
-        if isinstance(engine.pool, PatientPool) and engine.pool.takes_outdated():
-            raise InvalidatePoolError
-
     event.listen(engine, "do_connect", _refuse_on_loop)
     event.listen(engine, "connect", _note_new)
     event.listen(engine, "checkout", _refuse_closed)
-    event.listen(engine, "checkout", refuse_outdated)
     event.listen(engine, "checkin", _close_after_use)
     return engine
 

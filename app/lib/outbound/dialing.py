@@ -106,11 +106,6 @@ class Resolver:
             future.set_exception(failed)
 
 
-# For this long an address that could not be connected to comes behind the others of its name.
-DEAD_SECONDS = 60.0
-_DEAD_REMEMBERED = 1024
-
-
 class Dialer:
     """Opens connections to vetted addresses, and to no others."""
 
@@ -125,7 +120,6 @@ class Dialer:
         self._allowed_networks = allowed_networks
         self._nat64_prefixes = nat64_prefixes
         self._tls = tls
-        self._dead: dict[tuple[Address, int], float] = {}
 
     def open(self, target: Target, attempt: Attempt) -> Connection:
         """Resolve, vet and connect, with TLS if the target has it, within the attempt.
@@ -168,24 +162,16 @@ class Dialer:
         self, addresses: Sequence[Address], port: int, seconds: float
     ) -> socket.socket:
         """Connect to the first address that answers; each may use its share of the time left."""
-        now = time.monotonic()
-        ends = now + seconds
+        ends = time.monotonic() + seconds
         failed: OSError = TimeoutError()
-        ordered = sorted(addresses, key=lambda each: self._dead.get((each, port), 0.0) > now)
-        for tried, address in enumerate(ordered):
-            share = (ends - time.monotonic()) / (len(ordered) - tried)
+        for tried, address in enumerate(addresses):
+            share = (ends - time.monotonic()) / (len(addresses) - tried)
             if share <= 0:
                 break
             try:
-                sock = _connect(address, port, share)
+                return _connect(address, port, share)
             except OSError as error:
                 failed = error
-                if len(self._dead) >= _DEAD_REMEMBERED:
-                    self._dead.clear()
-                self._dead[address, port] = time.monotonic() + DEAD_SECONDS
-            else:
-                self._dead.pop((address, port), None)
-                return sock
         raise failed
 
 

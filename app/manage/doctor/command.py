@@ -1,6 +1,5 @@
 """The command `python -m app.manage doctor`: its checks, their threads, and the report."""
 
-import argparse
 import json
 import queue
 import threading
@@ -8,6 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
+
+import click
 
 from app.core.health import probes
 from app.core.health.parts import NotChecked, Part, State, failed, named, not_checked
@@ -67,25 +68,21 @@ CHECKS: Final[Mapping[str, Check]] = {
 }
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the options to the parser of `doctor`."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+@click.command()
+@click.option("--json", "in_json", is_flag=True, help="Print one JSON object.")
+def doctor(in_json: bool) -> int:
+    """Check everything, and say what mends it; exit 1 if something failed."""
     try:
-        with service() as (settings, database):
-            context = Context(settings, database, environment())
-            try:
-                parts = run(context, CHECKS)
-            finally:
-                context.close()
-            status = exit_status(parts)
+        with (
+            service() as (settings, database),
+            Context(settings, database, environment()) as context,
+        ):
+            parts = run(context, CHECKS)
+        status = exit_status(parts)
     except SettingError as error:
         unread = failed(str(error), "correct that variable", see="#settings")
         parts, status = list(named("settings", [unread])), SETTINGS_UNREADABLE
-    for line in [as_json(parts)] if arguments.json else lines(parts):
+    for line in [as_json(parts)] if in_json else lines(parts):
         print(line)
     return status
 

@@ -1,12 +1,11 @@
 """Inputs of the checks: settings, and the two stores, each reached once for all checks."""
 
 import ipaddress
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import TypeVar
+from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
 import psycopg
@@ -33,26 +32,10 @@ _LONGEST_REASON = 300
 _BEHIND = "the database has not had this release's migrations"
 
 
-class _Once:
-    """A question that the first of several threads asks for all."""
-
-    def __init__(self, question: Callable[[], str | None]) -> None:
-        self._question = question
-        self._lock = threading.Lock()
-        self._answers: list[str | None] = []
-
-    def __call__(self) -> str | None:
-        with self._lock:
-            if not self._answers:
-                self._answers.append(self._question())
-            return self._answers[0]
-
-
 class Context:
-    """One run of the doctor, shared by the threads of its checks.
+    """One run of the doctor, shared by the threads of its checks, for the length of a `with`.
 
-    `database_problem`, `schema_problem` and `redis_problem` return why each cannot be used, or
-    None.
+    `database_problem`, `schema_problem` and `redis_problem` are why each cannot be used, or None.
     """
 
     def __init__(
@@ -64,7 +47,7 @@ class Context:
         clock: Callable[[], float] = time.time,
         patience: float = 1.0,
     ) -> None:
-        """Ask nothing yet. `environ` is the process's; `clock` returns seconds since 1970.
+        """Set up. `environ` is the process's; `clock` returns seconds since 1970.
 
         `patience` multiplies the checks' own deadlines.
         """
@@ -73,9 +56,9 @@ class Context:
         self.environ = environ
         self.clock = clock
         self._patience = patience
-        self.database_problem = _Once(self._reach_database)
-        self.schema_problem = _Once(self._compare_schema)
-        self.redis_problem = _Once(self._reach_redis)
+        self.database_problem: str | None = None
+        self.schema_problem: str | None = None
+        self.redis_problem: str | None = None
         url = settings.redis_url
         self._redis = None if url is None else queue.connect(url, self.patient(_REDIS_SECONDS))
 
@@ -110,7 +93,7 @@ class Context:
 
         Raises `NotChecked`.
         """
-        if self.database_problem() is not None:
+        if self.database_problem is not None:
             raise NotChecked("the database does not answer")
         try:
             with self.database.across_tenants() as session:
@@ -129,49 +112,41 @@ class Context:
 
     def require_schema(self) -> None:
         """Raise `NotChecked` without a database that has this release's tables."""
-        if self.database_problem() is not None:
+        if self.database_problem is not None:
             raise NotChecked("the database does not answer")
-        if self.schema_problem() is not None:
+        if self.schema_problem is not None:
             raise NotChecked(_BEHIND)
 
     def redis(self, question: Callable[["redis.Redis"], _Answer]) -> _Answer:
         """Ask Redis. Raises `NotChecked`."""
         if self._redis is None:
             raise NotChecked("REDIS_URL is not set")
-        if self.redis_problem() is not None:
+        if self.redis_problem is not None:
             raise NotChecked("Redis does not answer")
         try:
             return question(self._redis)
         except redis.RedisError as error:
             raise NotChecked(f"Redis did not answer this: {reason(error)}") from error
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        """Ask both stores once, for all checks."""
+        try:
+            self.database.ask("SELECT 1", ())
+            self.schema_problem = None if database_state.is_current(self.database) else _BEHIND
+        except (Unavailable, SQLAlchemyError, psycopg.Error) as error:
+            # The others for what cannot be read in the URL.
+            self.database_problem = reason(error)
+        try:
+            if self._redis is not None:
+                self._redis.ping()
+        except redis.RedisError as error:
+            self.redis_problem = reason(error)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Close the connections to Redis; the database is the caller's."""
         if self._redis is not None:
             self._redis.close()
-
-    def _reach_database(self) -> str | None:
-        try:
-            self.database.ask("SELECT 1", ())
-        except (Unavailable, SQLAlchemyError, psycopg.Error) as error:
-            # The others for what cannot be read in the URL.
-            return reason(error)
-        return None
-
-    def _compare_schema(self) -> str | None:
-        try:
-            return None if database_state.is_current(self.database) else _BEHIND
-        except Unavailable as error:
-            return reason(error)
-
-    def _reach_redis(self) -> str | None:
-        if self._redis is None:
-            return None
-        try:
-            self._redis.ping()
-        except redis.RedisError as error:
-            return reason(error)
-        return None
 
 
 def is_local(host: str | None) -> bool:

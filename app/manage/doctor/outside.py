@@ -10,7 +10,6 @@ from app.core.anchoring.timestamping import Authority
 from app.core.blobs import store as blob_store
 from app.core.blobs.store import Blob
 from app.core.digests import digest_history
-from app.core.health import objects as object_state
 from app.core.health import probes
 from app.core.health.parts import Part, failed, not_checked, ok, warning
 from app.core.log import head_store
@@ -23,7 +22,7 @@ from app.lib.mail.mailer import NotAccepted, Refusal
 from app.lib.mail.smtp import Smtp
 from app.lib.outbound.addresses import EVERYWHERE
 from app.lib.outbound.client import Answer, Outbound
-from app.lib.stores.addresses import place
+from app.lib.stores import place
 from app.manage.doctor.context import Context
 from app.models import NO_TENANT
 
@@ -62,7 +61,7 @@ def objects(context: Context) -> Iterator[Part]:
     """Yield whether BLOB_URL's store takes, gives and deletes an object, and what is not erased."""
     context.require_schema()
     with context.reading() as session:
-        found = [*object_state.erased(session, context.settings)]
+        found = [*probes.unerased(session, context.settings)]
     yield from found
     blobs = blob_store.of(context.settings.blob_url)
     if blobs is None:

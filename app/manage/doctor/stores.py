@@ -11,7 +11,7 @@ from app.core import partitions
 from app.core.health import database_state, gauges, probes
 from app.core.health.parts import NotChecked, Part, failed, not_checked, ok, warning
 from app.database import cursor
-from app.lib.stores.addresses import place
+from app.lib.stores import place
 from app.manage.doctor.context import Context, reason
 
 _DEGRADED = "#readyz-says-degraded"
@@ -25,7 +25,7 @@ _VERSION = "SELECT current_setting('server_version'), current_setting('server_ve
 _DATABASE_MENDS = (
     ("authentication failed", "set DATABASE_URL as the database's provider shows it"),
     ("no pg_hba.conf entry", "allow this host in pg_hba.conf, or add ?sslmode=require"),
-    ("hot standby mode", "set DATABASE_URL to the primary, or promote this one"),
+    ("standby", "set DATABASE_URL to the primary, or promote this one"),
     ("does not exist", "set DATABASE_URL to a role and a database that exist"),
     ("invalid connection option", "correct what stands behind the ? in DATABASE_URL"),
     ("too many", "lower DATABASE_CONNECTIONS, or raise the role's CONNECTION LIMIT"),
@@ -49,7 +49,7 @@ _REDIS_MENDS = (
 def database(context: Context) -> Iterator[Part]:
     """Yield whether PostgreSQL answers, its version, and its schema."""
     where = context.database_place
-    problem = context.database_problem()
+    problem = context.database_problem
     if problem is not None:
         mended = (mend for text, mend in _DATABASE_MENDS if text in problem)
         yield failed(
@@ -65,11 +65,9 @@ def database(context: Context) -> Iterator[Part]:
         yield failed(old, "upgrade PostgreSQL", see=_THE_DATABASE)
     else:
         yield ok(f"PostgreSQL {version} at {where}")
-    problem = context.schema_problem()
+    problem = context.schema_problem
     if problem is not None:
         yield failed(problem, "python -m app.manage migrate", see="#upgrading")
-    else:
-        yield ok("the schema is this release's, or a later one's")
 
 
 def writes(context: Context) -> Iterator[Part]:
@@ -88,6 +86,7 @@ def replica(context: Context) -> Iterator[Part]:
     """Yield whether the replica answers, and is one."""
     url = context.settings.database_replica_url
     if url is None:
+        yield ok("DATABASE_REPLICA_URL is not set")
         return
     see = "scale.md#reads-of-a-replica"
     driver = url.replace("+psycopg", "", 1)
@@ -201,7 +200,7 @@ def redis(context: Context) -> Iterator[Part]:
         unset = "REDIS_URL is not set: worker and scheduler do not start, and nothing is delivered"
         yield failed(unset, "set REDIS_URL", see=_REDIS)
         return
-    problem = context.redis_problem()
+    problem = context.redis_problem
     if problem is not None:
         mended = (mend for text, mend in _REDIS_MENDS if text in problem.lower())
         yield failed(

@@ -2,6 +2,5 @@
 
 `idle` measures them without requests, `accept` with as many as they take, `front_door` with spans
 of exporters; `starvation` beside callers that take more than their share, `rules` beside rules that
-do, `tenants` the watching beside many that rest, `reading` is hostile JSON
-alone, `preset` on a small database with little memory.
+do, `tenants` the watching beside many that rest, `preset` on a small database with little memory.
 """

@@ -12,13 +12,12 @@ import psycopg
 
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab
-from bench.pace import Pace, Stopwatch, middle
+from bench.pace import Pace, middle
 from bench.peers import route
-from bench.processes import BenchError, until
+from bench.processes import listens, until
 from bench.scale import Scale
 from bench.service import Tenant
 from bench.traffic.load import Plan, Tally
-from bench.traffic.receivers import listens
 from dev.stores.store import free_port
 
 CONNECTIONS = 16
@@ -42,18 +41,8 @@ class _Contender:
     pid: int
 
     def drive(self, lab: Lab, **limits: Any) -> Tally:
-        """Ask, within other limits of the plan if given."""
-        tally = lab.load.drive(replace(self.plan, **limits))
-        if tally.refused:
-            raise BenchError(f"{tally.refused} requests were refused, first: {tally.refusal}")
-        return tally
-
-    def pace(self, lab: Lab) -> Pace:
-        """Ask as fast as it answers."""
-        watch = Stopwatch([self.pid, *lab.store_pids().values()])
-        tally = self.drive(lab)
-        cost = watch.stop(len(tally.answers)).cpu_each
-        return Pace(tally.per_second, cost)
+        """Ask, within other limits of the plan."""
+        return lab.drive(replace(self.plan, **limits))
 
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
@@ -108,7 +97,7 @@ def _in_turns(
 ) -> Generator[Figure, None, tuple[Pace, Pace]]:
     """Ask both as fast as they answer; yield rate and cost, return the medians of both."""
     ours.drive(lab, seconds=_WARM_UP_SECONDS)
-    paces = [(ours.pace(lab), bare.pace(lab)) for _ in range(scale.rounds)]
+    paces = [[lab.paced(each.plan, each.pid) for each in (ours, bare)] for _ in range(scale.rounds)]
     mine, bound = map(middle, zip(*paces, strict=True))
     name = "bare Flask route, one INSERT"
     words = f"{accepted} ({CONNECTIONS} connections)"

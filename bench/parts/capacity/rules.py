@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import text
 
 from bench.figures import Bound, Figure, Reach, median
 from bench.lab import Lab
-from bench.pace import Stopwatch
+from bench.pace import middle
 from bench.processes import BenchError, until
 from bench.scale import Scale
 from bench.service import Tenant
@@ -48,24 +49,17 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 def _accept(lab: Lab, plain: Tenant, ruled: Tenant, scale: Scale) -> Iterator[Figure]:
     """Post records without rules and with ten, in turns."""
     pid = lab.service.running["web"].pid
-    rates: dict[Tenant, list[float]] = {plain: [], ruled: []}
-    costs: dict[Tenant, list[float]] = {plain: [], ruled: []}
-    for tenant in (plain, ruled):
-        lab.load.drive(tenant.records(connections=_CONNECTIONS, seconds=_WARM_UP_SECONDS))
-    for _ in range(scale.rounds):
-        for tenant in (plain, ruled):
-            watch = Stopwatch([pid, *lab.store_pids().values()])
-            plan = tenant.records(connections=_CONNECTIONS, seconds=scale.seconds)
-            tally = lab.load.drive(plan)
-            if tally.refused:
-                raise BenchError(f"{tally.refused} records were refused: {tally.refusal}")
-            rates[tenant].append(tally.per_second)
-            costs[tenant].append(watch.stop(len(tally.answers)).cpu_each)
-    bound = Bound("without rules", median(rates[plain]))
+    plans = [
+        tenant.records(connections=_CONNECTIONS, seconds=scale.seconds) for tenant in (plain, ruled)
+    ]
+    for plan in plans:
+        lab.drive(replace(plan, seconds=_WARM_UP_SECONDS))
+    paces = [[lab.paced(plan, pid) for plan in plans] for _ in range(scale.rounds)]
+    alone, under = map(middle, zip(*paces, strict=True))
+    bound, beside = (Bound("without rules", each) for each in (alone.per_second, alone.cpu_each))
     least = Reach(at_least=0.95, of_ratio=True)
-    yield Figure("records accepted under ten rules", median(rates[ruled]), "/s", bound, least)
-    beside = Bound("without rules", median(costs[plain]))
-    yield Figure("CPU of a record under ten rules", median(costs[ruled]), " µs", beside)
+    yield Figure("records accepted under ten rules", under.per_second, "/s", bound, least)
+    yield Figure("CPU of a record under ten rules", under.cpu_each, " µs", beside)
 
 
 def _drain(lab: Lab) -> Figure:

@@ -1,16 +1,15 @@
 """What another tenant feels of callers that take more than their share.
 
 Each siege (`bench.traffic.hostile`) goes on while another tenant asks for its settings, and a load
-balancer for `/healthz`. A thread that only sleeps tells how long the machine stood still. In the
-end the web processes' memory must be back where it was once each kind of request had come.
+balancer for `/healthz`. In the end the web processes' memory must be
+back where it was once each kind of request had come.
 """
 
 import math
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 
 from bench.figures import Bound, Figure, Reach, number, percentile
@@ -24,7 +23,6 @@ from bench.traffic.siege import Siege
 
 _RATE = 20.0
 _CONNECTIONS = 4
-_SLEEP_SECONDS = 0.005
 _MIB = 1024 * 1024
 _GROWTH = 1.2
 # Renderings are kept for a minute.
@@ -68,13 +66,13 @@ def _beside(
     before = _resident(lab)
     stalls = "stalled" in words
     stall = hostile.stalled(lab.postgres.admin_url) if stalls else nullcontext()
-    with stall, siege.laid(besieging) as besieged, _asleep() as late:
+    with stall, siege.laid(besieging) as besieged:
         latencies = _latencies(lab, probe)
         health = percentile(_latencies(lab, alive), 100)
         grown = _resident(lab) - before
     note = (
         f"p50 {number(percentile(latencies, 50))} ms; /healthz at worst {number(health)} ms; "
-        f"a sleeper late by {number(1000 * max(late))} ms; web {grown / _MIB:+.0f} MiB; {besieged}"
+        f"web {grown / _MIB:+.0f} MiB; {besieged}"
     )
     return Figure(
         f"another tenant's GET beside {words}, p99",
@@ -84,26 +82,6 @@ def _beside(
         Reach(at_most=100),
         note,
     )
-
-
-@contextmanager
-def _asleep() -> Iterator[list[float]]:
-    """Collect, in seconds, how much longer short sleeps take than they should."""
-    late, over = [0.0], threading.Event()
-
-    def sleep() -> None:
-        while not over.is_set():
-            began = time.monotonic()
-            over.wait(_SLEEP_SECONDS)
-            late.append(time.monotonic() - began - _SLEEP_SECONDS)
-
-    sleeper = threading.Thread(target=sleep, daemon=True)
-    sleeper.start()
-    try:
-        yield late
-    finally:
-        over.set()
-        sleeper.join()
 
 
 def _memory(lab: Lab, alive: Plan, fresh: int, began: int) -> Figure:

@@ -3,8 +3,8 @@
 No query of these may read what rests, so the bound is the same query beside few.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -17,8 +17,9 @@ from app.core.statements import statements
 from app.core.traces import assembly
 from app.database import Database
 from app.settings import Settings
-from bench.figures import Bound, Figure, Reach, median, percentile
+from bench.figures import Bound, Figure, Reach, p95, percentile
 from bench.lab import Lab, owner_url
+from bench.pace import milliseconds
 from bench.scale import Scale
 
 _TENANTS = (1_000, 50_000, 200_000)
@@ -50,19 +51,17 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
                 owner.execute(_FILL.format(n=size).encode())
                 owner.execute("VACUUM ANALYZE")
             for name, query in _queries(settings).items():
-                times = [_timed(database, query) for _ in range(scale.samples)]
-                p95 = percentile(times, 95)
-                bound = Bound(f"beside {_TENANTS[0]}", least.setdefault(name, p95))
-                words = f"{name}, {size} tenants, p95"
-                note = f"p50 {median(times):.1f} ms"
-                yield Figure(words, p95, " ms", bound, Reach(at_most=50), note)
+                answer = partial(_answer, database, query)
+                times = [milliseconds(answer) for _ in range(scale.samples)]
+                bound = Bound(
+                    f"beside {_TENANTS[0]}", least.setdefault(name, percentile(times, 95))
+                )
+                yield p95(f"{name}, {size} tenants", times, bound, Reach(at_most=50))
 
 
-def _timed(database: Database, query: Callable[[Session], Any]) -> float:
-    began = time.perf_counter()
+def _answer(database: Database, query: Callable[[Session], Any]) -> None:
     with database.across_tenants(scans=False) as session:
         query(session)
-    return (time.perf_counter() - began) * 1000
 
 
 def _queries(settings: Settings) -> Mapping[str, Callable[[Session], Any]]:

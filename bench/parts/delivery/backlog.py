@@ -118,23 +118,24 @@ class Steps:
 
     def all_on(self, tenant_id: UUID, webhook_id: UUID) -> None:
         """Do each step once, on one lane."""
-        self._timed("number, at most 500", lambda: self._number(tenant_id, webhook_id))
-        lane, claimed = self._timed(f"claim of {_CLAIM}", lambda: self.claim(tenant_id, webhook_id))
-        self._timed(f"record of {_CLAIM}", lambda: self.record(lane, claimed))
-        self._timed("leave a lane", lambda: self.leave(tenant_id, webhook_id))
-        self._timed("sweep", self.sweep)
-        self._timed("history page", lambda: self.page(tenant_id, webhook_id, None))
+        self.timed("number, at most 500", lambda: self._number(tenant_id, webhook_id))
+        lane, claimed = self.timed(f"claim of {_CLAIM}", lambda: self.claim(tenant_id, webhook_id))
+        self.timed(f"record of {_CLAIM}", lambda: self.record(lane, claimed))
+        self.timed("leave a lane", lambda: self.leave(tenant_id, webhook_id))
+        self.timed("sweep", self.sweep)
+        self.timed("history page", lambda: self.page(tenant_id, webhook_id, None))
         middle = claimed[-1].id if claimed else None
-        self._timed("history page, far back", lambda: self.page(tenant_id, webhook_id, middle))
+        self.timed("history page, far back", lambda: self.page(tenant_id, webhook_id, middle))
         self.accounting(tenant_id, webhook_id)
-        self._timed("finding posted", self.post)
+        self.timed("finding posted", self.post)
 
     def accounting(self, tenant_id: UUID, webhook_id: UUID) -> None:
         """Read the books of one lane, as they are answered and with all that waits scanned."""
-        self._timed("accounting", lambda: self._accounting(tenant_id, webhook_id, exact=False))
-        self._timed("exact accounting", lambda: self._accounting(tenant_id, webhook_id, exact=True))
+        self.timed("accounting", lambda: self._accounting(tenant_id, webhook_id, exact=False))
+        self.timed("exact accounting", lambda: self._accounting(tenant_id, webhook_id, exact=True))
 
-    def _timed(self, step: str, work: Callable[[], _Result]) -> _Result:
+    def timed(self, step: str, work: Callable[[], _Result]) -> _Result:
+        """Do a step, and note its time."""
         began = time.perf_counter()
         result = work()
         self.times[step].append((time.perf_counter() - began) * 1000)

@@ -15,7 +15,7 @@ from bench.pace import Pace, Stopwatch, middle
 from bench.peers.runner import Peers
 from bench.scale import Scale
 from bench.service import Tenant
-from bench.traffic.receivers import Receiver
+from bench.traffic.receiver import Receiver
 
 _BATCH = 500
 _DONE_SECONDS = 120.0

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from bench.figures import Bound, Figure, Reach
 from bench.lab import Lab
-from bench.pace import Stopwatch
 from bench.scale import Scale
 
 _CONNECTIONS = 16
@@ -25,12 +24,10 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         webhooks = [tenant.webhook(lab.receiver.url()) for _ in range(fan)]
         plan = tenant.findings(connections=_CONNECTIONS, count=scale.findings // part)
         tenant.post(replace(plan, count=scale.findings // part // 5, first=1_000_000))
-        pids = [lab.service.running["web"].pid, *lab.store_pids().values()]
-        watch = Stopwatch(pids)
-        tally = tenant.post(plan)
-        costs[fan] = watch.stop(len(tally.answers)).cpu_each
+        pace = lab.paced(plan, lab.service.running["web"].pid)
+        costs[fan] = pace.cpu_each
         words = f"a finding with {fan} webhook{'s' if fan > 1 else ''}"
-        yield Figure(f"{words}, accepted", tally.per_second, "/s")
+        yield Figure(f"{words}, accepted", pace.per_second, "/s")
         yield Figure(f"CPU of {words}, stores included", costs[fan], " µs")
         for webhook in webhooks:
             tenant.ask("DELETE", webhook)

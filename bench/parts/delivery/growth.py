@@ -36,7 +36,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Measure each rate from the first POST until the last delivery is counted."""
     for rate in _RATES:
         tenant = lab.service.new_tenant()
-        webhook = tenant.webhook(lab.stamping.url("/stamp"))
+        webhook = tenant.webhook(lab.receiver.url("/stamp"))
         before = _moment(lab)
         plan = tenant.findings(connections=_CONNECTIONS, rate=rate, seconds=_SECONDS)
         count = len(tenant.post(plan).answers)

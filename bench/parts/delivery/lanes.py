@@ -17,8 +17,8 @@ _IN_FLIGHT = 8
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Deliver the same backlog by one lane and by eight."""
-    slow = lab.stamping.pace("lanes", _SECONDS)
-    quick, rounds = lab.stamping.url(), scale.rounds
+    slow = lab.receiver.pace("lanes", _SECONDS)
+    quick, rounds = lab.receiver.url(), scale.rounds
     yield from _compared(lab, rounds, scale.deliveries, quick, "a quick receiver", 64)
     words = f"a receiver of {_SECONDS * 1000:.0f} ms, {_IN_FLIGHT} POSTs a lane"
     yield from _compared(lab, 1, scale.deliveries // 2, slow, words, _IN_FLIGHT)
@@ -32,7 +32,7 @@ def _compared(
         tenant = lab.service.new_tenant()
         tenant.spread(_SESSIONS)
         webhook = tenant.webhook(url, lanes=lanes, max_in_flight=in_flight)
-        ours = Ours(lab, tenant, webhook, count, lab.stamping)
+        ours = Ours(lab, tenant, webhook, count, lab.receiver)
         ours.warm_up()
         pace = middle([ours.drained() for _ in range(rounds)])
         name = f"deliveries by {lanes} lane{'s' if lanes > 1 else ''}, {words}"

@@ -23,7 +23,7 @@ _WARM_UP = 50
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     """Measure while nothing else happens, then at half of what can be delivered."""
     tenant = lab.service.new_tenant()
-    webhook = tenant.webhook(lab.stamping.url("/stamp"))
+    webhook = tenant.webhook(lab.receiver.url("/stamp"))
     plan = tenant.findings(connections=_CONNECTIONS)
     _ways(lab, tenant, replace(plan, count=_WARM_UP, rate=_IDLE_RATE))
     idle = _ways(lab, tenant, replace(plan, count=scale.samples, rate=_IDLE_RATE))
@@ -37,8 +37,8 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 
 
 def _ways(lab: Lab, tenant: Tenant, plan: Plan) -> list[Way]:
-    lab.stamping.arrivals()
-    return collect(lab.stamping, tenant.post(plan).answers, _ARRIVE_SECONDS)
+    lab.receiver.arrivals()
+    return collect(lab.receiver, tenant.post(plan).answers, _ARRIVE_SECONDS)
 
 
 def _most(lab: Lab, tenant: Tenant, plan: Plan) -> float:

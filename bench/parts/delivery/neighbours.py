@@ -42,14 +42,14 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
 def _beside(lab: Lab, dead: int, samples: int) -> list[float]:
     """Return how long each finding took to the healthy webhook's receiver, in milliseconds."""
     tenant = lab.service.new_tenant()
-    hanging = [tenant.webhook(lab.stamping.url("/hang")) for _ in range(dead)]
+    hanging = [tenant.webhook(lab.receiver.url("/hang")) for _ in range(dead)]
     plan = tenant.findings(connections=2)
     if dead:
         tenant.post(replace(plan, count=_WAITING))
-    healthy = tenant.webhook(lab.stamping.url("/stamp"))
-    lab.stamping.arrivals()
+    healthy = tenant.webhook(lab.receiver.url("/stamp"))
+    lab.receiver.arrivals()
     answers = tenant.post(replace(plan, count=samples, rate=_RATE)).answers
-    ways = collect(lab.stamping, answers, _ARRIVE_SECONDS)
+    ways = collect(lab.receiver, answers, _ARRIVE_SECONDS)
     for webhook in [*hanging, healthy]:
         tenant.ask("DELETE", webhook)
     wait_until_quiet(lab)

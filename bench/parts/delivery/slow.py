@@ -55,7 +55,7 @@ class _Slow:
         self._lab = lab
         self._tenant = tenant
         self._name = f"slow{next(_paths)}"
-        self.webhook = tenant.webhook(lab.stamping.pace(self._name, 0.0), max_in_flight=MOST)
+        self.webhook = tenant.webhook(lab.receiver.pace(self._name, 0.0), max_in_flight=MOST)
 
     def warm_up(self) -> None:
         """Have some answered at once."""
@@ -64,14 +64,14 @@ class _Slow:
 
     def send(self, count: int, seconds: float = 0.0) -> None:
         """Have `count` events wait at once on a receiver that answers after `seconds`."""
-        self._lab.stamping.pace(self._name, seconds)
+        self._lab.receiver.pace(self._name, seconds)
         plan = self._tenant.findings(connections=1, batch=count // 2, count=2)
         self._tenant.post(plan)
 
     def wait_for(self, count: int, seconds: float) -> None:
         """Wait until so many were answered."""
         until(
-            lambda: len(self._lab.stamping.crowd(self._name)["answered"]) >= count,
+            lambda: len(self._lab.receiver.crowd(self._name)["answered"]) >= count,
             seconds,
             f"{count} slow answers",
         )
@@ -79,7 +79,7 @@ class _Slow:
     def finish(self, seconds: float, learned: int = 0) -> tuple[float, int]:
         """Wait for all; return answers a second, from one of them on, and the most POSTs out."""
         self.wait_for(_WAITING, 2 * _WAITING * seconds / MOST * 4 + _SPARE_SECONDS)
-        crowd = self._lab.stamping.crowd(self._name)
+        crowd = self._lab.receiver.crowd(self._name)
         answered = crowd["answered"]
         began = answered[learned - 1] if learned else crowd["began"]
         return (len(answered) - learned) / (answered[-1] - began), crowd["most"]
@@ -118,15 +118,15 @@ def _beside_others(lab: Lab, scale: Scale) -> Iterator[Figure]:
 
 def _together(lab: Lab, tenant: Tenant) -> tuple[float, list[float]]:
     """Return a slow webhook's answers a second, and a quick one's milliseconds at the same time."""
-    quick = tenant.webhook(lab.stamping.url("/stamp"))
+    quick = tenant.webhook(lab.receiver.url("/stamp"))
     slow = _Slow(lab, tenant)
     slow.warm_up()
     slow.send(_WAITING - _SAMPLES, _SECONDS)
     tenant.wait_until_closed(quick, _SPARE_SECONDS)
-    lab.stamping.arrivals()
+    lab.receiver.arrivals()
     plan = tenant.findings(connections=2, count=_SAMPLES, rate=_RATE)
     answers = tenant.post(replace(plan, first=_FIRST_SAMPLE)).answers
-    ways = [way.since_due_ms for way in collect(lab.stamping, answers, _SPARE_SECONDS)]
+    ways = [way.since_due_ms for way in collect(lab.receiver, answers, _SPARE_SECONDS)]
     rate, _ = slow.finish(_SECONDS)
     for webhook in (quick, slow.webhook):
         tenant.ask("DELETE", webhook)
@@ -139,9 +139,9 @@ class _Crowd:
     def __init__(self, lab: Lab, slow: int) -> None:
         self._lab = lab
         self._webhooks: list[tuple[Tenant, str]] = []
-        self._add(lab.stamping.pace("crowd", _CROWDED_SECONDS), slow)
-        self._add(lab.stamping.url("/hang"), _HANGING)
-        until(lambda: lab.stamping.crowd("crowd")["out"] >= _OUT_AT_LEAST, 60.0, "a crowd")
+        self._add(lab.receiver.pace("crowd", _CROWDED_SECONDS), slow)
+        self._add(lab.receiver.url("/hang"), _HANGING)
+        until(lambda: lab.receiver.crowd("crowd")["out"] >= _OUT_AT_LEAST, 60.0, "a crowd")
 
     def end(self) -> None:
         """Delete their webhooks, and wait until no worker is held by them."""

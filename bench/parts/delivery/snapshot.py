@@ -4,10 +4,9 @@ A snapshot, as a dump holds it, keeps all that is deleted: each step must begin 
 are the service's own code, a few deliveries at a time, in a database of the bench's own.
 """
 
-import time
-from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 
 import psycopg
 
@@ -46,7 +45,6 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
             owner.execute("VACUUM")
         after = _deliver(settings, database, one, scale.snapshot // 20)
         yield from _figures("the snapshot gone", after, before)
-        yield from _written(settings, database, one, scale)
     yield from _history(lab, scale)
 
 
@@ -72,55 +70,22 @@ def _deliver(
 ) -> dict[str, list[float]]:
     """Post and deliver so many; sweep and read the gauges once for 700."""
     steps = Steps(database, one)
-    times: defaultdict[str, list[float]] = defaultdict(list)
     tenant_id, webhook_id = one.lanes[0]
 
-    def timed(step: str, began: float) -> None:
-        times[step].append((time.perf_counter() - began) * 1000)
+    def read_gauges() -> None:
+        with database.across_tenants(scans=False) as session:
+            for read in gauges.OF_DATABASE:
+                list(read(session, settings))
 
     for turn in range(count // _AT_ONCE):
-        began = time.perf_counter()
-        steps.post(_AT_ONCE)
-        timed("post", began)
-        began = time.perf_counter()
-        lane, claimed = steps.claim(tenant_id, webhook_id)
-        timed("claim", began)
-        began = time.perf_counter()
-        steps.record(lane, claimed)
-        timed("record", began)
-        began = time.perf_counter()
-        steps.leave(tenant_id, webhook_id)
-        timed("leave", began)
+        steps.timed("post", lambda: steps.post(_AT_ONCE))
+        lane, claimed = steps.timed("claim", lambda: steps.claim(tenant_id, webhook_id))
+        steps.timed("record", partial(steps.record, lane, claimed))
+        steps.timed("leave", lambda: steps.leave(tenant_id, webhook_id))
         if turn % 100 == 0:
-            began = time.perf_counter()
-            steps.sweep(keep=True)
-            timed("sweep", began)
-            began = time.perf_counter()
-            with database.across_tenants(scans=False) as session:
-                for read in gauges.OF_DATABASE:
-                    list(read(session, settings))
-            timed("gauges", began)
-    return times
-
-
-_SIZES = """
-SELECT sum(pg_total_relation_size(c.oid))::bigint, pg_current_wal_insert_lsn() - '0/0'
-  FROM pg_class AS c
- WHERE relkind IN ('r', 'm') AND relnamespace = 'public'::regnamespace
-"""
-
-
-def _written(settings: Settings, database: Database, one: Crowd, scale: Scale) -> Iterator[Figure]:
-    """Measure bytes of WAL and of storage that a finding and its delivery take."""
-    count = scale.snapshot // 20
-    with psycopg.connect(owner_url(settings), autocommit=True) as owner:
-        owner.execute("CHECKPOINT")
-        size, wal = owner.execute(_SIZES).fetchone() or (0, 0)
-        _deliver(settings, database, one, count)
-        size_after, wal_after = owner.execute(_SIZES).fetchone() or (0, 0)
-    count -= count % _AT_ONCE
-    yield Figure("WAL of a finding delivered", float(wal_after - wal) / count / 1000, " kB")
-    yield Figure("storage of a finding delivered", float(size_after - size) / count / 1000, " kB")
+            steps.timed("sweep", lambda: steps.sweep(keep=True))
+            steps.timed("gauges", read_gauges)
+    return dict(steps.times)
 
 
 def _history(lab: Lab, scale: Scale) -> Iterator[Figure]:

@@ -1,5 +1,4 @@
 """Work over millions of rows.
 
-`history` reads deliveries, `search` finds records, `console` times its `pages` over both, `expiry`
-deletes bundles, and `blobs` has them in an object store.
+`history` reads deliveries, `search` finds records, `console` shows both, `expiry` deletes bundles.
 """

@@ -45,7 +45,7 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         with database.transaction(books.tenant_id) as session:
             session.execute(text("UPDATE tenants SET expired_through = clock_timestamp()"))
             session.execute(text(_HOLDS), {"tenant": books.tenant_id, "many": _MOST_HOLDS})
-        steps = expire(database, books.tenant_id, scale.records)
+        steps = _expire(database, books.tenant_id, scale.records)
         yield Figure(
             f"bundles expired, {scale.records} due, beside {_MOST_HOLDS} holds on others",
             scale.records / sum(steps),
@@ -70,7 +70,7 @@ def _bare(settings: Settings, size: int) -> float:
     return size / seconds
 
 
-def expire(database: Database, tenant_id: UUID, size: int) -> list[float]:
+def _expire(database: Database, tenant_id: UUID, size: int) -> list[float]:
     """Run the job to its end; return the seconds of each step."""
     with database.transaction(tenant_id) as session:
         job = expiry.enqueue_due(session, tenant_id)

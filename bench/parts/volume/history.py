@@ -3,9 +3,9 @@
 Each is the service's own code in a transaction, up to the body of the answer.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -18,8 +18,9 @@ from app.core.delivery.hours import Step
 from app.database import Database, database_now
 from bench.datasets import past
 from bench.datasets.past import Past
-from bench.figures import Bound, Figure, Reach, median, percentile
+from bench.figures import Bound, Figure, Reach, p95, percentile
 from bench.lab import Lab
+from bench.pace import milliseconds
 from bench.scale import Scale
 
 _PAGE = 50
@@ -33,24 +34,20 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
     least: dict[str, float] = {}
     for size in scale.pasts:
         with lab.migrated() as (settings, database):
-            began = time.perf_counter()
             made = past.make(settings, database, size, scale.webhooks)
-            filled = time.perf_counter() - began
             for name, query in _queries(made).items():
-                times = [_timed(database, made, query) for _ in range(scale.samples)]
-                p95 = percentile(times, 95)
-                bound = Bound(f"with {scale.pasts[0]}", least.setdefault(name, p95))
+                answer = partial(_answer, database, made, query)
+                times = [milliseconds(answer) for _ in range(scale.samples)]
+                bound = Bound(
+                    f"with {scale.pasts[0]}", least.setdefault(name, percentile(times, 95))
+                )
                 reach = _QUICK.get(name.split(",")[0])
-                note = f"p50 {median(times):.1f} ms, filled in {filled:.0f} s"
-                words = f"{name}, {size} deliveries, p95"
-                yield Figure(words, p95, " ms", bound, reach, note)
+                yield p95(f"{name}, {size} deliveries", times, bound, reach)
 
 
-def _timed(database: Database, made: Past, query: Query) -> float:
-    began = time.perf_counter()
+def _answer(database: Database, made: Past, query: Query) -> None:
     with database.transaction(made.tenant_id, snapshot=True) as session:
         query(session)
-    return (time.perf_counter() - began) * 1000
 
 
 def _queries(made: Past) -> Mapping[str, Query]:

@@ -1,8 +1,8 @@
 """Finding records among a million: words as often as they are used, filters, and pages far back."""
 
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from app.core.records import records, search
 from app.core.records.search import Search
@@ -10,8 +10,9 @@ from app.database import Database
 from app.settings import Settings
 from bench.datasets import library
 from bench.datasets.library import Library
-from bench.figures import Figure, Reach, median, percentile
+from bench.figures import Figure, Reach, p95
 from bench.lab import Lab
+from bench.pace import milliseconds
 from bench.scale import Scale
 
 _PAGE = 50
@@ -24,15 +25,12 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
         books = library.make(settings, database, scale.records)
         every: list[float] = []
         for kind, asked in _questions(books, scale.samples).items():
-            times = [_timed(settings, database, books, each) for each in asked]
+            times = [
+                milliseconds(partial(_answer, settings, database, books, each)) for each in asked
+            ]
             every += times
-            yield _figure(f"{kind}, {scale.records} records", times)
-        yield _figure(f"search of any kind, {scale.records} records", every)
-
-
-def _figure(name: str, times: Sequence[float]) -> Figure:
-    note = f"p50 {median(times):.1f}, worst {max(times):.1f} ms"
-    return Figure(f"{name}, p95", percentile(times, 95), " ms", None, _QUICK, note)
+            yield p95(f"{kind}, {scale.records} records", times, reach=_QUICK)
+        yield p95(f"search of any kind, {scale.records} records", every, reach=_QUICK)
 
 
 def _questions(books: Library, count: int) -> Mapping[str, Sequence[Search]]:
@@ -61,9 +59,7 @@ def _questions(books: Library, count: int) -> Mapping[str, Sequence[Search]]:
     }
 
 
-def _timed(settings: Settings, database: Database, books: Library, asked: Search) -> float:
-    began = time.perf_counter()
+def _answer(settings: Settings, database: Database, books: Library, asked: Search) -> None:
     with database.transaction(books.tenant_id) as session:
         found = search.rows(session, books.caller, settings.master_keys, asked, None, _PAGE)
         records.represent(session, [each.record for each in found])
-    return (time.perf_counter() - began) * 1000

@@ -11,14 +11,13 @@ from app.core.log.status import NO_HEAD
 from app.core.verification import daily as verification_jobs
 from app.database import Database
 from app.lib.crypto import api_keys
-from app.settings import Settings
 from jobs.durable.run_job import work_on
+from jobs.process.runtime import Runtime
 from tests.api.audit.chains import _execute, change_settings, entries
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.making import pointers, refused, uuid_of
 from tests.support.database.databases import waiting
 from tests.support.evidence.anchoring import anchor_heads
-from tests.support.evidence.packing import opened_runtime
 from tests.support.faults import until
 
 pytestmark = pytest.mark.usefixtures("forgotten")
@@ -61,7 +60,7 @@ def test_an_intact_chain_says_how_far_it_goes(api: ApiOf) -> None:
 def test_a_long_chain_is_verified_by_a_job_whose_progress_is_the_report(
     api: ApiOf,
     tenant: FreshTenant,
-    settings: Settings,
+    runtime: Runtime,
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -75,8 +74,7 @@ def test_a_long_chain_is_verified_by_a_job_whose_progress_is_the_report(
     job = api().get(place).json
     assert (job["kind"], job["args"], job["status"]) == ("verify_audit", {"full": "1"}, "queued")
     refused(api().get("/v1/audit/verify"), 503, "busy")
-    with opened_runtime(settings) as worker:
-        work_on(worker, tenant.id, uuid_of(place.rpartition("/")[2]))
+    work_on(runtime, tenant.id, uuid_of(place.rpartition("/")[2]))
     job = api().get(place).json
     assert (job["status"], job["progress"]["status"]) == ("succeeded", "intact")
     monkeypatch.undo()

@@ -15,19 +15,19 @@ from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from dev.tsa import KeyType, TimestampAuthority
 from jobs.durable import run_job
+from tests.support.callers.making import uuid_of
+from tests.support.database.databases import execute
 from tests.support.evidence.anchoring import put_line, put_stamp
 from tests.support.evidence.exporting import (
     PATH,
     Exporter,
     job_of,
     lines_of,
-    set_up_as,
-    uuid_of,
     verified,
 )
 from tests.support.evidence.logs import Killed
 from tests.support.evidence.objects import names_in, sweep, work_off
-from tests.support.evidence.packing import execute
+from tests.support.evidence.packing import set_up_as
 from tests.support.evidence.witnesses import Witness
 
 RECORDS = 11
@@ -149,7 +149,7 @@ def test_a_part_that_is_gone_ends_the_download_short(
     exporter.records(RECORDS)
     export = exporter.made(since)
     lost = "DELETE FROM export_parts WHERE export_id = :id AND number = 2"
-    execute(admin_engine, lost, id=uuid_of(export))
+    execute(admin_engine, lost, id=uuid_of(export["id"]))
 
     answer = exporter.api().get(f"{PATH}/{export['id']}/export.ndjson")
 

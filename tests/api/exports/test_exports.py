@@ -10,10 +10,11 @@ import pytest
 from app.clock import rfc3339
 from app.core.exports import building, exports
 from tests.support.callers.api import FreshTenant, Mint
-from tests.support.callers.making import make_agent, make_session
+from tests.support.callers.making import make_agent, make_session, uuid_of
+from tests.support.database.databases import execute
 from tests.support.database.storing import counted
-from tests.support.evidence.exporting import PATH, Exporter, lines_of, uuid_of, verified
-from tests.support.evidence.packing import execute, record_id
+from tests.support.evidence.exporting import PATH, Exporter, lines_of, verified
+from tests.support.evidence.packing import record_id
 
 
 def listed(lines: list[dict[str, Any]]) -> list[str]:
@@ -301,7 +302,7 @@ def test_a_deleted_export_frees_its_bytes_and_keeps_what_was_signed(
 def test_an_export_expires_after_its_days(exporter: Exporter, admin_engine: Any) -> None:
     old, young = (exporter.made(exporter.now() - timedelta(hours=1)) for _ in range(2))
     age = "UPDATE exports SET made_at = made_at - interval '30 days' WHERE id = :id"
-    execute(admin_engine, age, id=uuid_of(old))
+    execute(admin_engine, age, id=uuid_of(old["id"]))
 
     exports.expire(exporter.runtime.database, exporter.runtime.settings, lambda: True)
 

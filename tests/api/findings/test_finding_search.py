@@ -26,7 +26,7 @@ from tests.support.callers.making import (
     pin_of,
     pointers,
 )
-from tests.support.evidence.packing import opened_runtime
+from tests.support.workers.worlds import opened_runtime
 
 MATCHING = [
     ("refund", ["b", "a"]),

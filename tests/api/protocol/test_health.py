@@ -48,13 +48,13 @@ def test_readyz_with_everything_up_has_nothing_degraded(
     redis = Redis.from_url(own_valkey.url)
     with serving(replace(settings, redis_url=own_valkey.url)) as api:
         try:
-            heartbeats.beat(redis, "scheduler")
-            redis.delete(heartbeats.key("worker"))
+            redis.delete(heartbeats.REPORTING)
+            heartbeats.report(redis, heartbeats.Process("scheduler"))
             assert api().get("/readyz").json["degraded"] == ["worker"]
-            heartbeats.beat(redis, "worker")
+            heartbeats.report(redis, heartbeats.Process("worker"))
             assert api().get("/readyz").json["degraded"] == []
         finally:
-            redis.delete(*(heartbeats.key(role) for role in heartbeats.ROLES))
+            redis.delete(heartbeats.REPORTING)
             redis.close()
 
 

@@ -142,13 +142,13 @@ def test_a_part_that_is_not_known_to_be_down_is_not_said_to_be(
         }
 
     with Redis.from_url(own_valkey.url) as client:
-        heartbeats.beat(client, "worker")
-        client.delete(heartbeats.key("scheduler"))
+        client.delete(heartbeats.REPORTING)
+        heartbeats.report(client, heartbeats.Process("worker"))
         assert parts(webs[0]) == {
             **dict.fromkeys(("database", "database_writes", "redis", "worker"), 1),
             "scheduler": 0,
         }
-        client.delete(heartbeats.key("worker"))
+        client.delete(heartbeats.REPORTING)
     with application(replace(of(webs[0]).settings, redis_url="redis://127.0.0.1:1")) as deaf:
         assert parts(deaf) == {"database": 1, "database_writes": 1, "redis": 0}
 

@@ -1,17 +1,15 @@
 """A worker that judges when a test says so."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from app.settings import Settings
 from jobs.actors import judge
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import make_session, record_of, uuid_of
-from tests.support.evidence.packing import opened_runtime
 
 RULE = {
     "name": "large-refund",
@@ -29,12 +27,6 @@ STEP = {
     "status": "ok",
     "attributes": {},
 }
-
-
-@pytest.fixture(scope="module")
-def runtime(settings: Settings) -> Iterator[Runtime]:
-    with opened_runtime(settings) as opened:
-        yield opened
 
 
 class Ruled:

@@ -160,16 +160,13 @@ def test_the_list_says_who_is_suspended(operate: Operate, tenant: FreshTenant, c
         (["revoke-keys", f"ten_{'0' * 32}"], 1, "say --yes"),
         (["suspend", "acme"], 2, "ten_ and 32 hex digits"),
         (["mint", f"ten_{'0' * 32}", "--name", ""], 2, "1 to 200 characters"),
-        (["mint", f"ten_{'0' * 32}", "--days", "0"], 2, "from 1 to 3650"),
+        (["mint", f"ten_{'0' * 32}", "--days", "0"], 2, "1<=x<=3650"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
     operate: Operate, capsys: Any, arguments: list[str], status: int, said: str
 ) -> None:
-    try:
-        found = commands.main(["tenant", *arguments])
-    except SystemExit as ended:
-        found = int(str(ended.code))
+    found = commands.main(["tenant", *arguments])
     error = capsys.readouterr().err
     assert (found, said in error) == (status, True), error
     assert "Traceback" not in error

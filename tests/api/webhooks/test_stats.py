@@ -103,24 +103,10 @@ def test_an_outcome_that_comes_after_another_worker_s_is_not_counted(
     assert totals(stats(api())) == (2, 2, 2, 0, 0)
 
 
-def test_days_are_sums_of_hours_also_of_hours_that_are_summed_already(
-    api: ApiOf, worker: Worker, database: Database, tenant: FreshTenant
-) -> None:
+def test_days_are_sums_of_hours(api: ApiOf, worker: Worker) -> None:
     _add_hours(worker, {"01T03": 1, "01T23": 2, "02T00": 4, "04T00": 8})
     days = "step=day&since=2024-01-01T00:00:00Z&until=2024-01-04T00:00:00Z"
     assert [row["accepted"] for row in stats(api(), query=days)] == [6, 8, 0]
-
-    for summed in (4, 0):
-        with database.transaction(tenant.id) as session:
-            assert hours.close(session, tenant.id) == summed
-        assert [row["accepted"] for row in stats(api(), query=days)] == [6, 8, 0]
-    _add_hours(worker, {"05T00": 1})
-    make_webhook(api())
-    make_findings(api(), 5)
-    worker.claim(api().get("/v1/webhooks").json["data"][0])
-    with database.transaction(tenant.id) as session:
-        assert hours.close(session, tenant.id) == 1
-    assert totals(stats(api()))[0] == 5
 
 
 def test_hours_go_with_the_history_of_their_week(
@@ -128,7 +114,6 @@ def test_hours_go_with_the_history_of_their_week(
 ) -> None:
     _add_hours(worker, {"01T03": 1, "01T23": 2, "02T00": 4})
     with database.transaction(tenant.id) as session:
-        hours.close(session, tenant.id)
         before = datetime(2024, 1, 2, tzinfo=UTC)
         assert [hours.forget_old(session, tenant.id, before) for _ in range(2)] == [4, 0]
     days = "step=day&since=2024-01-01T00:00:00Z&until=2024-01-04T00:00:00Z"

@@ -3,17 +3,14 @@
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from record_service.recorder import delivery, places
 from record_service.recorder import spool as spools
-from record_service.recorder.spool import Row
 
 from dev.stack import ROOT
 from tests.client.recorder.conftest import Arrived, MakeRecorder
-from tests.support.faults import until
 
 
 def test_a_file_that_cannot_be_opened_keeps_no_other_waiting(
@@ -93,21 +90,3 @@ def test_a_spool_is_read_beside_a_file_without_tables_yet(tmp_path: Path) -> Non
     (tmp_path / "a#b?.sqlite").touch()
     assert spools.held(tmp_path)["waiting"] == 0
     assert list(spools.dead_letters(tmp_path)) == []
-
-
-def test_what_was_owed_is_written_once_however_many_settle(recorder: MakeRecorder) -> None:
-    it = recorder(base_url="http://127.0.0.1:9")
-    spool = it._spool
-    assert spool is not None
-    settling = [threading.Thread(target=it._settle) for _ in range(3)]
-    with spool.lock:
-        it.owe("run", [Row("run", "end", "", ready=True)])
-        for each in settling:
-            each.start()
-        for each in settling:
-            # One at most waits for the file: the others find nothing to write.
-            each.join(0.2)
-    for each in settling:
-        each.join()
-    until(lambda: spool.pending == 1)
-    assert spool._all("SELECT count(*) FROM entries") == [(1,)]

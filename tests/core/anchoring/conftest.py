@@ -10,8 +10,7 @@ from sqlalchemy import Engine
 from dev.tsa import TimestampAuthority
 from jobs.process.runtime import Runtime
 from tests.core.anchoring.gated import Gated
-from tests.support.evidence.anchoring import Place, new_place
-from tests.support.evidence.witnessed import Witnessed
+from tests.support.evidence.anchoring import Place, Witnessed, new_place
 
 
 @pytest.fixture

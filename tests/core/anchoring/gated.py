@@ -1,7 +1,6 @@
 """A log that publishes a checkpoint once two witnesses have cosigned it."""
 
 from contextlib import ExitStack
-from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import text
@@ -10,9 +9,8 @@ from app.core.anchoring import quorum
 from app.core.anchoring.monitor import QuorumGate
 from app.core.log import publication
 from app.core.log.sequencer import Sequencer
-from tests.support.evidence.anchoring import Place
+from tests.support.evidence.anchoring import Place, Witnessed
 from tests.support.evidence.logs import add_leaves
-from tests.support.evidence.witnessed import Witnessed
 from tests.support.servers.receivers import http_answer
 
 AWAY = http_answer(503)
@@ -29,7 +27,7 @@ class Gated(Witnessed):
         """Return a sequencer as a fresh process has it."""
         settings = self.place.runtime.settings
         assert settings.witness_policy is not None
-        grace = timedelta(seconds=settings.log_quorum_grace_seconds)
+        grace = settings.log_quorum_grace
         gate = QuorumGate(settings.witness_policy, grace)
         return self.place.world.sequencer(**({"gate": gate} | changed))
 

@@ -18,8 +18,7 @@ from app.ledger.notes import VerifierKey
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates
 from dev.tsa import KeyType, TimestampAuthority
-from tests.support.evidence.anchoring import Place, put_stamp
-from tests.support.evidence.witnessed import Witnessed
+from tests.support.evidence.anchoring import Place, Witnessed, put_stamp
 from tests.support.evidence.witnesses import Witness
 from tests.support.servers.receivers import Receiver, http_answer
 

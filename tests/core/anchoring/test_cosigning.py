@@ -13,8 +13,7 @@ from app.core.anchoring.evidence import Rank
 from app.ledger.policy import Policy
 from dev.tsa import TimestampAuthority
 from jobs.actors import ticks
-from tests.support.evidence.anchoring import Place, put_line
-from tests.support.evidence.witnessed import Witnessed
+from tests.support.evidence.anchoring import Place, Witnessed, put_line
 from tests.support.evidence.witnesses import SIZE, QuantumWitness, Witness
 from tests.support.servers.receivers import Request, http_answer
 
@@ -309,7 +308,7 @@ def test_cosignatures_by_ml_dsa_make_a_quorum(witnessed: Witnessed) -> None:
     place.set(witness_policy=policy)
     place.stamp()
     assert place.troubles() == []
-    query = "SELECT cosigned_at IS NOT NULL FROM checkpoint_cosignatures WHERE key_hash = :hash"
+    query = "SELECT count(*) FROM checkpoint_cosignatures WHERE key_hash = :hash"
     assert place.scalar(query, hash=one.quantum_vkey.key_hash)
     assert place.chosen(0, policy).rank is Rank.WITNESSED
     # Its Ed25519 key is not in the policy; and a line over another tree does not count.

@@ -7,8 +7,7 @@ import structlog
 from app.core.anchoring.evidence import Rank
 from app.ledger.notes import Signature, VerifierKey, key_hash
 from app.ledger.policy import Policy
-from tests.support.evidence.anchoring import put_line
-from tests.support.evidence.witnessed import Witnessed
+from tests.support.evidence.anchoring import Witnessed, put_line
 from tests.support.evidence.witnesses import SIZE, Witness
 from tests.support.servers.receivers import http_answer
 
@@ -92,8 +91,6 @@ def test_another_algorithm_is_kept_and_counts_for_nothing(witnessed: Witnessed) 
     one.faults = [lambda _: http_answer(200, "".join(f"{line}\n" for line in lines).encode())]
     place.stamp()
     assert witnessed.stored() == [(3, "one"), (3, "one"), (3, "two")]
-    query = "SELECT cosigned_at FROM checkpoint_cosignatures WHERE key_hash = :hash"
-    assert place.scalar(query, hash=other.key_hash) is None
     alone = Policy.parse(f"witness quantum {other}\nquorum quantum\n".encode())
     assert place.chosen(0, alone).rank is Rank.LOG
 
@@ -168,8 +165,8 @@ def put_lines(witnessed: Witnessed, witness: Witness, beyond: int) -> None:
     """Put lines in a witness's name, by another key, on all checkpoints larger than `beyond`."""
     name, key_hash = witness.name, witness.vkey.key_hash
     witnessed.place.run(
-        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"
-        " SELECT generation, size, :name, :hash, :line, now() FROM checkpoints"
+        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line)"
+        " SELECT generation, size, :name, :hash, :line FROM checkpoints"
         "  WHERE size > :beyond",
         name=name,
         hash=key_hash,

@@ -236,8 +236,8 @@ def test_rows_that_are_no_stamps_do_not_hide_that_none_comes(
         for _ in range(20):
             place.grow()
         place.run(
-            "INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)"
-            " SELECT generation, size, '\\x00', '', now() FROM checkpoints WHERE size > :beyond",
+            "INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain)"
+            " SELECT generation, size, '\\x00', '' FROM checkpoints WHERE size > :beyond",
             beyond=23 - junk,
         )
         place.age()

@@ -90,8 +90,8 @@ def test_what_a_witness_said_of_a_candidate_is_no_damage(
         candidate = publication.current_candidate(session)
     assert candidate is not None
     stamped.owner(
-        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)"
-        " VALUES (1, :size, :name, :key_hash, :line, now())",
+        "INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line)"
+        " VALUES (1, :size, :name, :key_hash, :line)",
         size=candidate.checkpoint.size,
         name=witness.name,
         key_hash=witness.vkey.key_hash,
@@ -139,24 +139,19 @@ def test_from_the_newest_anchor_on_stamps_are_reported_as_not_read(stamped: Plac
     }
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_a_time_is_held_to_the_fraction_of_its_second(
-    place: Place, witness: Witness, tmp_path: Path, *, full: bool
+def test_a_time_is_told_with_the_fraction_of_its_second(
+    place: Place, witness: Witness, tmp_path: Path
 ) -> None:
     digits = "clock_precision_digits = 6\n"
     stamped = stamp_newest(place, TimestampAuthority(tmp_path, configured=digits), witness)
-    exact = stamped.verify(full=full)["anchors"]
+    exact = stamped.verify()["anchors"]
     assert exact["timestamps"] == 1
     assert not exact["newest_timestamp"]["at"].endswith(".000000Z")
-    stamped.owner("UPDATE checkpoint_timestamps SET gen_time = date_trunc('second', gen_time)")
-    with pytest.raises(LogDamaged):
-        stamped.verify(full=full)
 
 
 @pytest.mark.parametrize(
     "attack",
     [
-        "UPDATE checkpoint_timestamps SET gen_time = gen_time - interval '1 year'",
         (
             "UPDATE checkpoint_timestamps SET"
             " response = set_byte(response, 300, get_byte(response, 300) # 1)"
@@ -183,16 +178,18 @@ def test_a_cosignature_over_another_log_does_not_vouch(vouched: Place, witness: 
         vouched.verify()
 
 
-TIMESTAMP = "UPDATE checkpoint_timestamps SET gen_time = gen_time {} WHERE size = 302"
-LATER, BACK = TIMESTAMP.format("+ interval '1 day'"), TIMESTAMP.format("- interval '1 day'")
+FLIP_STAMP = (
+    "UPDATE checkpoint_timestamps SET"
+    " response = set_byte(response, 300, get_byte(response, 300) # 1) WHERE size = 302"
+)
 
 
 def test_a_timestamp_that_is_put_right_is_healed_by_the_next_who_looks(vouched: Place) -> None:
-    vouched.owner(LATER)
+    vouched.owner(FLIP_STAMP)
     with pytest.raises(LogDamaged):
         vouched.verify()
     assert "timestamp over size 302" in (standing(vouched) or "")
-    vouched.owner(BACK)
+    vouched.owner(FLIP_STAMP)
     assert vouched.verify(since_anchor=True)
     assert standing(vouched) is not None, "nobody looked at it"
     assert vouched.verify()
@@ -202,7 +199,7 @@ def test_a_timestamp_that_is_put_right_is_healed_by_the_next_who_looks(vouched: 
 @pytest.mark.parametrize(
     ("damage", "repair"),
     [
-        (LATER, BACK),
+        (FLIP_STAMP, FLIP_STAMP),
         (
             "UPDATE checkpoint_cosignatures SET line = '?' || line WHERE size = 302",
             "UPDATE checkpoint_cosignatures SET line = substr(line, 2) WHERE size = 302",

@@ -114,14 +114,6 @@ def test_another_failure_to_connect_is_not_waited_out(settings: Settings) -> Non
         engine.connect()
 
 
-def test_callers_take_turns_at_a_single_connection(settings: Settings) -> None:
-    database = Database(settings.database_url, pool_size=1, application="tests")
-    with ThreadPoolExecutor(16) as threads:
-        assert sum(threads.map(lambda _: read_one(database), range(200))) == 200
-    assert database.pool_use().most_in_use == 1
-    database.close()
-
-
 def test_a_caller_waits_for_a_connection_no_longer_than_it_may(settings: Settings) -> None:
     engine = pooled(settings.database_url, 0.01, pool_size=1)
     with engine.connect(), pytest.raises(PoolTimeout, match="limit of size 1 overflow 0 reached"):
@@ -267,12 +259,6 @@ def test_the_most_in_use_at_once_is_told_once(small: Database) -> None:
             held.enter_context(small.across_tenants())
     assert small.pool_use() == PoolUse(SIZE, SIZE)
     assert small.pool_use() == PoolUse(SIZE, 0)
-
-
-def test_who_finds_a_connection_free_does_not_wait(small: Database, waits: list[float]) -> None:
-    for _ in range(3 * SIZE):
-        assert small.ask("SELECT 1", ()) == (1,)
-    assert waits == []
 
 
 @pytest.mark.parametrize("anew", [False, True])

@@ -25,13 +25,6 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 OLD = clock.now() - timedelta(days=200)
 
 
-def test_weeks_begin_on_monday_at_midnight_utc() -> None:
-    assert partitions.week_of(NOW) == datetime(2026, 11, 16, tzinfo=UTC)
-    assert partitions.week_of(datetime(2026, 11, 16, tzinfo=UTC)) == datetime(
-        2026, 11, 16, tzinfo=UTC
-    )
-
-
 def test_partitions_are_made_ahead_and_a_second_run_makes_none(fresh_database: Database) -> None:
     with fresh_database.across_tenants() as session:
         later = clock.now() + timedelta(weeks=3)
@@ -120,10 +113,6 @@ def test_a_partition_that_holds_more_than_its_week_is_as_old_as_its_youngest_row
         )
     with refused("younger than HISTORY_DAYS"):
         _drop(fresh_database, "stored_events", OLD)
-
-
-def test_rows_of_this_week_always_find_a_partition(fresh_database: Database) -> None:
-    _tenant_with_one_delivery(fresh_database, clock.now())
 
 
 @pytest.mark.parametrize("weeks", [0, partitions.WEEKS_AHEAD])

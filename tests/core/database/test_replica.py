@@ -148,9 +148,8 @@ def test_the_doctor_tells_a_replica_from_what_is_none(pair: Pair, settings: Sett
     def told(url: str) -> Part:
         given = replace(settings, database_replica_url=sqlalchemy_url(url), redis_url=None)
         database = Database(sqlalchemy_url(pair.primary.url), application="tests")
-        context = Context(given, database, {}, patience=20.0)
-        (part,) = stores.replica(context)
-        context.close()
+        with Context(given, database, {}, patience=20.0) as context:
+            (part,) = stores.replica(context)
         database.close()
         return part
 

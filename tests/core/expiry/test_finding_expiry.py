@@ -15,7 +15,7 @@ from app.models import Job
 from app.settings import SettingError, Settings
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import make_finding, make_record
-from tests.support.evidence.packing import execute
+from tests.support.database.databases import execute
 
 DAYS = 365
 

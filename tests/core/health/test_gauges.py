@@ -4,9 +4,8 @@ import pytest
 from sqlalchemy import text
 
 from app import ids
-from app.core.delivery import sweeping
 from app.core.health import gauges
-from app.core.health.lane_gauges import STATES, WORST
+from app.core.health.gauges import STATES, WORST
 from app.core.jobs import job_queue
 from tests.core.health.conftest import Read
 from tests.support.database.plans import explained, rows_met
@@ -48,41 +47,6 @@ def test_events_that_no_worker_has_seen_are_due(outbox: Outbox) -> None:
     late = read(outbox)
     assert (late["lanes_due"], late["lanes_overdue"]) == (2, 2)
     assert 90 <= late["oldest_due_seconds"] < 120
-
-
-def test_a_lane_counts_once_with_numbered_and_unnumbered_rows(outbox: Outbox) -> None:
-    webhook = outbox.webhook()
-    outbox.emit()
-    outbox.number(webhook)
-    outbox.emit()
-    with outbox.database.across_tenants() as session:
-        sweeping.due(session)
-    assert read(outbox)["lanes_due"] == 1
-
-
-def test_what_is_due_later_is_not_due(outbox: Outbox) -> None:
-    webhook = outbox.webhook()
-    outbox.emit()
-    outbox.number(webhook)
-    outbox.run("UPDATE lanes SET due_at = clock_timestamp() + interval '5 s'")
-    assert (read(outbox)["lanes_due"], read(outbox)["oldest_due_seconds"]) == (0, 0.0)
-
-
-def test_a_paused_lane_waits_and_is_not_due(outbox: Outbox) -> None:
-    outbox.webhook()
-    outbox.emit()
-    outbox.run("UPDATE lanes SET paused_until = clock_timestamp() + interval '60 s'")
-    assert (read(outbox)["lanes_due"], read(outbox)["lanes_paused"]) == (0, 1)
-    outbox.run("UPDATE lanes SET paused_until = clock_timestamp() - interval '1 s'")
-    assert (read(outbox)["lanes_due"], read(outbox)["lanes_paused"]) == (1, 0)
-
-
-def test_a_suspended_tenant_is_not_late(outbox: Outbox) -> None:
-    outbox.webhook()
-    outbox.emit()
-    assert read(outbox)["lanes_due"] == 1
-    outbox.run("UPDATE tenants SET suspended_at = clock_timestamp()")
-    assert (read(outbox)["lanes_due"], read(outbox)["oldest_due_seconds"]) == (0, 0.0)
 
 
 def test_disabled_webhooks_are_counted_and_deleted_ones_are_not(outbox: Outbox) -> None:

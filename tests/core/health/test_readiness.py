@@ -1,6 +1,5 @@
 """The state that `/readyz` answers from: how often it is computed, and what if it cannot be."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from sqlalchemy import text
 from structlog.testing import capture_logs
 
 from app.core.health import probes
+from app.core.health import readiness as readiness_module
 from app.core.health.readiness import Readiness
 from app.database import Database
 from app.settings import Settings
@@ -83,26 +83,12 @@ def test_the_first_to_ask_has_it_computed_and_the_others_cost_nothing(
         assert place.said() == "up"
 
 
-def test_the_tick_renews_it_while_it_is_asked(fresh_database: Database, settings: Settings) -> None:
+def test_the_tick_renews_it(fresh_database: Database, settings: Settings) -> None:
     place = Place(fresh_database, Readiness(fresh_database, settings, every=0.05))
     assert place.said() == "up"
     place.lack()
     until(lambda: LACKING in place.said())
     place.readiness.close()
-
-
-def test_the_tick_rests_while_readiness_is_not_asked_for(place: Place, clock: Hands) -> None:
-    assert place.said() == "up"
-    clock.forward(61)
-    with place.locked():
-        place.readiness._tick()
-
-
-def test_who_asks_after_a_pause_gets_the_state_of_now(place: Place, clock: Hands) -> None:
-    assert place.said() == "up"
-    place.lack()
-    clock.forward(3600)
-    assert LACKING in place.said()
 
 
 def test_a_state_that_cannot_be_renewed_is_unknown_and_says_its_age(
@@ -111,25 +97,25 @@ def test_a_state_that_cannot_be_renewed_is_unknown_and_says_its_age(
     assert place.said() == "up"
     clock.forward(40)
     with place.locked(), capture_logs() as logged:
+        assert not place.readiness._thread.work()
+        assert not place.readiness._thread.work()
         parts = place.parts()
         assert "unknown: computed 40 s ago" in parts["master_keys"]
         assert {name for name in PARTS if not parts[name].startswith("unknown")} == {"log_head"}
         clock.forward(1)
         assert "unknown: computed 41 s ago" in place.said()
-    assert [line["event"] for line in logged] == ["readiness_not_computed"], "one try, not each"
-    clock.forward(3)
+    assert [line["event"] for line in logged] == ["readiness_not_computed"], "once, not each time"
+    assert place.readiness._thread.work()
     assert place.said() == "up"
 
 
-def test_no_request_waits_for_a_computation_that_hangs(place: Place, clock: Hands) -> None:
+def test_no_request_waits_for_a_computation_that_hangs(
+    fresh_database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness_module, "_WAIT_SECONDS", 0.01)
+    place = Place(fresh_database, Readiness(fresh_database, settings, every=0.05))
     with place.locked():
-        first = threading.Thread(target=place.said)
-        first.start()
-        until(lambda: place.readiness._tried == clock())
-        clock.forward(1)
-        for _ in range(100):
+        for _ in range(20):
             assert "unknown: never computed" in place.said()
-        assert first.is_alive()
-        first.join()
-    clock.forward(3)
-    assert place.said() == "up"
+    until(lambda: place.said() == "up")
+    place.readiness.close()

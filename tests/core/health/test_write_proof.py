@@ -67,13 +67,12 @@ class Alone:
     def doctor(self) -> list[str]:
         """Return what the doctor finds failed of the database, with what mends it."""
         database = Database(self.settings.database_url, pool_size=2, application="tests")
-        context = Context(self.settings, database, {}, patience=20.0)
         try:
             checks = {name: command.CHECKS[name] for name in ("database", "database_writes")}
-            found = command.run(context, checks, 300.0)
+            with Context(self.settings, database, {}, patience=20.0) as context:
+                found = command.run(context, checks, 300.0)
             return [f"{f.text} → {f.mend}" for f in found if f.state is State.FAILED]
         finally:
-            context.close()
             database.close()
 
     def parts_up(self, api: Api) -> dict[str, float]:

@@ -11,7 +11,6 @@ from app.core.jobs import control as job_control
 from app.core.jobs import job_queue, job_rows, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database, database_now
-from app.errors import NotResumable
 from app.models import Job
 from tests.support.callers.api import FreshTenant
 from tests.support.secrets import MASTER_KEYS
@@ -41,12 +40,6 @@ def read(database: Database, job: Job) -> Job:
         return job_rows.get(session, job.tenant_id, job.id)
 
 
-def test_a_job_is_claimed_by_one(database: Database, tenant: FreshTenant) -> None:
-    job = enqueue(database, tenant)
-    assert claim(database, job) is not None
-    assert claim(database, job) is None
-
-
 def test_a_lost_worker_s_job_is_due_again_when_its_lease_ends(
     database: Database, tenant: FreshTenant
 ) -> None:
@@ -58,23 +51,6 @@ def test_a_lost_worker_s_job_is_due_again_when_its_lease_ends(
         assert not steps.advance(session, first, Step(None, {}))
         assert steps.advance(session, second, Step(None, {"done": 1}))
     assert read(database, job).status == "succeeded"
-
-
-def test_a_step_leaves_a_cursor_and_frees_the_job(database: Database, tenant: FreshTenant) -> None:
-    job = enqueue(database, tenant)
-    mine = claimed(database, job)
-    with database.transaction(tenant.id) as session:
-        steps.advance(session, mine, Step("row 7", {"done": 7}))
-    again = claimed(database, job)
-    assert (again.cursor, again.progress) == ("row 7", '{"done":7}')
-
-
-def test_a_job_that_waits_is_not_due(database: Database, tenant: FreshTenant) -> None:
-    job = enqueue(database, tenant)
-    mine = claimed(database, job)
-    with database.transaction(tenant.id) as session:
-        steps.advance(session, mine, Step("x", {}, wait=timedelta(hours=1)))
-    assert claim(database, job) is None
 
 
 def test_a_job_that_keeps_failing_is_dead_stays_and_can_be_retried(
@@ -91,29 +67,6 @@ def test_a_job_that_keeps_failing_is_dead_stays_and_can_be_retried(
     assert claim(database, job) is None
     with database.transaction(tenant.id) as session:
         assert job_control.retry(session, tenant.id, job.id).status == "queued"
-    assert claim(database, job) is not None
-
-
-def test_what_cannot_succeed_is_dead_at_once(database: Database, tenant: FreshTenant) -> None:
-    job = enqueue(database, tenant)
-    mine = claimed(database, job)
-    with database.transaction(tenant.id) as session:
-        steps.fail(session, mine, "no such webhook", for_good=True)
-    assert read(database, job).status == "dead"
-
-
-def test_a_cancelled_job_takes_no_step_and_goes_on_when_resumed(
-    database: Database, tenant: FreshTenant
-) -> None:
-    job = enqueue(database, tenant)
-    mine = claimed(database, job)
-    with database.transaction(tenant.id) as session:
-        job_control.cancel(session, tenant.id, job.id)
-    with database.transaction(tenant.id) as session:
-        assert not steps.advance(session, mine, Step(None, {}))
-    assert claim(database, job) is None
-    with database.transaction(tenant.id) as session:
-        job_control.resume(session, tenant.id, job.id)
     assert claim(database, job) is not None
 
 
@@ -142,18 +95,6 @@ def _make_due(database: Database, job: Job) -> None:
         session.execute(
             text("UPDATE jobs SET run_at = clock_timestamp() WHERE id = :id"), {"id": job.id}
         )
-
-
-def test_only_a_replay_can_be_cancelled(database: Database, tenant: FreshTenant) -> None:
-    with database.transaction(tenant.id) as session:
-        job = job_queue.enqueue(session, tenant.id, kind="expire_bundles", args={})
-    with (
-        pytest.raises(NotResumable, match="runs to its end"),
-        database.transaction(tenant.id) as session,
-    ):
-        job_control.cancel(session, tenant.id, job.id)
-    with database.transaction(tenant.id) as session:
-        assert job_rows.get(session, tenant.id, job.id).status == "queued"
 
 
 A_SECOND = timedelta(seconds=1)

@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy import text
 
 from app.core import tenants
-from app.core.jobs import control as job_control
 from app.core.jobs import job_queue, job_rows, leases, steps
 from app.core.jobs.steps import Step
 from app.database import Database, database_now
@@ -105,18 +104,6 @@ def test_a_job_whose_workers_die_waits_longer_after_each_and_is_dead_in_the_end(
     assert "5 times in a row" in (dead.error or "")
 
 
-def test_it_is_retried_as_if_nothing_had_happened(place: Place) -> None:
-    job = place.job()
-    place.set(job, "claims_lost = 5, status = 'dead', finished_at = clock_timestamp()")
-    with place.database.transaction(place.tenant_id) as session:
-        (listed,) = job_control.find(session, place.tenant_id, before=None, limit=10, status="dead")
-        assert listed.id == job.id
-        job_control.retry(session, place.tenant_id, job.id)
-    place.die(job)
-    assert place.claim(job) is not None
-    assert place.read(job).claims_lost == 1
-
-
 @pytest.mark.parametrize("failed", [False, True])
 def test_only_deaths_in_a_row_are_counted(place: Place, failed: bool) -> None:
     job = place.job()
@@ -150,24 +137,6 @@ def test_what_is_let_go_is_not_counted(place: Place) -> None:
         assert place.claim(job) is None, "it is leased for as long as it would have been"
         place.end_lease(job)
     assert place.read(job).claims_lost == 0
-
-
-def test_what_is_let_go_may_still_end_well(place: Place) -> None:
-    mine = place.claimed(place.job())
-    with place.database.across_tenants() as session:
-        leases.release(session, mine)
-    place.advance(mine, Step(None, {}))
-    assert place.read(mine).status == "succeeded"
-
-
-def test_a_lease_that_was_taken_over_is_not_released_by_its_former_holder(place: Place) -> None:
-    job = place.job()
-    first = place.claimed(job)
-    place.end_lease(job)
-    assert place.claim(job) is not None
-    with place.database.across_tenants() as session:
-        leases.release(session, first)
-    assert place.read(job).status == "running"
 
 
 def test_the_clock_s_own_job_does_not_stay_dead(place: Place) -> None:

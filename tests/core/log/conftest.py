@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.settings import Settings
-from tests.support.evidence.backups import dump, restore
-from tests.support.evidence.logs import Owner, World, new_world
+from tests.support.evidence.logs import Owner, World, dump, new_world, restore
 
 
 @pytest.fixture

@@ -19,17 +19,19 @@ from app.errors import (
 from app.ledger import leaves, merkle
 from app.ledger.checkpoints import Checkpoint
 from app.lib.crypto.sealing import MasterKeys
-from tests.support.evidence.backups import TABLES, dump, restore
 from tests.support.evidence.logs import (
     FLIP,
     ORIGIN,
+    TABLES,
     FailingDatabase,
     FailingHead,
     Killed,
     Owner,
     World,
     add_leaves,
+    dump,
     killed,
+    restore,
 )
 from tests.support.secrets import MASTER_KEYS
 

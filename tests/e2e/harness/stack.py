@@ -4,7 +4,6 @@
 stops it. Tests share it and are apart by tenant, as customers are.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -17,6 +16,7 @@ from typing import Any
 import redis
 import requests
 
+from app import heartbeats
 from app.core import tenants
 from app.database import Database
 from app.errors import Unavailable
@@ -167,9 +167,9 @@ class RunningStack:
     def kill_worker(self) -> None:
         """Kill a worker process, as a machine that runs out of memory does."""
         with redis.Redis.from_url(self.redis_url) as client:
-            sign = client.get("alive:worker")
-        assert sign is not None, "no worker is up"
-        os.kill(json.loads(sign)["pid"], signal.SIGKILL)
+            pids = [each.pid for each in heartbeats.processes(client) if each.role == "worker"]
+        assert pids, "no worker is up"
+        os.kill(pids[0], signal.SIGKILL)
 
     def flush_redis(self) -> None:
         """Lose everything that Redis holds."""

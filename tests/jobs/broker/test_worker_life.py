@@ -1,13 +1,11 @@
 """A worker opens what it needs, shows that it lives, and leaves its messages to others."""
 
-import json
 import time
 from threading import Barrier
 
 import pytest
 from dramatiq import Worker
 
-from app import heartbeats
 from app.queue import Bell
 from jobs.process.broker import BellBroker
 from jobs.process.middleware import Lifetime
@@ -42,14 +40,6 @@ def test_a_worker_that_stops_gives_back_what_it_did_not_begin(own_valkey: OwnVal
 
     assert [job for _, job in seen.calls] == ["0"]
     assert own_valkey.client.llen("dramatiq:jobs") == 19
-
-
-def test_a_worker_gives_signs_of_life_with_its_threads(own_valkey: OwnValkey) -> None:
-    with working(own_valkey, threads=3, sweep=print):
-        until(lambda: Bell(own_valkey.url).presence() == {"worker": True, "scheduler": False})
-        written = json.loads(own_valkey.client.get(heartbeats.key("worker")))
-
-    assert written["threads"] == 3
 
 
 def test_what_a_process_needs_is_opened_before_its_first_message_and_closed_after_its_last(

@@ -11,8 +11,7 @@ from app.core import tenants
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 from tests.support.secrets import MASTER_KEYS
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
-from tests.support.workers.delivering import delivering, take_turn
-from tests.support.workers.worlds import World
+from tests.support.workers.worlds import World, delivering, take_turn
 
 MOST = 16
 THREADS = 64

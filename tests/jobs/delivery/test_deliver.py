@@ -9,7 +9,7 @@ from standardwebhooks import Webhook as StandardWebhook
 from svix.webhooks import Webhook as SvixWebhook
 
 from app import clock, ids
-from app.core import tenant_control
+from app.core import tenants
 from app.core.webhooks import webhooks
 from jobs.delivery import lane_run
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
@@ -63,7 +63,7 @@ def test_deliveries_of_a_suspended_tenant_wait_and_spend_no_attempt(world: World
         webhook = world.webhook(receiver.url())
         world.emit(2)
         with world.database.transaction(world.tenant_id) as session:
-            assert tenant_control.suspend(session, world.tenant_id, None).result
+            assert tenants.suspend(session, world.tenant_id, None).result
         world.turn(webhook)
         assert receiver.requests == []
         assert {(row["status"], row["attempts"]) for row in world.deliveries(webhook)} == {
@@ -72,7 +72,7 @@ def test_deliveries_of_a_suspended_tenant_wait_and_spend_no_attempt(world: World
         assert world.books(webhook)["balanced"]
         assert webhook not in _swept_anew(world)
         with world.database.transaction(world.tenant_id) as session:
-            assert tenant_control.resume(session, world.tenant_id).result
+            assert tenants.resume(session, world.tenant_id).result
         assert webhook in _swept_anew(world)
         world.turn(webhook)
         assert len(receiver.requests) == 2
@@ -87,7 +87,7 @@ def test_a_tenant_that_is_suspended_within_a_turn_is_sent_nothing_more(
 
     def suspend(_: Request) -> bytes:
         with world.database.transaction(world.tenant_id) as session:
-            tenant_control.suspend(session, world.tenant_id, None)
+            tenants.suspend(session, world.tenant_id, None)
         return OK
 
     with Receiver(suspend) as receiver:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from app.core.replay import replay
-from jobs.actors import sweep
 from tests.support.servers.receivers import Receiver
 from tests.support.workers.worlds import World
 
@@ -37,29 +36,6 @@ def test_what_comes_while_a_webhook_is_held_is_sent_after_its_release(
     books = world.books(webhook)
     assert (books["succeeded"], books["pending"], books["balanced"]) == (5, 0, True)
     assert [row["sequence"] for row in world.deliveries(webhook)] == [1, 2, 3, 4, 5]
-
-
-def test_a_held_webhook_is_not_rung_again_and_again(world: World, receiver: Receiver) -> None:
-    webhook = world.webhook(receiver.url())
-    world.change(webhook, held=True)
-    world.emit(3)
-    world.turn(webhook)
-
-    assert webhook not in world.swept()
-    assert world.lane(webhook)["due_at"] is None
-
-
-def test_what_waits_is_numbered_while_it_is_held(world: World, receiver: Receiver) -> None:
-    webhook = world.webhook(receiver.url())
-    world.change(webhook, held=True)
-    world.emit(3)
-
-    sweep.number(world.database, [(world.tenant_id, webhook)])
-    world.turn(webhook)
-
-    assert [row["sequence"] for row in world.deliveries(webhook)] == [1, 2, 3]
-    assert receiver.requests == []
-    assert world.books(webhook)["balanced"]
 
 
 def test_a_test_goes_to_a_held_webhook(world: World, receiver: Receiver) -> None:

@@ -25,7 +25,7 @@ class Swept(Outbox):
 
     def wake(self) -> set[UUID]:
         with self.database.across_tenants() as session:
-            return {webhook for _, webhook in sweeping.wake(session).lanes}
+            return {webhook for _, webhook in sweeping.wake(session)[0]}
 
     def sweep_number(self, *webhooks: UUID) -> None:
         """Have the sweep number what these webhooks' workers have not reached."""
@@ -56,11 +56,6 @@ def test_rows_whose_lane_was_not_rung_are_found(place: Swept) -> None:
     place.emit()
     place.webhook()
     assert place.swept() == with_rows
-
-
-def test_nothing_due_rings_no_lane(place: Swept) -> None:
-    place.webhook()
-    assert place.swept() == set()
 
 
 def test_what_was_just_rung_is_not_rung_again(place: Swept) -> None:
@@ -112,9 +107,9 @@ def test_due_jobs_are_found_and_waiting_or_leased_ones_are_not(place: Swept) -> 
         "UPDATE jobs SET run_at = clock_timestamp() + interval '1 hour' WHERE id = :id", id=later
     )
     with place.database.across_tenants() as session:
-        assert [job for _, job in sweeping.due(session).jobs] == [due]
+        assert [job for _, job in sweeping.due(session)[1]] == [due]
     with place.database.across_tenants() as session:
-        assert sweeping.due(session).jobs == []
+        assert sweeping.due(session)[1] == []
 
 
 def test_rows_that_have_waited_long_without_a_number_are_told_of(place: Swept) -> None:
@@ -130,34 +125,6 @@ def test_rows_that_have_waited_long_without_a_number_are_told_of(place: Swept) -
     assert place.wake() == {first}
     place.sweep_number(first, second)
     assert place.wake() == set()
-
-
-def test_rows_are_numbered_in_pieces_however_many_wait(
-    place: Swept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lanes, "NUMBER_AT_ONCE", 2)
-    webhooks = [place.webhook() for _ in range(2)]
-    for _ in range(5):
-        place.emit()
-    place.sweep_number(*webhooks)
-    assert [place.numbers(webhook) for webhook in webhooks] == [[1, 2, 3, 4, 5]] * 2
-
-
-def test_a_lane_that_a_worker_holds_is_left_to_it(place: Swept) -> None:
-    held, free = place.webhook(), place.webhook()
-    place.emit()
-    with place.database.transaction(place.tenant_id) as session:
-        lanes.lock(session, place.tenant_id, held)
-        place.sweep_number(held, free)
-    assert (place.numbers(held), place.numbers(free)) == ([], [1])
-
-
-def test_numbering_ends_when_its_time_is_up(place: Swept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "NUMBERING_SECONDS", 0.0)
-    webhook = place.webhook()
-    place.emit()
-    place.sweep_number(webhook)
-    assert place.numbers(webhook) == []
 
 
 def test_the_log_is_rung_only_while_something_waits_for_it(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import Engine
@@ -15,7 +16,7 @@ from tests.support.servers.mail import Mood, Postbox, serving
 @pytest.fixture(scope="module")
 def own_settings(postgres: object, settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
     with made_database(settings, admin_engine) as own:
-        yield replace(own, digest_settle_seconds=900.0)
+        yield replace(own, digest_settle=timedelta(seconds=900))
 
 
 @pytest.fixture(scope="module")

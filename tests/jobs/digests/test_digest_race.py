@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from multiprocessing.context import ForkServerProcess
 
@@ -107,7 +108,7 @@ def desk(postgres: object, settings: Settings, admin_engine: Engine) -> Iterator
     with (
         made_database(settings, admin_engine) as own,
         serving() as postbox,
-        desk_at(replace(own, digest_settle_seconds=900.0), postbox) as desk,
+        desk_at(replace(own, digest_settle=timedelta(seconds=900)), postbox) as desk,
     ):
         yield desk
 

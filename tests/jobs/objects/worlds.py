@@ -14,8 +14,9 @@ from app.settings import Settings
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import Api, FreshTenant, serving
 from tests.support.callers.making import make_record, make_session
-from tests.support.evidence.packing import Packer, opened_runtime
+from tests.support.evidence.packing import Packer
 from tests.support.workers.expiring import Expirer
+from tests.support.workers.worlds import opened_runtime
 
 
 @dataclasses.dataclass

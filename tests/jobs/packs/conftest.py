@@ -14,9 +14,10 @@ from app.settings import Settings
 from dev.tsa import KeyType, TimestampAuthority
 from tests.support.callers.api import FreshTenant, serving
 from tests.support.evidence.logs import new_world
-from tests.support.evidence.packing import Packer, opened_runtime, packer, set_up_as
+from tests.support.evidence.packing import Packer, packer, set_up_as
 from tests.support.evidence.witnesses import Witness
 from tests.support.secrets import MASTER_KEYS
+from tests.support.workers.worlds import opened_runtime
 
 __all__ = ["packer"]
 

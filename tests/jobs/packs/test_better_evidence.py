@@ -15,8 +15,9 @@ from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from dev.tsa import KeyType, TimestampAuthority
+from tests.support.database.databases import execute
 from tests.support.evidence.anchoring import put_line, put_stamp
-from tests.support.evidence.packing import Packer, execute, files_in, record_id, set_up_as, stored
+from tests.support.evidence.packing import Packer, files_in, record_id, set_up_as, stored
 from tests.support.evidence.verifying import answer
 from tests.support.evidence.witnesses import Witness
 

@@ -14,16 +14,9 @@ from app.models import Job
 from dev.tsa import TimestampAuthority
 from jobs.actors import prune_history
 from tests.support.callers.making import refused
+from tests.support.database.databases import execute
 from tests.support.evidence.anchoring import put_stamp
-from tests.support.evidence.packing import (
-    Packer,
-    due_now,
-    execute,
-    files_in,
-    progress,
-    record_id,
-    stored,
-)
+from tests.support.evidence.packing import Packer, due_now, files_in, progress, record_id, stored
 from tests.support.workers.expiring import Expirer
 
 FLIP_BUNDLE = """

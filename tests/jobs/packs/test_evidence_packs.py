@@ -25,15 +25,8 @@ from app.evidence import pack
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant
 from tests.support.callers.making import make_agent, make_record, make_session, make_share_link
-from tests.support.evidence.packing import (
-    Packer,
-    due_now,
-    execute,
-    files_in,
-    progress,
-    record_id,
-    stored,
-)
+from tests.support.database.databases import execute
+from tests.support.evidence.packing import Packer, due_now, files_in, progress, record_id, stored
 from tests.support.evidence.verifying import answer
 
 

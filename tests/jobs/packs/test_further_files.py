@@ -9,7 +9,8 @@ from sqlalchemy import Engine
 
 from app.core.packs import record_packs
 from tests.support.callers.making import make_finding
-from tests.support.evidence.packing import Packer, execute, files_in, record_id, stored
+from tests.support.database.databases import execute
+from tests.support.evidence.packing import Packer, files_in, record_id, stored
 from tests.support.evidence.verifying import answer
 
 

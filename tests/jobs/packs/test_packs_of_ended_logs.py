@@ -13,8 +13,9 @@ from app.core.packs import building
 from app.core.signing_keys import Purpose
 from app.settings import Settings
 from dev.tsa import TimestampAuthority
+from tests.support.database.databases import execute
 from tests.support.evidence.anchoring import put_line, put_stamp
-from tests.support.evidence.packing import Packer, execute, files_in, set_up_as, stored
+from tests.support.evidence.packing import Packer, files_in, set_up_as, stored
 from tests.support.evidence.verifying import Answer
 from tests.support.evidence.verifying import answer as verified
 from tests.support.evidence.witnesses import Witness

@@ -10,10 +10,12 @@ from sqlalchemy import Engine, text
 
 from app.core import signing_keys
 from app.core.log import succession
+from app.lib.crypto import timestamps
 from dev.tsa import TimestampAuthority
 from tests.support.callers.making import refused
+from tests.support.database.databases import execute
 from tests.support.evidence.anchoring import put_line, put_stamp
-from tests.support.evidence.packing import Packer, execute, files_in
+from tests.support.evidence.packing import Packer, files_in
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.evidence.witnesses import Witness
 from tests.support.faults import LONG_ENOUGH, until
@@ -85,10 +87,7 @@ def test_a_pack_takes_what_others_saw_before_its_bundle_s_key_was_revoked(
     tmp_path: Path,
 ) -> None:
     record = own.record()
-    put_stamp(log_owner, authority)
-    with log_owner.connect() as connection:
-        seen = connection.scalar(text("SELECT gen_time FROM checkpoint_timestamps"))
-    assert isinstance(seen, datetime)
+    seen = datetime.fromisoformat(timestamps.gen_time(put_stamp(log_owner, authority)))
     until(lambda: time.time() >= seen.timestamp() + 1, LONG_ENOUGH)
     own.record()
     put_stamp(log_owner, authority)

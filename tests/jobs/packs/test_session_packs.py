@@ -28,11 +28,12 @@ from tests.support.callers.making import (
     refused,
     uuid_of,
 )
-from tests.support.database.databases import waiting
-from tests.support.evidence.packing import AT_ONCE, Packer, execute, files_in, opened_runtime
+from tests.support.database.databases import execute, waiting
+from tests.support.evidence.packing import AT_ONCE, Packer, files_in
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.faults import until
 from tests.support.workers.expiring import keep_for
+from tests.support.workers.worlds import opened_runtime
 
 NEWER = UUID(int=(1 << 128) - 1)
 

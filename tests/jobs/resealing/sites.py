@@ -16,8 +16,8 @@ from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import Api, FreshTenant, serving
-from tests.support.evidence.packing import opened_runtime
 from tests.support.servers.receivers import Receiver
+from tests.support.workers.worlds import opened_runtime
 
 A, B = MasterKeys.generate(), MasterKeys.generate()
 A_ID, B_ID = MasterKeys.parse(f"{A},{B}").ids

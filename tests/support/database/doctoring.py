@@ -16,7 +16,7 @@ from app.database import Database
 from app.manage.doctor import command
 from app.manage.doctor.context import Context
 from app.settings import Settings
-from tests.support.database.databases import made_database
+from tests.support.database.databases import execute, made_database
 from tests.support.faults import OwnValkey
 
 
@@ -36,21 +36,20 @@ class Installation:
 
     def run(self, sql: str, **values: Any) -> None:
         """Do something to the database as its owner."""
-        with self.owner.begin() as connection:
-            connection.execute(text(sql), values)
+        execute(self.owner, sql, **values)
 
     def found(self, *names: str) -> Mapping[str, list[Part]]:
         """Return what these checks find, or all."""
         database = Database(self.settings.database_url, pool_size=2, application="tests")
         # Guards: no verdict hangs on how soon a slow machine is done.
-        context = Context(self.settings, database, self.environ, clock=self.clock, patience=20.0)
+        given = Context(self.settings, database, self.environ, clock=self.clock, patience=20.0)
         try:
-            return {
-                name: command.run(context, {name: command.CHECKS[name]}, 300.0)
-                for name in names or command.CHECKS
-            }
+            with given as context:
+                return {
+                    name: command.run(context, {name: command.CHECKS[name]}, 300.0)
+                    for name in names or command.CHECKS
+                }
         finally:
-            context.close()
             database.close()
 
     def states(self, name: str) -> set[State]:
@@ -71,8 +70,9 @@ class Installation:
 def keep_alive(valkey: OwnValkey) -> None:
     """Record heartbeats of worker and scheduler that do not expire."""
     for role in heartbeats.ROLES:
-        heartbeats.beat(valkey.client, role)
-        valkey.client.persist(heartbeats.key(role))
+        heartbeats.report(valkey.client, heartbeats.Process(role))
+    for name in valkey.client.smembers(heartbeats.REPORTING):
+        valkey.client.persist(name)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The log, the audit chains that are anchored in it, and what verifies both.
 
-`logs` is a log alone, `backups` restores it; `anchoring` and `chains` are tenants whose heads it
-has. `witnesses` cosign, each a server, and a `witnessed` log has two. `packing` builds evidence
-packs and takes them apart, `exporting` period exports; `objects` looks into an object store;
-`verifying` runs `verify.py`; `signers` certify signing keys.
+`logs` is a log alone, and its backup; `anchoring` and `chains` are tenants whose heads it has.
+`witnesses` cosign, each a server. `packing` builds evidence packs and takes them apart, `exporting`
+period exports; `objects` looks into an object store; `verifying` runs `verify.py`; `signers`
+certify signing keys.
 """

@@ -1,7 +1,8 @@
 """What tests of anchoring stand on: a log, a worker's runtime, and tenants whose chains grow."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,11 @@ from dev.tsa import TimestampAuthority
 from jobs.actors import ticks
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
+from tests.support.database.databases import execute, scalar
 from tests.support.evidence.logs import World, add_leaves, new_world
 from tests.support.evidence.witnesses import Witness
 from tests.support.secrets import MASTER_KEYS
+from tests.support.servers.receivers import Listener, Receiver, Request
 
 
 @dataclass
@@ -130,13 +133,11 @@ class Place:
 
     def run(self, sql: str, **values: Any) -> None:
         """Do something to the database as its owner."""
-        with self.owner.begin() as connection:
-            connection.execute(text(sql), values)
+        execute(self.owner, sql, **values)
 
     def scalar(self, query: str, **values: Any) -> Any:
         """Look something up in the database as its owner."""
-        with self.owner.connect() as connection:
-            return connection.scalar(text(query), values)
+        return scalar(self.owner, query, **values)
 
     def count(self, table: str) -> int:
         return int(self.scalar(f"SELECT count(*) FROM {table}"))
@@ -161,8 +162,8 @@ SELECT generation, size, note FROM checkpoints WHERE note IS NOT NULL AND size <
  ORDER BY generation DESC, size DESC LIMIT 1
 """
 _STAMP = """
-INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain, gen_time)
-VALUES (:generation, :size, :response, :chain, :at)
+INSERT INTO checkpoint_timestamps (generation, size, response, tsa_chain)
+VALUES (:generation, :size, :response, :chain)
 """
 
 
@@ -179,15 +180,15 @@ def put_stamp(
         stamped = row.note if data is None else data
         asked = timestamps.request(stamped)
         made = timestamps.check(authority.reply(asked.as_bytes()), asked, stamped, trusted)
-        values = {"response": made.response, "chain": made.chain, "at": made.gen_time}
+        values = {"response": made.response, "chain": made.chain}
         place = {"generation": row.generation, "size": row.size}
         connection.execute(text(_STAMP), place | values)
     return made.response
 
 
 _COSIGN = """
-INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line, cosigned_at)
-VALUES (:generation, :size, :name, :hash, :line, clock_timestamp())
+INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line)
+VALUES (:generation, :size, :name, :hash, :line)
 """
 
 
@@ -211,3 +212,42 @@ def new_place(runtime: Runtime, log_owner: Engine, folder: Path) -> Iterator[Pla
     """Have a log that has not begun, and no tenant, in the database of this runtime."""
     with new_world(runtime.settings, log_owner, folder) as world:
         yield Place(world, runtime, log_owner, folder / "head")
+
+
+class Witnessed:
+    """A place with witnesses, and the policy that names them."""
+
+    def __init__(self, place: Place, servers: ExitStack) -> None:
+        self.place = place
+        self.one, self.two = Witness("witness.test/one"), Witness("witness.test/two")
+        self._servers = servers
+        self.urls = {each.name: self.serve(each.answer) for each in (self.one, self.two)}
+        place.grow(3)
+        for each in (self.one, self.two):
+            each.log = place.key()
+        self.name()
+
+    def serve(self, answer: Callable[[Request], bytes | None]) -> str:
+        return self._servers.enter_context(Receiver(answer)).url("/prefix/")
+
+    def listen(self, serve: Callable[[socket.socket], None]) -> str:
+        return self._servers.enter_context(Listener(serve)).url("/prefix")
+
+    def name(self, threshold: str = "all", extra: str = "") -> Policy:
+        """Name both in the policy."""
+        lines = [f"witness {n} {w.vkey} {self.urls[w.name]}" for n, w in self.named()]
+        lines += [extra, f"group both {threshold} one two", "quorum both"]
+        policy = Policy.parse("".join(f"{line}\n" for line in lines).encode())
+        self.place.set(witness_policy=policy)
+        return policy
+
+    def named(self) -> list[tuple[str, Witness]]:
+        return [("one", self.one), ("two", self.two)]
+
+    def stored(self) -> list[tuple[int, str]]:
+        with self.place.owner.connect() as connection:
+            query = "SELECT size, name FROM checkpoint_cosignatures ORDER BY size, name"
+            return [(row.size, row.name[-3:]) for row in connection.execute(text(query))]
+
+    def part(self, witness: Witness) -> str:
+        return f"witness {witness.name}+{witness.vkey.key_hash.hex()}"

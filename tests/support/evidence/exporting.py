@@ -1,10 +1,9 @@
 """Makes period exports as a worker would, a turn at a time, and takes their files apart."""
 
-import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,43 +12,31 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from app import ids
 from app.clock import rfc3339
 from app.core.exports import building
 from app.core.exports.building import Builder
 from app.core.log.sequencer import Sequencer
 from app.core.statements import statements
-from app.database import Database, database_now
+from app.database import database_now
 from app.models import Job
-from app.settings import Settings
 from jobs.durable import run_job
 from jobs.process.runtime import Runtime
-from tests.support.callers.api import Answer, Api, FreshTenant, serving
-from tests.support.callers.making import make_record, make_session
+from tests.support.callers.api import Answer, ApiOf, FreshTenant
+from tests.support.callers.making import make_record, make_session, uuid_of
+from tests.support.database.databases import execute
 from tests.support.evidence import verifying
-from tests.support.evidence.packing import execute, opened_runtime
+from tests.support.evidence.packing import Served
 
 PATH = "/v1/exports"
 LINES = 4
 """Leaves that a step reads here, so that every export takes several."""
 
 
-class Exporter:
-    """One tenant with its records, the log, and a worker that runs when it is told to."""
+@dataclass
+class Exporter(Served):
+    """Makes records of sessions, and exports of them."""
 
-    def __init__(
-        self,
-        api: Callable[..., Api],
-        tenant: FreshTenant,
-        runtime: Runtime,
-        log: Sequencer,
-        owner: Engine,
-    ) -> None:
-        self.api = api
-        self.tenant = tenant
-        self.runtime = runtime
-        self.log = log
-        self.owner = owner
+    owner: Engine
 
     def now(self) -> datetime:
         """Return the database's time."""
@@ -118,29 +105,9 @@ class Exporter:
         return bytes(answer.data)
 
 
-@contextmanager
-def set_up_as(exporter: Exporter, settings: Settings, **changed: Any) -> Iterator[Exporter]:
-    """Serve the same tenant with some other settings."""
-    other = dataclasses.replace(settings, **changed)
-    own_key = exporter.tenant.root_key
-    with serving(other) as api, opened_runtime(other) as runtime:
-        yield Exporter(
-            lambda key=own_key: api(key), exporter.tenant, runtime, exporter.log, exporter.owner
-        )
-
-
-def uuid_of(export: dict[str, Any]) -> UUID:
-    """Return an export's id as the database has it."""
-    found = ids.parse("exp", export["id"])
-    assert found is not None
-    return found
-
-
 def job_of(export: dict[str, Any]) -> UUID:
     """Return the id of an export's job as the database has it."""
-    found = ids.parse("job", export["job_id"])
-    assert found is not None
-    return found
+    return uuid_of(export["job_id"])
 
 
 def lines_of(file: bytes) -> list[dict[str, Any]]:
@@ -162,10 +129,9 @@ def joined(lines: Sequence[bytes]) -> bytes:
 
 @pytest.fixture
 def exporter(
-    api: Callable[..., Api],
+    api: ApiOf,
     tenant: FreshTenant,
-    settings: Settings,
-    database: Database,
+    runtime: Runtime,
     log: Sequencer,
     admin_engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
@@ -176,7 +142,6 @@ def exporter(
         building.KIND,
         lambda here: Builder(here.database, here.settings, grace=timedelta(0), a_step=LINES).step,
     )
-    with opened_runtime(settings) as runtime:
-        yield Exporter(api, tenant, runtime, log, admin_engine)
+    yield Exporter(api, tenant, runtime, log, admin_engine)
     execute(admin_engine, "DELETE FROM checkpoint_timestamps")
     execute(admin_engine, "DELETE FROM checkpoint_cosignatures")

@@ -1,41 +1,54 @@
 """Builds evidence packs as a worker would, a turn at a time, and takes them apart."""
 
-import dataclasses
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, text
 
-from app import ids
 from app.core.jobs import control as job_control
 from app.core.log.sequencer import Sequencer
-from app.database import Database
 from app.models import Job
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from jobs.process.runtime import Runtime
-from tests.support.callers.api import Answer, Api, FreshTenant, serving
-from tests.support.callers.making import make_record, make_session
+from tests.support.callers.api import Answer, ApiOf, FreshTenant, serving
+from tests.support.callers.making import make_record, make_session, uuid_of
+from tests.support.database.databases import execute
+from tests.support.workers.worlds import opened_runtime
 
 AT_ONCE = {"Prefer": "wait=0"}
 
 
-class Packer:
-    """One tenant with its records, the log, and a worker that runs when it is told to."""
+@dataclass
+class Served:
+    """One tenant, the log, and a worker that runs when it is told to."""
 
-    def __init__(
-        self, api: Callable[..., Api], tenant: FreshTenant, runtime: Runtime, log: Sequencer
-    ) -> None:
-        self.api = api
-        self.tenant = tenant
-        self.runtime = runtime
-        self.log = log
+    api: ApiOf
+    tenant: FreshTenant
+    runtime: Runtime
+    log: Sequencer
+
+
+_Served = TypeVar("_Served", bound=Served)
+
+
+@contextmanager
+def set_up_as(served: _Served, settings: Settings, **changed: Any) -> Iterator[_Served]:
+    """Serve the same tenant with some other settings."""
+    other, own_key = replace(settings, **changed), served.tenant.root_key
+    with serving(other) as api, opened_runtime(other) as runtime:
+        yield replace(served, api=lambda key=own_key: api(key), runtime=runtime)
+
+
+class Packer(Served):
+    """Makes records, and packs of them."""
 
     def record(self, *, published: bool = True, **fields: Any) -> dict[str, Any]:
         """Make a record, and by default let the log publish it."""
@@ -95,56 +108,27 @@ def stored(owner: Engine, record: dict[str, Any]) -> list[tuple[bool, bool, int]
       FROM evidence_packs AS p WHERE record_id = :id ORDER BY id
     """
     with owner.connect() as connection:
-        rows = connection.execute(text(query), {"id": ids.parse("rec", record["id"])})
+        rows = connection.execute(text(query), {"id": record_id(record)})
         return [(row[0], row[1], row[2]) for row in rows]
-
-
-def execute(owner: Engine, statement: str, **values: Any) -> None:
-    """Do something behind the service's back."""
-    with owner.begin() as connection:
-        connection.execute(text(statement), values)
 
 
 def record_id(record: dict[str, Any]) -> UUID:
     """Return a record's id as the database has it."""
-    found = ids.parse("rec", record["id"])
-    assert found is not None
-    return found
-
-
-@contextmanager
-def opened_runtime(settings: Settings) -> Iterator[Runtime]:
-    """Open what a worker process holds, without Redis."""
-    opened = Runtime.open(dataclasses.replace(settings, redis_url=None), threads=4)
-    try:
-        yield opened
-    finally:
-        opened.close()
+    return uuid_of(record["id"])
 
 
 @pytest.fixture
 def packer(
-    api: Callable[..., Api],
+    api: ApiOf,
     tenant: FreshTenant,
-    settings: Settings,
-    database: Database,
+    runtime: Runtime,
     log: Sequencer,
     admin_engine: Engine,
 ) -> Iterator[Packer]:
     """Return a packer of the test's tenant; what vouches for its checkpoints goes with it."""
-    with opened_runtime(settings) as runtime:
-        yield Packer(api, tenant, runtime, log)
+    yield Packer(api, tenant, runtime, log)
     execute(admin_engine, "DELETE FROM checkpoint_timestamps")
     execute(admin_engine, "DELETE FROM checkpoint_cosignatures")
-
-
-@contextmanager
-def set_up_as(packer: Packer, settings: Settings, **changed: Any) -> Iterator[Packer]:
-    """Serve the same tenant with some other settings."""
-    other = dataclasses.replace(settings, **changed)
-    own_key = packer.tenant.root_key
-    with serving(other) as api, opened_runtime(other) as runtime:
-        yield Packer(lambda key=own_key: api(key), packer.tenant, runtime, packer.log)
 
 
 def due_now(owner: Engine) -> None:

@@ -11,6 +11,8 @@ from app.core.jobs import leases, steps
 from app.core.records import expiry, retention
 from app.database import Database
 from tests.support.callers.api import Api, FreshTenant
+from tests.support.callers.making import uuid_of
+from tests.support.database.databases import execute, scalar
 
 
 class Expirer:
@@ -23,23 +25,14 @@ class Expirer:
 
     def age(self, record: dict[str, Any], *, days: float) -> None:
         """Let a record have been made so long ago."""
-        with self._owner.begin() as connection:
-            connection.execute(
-                text(
-                    "UPDATE records SET created_at = clock_timestamp() - make_interval(secs => :s)"
-                    " WHERE id = :id"
-                ),
-                {"s": days * 86400, "id": ids.parse("rec", record["id"])},
-            )
+        age = "UPDATE records SET created_at = clock_timestamp() - make_interval(secs => :s)"
+        made = uuid_of(record["id"])
+        execute(self._owner, f"{age} WHERE id = :id", s=days * 86400, id=made)
 
     def run_released(self, hold: dict[str, Any]) -> dict[str, Any]:
         """Take every step of the job that a hold's release has enqueued; return its progress."""
-        with self._owner.begin() as connection:
-            job_id: UUID = connection.execute(
-                text("SELECT id FROM jobs WHERE dedupe_key = :key AND finished_at IS NULL"),
-                {"key": f"hold {hold['id'].removeprefix('hld_')}"},
-            ).scalar_one()
-        return self.finish(job_id)
+        query = "SELECT id FROM jobs WHERE dedupe_key = :key AND finished_at IS NULL"
+        return self.finish(scalar(self._owner, query, key=f"hold {hold['id'][4:]}"))
 
     def older(self, *, days: int) -> int:
         """Return how many bundles a retention of so many days would delete."""
@@ -77,14 +70,10 @@ class Expirer:
 
 def expire_link(engine: Engine, share_link_id: str) -> None:
     """Let a link's time be over."""
-    with engine.begin() as connection:
-        connection.execute(
-            text(
-                "UPDATE share_links SET created_at = created_at - interval '2 days',"
-                " expires_at = expires_at - interval '2 days' WHERE id = :id"
-            ),
-            {"id": ids.parse("shr", share_link_id)},
-        )
+    passed = (
+        "created_at = created_at - interval '2 days', expires_at = expires_at - interval '2 days'"
+    )
+    execute(engine, f"UPDATE share_links SET {passed} WHERE id = :id", id=uuid_of(share_link_id))
 
 
 def keep_for(api: Api, days: int | None) -> None:
@@ -95,8 +84,5 @@ def keep_for(api: Api, days: int | None) -> None:
 def make_due(owner: Api, engine: Engine, record: dict[str, Any]) -> None:
     """Let a record's bundle be due."""
     keep_for(owner, 1)
-    with engine.begin() as connection:
-        connection.execute(
-            text("UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id"),
-            {"id": ids.parse("rec", record["id"])},
-        )
+    passed = "UPDATE records SET created_at = created_at - interval '2 days' WHERE id = :id"
+    execute(engine, passed, id=uuid_of(record["id"]))

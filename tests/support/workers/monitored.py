@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine
 
-from app import heartbeats
 from app.api.http.services import EXTENSION, Services
 from app.core import tenants
 from app.core.health.readiness import LAST_SECONDS
@@ -28,7 +27,7 @@ from jobs.process import runtime
 from jobs.process.runtime import Runtime
 from scheduler.clock import Clock
 from tests.support.callers.api import Api, FreshTenant
-from tests.support.database.databases import empty
+from tests.support.database.databases import empty, execute, scalar
 from tests.support.faults import OwnValkey, until
 from tests.support.secrets import MASTER_KEYS
 from tests.support.workers.worlds import World
@@ -91,7 +90,6 @@ class Monitored:
         self.head.unlink(missing_ok=True)
         self.valkey.client.flushall()
         Clock(self.valkey.client, {}).poll()
-        heartbeats.beat(self.valkey.client, "worker")
         self.report()
 
     def report(self) -> None:
@@ -114,7 +112,7 @@ class Monitored:
     def keep_reports(self) -> None:
         """Let what was reported not be forgotten by itself."""
         client = self.valkey.client
-        for name in (*client.smembers("processes"), "alive:worker", "alive:scheduler"):
+        for name in client.smembers("processes"):
             client.persist(name)
 
     def scrape(self) -> Scrape:
@@ -151,13 +149,11 @@ class Monitored:
 
     def run(self, sql: str, **values: Any) -> None:
         """Do something to the database as its owner."""
-        with self.owner.begin() as connection:
-            connection.execute(text(sql), values)
+        execute(self.owner, sql, **values)
 
     def value(self, sql: str) -> Any:
         """Look something up in the database."""
-        with self.owner.connect() as connection:
-            return connection.scalar(text(sql))
+        return scalar(self.owner, sql)
 
     def close(self) -> None:
         """End every part."""

@@ -1,8 +1,17 @@
 """An outbox with the worker's runtime that sends from it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from uuid import UUID, uuid4
 
+import dramatiq
+
+from app.errors import Unavailable
+from app.queue import ACTORS
+from app.settings import Settings
 from jobs.delivery.lane_run import LaneRun
+from jobs.process.broker import BellBroker
 from jobs.process.bulkhead import Permit
 from jobs.process.runtime import Runtime
 from tests.support.workers.outbox import Outbox
@@ -37,3 +46,42 @@ class World(Outbox):
             while permit := self.runtime.bulkhead.acquire(uuid4(), uuid4(), slow=slow):
                 permits.append(permit)
         return permits
+
+
+def take_turn(runtime: Runtime, tenant_id: UUID, webhook_id: UUID) -> None:
+    """Take a turn at a lane, and another if its lock was not to be had: here nothing sweeps."""
+    while True:
+        try:
+            return LaneRun(runtime, tenant_id, webhook_id).run()
+        except Unavailable:
+            continue
+
+
+@contextmanager
+def delivering(runtime: Runtime, redis_url: str, threads: int) -> Iterator[None]:
+    """Have turns at lanes taken by `threads` threads as they are rung; nothing sweeps."""
+
+    def deliver(tenant_id: str, webhook_id: str) -> None:
+        take_turn(runtime, UUID(tenant_id), UUID(webhook_id))
+
+    broker = BellBroker(redis_url)
+    actor = dramatiq.actor(actor_name="deliver", queue_name=ACTORS["deliver"], broker=broker)
+    actor(deliver)
+    broker.emit_after("process_boot")
+    worker = dramatiq.Worker(broker, worker_threads=threads, worker_timeout=100)
+    worker.start()
+    try:
+        yield
+    finally:
+        worker.stop(timeout=20_000)
+        broker.close()
+
+
+@contextmanager
+def opened_runtime(settings: Settings) -> Iterator[Runtime]:
+    """Open what a worker process holds, without Redis."""
+    opened = Runtime.open(replace(settings, redis_url=None), threads=4)
+    try:
+        yield opened
+    finally:
+        opened.close()

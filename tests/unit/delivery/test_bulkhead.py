@@ -10,8 +10,6 @@ from jobs.process.bulkhead import KEPT_FOR_JOBS, Bulkhead, Permit
 
 THREADS = 128
 MOST = THREADS - KEPT_FOR_JOBS
-# As many webhooks as one tenant may have that nobody has tried.
-DEAD = 60
 # What a webhook with `max_in_flight` 16 needs of each of two processes to keep half of its rate.
 HALF_OF_SIXTEEN = 4
 
@@ -36,23 +34,6 @@ def test_two_threads_are_kept_for_jobs_and_slow_lanes_leave_a_third(
     assert len(permits) == (max(1, most * 2 // 3) if slow else most)
     others = [p for _ in range(threads) for p in fill(bulkhead, uuid4(), slow=not slow)]
     assert len(permits) + len(others) == most if slow else not others
-
-
-def test_what_hangs_holds_no_place_of_an_untried_lane_whoever_owns_them() -> None:
-    bulkhead, tenant = Bulkhead(THREADS), uuid4()
-    for owner in [tenant, *(uuid4() for _ in range(THREADS))]:
-        fill(bulkhead, owner)
-    assert bulkhead.acquire(uuid4(), uuid4(), slow=True) is None
-    assert bulkhead.acquire(tenant, uuid4(), slow=False) is not None
-    assert bulkhead.acquire(uuid4(), uuid4(), slow=False) is not None
-
-
-def test_a_new_lane_is_tried_beside_all_the_untried_ones_of_its_owner_that_hang() -> None:
-    bulkhead, tenant = Bulkhead(THREADS), uuid4()
-    for _ in range(DEAD):
-        assert bulkhead.acquire(tenant, uuid4(), slow=False) is not None
-    assert bulkhead.acquire(tenant, uuid4(), slow=False) is not None
-    assert len(fill(bulkhead, uuid4(), slow=False)) >= HALF_OF_SIXTEEN
 
 
 def test_a_tenant_whose_turns_all_hang_leaves_others_their_parallelism() -> None:

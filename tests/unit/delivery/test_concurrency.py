@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.delivery.lanes.lane_health import (
-    AT_FIRST,
     CLAIM_MOST,
     Concurrency,
     claim_size,
@@ -42,10 +41,6 @@ LOST = attempt(Verdict("retrying", Blame.US), None, None)
 LATER = NOW + timedelta(seconds=20)
 
 
-def overloaded(allowed: int, at: datetime = NOW) -> Concurrency:
-    return Concurrency(allowed, halved_at=at)
-
-
 def test_slow_start_counts_answers_and_not_batches() -> None:
     assert concurrency_after(FRESH, [GOOD] * 5, MOST, NOW).concurrency == 11
 
@@ -56,16 +51,6 @@ def test_slow_start_counts_answers_and_not_batches() -> None:
 def test_overload_halves_once_a_batch_whatever_else_is_in_it(failure: Attempted) -> None:
     known = concurrency_after(Concurrency(MOST), [GOOD, failure, GOOD, failure], MOST, NOW)
     assert (known.concurrency, known.halved_at) == (MOST // 2, NOW)
-
-
-@pytest.mark.parametrize("failure", [BROKEN, NOT_FOUND, LOST])
-def test_what_tells_of_no_overload_changes_nothing(failure: Attempted) -> None:
-    assert concurrency_after(overloaded(5), [failure], MOST, NOW).concurrency == 5
-    assert concurrency_after(FRESH, [failure], MOST, NOW).concurrency == AT_FIRST
-
-
-def test_after_an_overload_a_batch_of_good_answers_allows_one_more() -> None:
-    assert concurrency_after(overloaded(4), [GOOD] * 9, MOST, NOW).concurrency == 5
 
 
 def test_posts_that_were_out_together_and_fail_one_by_one_halve_once() -> None:
@@ -88,11 +73,6 @@ def test_the_latency_follows_a_receiver_that_drifts_within_a_few_answers() -> No
     assert claim_size(known.latency_ms) == 1
     known = concurrency_after(known, [GOOD] * 30, MOST, NOW)
     assert claim_size(known.latency_ms) == CLAIM_MOST
-
-
-def test_only_answers_tell_how_long_answers_take() -> None:
-    known = concurrency_after(FRESH, [TIMEOUT, LOST], MOST, NOW)
-    assert known.latency_ms is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from app.core.delivery.lanes.lane_health import (
     LONGEST_PAUSE,
     Health,
     after,
-    only_failed_since,
     refusing_since,
 )
 from app.core.delivery.retries import Attempted, Blame, Verdict
@@ -51,17 +50,6 @@ def test_what_was_under_way_when_the_pause_began_lengthens_nothing() -> None:
     paused = follow(FRESH, *[DOWN] * 5)
     later = follow(paused, *[DOWN] * 3, at=NOW + timedelta(seconds=3))
     assert (later.paused_until, later.pause_level) == (paused.paused_until, 1)
-
-
-def test_a_success_forgets_everything() -> None:
-    health = follow(follow(FRESH, *[DOWN] * 9), OK, probe=True)
-    assert health == Health(last_success_at=NOW, recovering_since=NOW)
-
-
-def test_another_refusal_is_no_failure_of_the_lane_but_no_success_either() -> None:
-    health = follow(FRESH, *[NOT_FOUND] * 9, status=404)
-    assert (health.paused_until, health.consecutive_failures) == (None, 0)
-    assert (health.failing_since, health.last_success_at) == (None, None)
 
 
 def test_a_refusal_on_a_delivery_s_own_account_ends_what_counts_against_the_endpoint() -> None:
@@ -109,12 +97,6 @@ def test_a_receiver_that_never_accepted_anything_refuses_after_ten_minutes() -> 
     assert refusing_since(health, NOW + timedelta(days=1)) is None
 
 
-def test_failures_between_refusals_do_not_make_a_receiver_less_refusing() -> None:
-    health = follow(KNOWN, *[DOWN, NOT_FOUND] * 5)
-    assert refusing_since(health, NOW) == NOW
-    assert only_failed_since(health, NOW) == NOW
-
-
 def test_a_probe_that_is_refused_ends_the_pause_and_what_waits_comes_forward_with_a_success() -> (
     None
 ):
@@ -122,11 +104,6 @@ def test_a_probe_that_is_refused_ends_the_pause_and_what_waits_comes_forward_wit
     health = follow(paused, NOT_FOUND, status=401, probe=True)
     assert (health.paused_until, health.recovering_since) == (None, None)
     assert follow(health, OK).recovering_since == NOW
-
-
-def test_failing_since_is_the_first_failure_after_a_success() -> None:
-    health = follow(FRESH, DOWN)
-    assert follow(health, DOWN, at=NOW + timedelta(days=2)).failing_since == NOW
 
 
 def test_a_lost_worker_changes_nothing() -> None:
@@ -154,18 +131,6 @@ def test_a_longer_retry_after_holds_the_lane_for_half_an_hour_and_until_a_probe_
         assert health.pause_level == level
         health = follow(health, asked(timedelta(hours=5)), status=429, probe=True)
     assert follow(health, OK, probe=True).paused_until is None
-
-
-def test_a_lane_recovers_from_a_pause_until_it_pauses_again() -> None:
-    paused = follow(FRESH, *[DOWN] * 5)
-    later = NOW + timedelta(minutes=1)
-    health = follow(paused, OK, probe=True, at=later)
-    assert follow(health, *[OK] * 8, *[DOWN] * 4, NOT_FOUND).recovering_since == later
-    assert follow(health, *[DOWN] * 5).recovering_since is None
-
-
-def test_a_lane_that_was_not_paused_has_nothing_to_recover_from() -> None:
-    assert follow(FRESH, *[DOWN] * 4, OK).recovering_since is None
 
 
 def test_a_quick_success_proves_a_slow_receiver_and_a_slow_one_does_not() -> None:

@@ -14,7 +14,7 @@ from app.api.http import auth, rate_limit
 from app.api.http.auth import Access
 from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
-from app.core import tenant_control
+from app.core import tenants
 from app.core.health import tenant_figures
 from app.core.health.tenant_figures import Figures, Sort
 from app.core.keys.console_sessions import OperatorToken
@@ -103,10 +103,10 @@ def change(tenant_id: str, verb: str) -> AnyResponse:
     reason = forms.sent().load(SuspendSchema).get("reason")
     with here.database.transaction(tenant) as session:
         if verb == "suspend":
-            done = tenant_control.suspend(session, tenant, reason, g.operator)
+            done = tenants.suspend(session, tenant, reason, g.operator)
             said = "is suspended" if done.result else "was suspended before"
         else:
-            done = tenant_control.resume(session, tenant, g.operator)
+            done = tenants.resume(session, tenant, g.operator)
             said = "goes on" if done.result else "was not suspended"
     if done.untold is not None:
         alerts.report_break(here.database, tenant, done.untold)

@@ -108,14 +108,22 @@ def after(
     number rows first.
     """
     now = epochs.present(session)
-    newest = _number(session, tenant_id, webhook_id, enough=sequence + limit)
+    newest = _newest(session, tenant_id, webhook_id)
+    # One round is enough: it numbers more rows than a page holds.
+    if newest < sequence + limit and lanes.number(session, tenant_id, webhook_id):
+        newest = _newest(session, tenant_id, webhook_id)
     if sequence > newest or epoch not in (None, now.id):
         raise _rolled_back(session, tenant_id, webhook_id, newest, now, epoch)
     values = {"tenant": tenant_id, "webhook": webhook_id, "after": sequence, "limit": limit}
     rows = cursor(session, class_row(_Sent)).execute(_AFTER, values).fetchall()
     unbroken = [row for place, row in enumerate(rows, sequence + 1) if row.sequence == place]
     if not unbroken and sequence < newest:
-        raise _gone(rows[0].sequence if rows else None, newest)
+        first = rows[0].sequence if rows and rows[0].sequence else newest + 1
+        raise Gone(
+            "The event that follows is older than the history kept. The first one kept has the "
+            f"sequence {first}: go on with after={first - 1}.",
+            first_available=first,
+        )
     deliveries = delivery_history.listed(session, tenant_id, unbroken)
     found = zip(deliveries, unbroken, strict=True)
     return [Entry(delivery, row.payload) for delivery, row in found], now
@@ -124,17 +132,6 @@ def after(
 def represent(entry: Entry) -> dict[str, Any]:
     """Return the JSON representation of one event: its delivery with the payload."""
     return {**delivery_history.represent(entry.delivery), "payload": json.loads(entry.payload)}
-
-
-def _number(session: Session, tenant_id: UUID, webhook_id: UUID, *, enough: int) -> int:
-    """Number waiting rows if the page may need them; return the newest sequence number.
-
-    One round is enough: it numbers more rows than a page holds.
-    """
-    newest = _newest(session, tenant_id, webhook_id)
-    if newest < enough and lanes.number(session, tenant_id, webhook_id):
-        newest = _newest(session, tenant_id, webhook_id)
-    return newest
 
 
 def _newest(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:
@@ -156,13 +153,4 @@ def _rolled_back(
         f"The newest event has the sequence {newest} in the epoch {now.name}, which is the history "
         f"of now: go on with after={begin} and epoch={now.name}.",
         {"epoch": now.name, "next_after": begin},
-    )
-
-
-def _gone(first_kept: int | None, newest: int) -> Gone:
-    first = newest + 1 if first_kept is None else first_kept
-    return Gone(
-        "The event that follows is older than the history kept. The first one kept has the "
-        f"sequence {first}: go on with after={first - 1}.",
-        first_available=first,
     )

@@ -307,7 +307,17 @@ def listed(session: Session, tenant_id: UUID, rows: Sequence[Row]) -> list[Liste
     """Return rows with the last attempt of each."""
     last = last_attempts(session, tenant_id, [row.id for row in rows])
     behind = [row for row in rows if row.status != Status.SUCCEEDED]
-    arrived = _arrived(session, tenant_id, behind) if behind else {}
+    arrived: dict[tuple[UUID, UUID], UUID] = {}
+    if behind:
+        events = sorted({(row.webhook_id, row.event_id) for row in behind})
+        wanted = {
+            "tenant": tenant_id,
+            "webhooks": [webhook for webhook, _ in events],
+            "events": [event for _, event in events],
+            "oldest": [earliest_id(ids.made_at(event)) for _, event in events],
+        }
+        found = cursor(session).execute(_ARRIVED, wanted)
+        arrived = {(webhook, event): replay for webhook, event, replay in found}
     return [
         Listed(
             row,
@@ -333,21 +343,6 @@ SELECT e.webhook_id, e.id, arrived.id
        AND r.id >= e.oldest_id
      ORDER BY r.finished_at, r.id LIMIT 1) AS arrived
 """
-
-
-def _arrived(
-    session: Session, tenant_id: UUID, rows: Sequence[Row]
-) -> dict[tuple[UUID, UUID], UUID]:
-    """Return the replay that delivered each event first, by webhook and event."""
-    events = sorted({(row.webhook_id, row.event_id) for row in rows})
-    wanted = {
-        "tenant": tenant_id,
-        "webhooks": [webhook for webhook, _ in events],
-        "events": [event for _, event in events],
-        "oldest": [earliest_id(ids.made_at(event)) for _, event in events],
-    }
-    found = cursor(session).execute(_ARRIVED, wanted).fetchall()
-    return {(webhook, event): replay for webhook, event, replay in found}
 
 
 def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> bytes | None:

@@ -2,12 +2,13 @@
 
 It scans the primary key, which begins with the tenant, so no write pays for another index. A
 selective filter scans a smaller set: an index of failures, of jobs, of open rows or of a webhook,
-or the ids of events.
+or the ids of events. Ids encode time, so a time range is a range of ids, which prunes partitions.
+
 """
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
@@ -15,7 +16,6 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import feeds
-from app.core.delivery import hours
 from app.core.delivery.history import delivery_history
 from app.core.delivery.history.delivery_history import (
     COLUMNS,
@@ -27,7 +27,6 @@ from app.core.delivery.history.delivery_history import (
     latest_id,
 )
 from app.core.delivery.history.event_history import EVENT_ROWS, event_values
-from app.core.delivery.hours import Step
 from app.core.delivery.lanes import lanes
 from app.database import cursor
 from app.errors import FieldError, Invalid
@@ -104,52 +103,40 @@ class Filters:
     finished_until: datetime | None = None
 
 
+# `(SELECT …)` hides the value from the planner (docs/performance.md).
+_CONDITIONS = {
+    "event_type": ["d.event_type = %(event_type)s"],
+    "since": ["d.created_at >= %(since)s", "d.id >= %(since_id)s"],
+    "until": ["d.created_at < %(until)s", "d.id < %(until_id)s"],
+    "finished_since": ["d.finished_at >= %(finished_since)s"],
+    "finished_until": ["d.finished_at < %(finished_until)s", "d.id < %(finished_until_id)s"],
+    "outcome": ["d.outcome = %(outcome)s", "d.status <> 'succeeded'"],
+    **{
+        name: [f"d.{name} = (SELECT %({name})s)"]
+        for name in ("status_code", "webhook_id", "job_id")
+    },
+    "group": ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.kind <> 'test'", LATEST],
+}
+
+
 def conditions_of(filters: Filters) -> tuple[list[str], dict[str, object]]:
     """Return the SQL conditions of all filters but the status, with their values."""
-    found: list[str] = []
-    values: dict[str, object] = {}
-    if filters.event_type is not None:
-        found.append("d.event_type = %(event_type)s")
-        values["event_type"] = filters.event_type
-    if filters.since is not None:
-        found += ["d.created_at >= %(since)s", "d.id >= %(since_id)s"]
-        values |= {"since": filters.since, "since_id": earliest_id(filters.since)}
-    if filters.until is not None:
-        found += ["d.created_at < %(until)s", "d.id < %(until_id)s"]
-        values |= {"until": filters.until, "until_id": latest_id(filters.until)}
-    if filters.finished_since is not None:
-        found.append("d.finished_at >= %(finished_since)s")
-        values["finished_since"] = filters.finished_since
-    if filters.finished_until is not None:
-        found += ["d.finished_at < %(finished_until)s", "d.id < %(finished_until_id)s"]
-        values |= {
-            "finished_until": filters.finished_until,
-            "finished_until_id": latest_id(filters.finished_until),
-        }
-    if filters.outcome is not None:
-        found += _ended_as(filters.outcome)
-        values["outcome"] = filters.outcome
-    equal = {
-        "status_code": filters.status_code,
-        "webhook_id": filters.webhook_id,
-        "job_id": filters.job_id,
-    }
-    for name, value in equal.items():
-        if value is not None:
-            # `(SELECT …)` hides the value from the planner (docs/performance.md).
-            found.append(f"d.{name} = (SELECT %({name})s)")
-            values[name] = value
+    values = {name: value for name, value in vars(filters).items() if value is not None}
+    if filters.outcome == "succeeded":
+        del values["outcome"]
+    found = [each for name in values for each in _CONDITIONS.get(name, ())]
+    found += ["d.status = 'succeeded'"] * (filters.outcome == "succeeded")
+    for name, bound in (
+        ("since", earliest_id),
+        ("until", latest_id),
+        ("finished_until", latest_id),
+    ):
+        if isinstance(moment := values.get(name), datetime):
+            values[f"{name}_id"] = bound(moment)
     if filters.group is not None:
-        found += ["d.webhook_id = (SELECT %(group_of)s::uuid)", "d.kind <> 'test'", LATEST]
         found.append("d.failure = %(failure)s")
         values |= {"group_of": filters.group.webhook_id, "failure": filters.group.failure}
     return found, values
-
-
-def _ended_as(outcome: str) -> list[str]:
-    if outcome == "succeeded":
-        return ["d.status = 'succeeded'"]
-    return ["d.outcome = %(outcome)s", "d.status <> 'succeeded'"]
 
 
 MOST_SUBJECTS = 200
@@ -215,11 +202,8 @@ def events_of(session: Session, tenant_id: UUID, filters: Filters) -> list[UUID]
     return [each for each in events if not named or each in named]
 
 
-# Sorting this many open rows for a page takes about ten milliseconds. With more open rows, a page
-# scans this many rows, open or not, and may end early.
+# A page of open rows, or of those that ended in a range, scans this many and may end early.
 MOST_READ = 10_000
-# As many that ended in a range are sorted; more of them are scanned, newest first.
-MOST_SORTED = 50_000
 # Statuses of a delivery whose last attempt failed.
 _UNHAPPY = frozenset({Status.FAILED, Status.CANCELLED, Status.RETRYING, Status.SENDING})
 
@@ -234,22 +218,6 @@ _ROWS = """
   ORDER BY d.id DESC LIMIT %(limit)s)
 """
 _NONE = "SELECT * FROM deliveries WHERE false"
-# OFFSET 0 makes PostgreSQL find the open rows by their index, then sort them.
-_OPEN_ROWS = """
-(SELECT * FROM deliveries
-  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND finished_at IS NULL OFFSET 0)
-"""
-# The same of those that ended in a range: they lie side by side, whenever they were created.
-_ENDED_ROWS = """
-(SELECT * FROM deliveries
-  WHERE tenant_id = (SELECT %(tenant)s::uuid)
-    AND finished_at >= %(finished_since)s AND finished_at < %(finished_until)s OFFSET 0)
-"""
-_FEW_ARE_OPEN = f"""
-SELECT count(*) <= {MOST_READ} FROM (
-    SELECT FROM open_deliveries WHERE tenant_id = (SELECT %s::uuid) LIMIT {MOST_READ} + 1
-) AS found
-"""
 _WALK_ENDS = """
 SELECT d.id FROM deliveries AS d WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND {conditions}
  ORDER BY d.id DESC OFFSET {most} LIMIT 1
@@ -273,21 +241,42 @@ def page(
     values |= {"webhook": None, "tenant": tenant_id, "before": before, "limit": limit}
     if before is not None:
         conditions.append("d.id < %(before)s")
-    events, walk_ends = events_of(session, tenant_id, filters), None
-    ended = filters.finished_since is not None and filters.finished_until is not None
-    if events is not None or (ended and _few_ended(session, tenant_id, filters)):
+    events = events_of(session, tenant_id, filters)
+    walk_ends: UUID | None = None
+    if events is not None:
         if filters.status:
             conditions.append(f"({STATUS}) = ANY (%(statuses)s)")
             values["statuses"] = sorted(filters.status)
-        values |= event_values(events) if events is not None else {}
-        parts = [_select(_ENDED_ROWS if events is None else f"({EVENT_ROWS})", conditions)]
+        values |= event_values(events)
+        parts = [_select(f"({EVENT_ROWS})", conditions)]
     else:
-        statuses = _statuses(filters)
-        wide = statuses and statuses & OPEN and not (filters.webhook_id or filters.job_id)
-        few = bool(wide) and _few_are_open(session, tenant_id)
-        if ended or (wide and not few and filters.group is None):
-            walk_ends = _end_walk(session, conditions, values)
-        parts = _rows(statuses, conditions, values, sort=few)
+        # An empty set for any, None if no row can match.
+        statuses: frozenset[Status] | None = filters.status
+        if filters.group is not None:
+            statuses = (filters.status or FAILING) & FAILING or None
+        elif not statuses and (filters.outcome is not None or filters.status_code is not None):
+            arrived = filters.outcome == "succeeded" or 200 <= (filters.status_code or 0) < 300
+            statuses = frozenset({Status.SUCCEEDED, Status.CANCELLED}) if arrived else _UNHAPPY
+        ended = filters.finished_since is not None and filters.finished_until is not None
+        is_open = bool(statuses and statuses & OPEN)
+        named = filters.webhook_id or filters.job_id or filters.group
+        if ended or (is_open and not named):
+            bounds = [each for each in conditions if each.startswith("d.id ")]
+            bounds += ["d.finished_at IS NULL"] * is_open
+            query = _WALK_ENDS.format(conditions=" AND ".join(bounds) or "true", most=MOST_READ - 1)
+            walk_ends = cursor(session, scalar_row).execute(query, values).fetchone()
+        if walk_ends is not None:
+            conditions.append("d.id >= %(walk_ends)s")
+            values["walk_ends"] = walk_ends
+        # A subquery for each status, or one for all.
+        parts = [_select("deliveries", conditions)] if statuses == frozenset() else []
+        parts += [
+            _select("deliveries", [f"d.status = '{status}'", *conditions])
+            for status in sorted((statuses or frozenset()) - OPEN)
+        ]
+        if statuses and statuses & OPEN:
+            values["open"] = sorted(statuses & OPEN)
+            parts.append(_select("deliveries", [IS_OPEN, *conditions]))
     if filters.webhook_id is not None:
         keys = lanes.of_webhook(session, tenant_id, filters.webhook_id)
         parts = lanes.on_each(parts, "webhook_id", keys, values)
@@ -297,66 +286,5 @@ def page(
     return feeds.Page(listed, walk_ends if len(found) < limit else None)
 
 
-def _statuses(filters: Filters) -> frozenset[Status] | None:
-    """Return the possible statuses of rows: an empty set for any, None if no row can match."""
-    if filters.group is None:
-        return filters.status or _implied(filters)
-    return (filters.status or FAILING) & FAILING or None
-
-
-def _end_walk(session: Session, conditions: list[str], values: dict[str, object]) -> UUID | None:
-    """Bound the scan to `MOST_READ` rows; return the last id it reads, or None if it reads all."""
-    bounds = [each for each in conditions if each.startswith("d.id ")]
-    query = _WALK_ENDS.format(conditions=" AND ".join(bounds) or "true", most=MOST_READ - 1)
-    ends: UUID | None = cursor(session, scalar_row).execute(query, values).fetchone()
-    if ends is not None:
-        conditions.append("d.id >= %(walk_ends)s")
-        values["walk_ends"] = ends
-    return ends
-
-
-def _rows(
-    statuses: frozenset[Status] | None,
-    conditions: list[str],
-    values: dict[str, object],
-    *,
-    sort: bool,
-) -> list[str]:
-    """Return the subqueries to merge into a page: one for each status, or one for all."""
-    if statuses is None:
-        return []
-    if not statuses:
-        return [_select("deliveries", conditions)]
-    parts = [
-        _select("deliveries", [f"d.status = '{status}'", *conditions])
-        for status in sorted(statuses - OPEN)
-    ]
-    if statuses & OPEN:
-        values["open"] = sorted(statuses & OPEN)
-        parts.append(_select(_OPEN_ROWS if sort else "deliveries", [IS_OPEN, *conditions]))
-    return parts
-
-
 def _select(table: str, conditions: list[str]) -> str:
     return _ROWS.format(table=table, conditions=" AND ".join(conditions) or "true")
-
-
-def _implied(filters: Filters) -> frozenset[Status]:
-    """Return the statuses that the outcome and status code filters imply; empty for any."""
-    succeeded = filters.outcome == "succeeded" or 200 <= (filters.status_code or 0) < 300
-    if filters.outcome is None and filters.status_code is None:
-        return frozenset()
-    return frozenset({Status.SUCCEEDED, Status.CANCELLED}) if succeeded else _UNHAPPY
-
-
-def _few_are_open(session: Session, tenant_id: UUID) -> bool:
-    return bool(cursor(session, scalar_row).execute(_FEW_ARE_OPEN, (tenant_id,)).fetchone())
-
-
-def _few_ended(session: Session, tenant_id: UUID, filters: Filters) -> bool:
-    since, until = filters.finished_since, filters.finished_until
-    if filters.group is not None or since is None or until is None or since >= until:
-        return False
-    if until - since > hours.MOST_ROWS[Step.HOUR] * timedelta(hours=1):
-        return False
-    return sum(hours.ended(session, tenant_id, since, until).values()) <= MOST_SORTED

@@ -129,7 +129,11 @@ def page(
     """
     snapshot, floor = _snapshot(session)
     after = _in_present_epoch(session, after, snapshot)
-    _require_kept(session, after)
+    kept_from = ids.earliest_at(partitions.begins_at(session))
+    if _FIRST < after.through < kept_from:
+        raise Gone(
+            "The event that follows is older than the history kept. Begin anew without after."
+        )
     is_filtered = event_type is not None or caller.pin is not None
     most = MOST_READ if is_filtered else limit
     rows = cursor(session).execute(_PAGE, _values(caller.tenant_id, after, most)).fetchall()
@@ -139,7 +143,17 @@ def page(
         if not read:
             anew = Position(after.through, after.seen, after.floor, epoch=after.epoch)
             return page(session, caller, anew, event_type, limit)
-    wanted = [row for row in read if _is_wanted(row, caller, event_type)][:limit]
+
+    def is_wanted(found: Found) -> bool:
+        if event_type is not None and found.type != event_type:
+            return False
+        if caller.pin is None:
+            return True
+        data = json.loads(found.payload)["data"]
+        of = (ids.parse("agt", str(data.get("agent_id"))), data.get("principal"))
+        return of == (caller.pin.agent_id, caller.pin.principal)
+
+    wanted = [row for row in read if is_wanted(row)][:limit]
     if len(wanted) == limit and is_filtered:
         read = read[: read.index(wanted[-1]) + 1]
     following = replace(_following(after, snapshot, floor, read), epoch=after.epoch)
@@ -188,19 +202,6 @@ def _snapshot(session: Session) -> tuple[str, UUID]:
     return snapshot, ids.earliest_at(began - _BEFORE_WRITING)
 
 
-def _is_wanted(found: Found, caller: Caller, event_type: str | None) -> bool:
-    if event_type is not None and found.type != event_type:
-        return False
-    if caller.pin is None:
-        return True
-    data = json.loads(found.payload)["data"]
-    agent = ids.parse("agt", str(data.get("agent_id")))
-    return agent is not None and (agent, data.get("principal")) == (
-        caller.pin.agent_id,
-        caller.pin.principal,
-    )
-
-
 def _in_present_epoch(session: Session, after: Position, snapshot: str) -> Position:
     now = epochs.present(session)
     if after.epoch in ("", now.name):
@@ -212,11 +213,3 @@ def _in_present_epoch(session: Session, after: Position, snapshot: str) -> Posit
         "next_after, from where on they may differ.",
         {"epoch": now.name, "next_after": replace(begin, epoch=now.name).text()},
     )
-
-
-def _require_kept(session: Session, after: Position) -> None:
-    kept_from = ids.earliest_at(partitions.begins_at(session))
-    if _FIRST < after.through < kept_from:
-        raise Gone(
-            "The event that follows is older than the history kept. Begin anew without after."
-        )

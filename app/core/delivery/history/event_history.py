@@ -131,40 +131,37 @@ def summary_of(
 
 
 def _summary(session: Session, tenant_id: UUID, lane: _Lane, delivery: Listed) -> str:
-    row = delivery.row
+    row, last = delivery.row, delivery.last_attempt
     ended = row.finished_at and rfc3339(row.finished_at)
+    times = "one attempt" if row.attempts == 1 else f"{row.attempts} attempts"
+    how = ""
+    if last is not None:
+        how = f" (HTTP {last.status_code})" if last.status_code else f" ({last.outcome})"
+    arrived = delivery.arrived_by_replay is not None
+    further = "its event has arrived by a replay" if arrived else "a replay sends it again"
+    # Why the lane sends nothing now.
+    until = lane.paused_until and rfc3339(lane.paused_until)
+    obstacle = _OBSTACLES.get(lane.state, "").format(until=until)
     match Status(row.status):
         case Status.SUCCEEDED:
-            return f"It arrived by {_attempts(row.attempts)}, recorded at {ended}."
+            return f"It arrived by {times}, recorded at {ended}."
         case Status.FAILED:
-            return (
-                f"It failed for good after {_attempts(row.attempts)}, at {ended}"
-                f"{_how(delivery)}; {_further(delivery)}."
-            )
+            return f"It failed for good after {times}, at {ended}{how}; {further}."
         case Status.CANCELLED:
-            return f"It was cancelled at {ended}; {_further(delivery)}."
+            return f"It was cancelled at {ended}; {further}."
         case Status.SENDING:
             return f"Attempt {row.attempts + 1} is under way."
         case Status.RETRYING:
+            failed = "once" if row.attempts == 1 else f"{row.attempts} times"
             due = row.next_attempt_at and rfc3339(row.next_attempt_at)
-            obstacle = _obstacle(lane)
-            return (
-                f"It has failed {_times(row.attempts)}{_how(delivery)}; attempt "
-                f"{row.attempts + 1} is due at {due}{f', {obstacle}' if obstacle else ''}."
-            )
+            due = f"{due}, {obstacle}" if obstacle else due
+            return f"It has failed {failed}{how}; attempt {row.attempts + 1} is due at {due}."
         case Status.PENDING:
-            return f"It waits for its first attempt, {_turn(session, tenant_id, row.id, lane)}."
+            turn = obstacle or _turn(session, tenant_id, row.id)
+            return f"It waits for its first attempt, {turn}."
 
 
-def _further(delivery: Listed) -> str:
-    if delivery.arrived_by_replay:
-        return "its event has arrived by a replay"
-    return "a replay sends it again"
-
-
-def _turn(session: Session, tenant_id: UUID, delivery_id: UUID, lane: _Lane) -> str:
-    if obstacle := _obstacle(lane):
-        return obstacle
+def _turn(session: Session, tenant_id: UUID, delivery_id: UUID) -> str:
     wanted = {"tenant": tenant_id, "delivery": delivery_id, "most": _COUNTED_AT_MOST}
     ahead = cursor(session, scalar_row).execute(_AHEAD, wanted).fetchone()
     if not ahead:
@@ -179,28 +176,6 @@ _OBSTACLES: Mapping[str, str] = {
     LaneState.HELD: "but the webhook is held, so it is sent once that is released",
     LaneState.PAUSED: "but the webhook is paused until a probe at {until}",
 }
-
-
-def _obstacle(lane: _Lane) -> str | None:
-    """Say why the lane sends nothing now; None where it does."""
-    until = lane.paused_until and rfc3339(lane.paused_until)
-    obstacle = _OBSTACLES.get(lane.state)
-    return obstacle and obstacle.format(until=until)
-
-
-def _how(delivery: Listed) -> str:
-    last = delivery.last_attempt
-    if last is None:
-        return ""
-    return f" (HTTP {last.status_code})" if last.status_code else f" ({last.outcome})"
-
-
-def _attempts(count: int) -> str:
-    return "one attempt" if count == 1 else f"{count} attempts"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 MATCHED, FILTERED, DISABLED = 1, 2, 3

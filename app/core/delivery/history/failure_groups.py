@@ -229,8 +229,9 @@ def find(
     found = [Found(*row[1:]) for row in rows if row[1] is not None]
     shown = found[:most]
     last = delivery_history.last_attempts(session, tenant_id, [each.example_id for each in shown])
+    errors = {key: retries.normalise(attempt.error) for key, attempt in last.items()}
     return Groups(
-        [(each, _error(last.get(each.example_id))) for each in shown],
+        [(each, errors.get(each.example_id)) for each in shown],
         complete=len(found) <= most and rows[0][0] <= window,
         window=window,
     )
@@ -239,16 +240,12 @@ def find(
 def represent(groups: Groups) -> dict[str, Any]:
     """Return the groups' JSON representation, as GET returns it."""
     return {
-        "data": [_represent(found, error) for found, error in groups.groups],
+        "data": [
+            FailureGroupSchema.of(
+                found, group=Group(found.webhook_id, found.failure).text, error=error
+            )
+            for found, error in groups.groups
+        ],
         "window": groups.window,
         "complete": groups.complete,
     }
-
-
-def _represent(found: Found, error: str | None) -> dict[str, Any]:
-    group = Group(found.webhook_id, found.failure).text
-    return FailureGroupSchema.of(found, group=group, error=error)
-
-
-def _error(attempt: delivery_history.Attempt | None) -> str | None:
-    return None if attempt is None else retries.normalise(attempt.error)

@@ -153,8 +153,7 @@ d.tenant_id = (SELECT %(tenant)s::uuid) AND d.webhook_id = (SELECT %(webhook)s::
 AND d.priority = level.priority AND d.fresh = level.fresh
 AND d.next_attempt_at >= (SELECT open_from FROM began)[level.place]
 """
-# `(SELECT …)` hides a value from the planner: for a tenant or webhook newer than the statistics it
-# would expect one row, and accept any index (docs/performance.md).
+# `(SELECT …)` hides a value from the planner (docs/performance.md).
 _ACCEPTED = """
     SELECT %(tenant)s::uuid AS tenant_id, %(webhook)s::uuid AS webhook_id,
            accepted_hour(created_at) AS at, count(*) AS accepted
@@ -195,9 +194,8 @@ RETURNING found.count
 def number(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     """Assign the next sequence numbers to up to 500 unnumbered rows; return how many.
 
-    Locks the lane before it reads rows: with a snapshot from before the lock, two concurrent calls
-    would leave gaps. Also makes the lane due, in case the numbering worker dies: the sweep finds
-    unnumbered rows directly, but numbered ones only through their due lane.
+    Locks the lane before it reads rows: else two concurrent calls would leave gaps. Makes the lane
+    due too, should this worker die: the sweep finds numbered rows only through their due lane.
     """
     lock(session, tenant_id, webhook_id)
     return number_locked(session, tenant_id, webhook_id)

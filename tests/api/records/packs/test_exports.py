@@ -10,15 +10,8 @@ from app.core.packs import building, store
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
 from tests.support.callers.making import refused, token_to
-from tests.support.evidence.packing import (
-    Packer,
-    execute,
-    parts_of,
-    path_of,
-    record_id,
-    set_up_as,
-    stored,
-)
+from tests.support.database.databases import execute
+from tests.support.evidence.packing import Packer, parts_of, path_of, record_id, set_up_as, stored
 from tests.support.secrets import MASTER_KEYS_SETTING
 
 

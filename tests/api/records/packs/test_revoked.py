@@ -12,7 +12,8 @@ from app.lib.crypto import api_keys
 from tests.api.records.packs.test_exports import exports
 from tests.support.callers.api import Answer
 from tests.support.callers.making import refused, revoke, token_to
-from tests.support.evidence.packing import Packer, execute, parts_of, path_of, record_id
+from tests.support.database.databases import execute
+from tests.support.evidence.packing import Packer, parts_of, path_of, record_id
 from tests.support.faults import until
 from tests.support.workers.expiring import expire_link
 

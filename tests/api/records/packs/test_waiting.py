@@ -10,7 +10,8 @@ from sqlalchemy import Engine
 from app.api.http import admission
 from app.core.packs import building
 from tests.support.callers.making import token_to
-from tests.support.evidence.packing import Packer, execute, files_in, path_of
+from tests.support.database.databases import execute
+from tests.support.evidence.packing import Packer, files_in, path_of
 
 
 def working(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], bool]]:

@@ -1,7 +1,7 @@
 """The line of an attempt: every decision, and no secret."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from app import ids, metrics
 from tests.jobs.delivery.telemetry.observed import SECRET, Observed
@@ -82,7 +82,7 @@ def test_an_outcome_that_comes_too_late_is_told_and_counted(world: Observed) -> 
 
 
 def test_a_probe_says_so(open_world: Callable[..., Observed]) -> None:
-    world = open_world(pause_seconds=0.001)
+    world = open_world(first_pause=timedelta(milliseconds=1))
     with Receiver(http_answer(500)) as receiver:
         webhook = world.webhook(receiver.url())
         world.emit(6)

@@ -125,31 +125,6 @@ def test_the_next_address_is_tried_when_one_refuses() -> None:
     client.close()
 
 
-def test_a_dead_address_comes_last_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[str] = []
-    connect = dialing._connect
-
-    def noted(address: Address, port: int, seconds: float) -> socket.socket:
-        tried.append(str(address))
-        return connect(address, port, seconds)
-
-    monkeypatch.setattr(dialing, "_connect", noted)
-    client = Outbound(LOOPBACK, lookup=Names([ELSEWHERE, HERE]))
-    with Receiver() as receiver:
-        url = receiver.url(host="hooks.example.com")
-        for owner in ("first", "second"):
-            assert post(client, url, owner=owner).succeeded
-        assert tried == ["127.0.0.2", "127.0.0.1", "127.0.0.1"]
-        monkeypatch.setattr(dialing, "DEAD_SECONDS", 0.0)
-        with Receiver(host="127.0.0.2", port=receiver.port) as back:
-            receiver.close()
-            assert post(client, url, owner="third").succeeded
-            # The other one is dead now, and for no time.
-            assert post(client, url, owner="fourth").succeeded
-            assert len(back.requests) == 2
-    client.close()
-
-
 def test_an_address_of_a_family_without_a_route_does_not_refuse_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,15 +1,20 @@
-"""Addresses of the stores: PostgreSQL as one host or a list, Redis alone or behind Sentinels.
+"""Addresses of the stores, PostgreSQL as one host or a list, Redis alone or behind Sentinels.
 
-Their errors quote nothing of an address: it holds a password.
+And why Redis does not answer, in words of ours. Neither quotes anything of an address, which holds
+a password.
 """
 
 import re
+import socket
+import ssl
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+import redis as driver
 from psycopg import pq
 from redis.connection import parse_url
+from redis.sentinel import MasterNotFoundError
 
 _HOST = r"(?:\[[^]]*\]|[^][:/,@]*)(?::[0-9]{1,5})?"
 _HOSTS = re.compile(f"{_HOST}(?:,{_HOST})*")
@@ -140,3 +145,37 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
     found = re.fullmatch(r"\[?(.*?)\]?(?::([0-9]{1,5}))?", text)
     assert found is not None  # noqa: S101  # it matches any line
     return unquote(found[1]), int(found[2]) if found[2] else None
+
+
+_BY_KIND: tuple[tuple[type[BaseException], str], ...] = (
+    (socket.gaierror, "its host name is not known"),
+    (ConnectionRefusedError, "the connection was refused"),
+    (driver.AuthenticationError, "the password was refused"),
+    (driver.MaxConnectionsError, "it has no connection left"),
+    (driver.BusyLoadingError, "it is loading its data"),
+    (driver.ReadOnlyError, "it is a replica that only reads"),
+    (MasterNotFoundError, "no Sentinel knows a primary that is up"),
+    (driver.OutOfMemoryError, "its memory is full"),
+    (TimeoutError, "it did not answer in time"),
+    (driver.TimeoutError, "it did not answer in time"),
+    (ConnectionResetError, "the connection was reset"),
+    (BrokenPipeError, "the connection was reset"),
+)
+# redis-py's own text, of an error that has no cause.
+_CLOSED = "Connection closed by server."
+
+
+def reason(error: BaseException) -> str:
+    """Say why Redis failed, by the first known cause of an error; else the error's class."""
+    known = [error]
+    while (before := known[-1].__cause__ or known[-1].__context__) is not None:
+        known.append(before)
+    for each in reversed(known):
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return f"its certificate was refused: {each.verify_message}"
+        if isinstance(each, ssl.SSLError):
+            return "it does not speak TLS as asked: compare redis:// and rediss://"
+        for kind, words in _BY_KIND:
+            if isinstance(each, kind):
+                return words
+    return "it closed the connection" if str(error) == _CLOSED else type(error).__name__

@@ -1,1 +1,0 @@
-"""The stores: their `addresses`, and `redis_reasons` why Redis does not answer."""
