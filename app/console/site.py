@@ -23,9 +23,9 @@ from app.console.pages import (
     settings,
     views,
 )
-from app.console.pages.callers import keys, operator, people, sign_in
+from app.console.pages.callers import keys, operator, sign_in
 from app.console.pages.deliveries import deliveries, replays, webhooks
-from app.console.pages.records import agents, findings, records
+from app.console.pages.records import agents, records
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
 
@@ -36,7 +36,7 @@ PAGES = (
     replays.blp,
     webhooks.blp,
     records.blp,
-    findings.blp,
+    records.findings_blp,
     rules.blp,
     agents.sessions_blp,
     agents.blp,
@@ -45,7 +45,7 @@ PAGES = (
     holds.blp,
     audit.blp,
     keys.blp,
-    people.blp,
+    sign_in.people_blp,
     operator.blp,
     jobs.blp,
     settings.blp,

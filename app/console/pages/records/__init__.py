@@ -1,1 +1,1 @@
-"""Pages of `agents`, their sessions and traces, of `records` and `findings`."""
+"""Pages of `agents`, their sessions and traces, and of `records` and findings."""
