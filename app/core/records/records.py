@@ -1,9 +1,7 @@
 """Records: what they are and how they are read; `intake` stores them, `signing` signs them.
 
-Read with `order=asc`, they come in the order in which their transactions began to write, so that a
-reader misses none: ids are time, and a slow transaction commits ids that lie behind a reader. So
-that order is by the number of the transaction that wrote a record, and ends before the oldest that
-is still writing.
+Ids are time, and a slow transaction commits ids that lie behind a reader. So `order=asc` is by the
+number of the transaction that wrote a record, and ends before the oldest that is still writing.
 """
 
 import json
@@ -32,13 +30,6 @@ from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
 MAX_LABELS = 64
-
-KIND: dict[str, Any] = {"example": "tool.call"}
-TITLE: dict[str, Any] = {"example": "Refunded order 4711"}
-LABELS: dict[str, Any] = {
-    "description": f"At most {MAX_LABELS}; each is a filter of the list (`label=name:value`).",
-    "example": {"env": "production"},
-}
 
 
 class Labels(fields.Strict):
@@ -104,9 +95,12 @@ class RecordSchema(AnswerSchema):
     session_id = fields.Id("ses")
     agent_id = fields.Id("agt")
     principal = fields.Text(200)
-    kind = fields.Text(200, metadata=KIND)
-    title = fields.Text(500, metadata=TITLE)
-    labels = Labels(metadata=LABELS)
+    kind = fields.Text(200, example="tool.call")
+    title = fields.Text(500, example="Refunded order 4711")
+    labels = Labels(
+        description=f"At most {MAX_LABELS}; each is a filter of the list (`label=name:value`).",
+        example={"env": "production"},
+    )
     occurred_at = fields.Time()
     created_at = fields.Time()
     bundle = fields.Object(BundleSchema)
