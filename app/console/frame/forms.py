@@ -19,7 +19,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http import parsing
 from app.api.http.answers import encode
-from app.api.http.services import caller, services, transaction
+from app.api.http.services import caller, reads_objects, services, transaction
 from app.api.resources.webhook_schemas import OwnHeaders
 from app.console.frame import zone
 from app.core import idempotency, lookup
@@ -335,6 +335,7 @@ def _advice(field: str) -> str | None:
     )
 
 
+@reads_objects
 def _picks(names: dict[str, str]) -> dict[str, list[tuple[str, str]]]:
     keys = services().settings.master_keys
     picks = {}
