@@ -43,7 +43,6 @@ from app.api.resources.records import (
 )
 from app.console import site as console
 from app.console.pages.callers import sign_in
-from app.core.blobs import reading, store
 from app.lib import forwarded
 from app.lib.fair_shares import Shares
 from app.lib.gateway.answers import Answer
@@ -158,10 +157,6 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.url_map.converters |= {"default": SegmentConverter, "rest": RestConverter}
     # No view is a coroutine, which Flask would look for seven times a request.
     app.ensure_sync = lambda func: func  # type: ignore[method-assign]  # as Flask says
-    blobs = store.of(settings.blob_url)
-    if blobs is not None:
-        # A view that reads what lies in the object store is called again once it is fetched.
-        app.dispatch_request = partial(reading.fetching, blobs, app.dispatch_request)  # type: ignore[method-assign]
     open_services(app, settings)
     request_hooks.register(app, settings)
     problems.register(app)

@@ -31,6 +31,16 @@ class Agent(TypedDict):
     version: NotRequired[str]
 
 
+def agent(agent_id: str, name: str, external_id: str | None, version: str | None) -> Agent:
+    """Return an agent; what is None is left out."""
+    found = Agent(id=agent_id, name=name)
+    if external_id is not None:
+        found["external_id"] = external_id
+    if version is not None:
+        found["version"] = version
+    return found
+
+
 class Session(TypedDict):
     """The session of a record."""
 

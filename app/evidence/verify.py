@@ -452,6 +452,36 @@ def included(leaf: bytes, index: int, size: int, path: list[bytes], root: bytes)
         node, last = node // 2, last // 2
     return good and last == 0 and found == root
 
+class Tree:
+    """A Merkle tree by the roots of its complete subtrees, with their levels, largest first."""
+
+    def __init__(self, leaves: Iterable[bytes] = ()) -> None:
+        self.size, self.nodes = 0, [(0, b"")][:0]
+        for each in leaves:
+            self.grow(each)
+
+    def grow(self, node: bytes, level: int = 0) -> None:
+        self.size += 1 << level
+        while self.nodes and self.nodes[-1][0] == level:
+            node, level = sha256(b"\x01" + self.nodes.pop()[1] + node), level + 1
+        self.nodes.append((level, node))
+
+    def fold(self, end: int, nodes: list[Any]) -> None:
+        """Grow up to a size by the largest subtrees that fit there."""
+        left = [members({"hash": each}, "hash:hash")[0] for each in reversed(nodes)]
+        while left and self.size < end:
+            level = (end - self.size).bit_length() - 1
+            if self.size:
+                level = min(level, (self.size & -self.size).bit_length() - 1)
+            self.grow(left.pop(), level)
+        require(not left and self.size == end, "it has too few or too many hashes")
+
+    def root(self) -> bytes:
+        found = self.nodes[-1][1] if self.nodes else sha256(b"")
+        for _, node in self.nodes[-2::-1]:
+            found = sha256(b"\x01" + node + found)
+        return found
+
 class Policy:
     """A C2SP tlog-policy: logs, witnesses, and which of these make a quorum."""
 
@@ -778,6 +808,18 @@ class Pack:
         if theirs != read_file(pathlib.Path(__file__), MAX_SMALL):
             raise NotChecked(f"it is not this program, but another release or not ours; {its}")
 
+def read_bundle(data: Data) -> tuple[dict[str, Any], tuple[Any, Any, Any], dict[str, Any], str]:
+    """Return a bundle's record, whose it is (session, agent, principal), its agent, and its key."""
+    bundle = read_json(data)
+    decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
+    schema, record, named, *_ = members(bundle, BUNDLE + decided)
+    agent = record.get("agent", {"id": record.get("agent_id")})
+    session = record.get("session", {"id": record.get("session_id")})
+    known = re.fullmatch("records/bundle/v[12]", schema) and type(record.get("id")) is str
+    require(known and type(agent) is dict and type(session) is dict,
+            "this is not a bundle that this program knows")
+    return record, (session.get("id"), agent.get("id"), record.get("principal")), agent, named
+
 class Statement(NamedTuple):
     """What the statement of a sealed session says."""
     whose: tuple[str, str, str]  # the session's id, its agent's, and the principal
@@ -789,6 +831,10 @@ class Statement(NamedTuple):
     last: str
     findings: dict[str, int]
     key_id: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.whose[0]} held {self.records} records when it was completed at {self.ended}"
 
 def read_statement(data: Data) -> Statement:
     schema, session, records, root, first, last, findings, _, named = members(
@@ -867,19 +913,11 @@ class RecordPack(Pack):
 
     def read_bundle(self) -> str:
         """Read the bundle, as far as other files speak of it."""
-        bundle = read_json(data := self.view("bundle.json", MAX_BUNDLE))
-        decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
-        schema, record, named, *_ = members(bundle, BUNDLE + decided)
-        agent = record.get("agent", {"id": record.get("agent_id")})
-        session = record.get("session", {"id": record.get("session_id")})
-        known = re.fullmatch("records/bundle/v[12]", schema) and type(record.get("id")) is str
-        known = known and type(agent) is dict and type(session) is dict
-        require(known, "this is not a bundle that this program knows")
+        record, whose, agent, named = read_bundle(data := self.view("bundle.json", MAX_BUNDLE))
         key = key_id(public_key(self.read("public-key.pem")))
         require(named == key, "it names another key than public-key.pem")
-        self.found.update(record_id=record["id"], digest=sha256(data).hex(),
-                          created_at=record.get("created_at"), bundle_agent=agent,
-                          session=(session.get("id"), agent.get("id"), record.get("principal")))
+        self.found.update(record_id=record["id"], digest=sha256(data).hex(), session=whose,
+                          created_at=record.get("created_at"), bundle_agent=agent)
         return f"it is the bundle of {record['id']}"
 
     def read_anchor(self) -> str:
@@ -1016,15 +1054,19 @@ class RecordPack(Pack):
 
     def read_statement(self) -> str:
         """Read the statement of the record's session."""
-        said = read_statement(self.view("session-statement.json"))
-        key = key_id(public_key(self.read(self.statement_key())))
-        require(said.key_id == key, f"it names another key than {self.statement_key()}")
+        said = self.take_statement()
         require(said.whose == self.need("session"), "it is the statement of another session")
-        self.found["statement"] = said
         known = (self.options.key or {}).get(public_key(self.read(self.statement_key())), End())
         if known != End():
             self.groups.add("end of its key")
-        return f"{said.whose[0]} held {said.records} records when it was completed at {said.ended}"
+        return said.words
+
+    def take_statement(self) -> Statement:
+        said = read_statement(self.view("session-statement.json"))
+        key = key_id(public_key(self.read(self.statement_key())))
+        require(said.key_id == key, f"it names another key than {self.statement_key()}")
+        self.found["statement"] = said
+        return said
 
     def check_place(self) -> str:
         """Check the record's place in its session."""
@@ -1072,14 +1114,6 @@ def lines_of(data: Data) -> Iterable[bytes]:
 def listed(names: list[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
-def root_of(hashes: list[bytes]) -> bytes:
-    """Return the root over these leaf hashes (RFC 9162, section 2.1.1)."""
-    while len(hashes) > 1:
-        odd = hashes[len(hashes) & ~1:]
-        hashes = [sha256(b"\x01" + hashes[at] + hashes[at + 1])
-                  for at in range(0, len(hashes) - 1, 2)] + odd
-    return hashes[0] if hashes else sha256(b"")
-
 class SessionPack(RecordPack):
     """The pack of a whole sealed session: its statement is proven as a record's bundle is."""
     marker = "session-digests.txt"
@@ -1113,13 +1147,10 @@ class SessionPack(RecordPack):
         return {"type": "session", "statement_sha256": self.need("digest")}
 
     def read_statement(self) -> str:
-        data = self.view("session-statement.json")
-        said = read_statement(data)
-        key = key_id(public_key(self.read("public-key.pem")))
-        require(said.key_id == key, "it names another key than public-key.pem")
-        self.found.update(statement=said, session_id=said.whose[0], digest=sha256(data).hex(),
-                          created_at=said.ended, bundle_agent=said.agent)
-        return f"{said.whose[0]} held {said.records} records when it was completed at {said.ended}"
+        said, digest = self.take_statement(), sha256(self.view("session-statement.json")).hex()
+        self.found.update(session_id=said.whose[0], digest=digest, created_at=said.ended,
+                          bundle_agent=said.agent)
+        return said.words
 
     def read_keys(self) -> str:
         """Read the keys that signed the bundles, and hold them to those from outside."""
@@ -1143,7 +1174,7 @@ class SessionPack(RecordPack):
                    for line in lines_of(text)]
         require(len(digests) == said.records == len(set(digests)),
                 f"there are {len(digests)}, not {said.records}, or one is there twice")
-        root = root_of([sha256(b"\x00" + digest) for digest in digests])
+        root = Tree(sha256(b"\x00" + digest) for digest in digests).root()
         require(root == said.root, "these are not the digests whose root was signed")
         self.found["digests"] = digests
         return f"the root over {len(digests)} of them was signed"
@@ -1219,19 +1250,11 @@ class SessionPack(RecordPack):
 
     @staticmethod
     def check_one(line: bytes, row: dict[str, Any], keys: dict[str, bytes], said: Statement) -> str:
-        bundle = read_json(line)
-        decided = " approvals:list" * (type(bundle) is dict and "approvals" in bundle)
-        schema, record, named, *_ = members(bundle, BUNDLE + decided)
+        record, whose, _, named = read_bundle(line)
         require(row["key_id"] == named and named in keys, "it is by a key that is not here")
         signature = from_base64(row["signature"])
         require(ed25519_verifies(keys[named], signature, line), "its signature does not hold")
-        session = record.get("session", {"id": record.get("session_id")})
-        agent = record.get("agent", {"id": record.get("agent_id")})
-        known = re.fullmatch("records/bundle/v[12]", schema)
-        require(known and type(session) is dict and type(agent) is dict,
-                "this is not a bundle that this program knows")
-        whose = (session.get("id"), agent.get("id"), record.get("principal"))
-        require(whose == said.whose and record.get("id") == row["id"], "it is of another session")
+        require(whose == said.whose and record["id"] == row["id"], "it is of another session")
         when = instant(record.get("created_at"))
         require(said.first <= when <= said.last, "it is of another time")
         return when
@@ -1480,33 +1503,6 @@ EXPORT_STAMP = "gen_time:str response:str chain:str"
 MOST_NAMES = 1000  # kinds and agents that are counted by name
 MOST_HELD = 1 << 20  # records of sessions without a statement so far; each takes 48 bytes
 
-class Tree:
-    """A Merkle tree by the roots of its complete subtrees, with their levels, largest first."""
-
-    def __init__(self) -> None:
-        self.size, self.nodes = 0, [(0, b"")][:0]
-
-    def grow(self, node: bytes, level: int = 0) -> None:
-        self.size += 1 << level
-        while self.nodes and self.nodes[-1][0] == level:
-            node, level = sha256(b"\x01" + self.nodes.pop()[1] + node), level + 1
-        self.nodes.append((level, node))
-
-    def fold(self, end: int, nodes: list[Any]) -> None:
-        """Grow up to a size by the largest subtrees that fit there."""
-        left = [members({"hash": each}, "hash:hash")[0] for each in reversed(nodes)]
-        while left and self.size < end:
-            level = (end - self.size).bit_length() - 1
-            if self.size:
-                level = min(level, (self.size & -self.size).bit_length() - 1)
-            self.grow(left.pop(), level)
-        require(not left and self.size == end, "it has too few or too many hashes")
-
-    def root(self) -> bytes:
-        found = self.nodes[-1][1] if self.nodes else sha256(b"")
-        for _, node in self.nodes[-2::-1]:
-            found = sha256(b"\x01" + node + found)
-        return found
 
 class Export:
     """A period export, read line by line: what is kept does not grow with its records."""
@@ -1635,9 +1631,8 @@ class Export:
         self.records_held -= len(found) // 48
         whole = not count or (self.header["since"] <= first and last < self.header["until"])
         if whole and not self.full:
-            rows, tree = sorted(bytes(found[at:at + 48]) for at in range(0, len(found), 48)), Tree()
-            for row in rows:
-                tree.grow(sha256(b"\0" + row[16:]))
+            rows = sorted(bytes(found[at:at + 48]) for at in range(0, len(found), 48))
+            tree = Tree(sha256(b"\0" + row[16:]) for row in rows)
             self.sessions[0] += 1
             if len(rows) != count:
                 self.faults.append(f"{named} was sealed with {count} records, and {len(rows)} of "
@@ -1664,6 +1659,11 @@ class Export:
         if not self.closed:
             raise NotChecked("this needs every line, and the lines above do not hold")
         return dict(self.trailer["statement"])
+
+    def whole(self, check: Callable[[], str]) -> str:
+        """Make a check that says something only if all lines hold."""
+        self.statement  # noqa: B018 - it raises otherwise
+        return check()
 
     def check_signature(self) -> str:
         """Check the signature of the statement, and that it is about these lines."""
@@ -1743,7 +1743,6 @@ class Export:
     def check_late(self) -> str:
         """Say which records entered the log long after the time that they state."""
         first, count = self.late
-        self.statement  # noqa: B018 - only if all lines hold
         if count:
             raise NotChecked(f"{count} records entered the log more than an hour after they say "
                              f"they were made, {first} first: the log stood still, or they were "
@@ -1751,7 +1750,6 @@ class Export:
         return "each entered the log within an hour of the time that it states"
 
     def check_sessions(self) -> str:
-        self.statement  # noqa: B018 - only if all lines hold
         good, others = self.sessions
         require(not self.faults, f"{'; '.join(self.faults[:20])}"
                 f"{f' and {len(self.faults) - 20} more' if len(self.faults) > 20 else ''}")
@@ -1762,7 +1760,6 @@ class Export:
 
     def check_others(self) -> str:
         """Say what is in the log between the records."""
-        self.statement  # noqa: B018 - only if all lines hold
         others, sessions = (self.named["type"].get(kind, 0) for kind in ("record", "session"))
         folded = self.leaves["folded"]
         here = self.log.size - self.header["begin"]["size"]
@@ -1777,7 +1774,6 @@ class Export:
                 "them that is not listed")
 
     def check_kept(self) -> str:
-        self.statement  # noqa: B018 - only if all lines hold
         if self.missing:
             raise Incomplete(f"{len(self.missing)} of the bundles that were kept are not listed, "
                              f"the first is {min(self.missing).hex()}")
@@ -1826,11 +1822,11 @@ def check_export(options: argparse.Namespace, report: Report) -> int:
         elif options.tsa_ca is not None:
             attempt("timestamp", refuse, NotChecked("there is none to hold to --tsa-ca"))
     attempt("period", export.check_period)
-    attempt("times", export.check_late)
-    attempt("sessions", export.check_sessions)
-    attempt("other leaves", export.check_others)
+    attempt("times", export.whole, export.check_late)
+    attempt("sessions", export.whole, export.check_sessions)
+    attempt("other leaves", export.whole, export.check_others)
     if options.kept:
-        attempt("kept", export.check_kept)
+        attempt("kept", export.whole, export.check_kept)
     return report.ended(["lines", "statement", "totals", "log"],
                         "" if known else "THE EXPORT'S", "")
 

@@ -1418,18 +1418,16 @@ CREATE INDEX exports_kept ON exports (tenant_id, id) WHERE deleted_at IS NULL;
 CREATE TABLE export_parts (
     tenant_id uuid NOT NULL,
     export_id uuid NOT NULL,
-    number    bigint NOT NULL,
-    begin     bigint NOT NULL,
+    starts    bigint NOT NULL,
     size      bigint NOT NULL CHECK (size > 0),
     bytes     bytea,
     blob      uuid,
-    PRIMARY KEY (tenant_id, export_id, number),
-    UNIQUE (tenant_id, export_id, begin),
+    PRIMARY KEY (tenant_id, export_id, starts),
     FOREIGN KEY (tenant_id, export_id) REFERENCES exports,
     CHECK (num_nonnulls(bytes, blob) > 0)
 );
 SELECT isolate('export_parts');
-CREATE INDEX export_parts_waiting ON export_parts (tenant_id, export_id, number)
+CREATE INDEX export_parts_waiting ON export_parts (tenant_id, export_id, starts)
     WHERE bytes IS NOT NULL AND blob IS NOT NULL;
 -- Sealed bytes do not shrink.
 ALTER TABLE export_parts ALTER COLUMN bytes SET STORAGE EXTERNAL;
@@ -1441,7 +1439,7 @@ CREATE TRIGGER export_parts_gone AFTER DELETE ON export_parts
     FOR EACH STATEMENT EXECUTE FUNCTION count_stored_records();
 CREATE TRIGGER export_parts_erased AFTER DELETE ON export_parts
     REFERENCING OLD TABLE AS gone
-    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('export_id', 'number');
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_blobs('export_id', 'starts');
 
 CREATE TABLE export_takers (
     tenant_id uuid NOT NULL,

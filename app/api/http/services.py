@@ -160,6 +160,20 @@ def raw_transaction() -> AbstractContextManager[RawTransaction]:
     return services().database.raw_transaction(caller().tenant_id)
 
 
+def reads_objects(read: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Fetch what a function reads that lies in the object store, with no transaction open.
+
+    Its transactions that lack an object are undone, and it runs again: until then it must do
+    nothing that lasts.
+    """
+
+    @wraps(read)
+    def fetching(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return services().fetching(lambda: read(*args, **kwargs))
+
+    return fetching
+
+
 def prefers_replica(view: Callable[_P, _R]) -> Callable[_P, _R]:
     """Have the GETs of a view read from the replica, where one is set, fit and not behind.
 

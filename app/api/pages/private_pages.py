@@ -20,7 +20,7 @@ from app.api.http import large_work
 from app.api.http.answers import answer
 from app.api.http.auth import public
 from app.api.http.documentation import Blueprint
-from app.api.http.services import request_id, services
+from app.api.http.services import reads_objects, request_id, services
 from app.api.resources.records.bundle_access import QUERY, open_link
 from app.core import agents, findings, signing_keys
 from app.core.digests import alerts, letters, schedule
@@ -205,6 +205,7 @@ def _opened(link: Link) -> Response:
     )
 
 
+@reads_objects
 def view_of(record: Record, agent_name: str = "", before: int = 0) -> ShownBundle | None:
     """Return what a page shows of a record's bundle: its steps after so many.
 

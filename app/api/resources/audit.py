@@ -18,7 +18,14 @@ from app.api.http.answers import answer
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
 from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.services import Services, caller, request_id, services, transaction
+from app.api.http.services import (
+    Services,
+    caller,
+    reads_objects,
+    request_id,
+    services,
+    transaction,
+)
 from app.api.resources.verification import HASH, VerificationSchema, VerifyArgs
 from app.core.audit import archive, view
 from app.core.callers import OPERATOR, SYSTEM, UNSUBSCRIBER, Caller, Role
@@ -164,6 +171,7 @@ def entries(
 @blp.response(200, EntryPageSchema)
 @blp.alt_response(409, "CONFLICT")
 @blp.doc(responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
+@reads_objects
 def list_entries(args: dict[str, Any]) -> Response:
     """List the audit chain, or export it.
 

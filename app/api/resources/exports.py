@@ -18,10 +18,10 @@ from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import caller, request_id, services, transaction
 from app.api.resources.records.bundles import SIGNED_HEADERS, signed_bytes
+from app.core.blobs.reading import Vanished
 from app.core.callers import Role
 from app.core.exports import exports, parts
 from app.core.exports.exports import FILE, ExportSchema, Found
-from app.core.exports.parts import Vanished
 from app.errors import ExportGone, NotFound, Unavailable
 from app.lib.crypto.sealing import CannotOpen
 from app.models import Export

@@ -7,7 +7,7 @@ from flask import Response
 from app.api.http.answers import answer
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
-from app.api.http.services import caller, prefers_replica, services, transaction
+from app.api.http.services import caller, prefers_replica, reads_objects, services, transaction
 from app.core import lookup
 from app.core.callers import Role
 from app.core.lookup import Type
@@ -64,6 +64,7 @@ class HitsSchema(AnswerSchema):
 @blp.arguments(SearchArgs, location="query")
 @blp.response(200, HitsSchema)
 @prefers_replica
+@reads_objects
 def search(args: dict[str, Any]) -> Response:
     """Find any resource by its id or name; records and findings by words
 

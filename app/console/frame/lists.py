@@ -24,7 +24,7 @@ from app import clock
 from app.api.http.admission import truncated_stream
 from app.api.http.large_work import NO_PLACE
 from app.api.http.paging import PageArgs, page_of
-from app.api.http.services import caller, request_id, services, transaction
+from app.api.http.services import caller, reads_objects, request_id, services, transaction
 from app.console.frame import forms, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -69,6 +69,7 @@ class Listed:
     beside: Beside | None = None
     breaks: tuple[type[Exception], ...] = ()
 
+    @reads_objects
     def page(self, form: Input | None = None, status: int = 200) -> Response:
         """Show the list as the URL filters it; `form` is the input of a form that its page has."""
         typed = forms.query()
@@ -146,7 +147,6 @@ def _answer(listed: Listed, row: type[marshmallow.Schema], form: str) -> Respons
             # All files together take no more places than other large work.
             try:
                 with here.large.held(reader.tenant_id, unqueued=True):
-                    # Later parts are read after `dispatch_request`, which fetches for the first.
                     shown, after = here.fetching(partial(read, after))
             except NoShare:
                 raise Busy(NO_PLACE) from None

@@ -7,7 +7,7 @@ from flask import redirect, url_for
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.services import caller, services, transaction
+from app.api.http.services import caller, reads_objects, services, transaction
 from app.api.resources.search import SearchArgs
 from app.console.frame import forms, navigation, rendering
 from app.console.frame.access import Pages
@@ -25,6 +25,7 @@ class BoxArgs(SearchArgs):
 
 
 @blp.page("")
+@reads_objects
 def index() -> Response:
     """Redirect to the only result, or list the results."""
     typed = forms.query()

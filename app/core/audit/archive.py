@@ -64,7 +64,7 @@ def segments(tx: Tx, tenant_id: UUID, first: int, last: int) -> list[Segment]:
 def bodies(master_keys: MasterKeys, tenant_id: UUID, segment: Segment) -> Mapping[int, bytes]:
     """Return the bodies of a segment by number.
 
-    Raises `AuditChainBroken`, `KeyMissing`, `reading.Needed` and `Unavailable`.
+    Raises `AuditChainBroken`, `KeyMissing`, `reading.Lacking` and `Unavailable`.
     """
     row = Row(segment.id, 0, segment.bytes, segment.blob)
     where = f"the archived entries {segment.first} to {segment.last}"

@@ -1,14 +1,13 @@
 """Reading bytes wherever they lie, with no network inside a transaction.
 
-Whoever reads in a transaction finds what was fetched before it; what was not raises `Needed`, which
-ends the transaction. `fetching` then fetches it and calls again. So readers need not know where
-bytes lie, and a slow store holds no connection and no lock.
+A transaction that lacks an object is undone: `fetching` fetches the object, and does the same work
+again. Who reads need not know where bytes lie, and a slow store holds no connection and no lock.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from app.core.blobs.store import Blob, BlobStore
@@ -21,35 +20,26 @@ _Result = TypeVar("_Result")
 _MOST_CALLS = 100
 
 
-class Needed(BaseException):
-    """Objects that are to be fetched before the same is done again.
-
-    No `Exception`: nothing on its way may take it for a failure.
-    """
+class Lacking(Exception):
+    """Objects that are to be fetched before the same is done again."""
 
     def __init__(self, blobs: Sequence[Blob]) -> None:
         super().__init__(f"{len(blobs)} objects are to be fetched first")
         self.blobs = blobs
 
 
-class _Source(Protocol):
-    def get(self, blobs: Sequence[Blob]) -> dict[Blob, bytes | None]:
-        """Return objects; None for each that is not there."""
+class Vanished(Exception):
+    """Bytes are not there any more: their row has gone, or an object is too old to be named."""
 
 
-class _Fetched:
-    def __init__(self, store: BlobStore) -> None:
-        self.store = store
-        self.objects: dict[Blob, bytes | None] = {}
+class _Objects(NamedTuple):
+    """The store, and what of it was `fetched`; None where each object is fetched on the spot."""
 
-    def get(self, blobs: Sequence[Blob]) -> dict[Blob, bytes | None]:
-        missing = [each for each in blobs if each not in self.objects]
-        if missing:
-            raise Needed(missing)
-        return {each: self.objects[each] for each in blobs}
+    store: BlobStore
+    fetched: dict[Blob, bytes | None] | None
 
 
-_source: ContextVar[_Source | None] = ContextVar("blobs", default=None)
+_objects: ContextVar[_Objects | None] = ContextVar("objects", default=None)
 
 
 class Row(NamedTuple):
@@ -64,20 +54,23 @@ class Row(NamedTuple):
 def sealed(kind: str, tenant_id: UUID, rows: Sequence[Row]) -> list[bytes | None]:
     """Return the sealed bytes of rows; None where an object is lost.
 
-    Raises `Needed`, and `Unavailable`.
+    Raises `Lacking`, and `Unavailable`.
     """
-    if all(row.bytes is not None for row in rows):
-        return [row.bytes for row in rows]
     named = [
         Blob(row.blob, kind, tenant_id, row.owner_id, row.number)
         if row.bytes is None and row.blob is not None
         else None
         for row in rows
     ]
-    source = _source.get()
-    if source is None:
+    wanted = [each for each in named if each is not None]
+    if not wanted:
+        return [row.bytes for row in rows]
+    objects = _objects.get()
+    if objects is None:
         raise Unavailable("Bytes lie in an object store, and BLOB_URL names none here.")
-    found = source.get([each for each in named if each is not None])
+    found = objects.store.get(wanted) if objects.fetched is None else objects.fetched
+    if lacking := [each for each in wanted if each not in found]:
+        raise Lacking(lacking)
     return [
         row.bytes if blob is None else found[blob] for row, blob in zip(rows, named, strict=True)
     ]
@@ -98,32 +91,31 @@ def fetching(store: BlobStore | None, work: Callable[[], _Result]) -> _Result:
     """
     if store is None:
         return work()
-    fetched = _Fetched(store)
-    kept = _source.set(fetched)
-    try:
+    fetched: dict[Blob, bytes | None] = {}
+    with _reading(_Objects(store, fetched)):
         for _ in range(_MOST_CALLS):
             try:
                 return work()
-            except Needed as needed:
-                fetched.objects.update(store.get(needed.blobs))
-    finally:
-        _source.reset(kept)
+            except Lacking as error:
+                fetched |= store.get(error.blobs)
     raise Unavailable("What is read here is being moved; try again in a moment.")
 
 
-@contextmanager
-def on_the_spot() -> Iterator[None]:
+def on_the_spot() -> AbstractContextManager[None]:
     """Fetch on the spot in this block, from the store of whatever it stands in."""
-    source = _source.get()
-    with at_once(source.store if isinstance(source, _Fetched) else source):
-        yield
+    objects = _objects.get()
+    return at_once(objects and objects.store)
+
+
+def at_once(store: BlobStore | None) -> AbstractContextManager[None]:
+    """Fetch on the spot what is read in this block: where nothing else waits meanwhile."""
+    return _reading(None if store is None else _Objects(store, None))
 
 
 @contextmanager
-def at_once(store: _Source | None) -> Iterator[None]:
-    """Fetch on the spot what is read in this block: where nothing else waits meanwhile."""
-    kept = _source.set(store)
+def _reading(objects: _Objects | None) -> Iterator[None]:
+    kept = _objects.set(objects)
     try:
         yield
     finally:
-        _source.reset(kept)
+        _objects.reset(kept)

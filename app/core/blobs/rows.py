@@ -3,13 +3,23 @@
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
-from app.core.blobs.store import FRESH, PLACES, Blob
-from app.database import Database, cursor
+from app.core.blobs.reading import Vanished
+from app.core.blobs.store import FRESH, PLACES, Blob, Stowed
+from app.database import Database, Tx, cursor
 
 # For backups: a copy of the objects is made after the dump whose rows name them.
 _KEPT_FOR = "interval '1 day'"
+
+
+def require_fresh(tx: Tx, stowed: Stowed) -> None:
+    """Raise `Vanished` where a row may not name an object any more: the sweep may have taken it."""
+    if stowed.bytes is None and stowed.blob is not None:
+        query = f"SELECT uuid_made_at(%s) > clock_timestamp() - {FRESH}"
+        if not cursor(tx, scalar_row).execute(query.encode(), (stowed.blob,)).fetchone():
+            raise Vanished
 
 
 def rename(session: Session, changed: Sequence[tuple[Blob, UUID]]) -> int:
@@ -19,7 +29,7 @@ def rename(session: Session, changed: Sequence[tuple[Blob, UUID]]) -> int:
         place = PLACES[old.kind]
         query = f"""
         UPDATE {place.table} SET blob = %s
-         WHERE {this_row(old)} AND blob = %s AND bytes IS NULL
+         WHERE {place.is_row} AND blob = %s AND bytes IS NULL
            AND uuid_made_at(%s) > clock_timestamp() - {FRESH}
         """
         values = (new, *old.key, old.blob, new)
@@ -29,12 +39,6 @@ def rename(session: Session, changed: Sequence[tuple[Blob, UUID]]) -> int:
         else:
             retire(session, old._replace(blob=new), at_once=True)
     return count
-
-
-def this_row(blob: Blob) -> str:
-    """Return the SQL condition for the row of a key; its values are `Blob.key`."""
-    names = ("tenant_id", *PLACES[blob.kind].key)
-    return " AND ".join(f"{name} = %s" for name in names)
 
 
 def retire(session: Session, blob: Blob, *, at_once: bool = False) -> None:
@@ -52,7 +56,7 @@ def named(session: Session, blobs: Sequence[Blob]) -> set[Blob]:
     found: set[Blob] = set()
     for kind in {each.kind for each in blobs}:
         of_kind = [each for each in blobs if each.kind == kind]
-        names = ("tenant_id", *PLACES[kind].key)
+        names = PLACES[kind].columns
         keys = zip(*(each.key for each in of_kind), strict=True)
         types = ("uuid", "uuid", "bigint")
         arrays = ", ".join(f"%s::{of}[]" for of in types[: len(names)])
@@ -90,14 +94,12 @@ def count(session: Session, table: str) -> dict[str, int]:
 def batches(database: Database, table: str) -> Iterator[list[Blob]]:
     """Yield the objects that the rows of a table name, a thousand at a time."""
     place = PLACES[table]
-    names = ("tenant_id", *place.key)
-    keys, number = ", ".join(names), (*place.key[1:], "0")[0]
-    types = ("uuid", "uuid", "bigint")[: len(names)]
+    keys = ", ".join(place.columns)
     after: tuple[UUID | int, ...] = ()
     while True:
-        behind = f"AND ({keys}) > ({', '.join(f'%s::{of}' for of in types)})" if after else ""
+        behind = f"AND ({keys}) > ({place.casts})" if after else ""
         query = f"""
-        SELECT blob, '{table}', tenant_id, {place.key[0]}, {number} FROM {table}
+        SELECT blob, '{table}', tenant_id, {place.key[0]}, {place.number} FROM {table}
          WHERE blob IS NOT NULL AND bytes IS NULL {behind} ORDER BY {keys} LIMIT 1000
         """
         with database.across_tenants() as session:

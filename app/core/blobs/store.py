@@ -5,10 +5,11 @@ is a version 7 UUID of when it was written, whose last four bytes name the maste
 it. No name is used twice, so an object never changes. It is put before the row that names it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -24,18 +25,65 @@ _NAME_PARTS = 5
 
 
 class Place(NamedTuple):
-    """A table with such bytes: `key` is its primary key behind the tenant."""
+    """A table with such bytes: `key` is its primary key behind the tenant.
+
+    `of_object` is the size of what lies in an object, or about that, in SQL.
+    """
 
     table: str
     key: tuple[str, ...]
+    of_object: str = "t.size"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the primary key."""
+        return ("tenant_id", *self.key)
+
+    @property
+    def number(self) -> str:
+        """The column of `Blob.number`, or 0."""
+        return (*self.key[1:], "0")[0]
+
+    @property
+    def casts(self) -> str:
+        """Placeholders for a whole key."""
+        return ", ".join(f"%s::{each}" for each in ("uuid", "uuid", "bigint")[: len(self.columns)])
+
+    @property
+    def size(self) -> str:
+        """The size of the bytes of a row `t`, in SQL; they are not read for it."""
+        return f"coalesce(octet_length(t.bytes), {self.of_object})"
+
+    @property
+    def is_row(self) -> str:
+        """The condition for one row; its values are a `Blob.key`."""
+        return f"({', '.join(self.columns)}) = ({self.casts})"
+
+
+class Whole(bytes):
+    """Bytes that are a part of their own (`cut`)."""
+
+
+def cut(stream: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Cut a stream into parts of this size; shorter ones stand before `Whole` and at the end."""
+    waiting = bytearray()
+    for chunk in chain(stream, [Whole()]):
+        if isinstance(chunk, Whole):
+            yield from filter(None, (bytes(waiting), chunk))
+            waiting.clear()
+            continue
+        waiting += chunk
+        while len(waiting) >= size:
+            yield bytes(waiting[:size])
+            del waiting[:size]
 
 
 PLACES: Mapping[str, Place] = {
     place.table: place
     for place in (
         Place("bundles", ("record_id",)),
-        Place("evidence_pack_parts", ("pack_id", "starts")),
-        Place("export_parts", ("export_id", "number")),
+        Place("evidence_pack_parts", ("pack_id", "starts"), "262144"),
+        Place("export_parts", ("export_id", "starts")),
         Place("audit_segments", ("id",)),
     )
 }
@@ -61,7 +109,7 @@ class Blob(NamedTuple):
     @property
     def key(self) -> tuple[UUID | int, ...]:
         """The primary key of its row, the tenant first."""
-        return (self.tenant_id, self.owner_id, self.number)[: 1 + len(PLACES[self.kind].key)]
+        return (self.tenant_id, self.owner_id, self.number)[: len(PLACES[self.kind].columns)]
 
 
 def named(name: str) -> Blob | None:

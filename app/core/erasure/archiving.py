@@ -15,7 +15,9 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import archive, chain
-from app.core.blobs.store import FRESH, BlobStore, Stowed, stow
+from app.core.blobs import rows
+from app.core.blobs.reading import Vanished
+from app.core.blobs.store import BlobStore, Stowed, stow
 from app.core.callers import SYSTEM
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, JobFailed, Step
@@ -44,10 +46,9 @@ SELECT h.tenant_id FROM audit_heads AS h
  WHERE h.seq >= kept.seq + %s AND e.at < clock_timestamp() - %s
  ORDER BY h.tenant_id
 """
-_ADD = f"""
-INSERT INTO audit_segments (tenant_id, id, first_seq, last_seq, sha256, size, bytes, blob)
-SELECT %(tenant)s, %(id)s, %(first)s, %(last)s, %(digest)b, %(size)s, NULL, %(blob)s
- WHERE uuid_made_at(%(blob)s) > clock_timestamp() - {FRESH}
+_ADD = """
+INSERT INTO audit_segments (tenant_id, id, first_seq, last_seq, sha256, size, blob)
+VALUES (%s, %s, %s, %s, %b, %s, %s)
 """
 _EMPTY = "SELECT archive_audit_entries(%s, %s, %s, %b)"
 
@@ -111,20 +112,14 @@ def _record(
     content: bytes,
     stowed: Stowed,
 ) -> None:
-    tenant_id, segment_id, first = place
+    tenant_id, _, first = place
     last, digest = first + len(bodies) - 1, sha256(content).digest()
     cur = cursor(session)
-    values = {
-        "tenant": tenant_id,
-        "id": segment_id,
-        "first": first,
-        "last": last,
-        "digest": digest,
-        "size": len(content),
-        "blob": stowed.blob,
-    }
-    if cur.execute(_ADD, values).rowcount != 1:
-        raise Unavailable("The segment was written too long ago; it is written again.")
+    try:
+        rows.require_fresh(session, stowed)
+    except Vanished:
+        raise Unavailable("The segment was written too long ago; it is written again.") from None
+    cur.execute(_ADD, (*place[:2], first, last, digest, len(content), stowed.blob))
     cur.execute(_EMPTY, (tenant_id, first, last, digest))
     chain.append(
         session,

@@ -32,8 +32,6 @@ MOST_BYTES = 8 * 1024 * 1024
 # Between two steps: others read and write the same rows and disks.
 _PAUSE = timedelta(milliseconds=50)
 
-_SIZES = dict.fromkeys(("bundles", "export_parts", "audit_segments"), "t.size")
-_PART_BYTES = "262144"
 _LACKS = {
     OBJECTS: "t.bytes IS NOT NULL",
     WAITING: "t.bytes IS NOT NULL AND t.blob IS NOT NULL",
@@ -110,17 +108,11 @@ class Mover:
 
 
 def _next(session: Session, place: Place, to: str, after: Sequence[str]) -> list[_Found]:
-    names = ("tenant_id", *place.key)
-    keys = ", ".join(f"t.{name}" for name in names)
-    types = ("uuid", "uuid", "bigint")
-    behind = ""
-    if after:
-        values = ", ".join(f"%s::{of}" for of in types[: len(names)])
-        behind = f"AND ({keys}) > ({values})"
-    size = f"coalesce(octet_length(t.bytes), {_SIZES.get(place.table, _PART_BYTES)})"
-    number = f"t.{place.key[1]}" if len(place.key) > 1 else "0"
+    keys = ", ".join(place.columns)
+    behind = f"AND ({keys}) > ({place.casts})" if after else ""
+    size = place.size
     query = f"""
-    SELECT t.{place.key[0]}, {number}, t.tenant_id, t.bytes, t.blob
+    SELECT t.{place.key[0]}, {place.number}, t.tenant_id, t.bytes, t.blob
       FROM (SELECT t.*, sum({size}) OVER (ORDER BY {keys}) - {size} AS bytes_before
               FROM (SELECT t.* FROM {place.table} AS t
                      WHERE {_LACKS[to]} {behind} ORDER BY {keys} LIMIT {MOST_ROWS}) AS t) AS t
@@ -161,11 +153,11 @@ def _record(
             continue
         if back:
             query = f"UPDATE {place.table} SET bytes = %b, blob = NULL"
-            query += f" WHERE {rows.this_row(blob)} AND bytes IS NULL AND blob = %s"
+            query += f" WHERE {place.is_row} AND bytes IS NULL AND blob = %s"
             values = (new, *blob.key, each.blob)
         else:
             query = f"UPDATE {place.table} SET bytes = NULL, blob = %s"
-            query += f" WHERE {rows.this_row(blob)} AND substr(bytes, 1, 17) = %s"
+            query += f" WHERE {place.is_row} AND substr(bytes, 1, 17) = %s"
             query += f" AND uuid_made_at(%s) > clock_timestamp() - {FRESH}"
             values = (new, *blob.key, (each.bytes or b"")[:17], new)
         if cur.execute(query.encode(), values).rowcount:

@@ -5,8 +5,7 @@ next worker goes on behind the last part. docs/architecture.md has the phases.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -21,10 +20,11 @@ from app.core import signing_keys
 from app.core.anchoring import evidence, heads, quorum
 from app.core.anchoring.evidence import CheckpointCache
 from app.core.audit import chain
+from app.core.blobs.reading import Vanished
 from app.core.callers import SYSTEM
 from app.core.exports import parts, reading
 from app.core.exports.reading import Place
-from app.core.exports.turns import BEGIN, State, Turn, Written
+from app.core.exports.turns import BEGIN, Turn, Written
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import generations, publication, tile_rows
@@ -102,18 +102,6 @@ class Builder:
     settings: Settings
     grace: timedelta = GRACE
     a_step: int = A_STEP
-    _phases: Mapping[str, Callable[[Turn], Written]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        phases = {
-            "settling": self._settle,
-            "counting": self._count,
-            "choosing": self._choose,
-            "listing": self._list,
-            "closing": self._close,
-            "hashing": self._hash,
-        }
-        object.__setattr__(self, "_phases", phases)
 
     def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Any]:
         """Do the next step of a job, outside the transaction that stores its outcome."""
@@ -128,8 +116,15 @@ class Builder:
         )
 
     def _talk(self, turn: Turn) -> Written:
+        phases = {
+            "settling": self._settle,
+            "counting": self._count,
+            "choosing": self._choose,
+            "listing": self._list,
+            "hashing": self._hash,
+        }
         try:
-            written = self._phases[turn.state["phase"]](turn)
+            written = phases[turn.state["phase"]](turn)
             return replace(written, stowed=parts.stow(self.settings, turn.place, written.parts))
         except LogDamaged as error:
             return Written(Failed(error.detail))
@@ -226,7 +221,6 @@ class Builder:
             about=about,
             whole=behind - begin - records <= max(MOST_OTHERS, WHOLE_BY * records),
             slack=turn.state.get("slack", 0),
-            parts=0,
             bytes=0,
         )
         return turn.write("listing", draft, [line])
@@ -237,7 +231,7 @@ class Builder:
         draft, size = Draft.load(state["draft"]), state["size"]
         start = state.get("read", draft.at)
         if start >= size:
-            return self._check(turn, draft)
+            return self._close(turn, draft)
         end = min(start + self.a_step, size)
         with self.database.transaction(turn.tenant_id) as session:
             generation = generations.newest(session)
@@ -254,9 +248,13 @@ class Builder:
         lines = reading.write_lines(draft, found, gaps, tiles.reader(held.__getitem__))
         return turn.write("listing", draft, lines, read=end)
 
-    def _check(self, turn: Turn, draft: Draft) -> Written:
-        """Hold what is listed to what was counted, and the tree to the checkpoint."""
-        state = turn.state
+    def _close(self, turn: Turn, draft: Draft) -> Written:
+        """Sign what the lines come to, and write the last one.
+
+        What is listed is held to what was counted first, and the tree to the checkpoint.
+        """
+        state, settings = turn.state, self.settings
+        size = state["size"]
         if draft.totals.records != state["records"]:
             if state["slack"] + 1 < len(SLACK):
                 return turn.restart(slack=state["slack"] + 1)
@@ -265,28 +263,16 @@ class Builder:
                 f" log are of them. {publication.MENDED_BY}"
             )
         with self.database.transaction(turn.tenant_id) as session:
-            published = self._published(session, state)
-        if draft.log.root != published.checkpoint.root:
-            raise LogDamaged(
-                f"The leaves give another root than was signed at {state['size']}."
-                f" {publication.MENDED_BY}"
-            )
-        return turn.go("closing")
-
-    def _published(self, session: Session, state: State) -> Published:
-        generation = generations.numbered(session, state["generation"])
-        found = None if generation is None else publication.at(session, generation, state["size"])
-        if found is None:
-            raise LogDamaged(f"The checkpoint at {state['size']} is gone. {publication.MENDED_BY}")
-        return found.intact()
-
-    def _close(self, turn: Turn) -> Written:
-        """Sign what the lines come to, and write the last one."""
-        state, settings = turn.state, self.settings
-        draft = Draft.load(state["draft"])
-        with self.database.transaction(turn.tenant_id) as session:
-            published = self._published(session, state)
-            generation, size = published.generation, state["size"]
+            generation = generations.numbered(session, state["generation"])
+            found = None if generation is None else publication.at(session, generation, size)
+            if generation is None or found is None:
+                raise LogDamaged(f"The checkpoint at {size} is gone. {publication.MENDED_BY}")
+            published = found.intact()
+            if draft.log.root != published.checkpoint.root:
+                raise LogDamaged(
+                    f"The leaves give another root than was signed at {size}."
+                    f" {publication.MENDED_BY}"
+                )
             held = CheckpointCache(session, generation, settings.tsa_ca_file).get(size)
             if held is None:
                 raise LogDamaged(f"The checkpoint at {size} does not hold. {publication.MENDED_BY}")
@@ -328,7 +314,7 @@ class Builder:
         try:
             for part in parts.stream(self.database, self.settings, turn.place, 0, size):
                 digest.update(part)
-        except (parts.Vanished, CannotOpen):
+        except (Vanished, CannotOpen):
             return Written(Failed("A part of this export is not there any more."))
         return Written(Step(None, turn.progress("made")), digest=digest.digest())
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from app import ids
-from app.core.blobs.store import Stowed
+from app.core.blobs.store import Stowed, cut
 from app.core.exports import parts
 from app.core.exports.parts import Part
 from app.core.exports.reading import Period
@@ -78,8 +78,9 @@ class Turn:
         **more: Any,
     ) -> Written:
         """Go on in a phase behind these lines."""
-        made = list(parts.cut(lines, self.state["parts"], self.state["bytes"]))
-        self.state["parts"] += len(made)
-        self.state["bytes"] += sum(map(len, lines))
+        made = []
+        for part in cut(lines, parts.PART_BYTES):
+            made.append(Part(self.state["bytes"], part))
+            self.state["bytes"] += len(part)
         gone = self.go(phase, draft=draft.dump(), **more)
         return Written(gone.step, made, signed=signed)

@@ -82,7 +82,7 @@ class SealedColumn:
         keys, column = ", ".join(f"t.{name}" for name in self.key), f"t.{self.column}"
         size, blob = f"octet_length({column})", "NULL::uuid"
         if self.in_objects:
-            size = f"coalesce({size}, {_OBJECT_BYTES[self.table]})"
+            size = PLACES[self.table].size
             blob = f"CASE WHEN {column} IS NULL THEN t.blob END"
         return f"""
         SELECT {keys}, {", ".join(self.sealed_for) or keys}, {column}, {blob}
@@ -94,12 +94,6 @@ class SealedColumn:
         """
 
 
-_OBJECT_BYTES = {
-    "bundles": "t.size",
-    "export_parts": "t.size",
-    "audit_segments": "t.size",
-    "evidence_pack_parts": str(store.PART_BYTES),
-}
 _WHOSE_PACK = """
 (SELECT coalesce(p.record_id, p.session_id) FROM evidence_packs AS p
   WHERE p.tenant_id = t.tenant_id AND p.id = t.pack_id)
@@ -128,7 +122,7 @@ SEALED_COLUMNS = (
     ),
     SealedColumn("bundles", "bytes", ("tenant_id", "record_id"), bundles.identity),
     SealedColumn("audit_segments", "bytes", ("tenant_id", "id"), archive.identity),
-    SealedColumn("export_parts", "bytes", ("tenant_id", "export_id", "number"), parts.identity),
+    SealedColumn("export_parts", "bytes", ("tenant_id", "export_id", "starts"), parts.identity),
     SealedColumn(
         "evidence_pack_parts",
         "bytes",

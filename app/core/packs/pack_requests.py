@@ -51,18 +51,8 @@ def ask(
 ) -> PackState:
     """Return what there is of a pack; a better one is begun if one can be made.
 
-    With `any_pack` only where there is none at all. Raises as `load` does.
-    """
-    found = load(session, settings, subject)
-    if found.is_current or found.job is not None or (any_pack and found.pack is not None):
-        return found
-    return PackState(found.pack, found.is_current, building.order(session, subject))
-
-
-def load(session: Session, settings: Settings, subject: Subject) -> PackState:
-    """Return the same and begin nothing.
-
-    Raises `BundleExpired`, and `LogDamaged` where the log is and the pack's key was revoked.
+    With `any_pack` only where there is none at all. Raises `BundleExpired`, and `LogDamaged` where
+    the log is and the pack's key was revoked.
     """
     subject.require_kept(session)
     pack, state = store.find(session, subject.about), subject.state(session)
@@ -87,7 +77,10 @@ def load(session: Session, settings: Settings, subject: Subject) -> PackState:
         if signing_keys.revoked_at(session, key_id) is not None:
             # A holder of the revoked key could have made it: verifiers refuse it.
             pack = None
-    return PackState(pack, is_current=False, job=_job_for(session, subject))
+    job = _job_for(session, subject)
+    if job is None and not (any_pack and pack):
+        job = building.order(session, subject)
+    return PackState(pack, is_current=False, job=job)
 
 
 def _readable(state: str) -> str:

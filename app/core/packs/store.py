@@ -14,9 +14,10 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core.blobs import rows
 from app.core.blobs import store as blob_store
-from app.core.blobs.reading import Row, opened
-from app.core.blobs.store import FRESH, Item, Stowed, stow
+from app.core.blobs.reading import Row, Vanished, opened
+from app.core.blobs.store import Item, Stowed, Whole, stow
 from app.core.records import bundles
 from app.database import Tx, cursor
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
@@ -73,7 +74,7 @@ class Pack:
         return {self.about.kind: self.about.text, "pack": str(self.id)}
 
 
-class Lines(bytes):
+class Lines(Whole):
     """Lines of bundles, and of which: they are stored already."""
 
     record_ids: list[UUID]
@@ -89,11 +90,9 @@ INSERT INTO evidence_packs (tenant_id, id, {}_id, generation, checkpoint_size, e
                             key_id, recipe, further, size)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
-_PART = f"""
+_PART = """
 INSERT INTO evidence_pack_parts (tenant_id, pack_id, starts, bytes, blob, record_ids)
-SELECT %(tenant)s, %(pack)s, %(starts)s, %(bytes)b, %(blob)s::uuid, %(record_ids)s::uuid[]
- WHERE %(blob)s::uuid IS NULL OR %(bytes)b::bytea IS NOT NULL
-    OR uuid_made_at(%(blob)s) > clock_timestamp() - {FRESH}
+VALUES (%s, %s, %s, %b, %s, %s)
 """
 _SUPERSEDE = """
 UPDATE evidence_packs SET superseded_at = clock_timestamp()
@@ -116,10 +115,6 @@ DELETE FROM evidence_packs WHERE (tenant_id, id) IN (
     SELECT tenant_id, id FROM evidence_packs
      WHERE superseded_at < clock_timestamp() - interval '1 hour' LIMIT %s)
 """
-
-
-class Vanished(Exception):
-    """A part is not there any more: a bundle has expired, or the pack was discarded."""
 
 
 def find(tx: Tx, about: About) -> Pack | None:
@@ -157,7 +152,7 @@ class Writer:
     def _sealed(self, archive: Iterable[bytes]) -> Iterator[Part]:
         master_keys, about, starts = self._settings.master_keys, self._about, 0
         blobs = blob_store.of(self._settings.blob_url)
-        for part in cut(archive):
+        for part in blob_store.cut(archive, PART_BYTES):
             self._digest.update(part)
             if isinstance(part, Lines):
                 yield Part(starts, Stowed(None), part.record_ids)
@@ -184,32 +179,9 @@ class Writer:
 
 def add_part(session: Session, tenant_id: UUID, pack_id: UUID, part: Part) -> None:
     """Store a part's row. Raises as `Writer.replace`."""
-    kept = {**part.stowed._asdict(), "starts": part.starts, "record_ids": part.record_ids}
-    values = {"tenant": tenant_id, "pack": pack_id, **kept}
-    if cursor(session).execute(_PART, values).rowcount != 1:
-        raise Vanished
-
-
-def cut(archive: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut a stream into parts of `PART_BYTES`; shorter ones stand before `Lines` and at the end."""
-    waiting = bytearray()
-    for chunk in archive:
-        if isinstance(chunk, Lines):
-            if waiting:
-                yield bytes(waiting)
-                waiting.clear()
-            yield chunk
-            continue
-        view = memoryview(chunk)
-        while view:
-            taken = view[: PART_BYTES - len(waiting)]
-            waiting += taken
-            view = view[len(taken) :]
-            if len(waiting) == PART_BYTES:
-                yield bytes(waiting)
-                waiting.clear()
-    if waiting:
-        yield bytes(waiting)
+    rows.require_fresh(session, part.stowed)
+    values = (tenant_id, pack_id, part.starts, *part.stowed, part.record_ids)
+    cursor(session).execute(_PART, values)
 
 
 def read_part(tx: Session, master_keys: MasterKeys, pack: Pack, at: int) -> tuple[int, bytes]:

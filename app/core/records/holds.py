@@ -145,9 +145,9 @@ def standing_on(
     """
     if caller.pin is not None:
         return []
-    covering = Hold.subject_id.in_(subjects)
-    if created_at is not None:
-        covering = _covering(created_at, *subjects)
+    covering = (
+        Hold.subject_id.in_(subjects) if created_at is None else _covering(created_at, *subjects)
+    )
     wanted = select(Hold).where(
         Hold.tenant_id == caller.tenant_id, Hold.released_at.is_(None), covering
     )

@@ -34,7 +34,7 @@ NO_SESSION = "There is no session with this id."
 
 _NOW = "SELECT clock_timestamp()"
 _ACTORS = """
-SELECT s.id, s.agent_id, s.principal, a.updated_at, s.external_id, a.external_id, a.name, a.version
+SELECT s.id, s.agent_id, s.principal, a.updated_at, s.external_id, a.name, a.external_id, a.version
   FROM sessions AS s JOIN agents AS a ON a.tenant_id = s.tenant_id AND a.id = s.agent_id
  WHERE s.tenant_id = %s AND s.id = ANY (%b)
 """
@@ -207,29 +207,14 @@ class Signer:
         if now < since:
             # It was made after the time was read: no record may be older than its key.
             ((now,),) = cursor(tx).execute(_NOW).fetchall()
-        found = {row[0]: _actors(*row) for row in actors.fetchall()}
+        found: dict[UUID, Actors] = {}
+        for session_id, agent_id, principal, as_of, external_id, *of_agent in actors.fetchall():
+            session = bundle.Session(id=ids.text("ses", session_id))
+            if external_id is not None:
+                session["external_id"] = external_id
+            agent = bundle.agent(ids.text("agt", agent_id), *of_agent)
+            found[session_id] = Actors(agent_id, principal, as_of, agent, session)
         return _Known(key, now, time.monotonic()), found
-
-
-def _actors(
-    session_id: UUID,
-    agent_id: UUID,
-    principal: str,
-    as_of: datetime,
-    external_id: str | None,
-    agent_external_id: str | None,
-    name: str,
-    version: str | None,
-) -> Actors:
-    session = bundle.Session(id=ids.text("ses", session_id))
-    if external_id is not None:
-        session["external_id"] = external_id
-    agent = bundle.Agent(id=ids.text("agt", agent_id), name=name)
-    if agent_external_id is not None:
-        agent["external_id"] = agent_external_id
-    if version is not None:
-        agent["version"] = version
-    return Actors(agent_id, principal, as_of, agent, session)
 
 
 def _signed(

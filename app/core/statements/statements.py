@@ -23,8 +23,7 @@ from app.core.sessions import SessionStatus
 from app.core.signing_keys import Purpose
 from app.database import Database, Tx, cursor
 from app.errors import SessionOpen, StatementPending
-from app.evidence import statement
-from app.evidence.bundle import Agent
+from app.evidence import bundle, statement
 from app.ledger import leaves, merkle
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.models import AgentSession, Record, SessionStatement
@@ -45,7 +44,7 @@ SELECT tenant_id, id FROM sessions WHERE status = 'completed' AND sealed_at IS N
 # The lock lets findings come, and has no two workers sign.
 _TAKE = """
 SELECT s.external_id, s.principal, s.created_at, s.completed_at, s.outcome,
-       a.id, a.external_id, a.name, a.version
+       a.id, a.name, a.external_id, a.version
   FROM sessions AS s JOIN agents AS a ON a.tenant_id = s.tenant_id AND a.id = s.agent_id
  WHERE s.tenant_id = %s AND s.id = %s AND s.status = 'completed' AND s.sealed_at IS NULL
    FOR NO KEY UPDATE OF s SKIP LOCKED
@@ -68,6 +67,13 @@ VALUES (%s, %s, %s, %s, %b, %b)
 """
 _LEAF = "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (%s, %b, %b)"
 _SEALED = "UPDATE sessions SET sealed_at = clock_timestamp() WHERE tenant_id = %s AND id = %s"
+_ROOTS = """
+SELECT number, first_id, root FROM session_digests
+ WHERE tenant_id = %s AND session_id = %s ORDER BY number
+"""
+_DIGESTS = """
+SELECT digests FROM session_digests WHERE tenant_id = %s AND session_id = %s AND number = %s
+"""
 
 
 def is_due(session: Session) -> bool:
@@ -106,7 +112,17 @@ def seal(session: Session, master_keys: MasterKeys, tenant_id: UUID, session_id:
     row = cur.execute(_TAKE, named).fetchone()
     if row is None:
         return False
-    facts = _facts(session_id, *row)
+    external_id, principal, opened_at, completed_at, outcome, agent_id, *of_agent = row
+    facts = statement.Session(
+        id=ids.text("ses", session_id),
+        agent=bundle.agent(ids.text("agt", agent_id), *of_agent),
+        principal=principal,
+        opened_at=rfc3339(opened_at),
+        completed_at=rfc3339(completed_at),
+        outcome=outcome,
+    )
+    if external_id is not None:
+        facts["external_id"] = external_id
     key = signing_keys.current(session, master_keys, Purpose.BUNDLE)
     parts, roots, count, times = [], b"", 0, None
     for number, rows in enumerate(_parts(session, tenant_id, session_id)):
@@ -143,45 +159,6 @@ def _parts(
         if len(rows) < PART:
             return
         after = rows[-1][0]
-
-
-def _facts(
-    session_id: UUID,
-    external_id: str | None,
-    principal: str,
-    opened_at: datetime,
-    completed_at: datetime,
-    outcome: str,
-    agent_id: UUID,
-    agent_external_id: str | None,
-    name: str,
-    version: str | None,
-) -> statement.Session:
-    agent = Agent(id=ids.text("agt", agent_id), name=name)
-    if agent_external_id is not None:
-        agent["external_id"] = agent_external_id
-    if version is not None:
-        agent["version"] = version
-    facts = statement.Session(
-        id=ids.text("ses", session_id),
-        agent=agent,
-        principal=principal,
-        opened_at=rfc3339(opened_at),
-        completed_at=rfc3339(completed_at),
-        outcome=outcome,
-    )
-    if external_id is not None:
-        facts["external_id"] = external_id
-    return facts
-
-
-_ROOTS = """
-SELECT number, first_id, root FROM session_digests
- WHERE tenant_id = %s AND session_id = %s ORDER BY number
-"""
-_DIGESTS = """
-SELECT digests FROM session_digests WHERE tenant_id = %s AND session_id = %s AND number = %s
-"""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from app.api.http.services import EXTENSION
-from app.core.packs import session_packs, store
+from app.core.packs import store
 from app.core.records import records
 from app.core.statements import statements
-from app.errors import Unavailable
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from tests.jobs.packs.test_sealed_sessions import seal
@@ -256,36 +255,6 @@ def test_a_pack_is_made_anew_when_another_bundle_is_kept_than_the_one_in_it(
     assert "records.ndjson: 1 of 2 are here; 1 have expired" in found.text
     told = files_in((tmp_path / "pack.zip").read_bytes())["records.ndjson"].splitlines()
     assert [json.loads(each)["status"] for each in told] == ["expired", "present"]
-
-
-def test_a_build_that_is_cut_off_leaves_nothing_and_is_done_again(
-    sealed: Callable[[int], Sealed],
-    packer: Packer,
-    admin_engine: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = sealed(3)
-    packer.api().get(made.path, headers=AT_ONCE)
-    with ThreadPoolExecutor(1) as pool, admin_engine.connect() as other:
-        other.execute(text("LOCK TABLE evidence_pack_parts IN EXCLUSIVE MODE"))
-        building = pool.submit(packer.work, "session_pack")
-        until(lambda: waiting(admin_engine, "INSERT INTO evidence_pack_parts"))
-        with admin_engine.begin() as killer:
-            killer.execute(
-                text(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE query ~ 'INSERT INTO evidence_pack_parts' AND wait_event_type = 'Lock'"
-                )
-            )
-        with pytest.raises(Unavailable):
-            building.result()
-    with admin_engine.connect() as connection:
-        left = "SELECT count(*) FROM evidence_packs WHERE session_id = :id"
-        named = {"id": uuid_of(made.session["id"])}
-        assert connection.execute(text(left), named).scalar_one() == 0
-    due = "UPDATE jobs SET run_at = clock_timestamp(), locked_until = created_at WHERE kind = :kind"
-    execute(admin_engine, due, kind=session_packs.KIND)
-    assert made.built()
 
 
 def test_builds_take_turns_so_that_none_waits_with_a_connection_in_its_hand(

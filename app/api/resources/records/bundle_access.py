@@ -202,16 +202,9 @@ def _admit(record_id: UUID | None, *, may_be_public: bool) -> Grant:
 
 
 def open_link(link: Link) -> datetime | None:
-    """Count an opening of a link, once a request; return when it ends, None if it has ended.
-
-    A view is called again when what it reads was fetched from the object store.
-    """
-    opened: dict[UUID, datetime | None] = g.setdefault("opened_links", {})
-    if link.id not in opened:
-        with services().database.transaction(link.tenant_id) as session:
-            ends_at = share_links.open_link(session, link, client_address(), request_id())
-        opened[link.id] = ends_at
-    return opened[link.id]
+    """Count an opening of a link; return when it ends, None if it has ended."""
+    with services().database.transaction(link.tenant_id) as session:
+        return share_links.open_link(session, link, client_address(), request_id())
 
 
 def _tokens() -> list[str]:

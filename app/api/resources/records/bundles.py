@@ -21,7 +21,7 @@ from app.api.http.answers import (
     packed,
 )
 from app.api.http.documentation import IF_NONE_MATCH, Blueprint, header_of
-from app.api.http.services import services
+from app.api.http.services import reads_objects, services
 from app.api.resources.log import LogProofSchema
 from app.api.resources.records.bundle_access import (
     ShareTokenArgs,
@@ -71,6 +71,7 @@ def read_bundle(args: dict[str, Any], record_id: UUID | None) -> Response:
     return exact_bytes()
 
 
+@reads_objects
 def exact_bytes() -> Response:
     """Answer the signed bytes of the admitted record, with their signature."""
     master_keys = services().settings.master_keys
@@ -160,6 +161,7 @@ FORMATS: Mapping[str, _Write] = {
 }
 
 
+@reads_objects
 def export(name: str) -> Response:
     """Answer the admitted record in one of `FORMATS`.
 

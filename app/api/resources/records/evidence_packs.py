@@ -20,7 +20,14 @@ from app.api.http import admission
 from app.api.http.admission import LONGEST_WAIT_WITHOUT_KEY, Patience, patience, truncated_stream
 from app.api.http.answers import answer, conditional
 from app.api.http.documentation import PREFER, Blueprint, header_of
-from app.api.http.services import Services, client_address, client_network, request_id, services
+from app.api.http.services import (
+    Services,
+    client_address,
+    client_network,
+    reads_objects,
+    request_id,
+    services,
+)
 from app.api.resources.records import bundle_access
 from app.api.resources.records.bundle_access import (
     QUERY,
@@ -30,6 +37,7 @@ from app.api.resources.records.bundle_access import (
     granted,
     note_read,
 )
+from app.core.blobs.reading import Vanished
 from app.core.callers import Actor, Caller
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
@@ -37,7 +45,7 @@ from app.core.packs import pack_requests, store
 from app.core.packs.building import Subject
 from app.core.packs.pack_requests import PackState
 from app.core.packs.record_packs import RecordSubject
-from app.core.packs.store import Pack, Vanished
+from app.core.packs.store import Pack
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable, RateLimited, Unavailable
 from app.lib.crypto.sealing import CannotOpen, KeyMissing
@@ -162,6 +170,7 @@ def _opened() -> Iterator[Asked]:
         yield Asked(session, RecordSubject(session, record), holder, taker)
 
 
+@reads_objects
 def answer_pack(opened: Callable[[], AbstractContextManager[Asked]]) -> Response:
     """Answer a pack, or the progress of its build after waiting for it; raises as the route."""
     settings = services().settings

@@ -25,7 +25,14 @@ from app.api.http.idempotency import REPLAYED, once, sent_key, sent_request
 from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.parsing import MAX_RECORD, takes_a_record
 from app.api.http.promises import may_promise
-from app.api.http.services import caller, prefers_replica, raw_transaction, services, transaction
+from app.api.http.services import (
+    caller,
+    prefers_replica,
+    raw_transaction,
+    reads_objects,
+    services,
+    transaction,
+)
 from app.api.resources.records.record_schemas import (
     MOST_ENTRY_ERRORS,
     BatchArgs,
@@ -263,6 +270,7 @@ def _errors(error: ServiceError, record: str) -> list[dict[str, Any]]:
 @blp.arguments(RecordArgs, location="query")
 @blp.response(200, RecordPageSchema)
 @prefers_replica
+@reads_objects
 def list_records(args: dict[str, Any]) -> Response:
     """Search records, or list them newest first, or follow them with `order=asc`.
 

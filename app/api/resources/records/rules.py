@@ -13,7 +13,7 @@ from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
 from app.api.http.idempotency import once, sent_key
 from app.api.http.paging import MAX_LIMIT, PageArgs, page, page_schema
-from app.api.http.services import caller, services, transaction
+from app.api.http.services import caller, reads_objects, services, transaction
 from app.core.callers import Role
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
@@ -255,6 +255,7 @@ def tried(body: Mapping[str, Any]) -> tuple[RuleText, Wanted]:
     return text, Wanted(on, **choice, limit=body.get("limit", MOST_AT_ONCE))
 
 
+@reads_objects
 def tried_now(text: RuleText, wanted: Wanted) -> dict[str, Any]:
     """Return the result of a short test."""
     here = services()

@@ -13,7 +13,7 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http import large_work
 from app.api.http.paging import PageArgs, filters, page_of
-from app.api.http.services import caller, services, transaction
+from app.api.http.services import caller, reads_objects, services, transaction
 from app.api.resources.agents import AgentArgs
 from app.api.resources.sessions import SessionArgs, pack, statement
 from app.api.resources.traces import TraceArgs
@@ -199,6 +199,7 @@ def _way(found: Sequence[Record]) -> list[dict[str, Any]]:
     return rows
 
 
+@reads_objects
 def _bundles(found: Iterable[Record]) -> dict[UUID, Bundle]:
     """Return the bundles of the first records that are not too large together to be read."""
     sizes = accumulate(record.bundle_size for record in found)

@@ -9,10 +9,8 @@ import pytest
 
 from app.evidence import pack
 from app.lib import canonical_json
-from tests.support.evidence.verifying import answer
 from tests.unit.verify import packs
 from tests.unit.verify.pack.checking import checked, files_of, resealed, zipped
-from tests.unit.verify.pack.test_changed_files import everywhere
 
 PACK = b"".join(pack.write_session(packs.session_evidence()))
 FILES = files_of(PACK)
@@ -25,19 +23,6 @@ def test_a_session_is_verified_whole(tmp_path: Path, roots: list[object]) -> Non
     assert "records.ndjson: 6 of 7 are here; 1 have expired" in found.text
     assert "bundles.ndjson: 6 of 7 are here, each signed" in found.text
     assert checked(tmp_path, PACK).last == "VALID AGAINST THE PACK'S OWN KEYS"
-
-
-def test_one_flipped_bit_anywhere_in_it_is_refused_with_the_file_s_name(tmp_path: Path) -> None:
-    path = tmp_path / "pack.zip"
-    for number, (name, at) in enumerate(everywhere(PACK)):
-        spoiled = bytearray(PACK)
-        spoiled[at] ^= 1 << number % 8
-        path.write_bytes(spoiled)
-        found = answer(path)
-        assert found.code in (1, 2), (name, at)
-        if name != "archive" and found.code == 1 and at > 4:
-            line = next(line for line in found.text.splitlines() if line.startswith("INVALID"))
-            assert name in line or "no name of a file" in line, (name, at, line)
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -65,177 +50,64 @@ def told(place: int, **other: Any) -> Callable[[Lines], object]:
 
 
 ABSENT = {"id": None, "key_id": None, "signature": None, "leaf_index": None}
-CHANGES: dict[str, tuple[str, Callable[[Lines], object], str, str]] = {
-    "a digest is left out": (
-        "session-digests.txt",
-        lambda lines: lines.pop(2),
-        "session-digests.txt",
-        "there are 6, not 7",
+DIGESTS, RECORDS, BUNDLES = "session-digests.txt", "records.ndjson", "bundles.ndjson"
+FINDINGS, KEYS = "findings.ndjson", "keys.json"
+FOURTH = "4 of 7 (rec_00000000000000000000000000000004)"
+NEXT_KEYS = canonical_json.dumps({"keys": [packs.NEXT_KEY.public.jwk]})
+UNSEALED = canonical_json.dumps(json.loads(FILES[RECORDS].splitlines()[0]) | {"status": "unsealed"})
+# In which file lines are changed, how, of which file that is said, and what.
+CHANGES: list[tuple[str, Callable[[Lines], object], str, str]] = [
+    (DIGESTS, lambda lines: lines.pop(2), DIGESTS, "there are 6, not 7"),
+    (DIGESTS, lambda lines: lines.append(b"00" * 32 + b"\n"), DIGESTS, "there are 8, not 7"),
+    (DIGESTS, lambda lines: lines.insert(0, lines.pop()), DIGESTS, "not the digests whose root"),
+    (DIGESTS, lambda lines: lines.append(lines.pop().upper()), DIGESTS, "not what it must be"),
+    (RECORDS, lambda lines: lines.append(lines.pop()[:-1]), RECORDS, "cut off"),
+    (RECORDS, lambda lines: lines.pop(), RECORDS, "it ends after 6 of 7"),
+    (RECORDS, told(3, status="missing", **ABSENT), RECORDS, "sealed, and not here: 4 of 7 ("),
+    (RECORDS, told(3, leaf_index=None), RECORDS, "without a leaf in the log: 4 of 7 (rec_"),
+    (
+        RECORDS,
+        lambda lines: lines.append(UNSEALED + b"\n"),
+        RECORDS,
+        "but not sealed with it: (rec_",
     ),
-    "a digest was added": (
-        "session-digests.txt",
-        lambda lines: lines.append(b"00" * 32 + b"\n"),
-        "session-digests.txt",
-        "there are 8, not 7",
-    ),
-    "two digests changed places": (
-        "session-digests.txt",
-        lambda lines: lines.insert(0, lines.pop()),
-        "session-digests.txt",
-        "not the digests whose root",
-    ),
-    "a digest is in capitals": (
-        "session-digests.txt",
-        lambda lines: lines.append(lines.pop().upper()),
-        "session-digests.txt",
-        "not what it must be",
-    ),
-    "the last line is cut off": (
-        "records.ndjson",
-        lambda lines: lines.append(lines.pop()[:-1]),
-        "records.ndjson",
-        "cut off",
-    ),
-    "a record's line is left out": (
-        "records.ndjson",
-        lambda lines: lines.pop(),
-        "records.ndjson",
-        "it ends after 6 of 7",
-    ),
-    "a record is missing": (
-        "records.ndjson",
-        told(3, status="missing", **ABSENT),
-        "records.ndjson",
-        "sealed, and not here: 4 of 7 (",
-    ),
-    "a record has no leaf": (
-        "records.ndjson",
-        told(3, leaf_index=None),
-        "records.ndjson",
-        "without a leaf in the log: 4 of 7 (rec_",
-    ),
-    "a record was not sealed": (
-        "records.ndjson",
-        lambda lines: lines.append(
-            canonical_json.dumps(json.loads(lines[0]) | {"status": "unsealed"}) + b"\n"
-        ),
-        "records.ndjson",
-        "in the session, but not sealed with it: (rec_",
-    ),
-    "a present record stands behind the sealed ones": (
-        "records.ndjson",
-        lambda lines: lines.append(lines[0]),
-        "records.ndjson",
-        "more than was sealed",
-    ),
-    "a status is none": (
-        "records.ndjson",
-        told(3, status="fine"),
-        "records.ndjson",
-        "what became of a record",
-    ),
-    "a leaf's place is none": (
-        "records.ndjson",
-        told(3, leaf_index=-1),
-        "records.ndjson",
-        "leaf_index",
-    ),
-    "a present record has no id": (
-        "records.ndjson",
-        told(3, id=None),
-        "records.ndjson",
-        "what became of a record",
-    ),
-    "another digest": (
-        "records.ndjson",
-        told(3, sha256="00" * 32),
-        "records.ndjson",
-        "is not what was sealed there",
-    ),
-    "an expired bundle is said to be present": (
-        "records.ndjson",
-        told(1, status="present"),
-        "bundles.ndjson",
-        "where that of 2 of 7 (rec_",
-    ),
-    "a present bundle is said to have expired": (
-        "records.ndjson",
-        told(0, status="expired"),
-        "bundles.ndjson",
-        "there are other bytes",
-    ),
-    "another signature": (
-        "records.ndjson",
+    (RECORDS, lambda lines: lines.append(lines[0]), RECORDS, "more than was sealed"),
+    (RECORDS, told(3, status="fine"), RECORDS, "what became of a record"),
+    (RECORDS, told(3, leaf_index=-1), RECORDS, "leaf_index"),
+    (RECORDS, told(3, id=None), RECORDS, "what became of a record"),
+    (RECORDS, told(3, sha256="00" * 32), RECORDS, "is not what was sealed there"),
+    (RECORDS, told(1, status="present"), BUNDLES, "where that of 2 of 7 (rec_"),
+    (RECORDS, told(0, status="expired"), BUNDLES, "there are other bytes"),
+    (
+        RECORDS,
         told(3, signature="A" * 86 + "=="),
-        "bundles.ndjson",
-        "4 of 7 (rec_00000000000000000000000000000004): its signature does not hold",
+        BUNDLES,
+        f"{FOURTH}: its signature does not hold",
     ),
-    "no signature at all": (
-        "records.ndjson",
-        told(3, signature="?"),
-        "bundles.ndjson",
-        "4 of 7 (rec_00000000000000000000000000000004): this is not base64",
-    ),
-    "another key": (
-        "records.ndjson",
-        told(3, key_id="0" * 16),
-        "bundles.ndjson",
-        "by a key that is not here",
-    ),
-    "another id": (
-        "records.ndjson",
-        told(3, id=packs.record(9)["id"]),
-        "bundles.ndjson",
-        "it is of another session",
-    ),
-    "a bundle is left out": (
-        "bundles.ndjson",
-        lambda lines: lines.pop(),
-        "bundles.ndjson",
-        "it ends before the bundle of 7 of 7",
-    ),
-    "a bundle was added": (
-        "bundles.ndjson",
-        lambda lines: lines.append(packs.bundle_of(9) + b"\n"),
-        "bundles.ndjson",
-        "more bundles than are told of",
-    ),
-    "a bundle was changed": (
-        "bundles.ndjson",
+    (RECORDS, told(3, signature="?"), BUNDLES, f"{FOURTH}: this is not base64"),
+    (RECORDS, told(3, key_id="0" * 16), BUNDLES, "by a key that is not here"),
+    (RECORDS, told(3, id=packs.record(9)["id"]), BUNDLES, "it is of another session"),
+    (BUNDLES, lambda lines: lines.pop(), BUNDLES, "it ends before the bundle of 7 of 7"),
+    (BUNDLES, lambda lines: lines.append(packs.bundle_of(9) + b"\n"), BUNDLES, "more bundles than"),
+    (
+        BUNDLES,
         lambda lines: lines.append(lines.pop().replace(b"12.5", b"12.6")),
-        "bundles.ndjson",
+        BUNDLES,
         "where that of 7 of 7 (rec_",
     ),
-    "a counted finding is gone": (
-        "findings.ndjson",
-        lambda lines: lines.clear(),
-        "findings.ndjson",
-        "of those that the statement counts: 1 high",
-    ),
-    "a finding stands there twice": (
-        "findings.ndjson",
-        lambda lines: lines.append(lines[0]),
-        "findings.ndjson",
-        "not in order",
-    ),
-    "a finding is another session's": (
-        "findings.ndjson",
+    (FINDINGS, lambda lines: lines.clear(), FINDINGS, "of those that the statement counts: 1 high"),
+    (FINDINGS, lambda lines: lines.append(lines[0]), FINDINGS, "not in order"),
+    (
+        FINDINGS,
         lambda lines: lines.append(lines.pop().replace(b"ses_0", b"ses_1")),
-        "findings.ndjson",
+        FINDINGS,
         "another session's",
     ),
-    "a key is another": (
-        "keys.json",
-        lambda lines: lines.__setitem__(
-            slice(None), [canonical_json.dumps({"keys": [packs.NEXT_KEY.public.jwk]})]
-        ),
-        "bundles.ndjson",
-        "by a key that is not here",
-    ),
-}
+    (KEYS, lambda lines: lines.__setitem__(0, NEXT_KEYS), BUNDLES, "by a key that is not here"),
+]
 
 
-@pytest.mark.parametrize("name", ["session-digests.txt", "records.ndjson", "findings.ndjson"])
+@pytest.mark.parametrize("name", [DIGESTS, RECORDS, FINDINGS])
 @pytest.mark.parametrize("end", [b"", b"\n"])
 def test_a_line_without_end_is_refused_in_good_time(tmp_path: Path, name: str, end: bytes) -> None:
     nonsense = b"x" * (17 << 20) + end
@@ -243,9 +115,10 @@ def test_a_line_without_end_is_refused_in_good_time(tmp_path: Path, name: str, e
     assert name in found.of("INVALID"), found.text
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_whoever_packs_changes_is_named(tmp_path: Path, change: str) -> None:
-    name, how, check, why = CHANGES[change]
+@pytest.mark.parametrize(("name", "how", "check", "why"), CHANGES)
+def test_what_whoever_packs_changes_is_named(
+    tmp_path: Path, name: str, how: Callable[[Lines], object], check: str, why: str
+) -> None:
     found = checked(tmp_path, changed(name, how))
     assert found.code == 1, found.text
     line = next(each for each in found.text.splitlines() if f" {check}: " in each[:60])
