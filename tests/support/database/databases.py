@@ -138,7 +138,7 @@ def sqlalchemy_url(url: str) -> str:
     return url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
-def execute(owner: Engine, sql: str, **values: Any) -> None:
+def execute(owner: Engine, sql: str, /, **values: Any) -> None:
     """Do something to a database as its owner, behind the service's back."""
     with owner.begin() as connection:
         connection.execute(text(sql), values)
