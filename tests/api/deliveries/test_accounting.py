@@ -24,18 +24,6 @@ def line(figures: dict[str, Any]) -> dict[str, int]:
     return {name: figures[name] for name in NOTHING}
 
 
-def test_a_new_webhook_has_empty_books(api: ApiOf) -> None:
-    assert books(api(), make_webhook(api())) == {
-        **NOTHING,
-        "arrived_by_replay": 0,
-        "cancelled_arrived_by_replay": 0,
-        "balanced": True,
-        "counted": True,
-        "tests": NOTHING,
-        "replays": NOTHING,
-    }
-
-
 def test_tests_and_replays_stand_on_lines_of_their_own(api: ApiOf, worker: Worker) -> None:
     webhook = make_webhook(api())
     make_findings(api(), 1)
@@ -170,22 +158,6 @@ def test_long_books_are_kept_without_a_scan_through_every_end_of_a_delivery(
     assert (closed["tests"]["cancelled"], closed["replays"]["cancelled"]) == (1, 1)
 
 
-@pytest.mark.usefixtures("scan_nothing")
-def test_a_row_that_is_lost_unbalances_long_books_that_are_scanned(
-    api: ApiOf, worker: Worker
-) -> None:
-    webhook = make_webhook(api())
-    make_findings(api(), 2)
-    worker.claim(webhook)
-    assert books(api(), webhook)["balanced"]
-
-    worker.run("DELETE FROM open_deliveries WHERE sequence = 1")
-
-    assert books(api(), webhook)["balanced"]
-    kept = books(api(), webhook, exact=True)
-    assert (kept["counted"], kept["balanced"], kept["pending"]) == (True, False, 1)
-
-
 def test_a_scan_that_finds_other_rows_than_were_counted_is_seen(api: ApiOf, worker: Worker) -> None:
     webhook = make_webhook(api())
     make_findings(api(), 2)
@@ -199,9 +171,3 @@ def test_a_scan_that_finds_other_rows_than_were_counted_is_seen(api: ApiOf, work
     assert line(found) == {**NOTHING, "accepted": 2, "pending": 2}
     (said,) = [each for each in lines if each["event"] == "accounting_unbalanced"]
     assert (said["log_level"], said["events_found"], said["events_open"]) == ("error", 2, 3)
-
-
-def test_exact_is_true_or_false(api: ApiOf) -> None:
-    webhook = make_webhook(api())
-    answer = api().get(f"/v1/webhooks/{webhook['id']}/accounting?exact=1")
-    assert answer.status_code == 422

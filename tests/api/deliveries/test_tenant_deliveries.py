@@ -285,10 +285,3 @@ def test_an_unknown_id_finds_nothing(
 )
 def test_a_wrong_query_is_refused_and_named(api: ApiOf, query: str, pointer: str) -> None:
     assert pointers(api().get(f"{PATH}?{query}")) == [pointer]
-
-
-def test_a_cursor_of_another_filter_is_refused(api: ApiOf, webhooks: list[dict[str, Any]]) -> None:
-    make_findings(api(), 1)
-    cursor = api().get(f"{PATH}?limit=1").json["next_cursor"]
-
-    assert pointers(api().get(f"{PATH}?limit=1&status=pending&cursor={cursor}")) == ["/cursor"]

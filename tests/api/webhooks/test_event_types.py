@@ -162,19 +162,6 @@ def test_an_event_shows_what_was_decided_for_every_webhook(api: ApiOf, worker: W
         assert answer["explanation"]
 
 
-def test_an_event_lists_its_replays_too(api: ApiOf, worker: Worker) -> None:
-    webhook = make_webhook(api())
-    make_findings(api(), 1)
-    worker.send(webhook, 500)
-    (row,) = history(api(), webhook)
-    replay = api().post(f"/v1/webhooks/{webhook['id']}/deliveries/{row['id']}/replay").json
-
-    event = api().get(f"/v1/events/{row['event_id']}").json
-
-    (decided,) = event["webhooks"]
-    assert [each["id"] for each in decided["deliveries"]] == [row["id"], replay["id"]]
-
-
 @pytest.mark.parametrize("query", ["", "event_id=", "event_id=evt_1", f"event_id=evt_{NOBODY}"])
 def test_a_decision_about_no_event_is_refused(api: ApiOf, query: str) -> None:
     webhook = make_webhook(api())
