@@ -8,7 +8,7 @@ import os
 import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from redis import Redis
 
@@ -53,21 +53,21 @@ def report(client: Redis, process: Process) -> None:
         pipe.execute()
 
 
-def _reports(client: Redis) -> dict[bytes, bytes]:
+def _reports(client: Redis) -> dict[str, bytes | str]:
     """Return the reports that have not expired by their keys; forget the keys of the others."""
-    names = sorted(client.smembers(REPORTING))
+    names: list[Any] = sorted(client.smembers(REPORTING))
     if not names:
         return {}
     reports = dict(zip(names, client.mget(names), strict=True))
     gone = [name for name, sent in reports.items() if sent is None]
     if gone:
         client.srem(REPORTING, *gone)
-    return {name: sent for name, sent in reports.items() if sent is not None}
+    return {os.fsdecode(name): sent for name, sent in reports.items() if sent is not None}
 
 
 def presence(client: Redis) -> dict[Role, bool]:
     """Return for each role whether a process of it reports."""
-    up = {name.split(b":")[1].decode() for name in _reports(client)}
+    up = {name.split(":")[1] for name in _reports(client)}
     return {role: role in up for role in ROLES}
 
 

@@ -214,7 +214,8 @@ class Bell:
 
         def end(client: redis.Redis) -> bool:
             with client.pipeline(transaction=False) as pipe:
-                pipe.delete(flag).exists(flag + _FULL)
+                pipe.delete(flag)
+                pipe.exists(flag + _FULL)
                 return bool(pipe.execute()[1])
 
         return bool(self._ask(end))

@@ -12,7 +12,7 @@ from app.core import idempotency, partitions, tenants
 from app.core.audit import record_reads
 from app.core.delivery import hours
 from app.core.digests import alerts
-from app.core.jobs import retention as job_retention
+from app.core.jobs import job_rows
 from app.core.keys import console_sessions
 from app.core.packs import store
 from app.core.records import share_links
@@ -51,8 +51,8 @@ def run(here: Runtime) -> None:
         begins_at = partitions.begins_at(session)
         forgotten += matches.forget_old(session, begins_at) + alerts.forget_old(session, begins_at)
     old_hours = _forget_hours(here.database, begins_at)
-    forget_jobs = partial(job_retention.forget_old, before=begins_at)
-    jobs = _in_batches(here.database, job_retention.AT_ONCE, forget_jobs)
+    forget_jobs = partial(job_rows.forget_old, before=begins_at)
+    jobs = _in_batches(here.database, job_rows.AT_ONCE, forget_jobs)
     forget_traces = partial(traces.forget_old, before=begins_at)
     old_traces = _in_batches(here.database, traces.FORGOTTEN_AT_ONCE, forget_traces)
     _log.info(

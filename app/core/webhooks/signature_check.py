@@ -76,7 +76,9 @@ def check(
     headers = forms.normalised(pasted.headers)
     now = database_now(session)
     event_id = ids.parse("evt", headers.get(ID, ""))
-    sent = event_id and delivery_history.payload_of(session, caller.tenant_id, event_id)
+    sent = None
+    if event_id is not None:
+        sent = delivery_history.payload_of(session, caller.tenant_id, event_id)
     found = _match(headers, pasted.body, sent, _known(session, settings, webhook, now))
     checks = {
         "headers": _headers(headers),

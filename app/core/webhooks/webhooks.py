@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -117,15 +117,13 @@ def create(
 
 def rows(session: Session, caller: Caller, before: UUID | None, limit: int) -> Sequence[Watched]:
     """Return up to `limit` webhooks, newest first, older than `before`."""
-    wanted = _live(caller.tenant_id).order_by(Webhook.id.desc()).limit(limit)
-    if before is not None:
-        wanted = wanted.where(Webhook.id < before)
-    return _watched(session, wanted)
+    older = [] if before is None else [Webhook.id < before]
+    return _watched(session, caller.tenant_id, *older, most=limit)
 
 
 def find(session: Session, caller: Caller, webhook_id: UUID | None) -> Watched:
     """Return one webhook; raises `NotFound` when it does not exist or was deleted."""
-    found = _watched(session, _live(caller.tenant_id).where(Webhook.id == webhook_id))
+    found = _watched(session, caller.tenant_id, Webhook.id == webhook_id)
     if not found:
         raise _not_found()
     return found[0]
@@ -310,7 +308,8 @@ def health(watched: Watched) -> dict[str, Any]:
     """Return what the worst lane's row does not say of its health as it is."""
     lane, webhook = watched.lane, watched.webhook
     refusing_since = lane_health.refusing_since(lane, watched.now)
-    paused_until = lane.paused_until if _paused(lane, watched.now) else None
+    is_paused = lane.paused_until is not None and lane.paused_until > watched.now
+    paused_until = lane.paused_until if is_paused else None
     used = [each for each in watched.lanes if ids.lane_number(each.webhook_id) <= webhook.lanes]
     return {
         "state": _state(webhook, lane, watched.now).value,
@@ -325,41 +324,23 @@ def health(watched: Watched) -> dict[str, Any]:
     }
 
 
-def _paused(lane: Lane, now: datetime) -> bool:
-    return lane.paused_until is not None and lane.paused_until > now
-
-
 def _state(webhook: Webhook, lane: Lane, now: datetime) -> State:
     applies = {
         State.OK: True,
         State.SLOW: lane.slow_at is not None,
         State.REFUSING: lane_health.refusing_since(lane, now) is not None,
         State.FAILING: lane.failing_since is not None,
-        State.PAUSED: _paused(lane, now),
+        State.PAUSED: lane.paused_until is not None and lane.paused_until > now,
         State.HELD: lane.held_since is not None,
         State.DISABLED: webhook.status != WebhookStatus.ENABLED,
     }
     return [state for state in State if applies[state]][-1]
 
 
-def _watched(session: Session, wanted: Select[Webhook, Lane, datetime, int]) -> list[Watched]:
-    found = session.execute(wanted).all()
-    further = select(WebhookLane.id).where(
-        WebhookLane.webhook_id.in_([row[0].id for row in found]),
-        WebhookLane.id != WebhookLane.webhook_id,
-    )
-    of_others = select(Lane).where(Lane.webhook_id.in_(further))
-    others: defaultdict[UUID, list[Lane]] = defaultdict(list)
-    for lane in session.scalars(of_others.execution_options(populate_existing=True)):
-        others[ids.webhook_of(lane.webhook_id)].append(lane)
-    return [
-        Watched(webhook, [lane, *others[webhook.id]], now, in_flight)
-        for webhook, lane, now, in_flight in found
-    ]
-
-
-def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
-    same = and_(Lane.tenant_id == Webhook.tenant_id, Lane.webhook_id == Webhook.id)
+def _watched(
+    session: Session, tenant_id: UUID, *conditions: ColumnElement[bool], most: int | None = None
+) -> list[Watched]:
+    """Return the webhooks, newest first, that are not deleted."""
     in_flight = (
         select(func.count())
         .where(
@@ -371,13 +352,26 @@ def _live(tenant_id: UUID) -> Select[Webhook, Lane, datetime, int]:
         )
         .scalar_subquery()
     )
-    return (
-        select(Webhook, Lane, func.clock_timestamp(), in_flight)
-        .join(Lane, same)
-        .where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None))
-        # Lanes are also changed by statements outside the ORM, which its identity map misses.
+    found = session.execute(
+        select(Webhook, func.clock_timestamp(), in_flight)
+        .where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None), *conditions)
+        .order_by(Webhook.id.desc())
+        .limit(most)
+        .execution_options(populate_existing=True)
+    ).all()
+    named = WebhookLane.webhook_id.in_([row[0].id for row in found])
+    # Lanes are also changed by statements outside the ORM, which its identity map misses.
+    stored = session.scalars(
+        select(Lane)
+        .where(
+            Lane.tenant_id == tenant_id, Lane.webhook_id.in_(select(WebhookLane.id).where(named))
+        )
         .execution_options(populate_existing=True)
     )
+    of: defaultdict[UUID, list[Lane]] = defaultdict(list)
+    for lane in sorted(stored, key=lambda lane: ids.lane_number(lane.webhook_id)):
+        of[ids.webhook_of(lane.webhook_id)].append(lane)
+    return [Watched(webhook, of[webhook.id], now, out) for webhook, now, out in found]
 
 
 def _check_url(url: str, settings: Settings) -> None:

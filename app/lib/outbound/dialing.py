@@ -39,11 +39,13 @@ def verifying(ca_file: str | None = None, pem: str | None = None) -> ssl.SSLCont
     return context
 
 
-# Loading the roots takes tens of milliseconds, so clients of the same roots share a context.
-@functools.lru_cache(maxsize=4)
 def of_receivers(authorities: str | None) -> ssl.SSLContext:
     """Return a context that trusts these roots (PEM) alone, or the public ones."""
-    return verifying(None if authorities else certifi.where(), authorities)
+    return _shared(None if authorities else certifi.where(), authorities)
+
+
+# Loading the roots takes tens of milliseconds, so clients of the same roots share a context.
+_shared = functools.lru_cache(maxsize=4)(verifying)
 
 
 # Enough for every lane of a process to meet several dead name servers in a row.

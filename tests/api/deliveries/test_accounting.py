@@ -24,18 +24,6 @@ def line(figures: dict[str, Any]) -> dict[str, int]:
     return {name: figures[name] for name in NOTHING}
 
 
-def test_a_new_webhook_has_empty_books(api: ApiOf) -> None:
-    assert books(api(), make_webhook(api())) == {
-        **NOTHING,
-        "arrived_by_replay": 0,
-        "cancelled_arrived_by_replay": 0,
-        "balanced": True,
-        "counted": True,
-        "tests": NOTHING,
-        "replays": NOTHING,
-    }
-
-
 def test_tests_and_replays_stand_on_lines_of_their_own(api: ApiOf, worker: Worker) -> None:
     webhook = make_webhook(api())
     make_findings(api(), 1)
@@ -168,22 +156,6 @@ def test_long_books_are_kept_without_a_scan_through_every_end_of_a_delivery(
         "pending": 0,
     }
     assert (closed["tests"]["cancelled"], closed["replays"]["cancelled"]) == (1, 1)
-
-
-@pytest.mark.usefixtures("scan_nothing")
-def test_a_row_that_is_lost_unbalances_long_books_that_are_scanned(
-    api: ApiOf, worker: Worker
-) -> None:
-    webhook = make_webhook(api())
-    make_findings(api(), 2)
-    worker.claim(webhook)
-    assert books(api(), webhook)["balanced"]
-
-    worker.run("DELETE FROM open_deliveries WHERE sequence = 1")
-
-    assert books(api(), webhook)["balanced"]
-    kept = books(api(), webhook, exact=True)
-    assert (kept["counted"], kept["balanced"], kept["pending"]) == (True, False, 1)
 
 
 def test_a_scan_that_finds_other_rows_than_were_counted_is_seen(api: ApiOf, worker: Worker) -> None:

@@ -31,17 +31,6 @@ def test_the_feed_gives_events_in_order_with_their_payloads(
     assert "after=3" in feed.headers["Link"]
 
 
-def test_following_next_after_yields_every_event_once(api: ApiOf, webhook: dict[str, Any]) -> None:
-    make_findings(api(), 23)
-
-    seen, after = [], 0
-    while data := (page := api().get(deliveries(webhook, f"?after={after}&limit=5")).json)["data"]:
-        seen += [row["sequence"] for row in data]
-        after = page["next_after"]
-
-    assert seen == list(range(1, 24))
-
-
 @pytest.mark.parametrize("events", [0, 2])
 def test_behind_the_newest_the_feed_is_empty(
     api: ApiOf, webhook: dict[str, Any], events: int
@@ -160,20 +149,6 @@ def test_events_older_than_the_history_kept_are_gone_and_the_answer_says_where_t
         answer = api().get(deliveries(webhook, f"?after={after}"))
         assert refused(answer, 410, "history-pruned")["first_available"] == 3
     assert [row["sequence"] for row in history(api(), webhook, "after=2")] == [3, 4, 5]
-
-
-def test_when_all_history_is_gone_the_feed_goes_on_with_what_comes_next(
-    api: ApiOf, webhook: dict[str, Any], worker: Worker
-) -> None:
-    make_findings(api(), 5)
-    worker.send(webhook, 200)
-    worker.run("DELETE FROM ended_deliveries")
-
-    answer = api().get(deliveries(webhook, "?after=4"))
-    assert refused(answer, 410, "history-pruned")["first_available"] == 6
-    assert history(api(), webhook, "after=5") == []
-    make_findings(api(), 1)
-    assert [row["sequence"] for row in history(api(), webhook, "after=5")] == [6]
 
 
 def test_the_feed_never_steps_over_a_number_that_is_gone(

@@ -242,3 +242,46 @@ def test_a_job_s_deliveries_are_the_replays_that_it_made(
     assert {each["sequence"] for each in found} == {1, 2, 3}
     assert len(listed(api(), f"job_id={job['id']}&status=pending")) == 3
     assert listed(api(), f"job_id={job['id']}&status=failed") == []
+
+
+def test_since_is_included_and_until_is_not(api: ApiOf, webhooks: list[dict[str, Any]]) -> None:
+    for _ in range(3):
+        make_findings(api(), 1)
+    rows = listed(api())
+    second = rows[2]["created_at"]
+
+    assert listed(api(), f"since={second}") == [row for row in rows if row["created_at"] >= second]
+    assert listed(api(), f"until={second}") == [row for row in rows if row["created_at"] < second]
+    assert listed(api(), f"since={second}&until={second}") == []
+    assert listed(api(), "since=0001-01-01T00:00:00Z&until=9999-12-31T23:59:59Z") == rows
+    assert listed(api(), "until=0001-01-01T00:00:00Z") == []
+    assert listed(api(), "since=9999-12-31T23:59:59Z") == []
+
+
+@pytest.mark.parametrize(
+    "name", ["webhook_id=whk", "event_id=evt", "session_id=ses", "record_id=rec", "job_id=job"]
+)
+@pytest.mark.parametrize("value", [f"_{NOBODY}", f"_{'f' * 32}"])
+def test_an_unknown_id_finds_nothing(
+    api: ApiOf, webhooks: list[dict[str, Any]], name: str, value: str
+) -> None:
+    make_findings(api(), 1)
+
+    assert listed(api(), name + value) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ("status=lost", "/status/0"),
+        ("status_code=2xx", "/status_code"),
+        ("status_code=99", "/status_code"),
+        ("outcome=", "/outcome"),
+        ("event_type=finding.deleted", "/event_type"),
+        ("cursor=abc", "/cursor"),
+        ("after=1", "/after"),
+        ("webhook_id=a&webhook_id=b", "/webhook_id"),
+    ],
+)
+def test_a_wrong_query_is_refused_and_named(api: ApiOf, query: str, pointer: str) -> None:
+    assert pointers(api().get(f"{PATH}?{query}")) == [pointer]

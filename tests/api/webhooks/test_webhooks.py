@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app.settings import Settings
-from tests.api.webhooks.audited import CLEAN, SHOWN, actions
+from tests.api.webhooks.audited import SHOWN, actions
 from tests.support.callers.api import ApiOf, FreshTenant, Mint, serving
 from tests.support.callers.making import pointers, refused
 from tests.support.callers.sending import URL, Worker, make_findings, make_webhook
@@ -22,16 +22,6 @@ def test_a_new_webhook_shows_its_secret_once(api: ApiOf) -> None:
     read = api().get(f"/v1/webhooks/{made['id']}")
     assert read.json == {name: made[name] for name in SHOWN}
     assert made["secret"] not in api().get("/v1/webhooks").text
-
-
-def test_what_is_left_out_gets_its_default(api: ApiOf) -> None:
-    made = make_webhook(api())
-
-    assert made["event_types"] is None
-    assert made["description"] is None
-    assert made["max_in_flight"] == 4
-    assert (made["status"], made["disabled_reason"]) == ("enabled", None)
-    assert made["health"] == CLEAN
 
 
 def test_every_field_that_is_sent_is_kept(api: ApiOf) -> None:

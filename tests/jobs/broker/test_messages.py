@@ -31,17 +31,6 @@ def test_a_worker_does_what_the_bell_rings(own_valkey: OwnValkey) -> None:
     assert own_valkey.client.hlen("dramatiq:jobs.msgs") == 0
 
 
-def test_messages_that_waited_for_a_worker_are_done(own_valkey: OwnValkey) -> None:
-    seen = Seen()
-    Bell(own_valkey.url).ring_many("run_job", [(TENANT, str(n)) for n in range(1_000)])
-    with working(own_valkey, run_job=seen.note):
-        until(lambda: len(seen.calls) >= 1_000)
-
-    assert {job for _, job in seen.calls} == {str(n) for n in range(1_000)}
-    assert len(seen.calls) == 1_000
-    assert own_valkey.client.hlen("dramatiq:jobs.msgs") == 0
-
-
 def test_an_idle_worker_hears_each_ring_and_asks_hardly_ever_unbidden(
     own_valkey: OwnValkey,
 ) -> None:

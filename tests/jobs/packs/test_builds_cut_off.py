@@ -209,7 +209,8 @@ def test_a_replaced_pack_is_deleted_an_hour_later(
     packer.work()
 
     def swept() -> int:
-        return prune_history._forget_packs(database)  # the daily tick's part
+        # The daily tick's part.
+        return prune_history._in_batches(database, store.MOST_AT_ONCE, store.forget_replaced)
 
     assert swept() == 0
     assert [each[:2] for each in stored(admin_engine, replaced)] == [(True, True), (True, False)]

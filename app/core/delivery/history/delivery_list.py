@@ -2,7 +2,7 @@
 
 It scans the primary key, which begins with the tenant, so no write pays for another index. A
 selective filter scans a smaller set: an index of failures, of jobs, of open rows or of a webhook,
-or the ids of events. Ids encode time, so a time range is a range of ids, which prunes partitions.
+or the ids of events. A time range is a range of ids, which prunes partitions.
 
 """
 

@@ -96,16 +96,6 @@ def test_any_delivery_can_be_replayed_whatever_became_of_it(
     assert (first["replay_of"], first["status"]) == (row["id"], "succeeded")
 
 
-def test_a_replay_of_a_replay_names_the_delivery_that_was_asked_for(
-    api: ApiOf, failed: dict[str, Any]
-) -> None:
-    first = replay(api(), failed).json
-    second = replay(api(), first).json
-
-    assert second["replay_of"] == first["id"]
-    assert (second["event_id"], second["sequence"]) == (failed["event_id"], failed["sequence"])
-
-
 def test_a_test_that_is_replayed_is_a_replay_without_a_number(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:

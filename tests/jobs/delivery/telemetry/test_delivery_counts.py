@@ -6,7 +6,7 @@ from app import clock, ids, metrics
 from app.core.delivery.outcomes import Outcome
 from app.core.delivery.retries import Blame, Verdict
 from tests.jobs.delivery.telemetry.observed import Observed
-from tests.support.faults import LONG_ENOUGH, until
+from tests.support.faults import LONG_ENOUGH
 from tests.support.servers.receivers import OK, Receiver, Request, http_answer
 
 PHASES = ("dns", "connect", "tls", "first_byte")
@@ -87,18 +87,6 @@ def test_rows_that_were_not_reached_are_counted_with_the_reason(world: Observed)
     (line,) = world.lines("leases_released")
     assert (line["count"], line["reason"]) == (4, "lane_failed")
     assert world.count(metrics.PAUSES) == 1
-
-
-def test_a_webhook_that_is_gone_is_counted(world: Observed) -> None:
-    with Receiver(http_answer(410)) as receiver:
-        webhook = world.webhook(receiver.url())
-        world.emit()
-        world.turn(webhook)
-        until(lambda: world.count(metrics.DISABLED, "gone"))
-        world.emit()
-        world.turn(webhook)
-    assert world.count(metrics.TURNS, "not_sending") == 1
-    assert world.count(metrics.DISABLED, "gone") == 1
 
 
 def test_a_ring_that_found_no_room_or_no_slot_is_counted(world: Observed) -> None:

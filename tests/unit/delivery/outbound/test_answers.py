@@ -8,7 +8,7 @@ import struct
 import threading
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.lib.outbound.addresses import Address
@@ -17,7 +17,7 @@ from app.lib.outbound.attempt import Failure
 from app.lib.outbound.client import BODY_SECONDS, Outbound
 from tests.support.faults import LONG_ENOUGH
 from tests.support.servers.receivers import Listener, Receiver, http_answer
-from tests.unit.delivery.outbound.posting import HEADERS, Names, post
+from tests.unit.delivery.outbound.posting import HEADERS, post
 
 NOT_HTTP = {
     "nonsense": b"hello there\r\n\r\n",
@@ -56,14 +56,6 @@ def test_a_connection_that_closes_or_resets_is_a_failure(outbound: Outbound) -> 
         assert listener.connections == 1
 
 
-def test_a_port_without_a_listener_is_a_connect_failure(outbound: Outbound) -> None:
-    with Receiver() as receiver:
-        pass
-    answer = post(outbound, receiver.url())
-    assert answer.failure is Failure.CONNECT
-    assert answer.error == "could not connect: connection refused"
-
-
 @pytest.mark.parametrize(
     ("code", "words"),
     [(socket.EAI_NONAME, "does not resolve"), (socket.EAI_AGAIN, "name servers did not answer")],
@@ -75,11 +67,6 @@ def test_a_name_that_does_not_resolve_is_a_dns_failure(code: int, words: str) ->
     answer = post(Outbound(lookup=fail), "https://hooks.example.com/")
     assert answer.failure is Failure.DNS
     assert words in (answer.error or "")
-
-
-def test_a_name_without_addresses_is_refused() -> None:
-    answer = post(Outbound(lookup=Names([])), "https://hooks.example.com/")
-    assert answer.failure is Failure.REFUSED_ADDRESS
 
 
 def test_a_body_that_breaks_off_leaves_the_status(outbound: Outbound) -> None:
@@ -94,43 +81,6 @@ def test_a_body_that_breaks_off_leaves_the_status(outbound: Outbound) -> None:
             answer = post(outbound, listener.url())
         assert answer.succeeded
         assert answer.error is not None
-
-
-@settings(
-    max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    status=st.binary(max_size=20),
-    headers=st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12)), max_size=5),
-    name=st.sampled_from([b"Content-Length", b"Transfer-Encoding", b"Content-Type", b"Connection"]),
-    value=st.one_of(
-        st.binary(max_size=30),
-        st.sampled_from([b"chunked", b"-1", b"9" * 5000, b"1_0", b"multipart/mixed; boundary=x"]),
-    ),
-    body=st.binary(max_size=60),
-)
-def test_no_answer_makes_it_raise(
-    outbound: Outbound,
-    status: bytes,
-    headers: list[tuple[bytes, bytes]],
-    name: bytes,
-    value: bytes,
-    body: bytes,
-) -> None:
-    lines = [
-        b"HTTP/1.1 200 " + status,
-        *(b": ".join(pair) for pair in headers),
-        name + b": " + value,
-    ]
-    words = b"\r\n".join([*lines, b"", body])
-
-    def serve(connection: socket.socket) -> None:
-        connection.recv(65536)
-        connection.sendall(words)
-
-    with Listener(serve) as listener:
-        assert post(outbound, listener.url()) is not None
 
 
 def test_nothing_of_a_url_or_an_answer_is_logged(

@@ -13,7 +13,7 @@ from app.lib.outbound.addresses import Address
 from app.lib.outbound.attempt import Failure
 from app.lib.outbound.client import Outbound
 from tests.support.faults import until
-from tests.support.servers.receivers import LOOPBACK, OK, Listener, Receiver, Request, http_answer
+from tests.support.servers.receivers import LOOPBACK, OK, Listener, Receiver, Request
 from tests.unit.delivery.outbound.posting import BODY, ENOUGH_TO_CONNECT, HEADERS, HERE, Names, post
 
 pytestmark = pytest.mark.usefixtures("without_rest")
@@ -80,26 +80,6 @@ def test_a_kept_connection_that_dies_halfway_or_hangs_is_not_tried_again(
             broken = post(outbound, receiver.url(), seconds=ENOUGH_TO_CONNECT)
         assert broken.failure is Failure.TIMEOUT
         assert len(receiver.requests) == 2
-
-
-def test_many_threads_each_get_their_own_answer(outbound: Outbound) -> None:
-    wrong: list[str] = []
-
-    def run(receiver: Receiver, number: int) -> None:
-        for turn in range(10):
-            text = f"{number}.{turn}".encode()
-            with outbound.burst("webhook") as burst:
-                answer = burst.send(receiver.url(), text, HEADERS)
-            if answer.body != text:
-                wrong.append(f"{text!r}: {answer}")
-
-    with Receiver(lambda request: http_answer(200, request.body)) as receiver:
-        threads = [threading.Thread(target=run, args=(receiver, n)) for n in range(32)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
 
 
 def open_files() -> int:

@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import ssl
 import threading
 
 import pytest
@@ -22,51 +21,9 @@ from tests.unit.delivery.outbound.posting import BODY, HEADERS, post
 STRAY = http_answer(200)
 
 
-class Straying:
-    """Answers by turns 204, with a stray 200 three milliseconds behind it, and a late 500.
-
-    `answered` has the status that each body was answered.
-    """
-
-    def __init__(self) -> None:
-        self.answered: dict[bytes, int] = {}
-
-    def serve(self, connection: socket.socket) -> None:
-        with connection.makefile("rb") as stream:
-            while request := read_request(stream):
-                if len(self.answered) % 2:
-                    self.answered[request.body] = 500
-                    # The stray comes first.
-                    threading.Event().wait(0.01)
-                    connection.sendall(http_answer(500))
-                else:
-                    self.answered[request.body] = 204
-                    connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
-                    threading.Timer(0.003, lambda: _send(connection, STRAY)).start()
-
-
 def _send(connection: socket.socket, words: bytes) -> None:
     with contextlib.suppress(OSError):
         connection.sendall(words)
-
-
-@pytest.mark.parametrize("webhooks", [1, 2])
-def test_no_stray_answer_makes_a_success_of_a_refused_post(
-    trusting: Outbound, webhooks: int, tls: ssl.SSLContext | None
-) -> None:
-    receiver = Straying()
-    succeeded = []
-    with Listener(receiver.serve, tls=tls) as listener:
-        bursts = [trusting.burst(number) for number in range(webhooks)]
-        for number in range(60):
-            body = str(number).encode()
-            burst = bursts[number % webhooks]
-            answer = burst.send(listener.url(), body, HEADERS)
-            if burst.settle() and answer.succeeded:
-                succeeded.append(body)
-        for burst in bursts:
-            burst.close()
-    assert [receiver.answered.get(body) for body in succeeded] == [204] * len(succeeded)
 
 
 @pytest.mark.usefixtures("without_rest")
@@ -164,20 +121,6 @@ def test_a_408_on_a_kept_connection_is_the_gateways_and_the_post_is_sent_anew(
     # On a connection of its own it is the receiver's.
     assert [answer.status for answer in sent] == [200, 200, 408]
     assert [answer.reconnected for answer in sent] == [False, True, True]
-
-
-@pytest.mark.usefixtures("without_rest")
-def test_an_idle_408_is_found_before_the_next_post(outbound: Outbound) -> None:
-    def serve(connection: socket.socket) -> None:
-        with connection.makefile("rb") as stream:
-            if read_request(stream):
-                connection.sendall(OK + http_answer(408, headers={"Connection": "close"}))
-
-    with Listener(serve) as listener:
-        for _ in range(3):
-            answer = post(outbound, listener.url())
-            assert (answer.status, answer.reconnected) == (200, False)
-    assert listener.connections == 3
 
 
 def test_connections_rest_until_their_receiver_is_known_to_send_nothing_behind(
