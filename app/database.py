@@ -8,6 +8,7 @@ settings are `SET LOCAL`; no session locks, no LISTEN, no prepared statements by
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, LiteralString, TypeAlias, TypeVar, overload
 from uuid import UUID
@@ -63,21 +64,16 @@ SELECT set_config('app.tenant_id', %s, true), set_config('lock_timeout', '{_LOCK
 _LOOK_AGAIN_SECONDS = 60.0
 
 
+@dataclass(eq=False)
 class RawTransaction:
     """A transaction without the ORM's session, which costs more than the statements in it.
 
     For the hot paths; everything that takes a `Tx` works in either.
     """
 
-    def __init__(
-        self,
-        connection: psycopg.Connection[Any],
-        info: dict[str, Any],
-        pipeline: psycopg.Pipeline | None = None,
-    ) -> None:
-        self.connection = connection
-        self.info = info
-        self.pipeline = pipeline
+    connection: psycopg.Connection[Any]
+    info: dict[str, Any]
+    pipeline: psycopg.Pipeline | None = None
 
 
 Tx: TypeAlias = Session | RawTransaction

@@ -8,7 +8,7 @@ import os
 import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from redis import Redis
 
@@ -55,7 +55,7 @@ def report(client: Redis, process: Process) -> None:
 
 def _reports(client: Redis) -> dict[str, bytes | str]:
     """Return the reports that have not expired by their keys; forget the keys of the others."""
-    names = sorted(client.smembers(REPORTING))
+    names: list[Any] = sorted(client.smembers(REPORTING))
     if not names:
         return {}
     reports = dict(zip(names, client.mget(names), strict=True))

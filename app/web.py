@@ -14,10 +14,10 @@ from app import logs, metrics
 from app.api.http import auth, documentation, problems, promises, rate_limit, request_hooks
 from app.api.http.request_hooks import RestConverter, SegmentConverter
 from app.api.http.services import EXTENSION, Services
-from app.api.pages import client_package, shared_page, site, unsubscribe
+from app.api.pages import private_pages, site
 from app.api.resources import (
     agents,
-    digests,
+    audit,
     events,
     exports,
     findings,
@@ -29,17 +29,16 @@ from app.api.resources import (
     sessions,
     tenant,
     traces,
+    verification,
     webhooks,
 )
-from app.api.resources.audit import anchors, audit
-from app.api.resources.deliveries import deliveries, replays, signature_debugger, stats
+from app.api.resources.deliveries import deliveries, replays
 from app.api.resources.records import (
     bundles,
     evidence_packs,
     holds,
     records,
     rules,
-    session_evidence,
     share_links,
 )
 from app.console import site as console
@@ -56,36 +55,36 @@ _log = structlog.get_logger(__name__)
 
 _CREDENTIALS = {b"authorization": "authorization", b"x-api-key": "plain"}
 
-RESOURCES = (
-    keys,
-    tenant,
-    agents,
-    sessions,
-    session_evidence,
-    records,
-    bundles,
-    evidence_packs,
-    share_links,
-    holds,
-    shared_page,
-    traces,
-    log,
-    findings,
-    rules,
-    webhooks,
-    signature_debugger,
-    deliveries,
-    replays,
-    stats,
-    events,
-    digests,
-    unsubscribe,
-    jobs,
-    exports,
-    search,
-    audit,
-    anchors,
-    health,
+BLUEPRINTS = (
+    keys.blp,
+    tenant.blp,
+    agents.blp,
+    sessions.blp,
+    sessions.evidence,
+    records.blp,
+    bundles.blp,
+    evidence_packs.blp,
+    share_links.blp,
+    holds.blp,
+    private_pages.shared,
+    traces.blp,
+    log.blp,
+    findings.blp,
+    rules.blp,
+    webhooks.blp,
+    webhooks.signatures,
+    deliveries.blp,
+    replays.blp,
+    deliveries.stats,
+    events.blp,
+    tenant.digests,
+    private_pages.unsubscribe,
+    jobs.blp,
+    exports.blp,
+    search.blp,
+    audit.blp,
+    verification.anchors_blp,
+    health.blp,
 )
 
 
@@ -168,11 +167,11 @@ def create_app(settings: Settings | None = None) -> Flask:
     problems.register(app)
     documented = documentation.DocumentedApi(app, spec_kwargs=documentation.open_spec(settings))
     documentation.complete(documented)
-    for resource in RESOURCES:
-        documented.register_blueprint(resource.blp)
+    for blueprint in BLUEPRINTS:
+        documented.register_blueprint(blueprint)
     app.register_blueprint(site.blp)
     app.register_blueprint(console.blp)
-    app.register_blueprint(client_package.blp)
+    app.register_blueprint(site.client)
     site.describe(app, documented.spec)
     app.extensions[site.DOCUMENT] = documentation.write(documented)
     return app

@@ -25,15 +25,6 @@ from app.models import Agent
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
-MAX_METADATA = 64 * 1024
-
-NAME: dict[str, Any] = {"example": "invoice-assistant"}
-VERSION: dict[str, Any] = {"example": "2.4.1"}
-METADATA: dict[str, Any] = {
-    "description": "Any JSON object, at most 64 KiB.",
-    "example": {"model": "m-4", "team": "finance"},
-}
-
 # In one order, so that two transactions which create the same agents do not deadlock.
 _CREATE = """
 INSERT INTO agents (tenant_id, id, external_id, name, version)
@@ -71,11 +62,15 @@ class AgentSchema(AnswerSchema):
 
     id = fields.Id("agt")
     external_id = fields.ExternalId(allow_none=True)
-    name = fields.Text(200, metadata=NAME)
-    version = fields.Text(200, allow_none=True, metadata=VERSION)
+    name = fields.Text(200, example="invoice-assistant")
+    version = fields.Text(200, allow_none=True, example="2.4.1")
     description = fields.Text(2000, allow_none=True)
     metadata = fields.JsonObject(
-        MAX_METADATA, stored_in="metadata_json", allow_none=True, metadata=METADATA
+        64 * 1024,
+        stored_in="metadata_json",
+        allow_none=True,
+        description="Any JSON object, at most 64 KiB.",
+        example={"model": "m-4", "team": "finance"},
     )
     created_at = fields.Time()
     updated_at = fields.Time()

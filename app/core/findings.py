@@ -30,14 +30,6 @@ from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
-RULE: dict[str, Any] = {"example": "pii.in-log"}
-TITLE: dict[str, Any] = {"example": "A customer's address was written to a log"}
-DATA: dict[str, Any] = {
-    "description": "Any JSON but null. The event of a finding is at most 256 KiB in all.",
-    "example": {"file": "app.log", "line": 17},
-}
-
-
 MOST_TOGETHER = 1000
 """The most findings that one call of the database stores, unless one request has more."""
 
@@ -73,17 +65,21 @@ class FindingSchema(AnswerSchema):
     agent_id = fields.Id("agt")
     created_at = fields.Time()
     data = fields.JsonValue(
-        events.MAX_PAYLOAD, stored_in="data_json", allow_none=True, metadata=DATA
+        events.MAX_PAYLOAD,
+        stored_in="data_json",
+        allow_none=True,
+        description="Any JSON but null. The event of a finding is at most 256 KiB in all.",
+        example={"file": "app.log", "line": 17},
     )
     detail = fields.Text(10_000, allow_none=True)
     id = fields.Id("fnd")
     principal = fields.Text(200)
     record_id = fields.Id("rec", allow_none=True)
-    rule = fields.Text(200, metadata=RULE)
+    rule = fields.Text(200, example="pii.in-log")
     session_id = fields.Id("ses")
     severity = fields.Choice(Severity)
     source = fields.Choice(Source)
-    title = fields.Text(500, metadata=TITLE)
+    title = fields.Text(500, example="A customer's address was written to a log")
 
 
 represent = FindingSchema.of

@@ -19,14 +19,6 @@ from app.models import Agent, AgentSession
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
-MAX_METADATA = 64 * 1024
-
-PRINCIPAL: dict[str, Any] = {
-    "description": "The person or organisation that the agent acts for, as you name them.",
-    "example": "alice@example.com",
-}
-
-
 _NO_AGENT = "There is no agent with this id that the key used may act for here."
 
 
@@ -60,9 +52,13 @@ class SessionSchema(AnswerSchema):
     id = fields.Id("ses")
     external_id = fields.ExternalId(allow_none=True)
     agent_id = fields.Id("agt")
-    principal = fields.Text(200, metadata=PRINCIPAL)
+    principal = fields.Text(
+        200,
+        description="The person or organisation that the agent acts for, as you name them.",
+        example="alice@example.com",
+    )
     title = fields.Text(500, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, stored_in="metadata_json", allow_none=True)
+    metadata = fields.JsonObject(64 * 1024, stored_in="metadata_json", allow_none=True)
     status = fields.Choice(SessionStatus)
     outcome = fields.Choice(Outcome, allow_none=True)
     summary = fields.Text(10_000, allow_none=True)

@@ -102,23 +102,24 @@ class _Reader:
             case [first, *_] if first.startswith("#"):
                 pass
             case ["log", key, *url] if len(url) < 2:
-                self._log(key)
+                log = VerifierKey.parse(key)
+                if log.algorithm == COSIGNATURE:
+                    raise Malformed("The key of a log is Ed25519 (algorithm 01), no witness's.")
+                self._note(f"log {log.name}", log)
+                _check_new(log, self.logs)
+                self.logs.append(log)
             case ["witness", name, key, *url] if len(url) < 2:
                 self._witness(name, key, url)
             case ["group", name, threshold, *members] if members:
                 self._group(name, threshold, members)
             case ["quorum", name]:
-                self._quorum(name)
+                if self.quorum is not None:
+                    raise Malformed("A policy has one quorum.")
+                if name != NONE and name not in self.names:
+                    raise Malformed("The quorum is a witness or group from before it, or `none`.")
+                self.quorum = name
             case _:
                 raise Malformed("Not a log, witness, group or quorum line.")
-
-    def _log(self, text: str) -> None:
-        key = VerifierKey.parse(text)
-        if key.algorithm == COSIGNATURE:
-            raise Malformed("The key of a log is Ed25519 (algorithm 01), and this a witness's.")
-        self._note(f"log {key.name}", key)
-        _check_new(key, self.logs)
-        self.logs.append(key)
 
     def _witness(self, name: str, text: str, url: list[str]) -> None:
         key = VerifierKey.parse(text)
@@ -145,13 +146,6 @@ class _Reader:
         if len(self.groups) == MAX_ENTRIES:
             raise Malformed(f"A policy has up to {MAX_ENTRIES} groups.")
         self.groups.append(Group(name, needed, tuple(members)))
-
-    def _quorum(self, name: str) -> None:
-        if self.quorum is not None:
-            raise Malformed("A policy has one quorum.")
-        if name != NONE and name not in self.names:
-            raise Malformed("The quorum is a witness or group from a line before it, or `none`.")
-        self.quorum = name
 
     def _note(self, what: str, key: VerifierKey) -> None:
         if not key.checkable:

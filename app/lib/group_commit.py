@@ -7,7 +7,6 @@ an item that comes alone waits for no other.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -41,10 +40,10 @@ class _Seat(Generic[_Item, _Result]):
 
 
 class GroupCommit(Generic[_Item, _Result]):
-    """Runs the items of many threads and coroutines together, at most `ways` runs at once.
+    """Runs the items of many threads, and of one event loop, at most `ways` runs at once.
 
     A run is carried by the thread of its first item, which carries that run alone, or by a task of
-    its event loop.
+    the event loop.
     """
 
     def __init__(
@@ -100,6 +99,7 @@ class GroupCommit(Generic[_Item, _Result]):
                 raise outcome
             return outcome  # type: ignore[return-value]  # the result, which may be None
         finally:
+            # An error holds the frames it came through, which must not hold it: no cycle.
             del outcome
 
     async def join(self, item: _Item) -> _Result:
@@ -113,11 +113,20 @@ class GroupCommit(Generic[_Item, _Result]):
         try:
             return await future
         finally:
-            # As above: no cycle.
             del future
 
+    def _carry(self, group: "list[_Seat[_Item, _Result]]") -> None:
+        """Run a group, call the carrier of the next one, then all of this one."""
+        try:
+            outcomes = self._outcomes([seat.item for seat in group])
+        finally:
+            self._end(group)
+            self._begin_next()
+        self._tell(group, outcomes)
+        del group, outcomes
+
     def _start(self, group: "list[_Seat[_Item, _Result]]", loop: asyncio.AbstractEventLoop) -> None:
-        """Carry a group by a task of an event loop, which this thread runs."""
+        """Carry a group by a task of the event loop, which this thread runs."""
         task = loop.create_task(self._carry_on_loop(group, loop))
         # The loop itself keeps no task.
         self._tasks.add(task)
@@ -132,18 +141,6 @@ class GroupCommit(Generic[_Item, _Result]):
             self._end(group)
             self._begin_next(loop)
         self._tell(group, outcomes, loop)
-        # As below: no cycle.
-        del group, outcomes
-
-    def _carry(self, group: "list[_Seat[_Item, _Result]]") -> None:
-        """Run a group, call the carrier of the next one, then all of this one."""
-        try:
-            outcomes = self._outcomes([seat.item for seat in group])
-        finally:
-            self._end(group)
-            self._begin_next()
-        self._tell(group, outcomes)
-        # An error holds the frames it came through, which must not hold it: no cycle.
         del group, outcomes
 
     def _tell(
@@ -152,22 +149,19 @@ class GroupCommit(Generic[_Item, _Result]):
         outcomes: Sequence[_Result | BaseException],
         here: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Give each its outcome; `here` is the loop that this thread runs."""
-        awaited: dict[asyncio.AbstractEventLoop, list[Any]] = {}
+        """Give each its outcome; `here` is the event loop if this thread runs it."""
+        awaited = []
         for seat, outcome in zip(group, outcomes, strict=True):
             if seat.future is not None:
-                awaited.setdefault(seat.future.get_loop(), []).append((seat.future, outcome))
+                awaited.append((seat.future, outcome))
                 continue
             seat.outcome = outcome
             if seat is not group[0]:
                 seat.called.release()
-        for loop, settled in awaited.items():
-            if loop is here:
-                _settle(settled)
-                continue
-            # A loop that was closed awaits nothing; the carrier goes on for the others.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_settle, settled)
+        if awaited and here is not None:
+            _settle(awaited)
+        elif awaited:
+            awaited[0][0].get_loop().call_soon_threadsafe(_settle, awaited)
 
     def _outcomes(self, items: Sequence[_Item]) -> Sequence[_Result | BaseException]:
         try:
@@ -189,27 +183,19 @@ class GroupCommit(Generic[_Item, _Result]):
         return len(items) > 1 and isinstance(error, Exception) and self._apart(error)
 
     def _begin_next(self, here: asyncio.AbstractEventLoop | None = None) -> None:
-        """Begin a run of those that wait, if it may be; the first of them carries.
-
-        `here` is the loop that this thread runs.
-        """
-        while group := self._next():
-            first = group[0]
-            if first.future is None:
-                first.group = group
-                first.called.release()
-                return
+        """Begin a run of those that wait, if it may be; the first of them carries."""
+        group = self._next()
+        if not group:
+            return
+        first = group[0]
+        if first.future is None:
+            first.group = group
+            first.called.release()
+        elif here is not None:
+            self._start(group, here)
+        else:
             loop = first.future.get_loop()
-            if loop is here:
-                self._start(group, loop)
-                return
-            try:
-                loop.call_soon_threadsafe(self._start, group, loop)
-                return
-            except RuntimeError as error:
-                # The loop was closed: it awaits nothing, but there may be threads that do.
-                self._end(group)
-                self._tell(group, _for_each(error, len(group)))
+            loop.call_soon_threadsafe(self._start, group, loop)
 
     def _next(self) -> "list[_Seat[_Item, _Result]]":
         """Take what goes together of those that wait; nothing if they are to wait on."""

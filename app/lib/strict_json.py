@@ -8,7 +8,7 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, NoReturn, TypeAlias
 
@@ -141,11 +141,8 @@ _READER = json.JSONDecoder(
 )
 
 
-# No hook sees arrays, so depth is found in the text, in blocks: from their brackets without the
-# innermost pairs, and only where many are left byte by byte. C does the work.
-_BLOCK = 16 * 1024
+# No hook sees arrays, so depth is found in the text between strings. C does the work.
 _OTHER_BYTES = bytes(set(range(256)) - set(b"[]{}"))
-_SQUARE = bytes.maketrans(b"{}", b"[]")
 _STEPS = bytes({91: 1, 123: 1, 93: 255, 125: 255}.get(byte, 0) for byte in range(256))
 _CLOSING = bytes.maketrans(b"[{", b"]}")
 
@@ -157,55 +154,23 @@ def _cut_where_too_deep(raw: bytes) -> bytes | None:
     """
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return None
-    depth = 0
-    for start, pieces, outside in _blocks(raw):
-        brackets = b"".join(pieces[outside::2]).translate(_SQUARE, _OTHER_BYTES)
-        left = brackets.replace(b"[]", b"").replace(b"[]", b"")
-        if depth + left.count(b"[") + 2 > MAX_DEPTH:
-            depths = _depths(pieces, outside, depth)
-            if max(depths) > MAX_DEPTH:
-                cut = raw[: start + depths.index(MAX_DEPTH + 1)]
-                return cut + _closing(cut)
-        depth += 2 * left.count(b"[") - len(left)
-    return None
-
-
-def _blocks(raw: bytes) -> Iterator[tuple[int, list[bytes], int]]:
-    """Yield blocks: where each begins, its pieces between quotes, and the first outside a string.
-
-    Every second piece is outside. No block ends within an escape, and escapes are blanked.
-    """
-    start, inside = 0, False
-    while start < len(raw):
-        end = start + _BLOCK
-        while raw[end - 1 : end] == b"\\":
-            end += 1
-        block = raw[start:end].replace(b"\\\\", b"__").replace(b'\\"', b"__")
-        pieces = block.split(b'"')
-        yield start, pieces, int(inside)
-        inside ^= len(pieces) % 2 == 0
-        start = end
-
-
-def _depths(pieces: list[bytes], outside: int, depth: int) -> list[int]:
-    """Return the depth before a block, and behind each of its bytes."""
-    strings = slice(1 - outside, None, 2)
-    pieces[strings] = map(bytes, map(len, pieces[strings]))
-    steps = array("b", b'"'.join(pieces).translate(_STEPS))
-    return list(accumulate(steps, initial=depth))
-
-
-def _closing(cut: bytes) -> bytes:
-    """Return the brackets that close what a document has open at its end."""
+    # Without escapes every second piece between quotes is a string's.
+    pieces = raw.replace(b"\\\\", b"__").replace(b'\\"', b"__").split(b'"')
+    outside = b"".join(pieces[::2]).translate(_STEPS, _OTHER_BYTES)
+    if max(accumulate(array("b", outside), initial=0)) <= MAX_DEPTH:
+        return None
+    pieces[1::2] = map(bytes, map(len, pieces[1::2]))
+    blanked = b'"'.join(pieces)
+    depths = list(accumulate(array("b", blanked.translate(_STEPS)), initial=0))
+    cut = depths.index(MAX_DEPTH + 1)
     opened = bytearray()
-    for _, pieces, outside in _blocks(cut):
-        brackets = b"".join(pieces[outside::2]).translate(None, _OTHER_BYTES)
-        for bracket in brackets.replace(b"[]", b"").replace(b"{}", b"").replace(b"[]", b""):
-            if bracket in b"[{":
-                opened.append(bracket)
-            elif opened:
-                opened.pop()
-    return bytes(reversed(opened)).translate(_CLOSING)
+    brackets = blanked[:cut].translate(None, _OTHER_BYTES)
+    for bracket in brackets.replace(b"[]", b"").replace(b"{}", b"").replace(b"[]", b""):
+        if bracket in b"[{":
+            opened.append(bracket)
+        elif opened:
+            opened.pop()
+    return raw[:cut] + bytes(reversed(opened)).translate(_CLOSING)
 
 
 def _path_to_last(value: Any) -> list[str | int]:
@@ -242,31 +207,24 @@ class _Fault:
         self.detail = detail
 
 
-_SURELY_DOUBLE = len(str(MAX_INTEGER)) - 1
+def _or_fault(read: Callable[[str], object]) -> Callable[[str], _Fault | None]:
+    def fault(literal: str) -> _Fault | None:
+        try:
+            read(literal)
+        except _Suspicion as suspicion:
+            return _Fault(str(suspicion))
+        return None
 
-
-def _integer_or_fault(literal: str) -> _Fault | None:
-    return None if len(literal) <= _SURELY_DOUBLE else _or_fault(_integer, literal)
-
-
-def _double_or_fault(literal: str) -> _Fault | None:
-    return _or_fault(_double, literal)
-
-
-def _or_fault(read: Callable[[str], object], literal: str) -> _Fault | None:
-    try:
-        read(literal)
-    except _Suspicion as suspicion:
-        return _Fault(str(suspicion))
-    return None
+    return fault
 
 
 _WITNESS = json.JSONDecoder(
     object_pairs_hook=_Members,
-    parse_int=_integer_or_fault,
-    parse_float=_double_or_fault,
+    parse_int=_or_fault(_integer),
+    parse_float=_or_fault(_double),
     parse_constant=_constant,
 )
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _blame(text: str) -> None:
@@ -275,48 +233,33 @@ def _blame(text: str) -> None:
         tree = _WITNESS.decode(text)
     except json.JSONDecodeError as error:
         raise NotJSON(f"{error.msg} (line {error.lineno}, column {error.colno}).") from None
-    _accuse(tree)
+    _accuse(tree, [])
 
 
-def _accuse(tree: Any) -> None:
-    # A document stands in a list of its own, so that each value has a parent; its path begins
-    # behind that.
-    open_here: list[Iterator[tuple[str | int, Any]]] = [enumerate([tree])]
-    path: list[str | int] = []
-    while open_here:
-        for step, child in open_here[-1]:
-            kind = type(child)
-            if kind is str or kind is _Fault:
-                _refuse_leaf(child, path, step)
-            elif child and (kind is list or kind is _Members):
-                path.append(step)
-                open_here.append(enumerate(child) if kind is list else _members(child, path[1:]))
-                break
-        else:
-            open_here.pop()
-            del path[-1:]
-
-
-def _refuse_leaf(value: str | _Fault, path: list[str | int], step: str | int) -> None:
-    if isinstance(value, _Fault):
-        raise NotIJSON(_pointer([*path, step][1:]), value.detail)
-    if _LONE_SURROGATE.search(value):
-        raise NotIJSON(_pointer([*path, step][1:]), _SURROGATE)
-
-
-def _members(found: _Members, path: list[str | int]) -> Iterator[tuple[str, Any]]:
-    seen: set[str] = set()
-    for name, child in found:
-        if _LONE_SURROGATE.search(name):
-            # No answer can carry such a name, so the pointer ends at its object.
-            raise NotIJSON(_pointer(path), _SURROGATE_NAME)
-        if name in seen:
-            raise NotIJSON(_pointer([*path, name]), _DUPLICATE)
-        seen.add(name)
-        yield name, child
-
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+def _accuse(value: Any, path: list[str | int]) -> None:
+    """Raise NotIJSON for the first fault of a value; `path` leads to it."""
+    kind = type(value)
+    if kind is _Fault:
+        raise NotIJSON(_pointer(path), value.detail)
+    if kind is str and _LONE_SURROGATE.search(value):
+        raise NotIJSON(_pointer(path), _SURROGATE)
+    if kind is _Members:
+        seen: set[str] = set()
+        for name, child in value:
+            if _LONE_SURROGATE.search(name):
+                # No answer can carry such a name, so the pointer ends at its object.
+                raise NotIJSON(_pointer(path), _SURROGATE_NAME)
+            path.append(name)
+            if name in seen:
+                raise NotIJSON(_pointer(path), _DUPLICATE)
+            seen.add(name)
+            _accuse(child, path)
+            path.pop()
+    elif kind is list:
+        for place, child in enumerate(value):
+            path.append(place)
+            _accuse(child, path)
+            path.pop()
 
 
 def _pointer(path: list[str | int]) -> str:

@@ -1,6 +1,7 @@
 """The base schemas: strict objects of requests, and objects of responses."""
 
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from functools import cache, cached_property
 from itertools import islice
 from typing import Any, ClassVar
@@ -120,6 +121,15 @@ class AnswerSchema(Schema):
     def on_bind_field(self, field_name: str, field_obj: marshmallow.fields.Field[Any]) -> None:
         """Require the field, as marshmallow binds it to this schema."""
         field_obj.required = field_name not in self.optional
+
+    @classmethod
+    def field(cls, name: str, *, description: str | None = None, **options: Any) -> Any:
+        """Return a field as a request has it, with other options such as `required`."""
+        found = copy(cls._declared_fields[name])
+        vars(found).update({"attribute": None, **options})
+        if description is not None:
+            found.metadata = {**found.metadata, "description": description}
+        return found
 
     @classmethod
     def of(cls, source: object, **given: Any) -> dict[str, Any]:

@@ -99,14 +99,8 @@ def make(
     return Crowd(pairs, session_id)
 
 
-def let_wait(
-    crowd: Crowd,
-    admin_url: str,
-    database: Database,
-    waiting: int,
-    numbered: float = _NUMBERED_SHARE,
-) -> None:
-    """Add deliveries until `waiting` have been added to each lane, a share of them numbered."""
+def let_wait(crowd: Crowd, admin_url: str, database: Database, waiting: int) -> None:
+    """Add deliveries until `waiting` have been added to each lane, most of them numbered."""
     for tenant_id, webhook_id in crowd.lanes if crowd.waiting else ():
         with database.transaction(tenant_id) as session:
             number_all(session, tenant_id, webhook_id)
@@ -114,7 +108,7 @@ def let_wait(
     values: dict[str, Any] = {
         "tenants": list({tenant_id for tenant_id, _ in crowd.lanes}),
         "payload": b"x" * 100,
-        "numbered": int(waiting * numbered),
+        "numbered": int(waiting * _NUMBERED_SHARE),
         "began": int(ids.made_at(ids.new()).timestamp() * 1000) - waiting // 100,
     }
     with psycopg.connect(admin_url, autocommit=True) as connection:

@@ -15,7 +15,7 @@ from app.core import idempotency, partitions, tenants
 from app.core.audit import record_reads
 from app.core.delivery import hours
 from app.core.digests import alerts
-from app.core.jobs import retention as job_retention
+from app.core.jobs import job_rows
 from app.core.keys import console_sessions
 from app.core.packs import store
 from app.core.records import share_links
@@ -53,9 +53,9 @@ def run(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)
         forgotten += matches.forget_old(session, begins_at) + alerts.forget_old(session, begins_at)
-    hours = _close_hours(here.database, begins_at)
-    forget_jobs = partial(job_retention.forget_old, before=begins_at)
-    jobs = _in_batches(here.database, job_retention.AT_ONCE, forget_jobs)
+    old_hours = _close_hours(here.database, begins_at)
+    forget_jobs = partial(job_rows.forget_old, before=begins_at)
+    jobs = _in_batches(here.database, job_rows.AT_ONCE, forget_jobs)
     forget_traces = partial(traces.forget_old, before=begins_at)
     old_traces = _in_batches(here.database, traces.FORGOTTEN_AT_ONCE, forget_traces)
     _log.info(
@@ -65,7 +65,7 @@ def run(here: Runtime) -> None:
         kept=kept,
         forgotten=forgotten,
         packs=packs,
-        hours=hours,
+        hours=old_hours,
         jobs=jobs,
         traces=old_traces,
     )

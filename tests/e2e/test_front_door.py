@@ -108,7 +108,7 @@ def test_spans_sent_while_web_and_worker_are_killed_are_in_one_record_each(servi
         target=lambda: accepted.update(sent(caller, traces=40, pieces=12)), daemon=True
     )
     sending.start()
-    suffer(4, service.killed("web", 1.1), service.killed("worker", 1.3))
+    suffer(3, service.killed("web", 1.4), service.killed("worker", 1.6))
     sending.join()
     assert len(accepted) == 40
     held(caller, accepted)

@@ -56,32 +56,31 @@ def kill(store: EmbeddedPostgres) -> None:
     store.process.wait(LONG_ENOUGH)
 
 
-def test_two_roles_and_the_services_own_is_bound_by_every_wall(folder: Path) -> None:
-    with EmbeddedPostgres(folder, durable=False) as postgres:
+def test_each_is_durable_and_lets_in_who_has_the_password_the_service_within_its_walls(
+    folder: Path,
+) -> None:
+    with (
+        EmbeddedPostgres(folder / "postgres") as postgres,
+        EmbeddedValkey(folder / "valkey") as valkey,
+    ):
         with psycopg.connect(postgres.url) as connection:
             rights = connection.execute(
                 "SELECT rolname, rolsuper, rolbypassrls, rolcreatedb, rolcreaterole"
                 " FROM pg_roles WHERE rolname = current_user"
             ).fetchone()
-        assert rights == ("record_service", False, False, False, False)
-        with (
-            psycopg.connect(postgres.url) as connection,
-            pytest.raises(psycopg.errors.InsufficientPrivilege),
-        ):
-            connection.execute("CREATE TABLE public.mine (n int)")
+            assert rights == ("record_service", False, False, False, False)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute("CREATE TABLE public.mine (n int)")
         with psycopg.connect(postgres.admin_url) as connection:
-            assert connection.execute("SHOW is_superuser").fetchone() == ("on",)
-
-
-def test_a_connection_without_the_password_is_refused(folder: Path) -> None:
-    with (
-        EmbeddedPostgres(folder / "postgres", durable=False) as postgres,
-        EmbeddedValkey(folder / "valkey") as valkey,
-    ):
+            for setting in ("is_superuser", "fsync", "synchronous_commit"):
+                assert connection.execute(f"SHOW {setting}".encode()).fetchone() == ("on",)
         for user in ("postgres", "record_service"):
             url = f"postgresql://{user}:guess@127.0.0.1:{postgres.port}/postgres"
             with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
                 psycopg.connect(url)
+        with redis.Redis.from_url(valkey.url, decode_responses=True) as client:
+            assert client.config_get("appendonly") == {"appendonly": "yes"}
+            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         with (
             redis.Redis(port=valkey.port) as anonymous,
             pytest.raises(redis.AuthenticationError),
@@ -90,19 +89,6 @@ def test_a_connection_without_the_password_is_refused(folder: Path) -> None:
     secret_files = [*folder.rglob("secrets"), *folder.rglob("valkey.conf")]
     assert len(secret_files) == 3
     assert {file.stat().st_mode & 0o777 for file in secret_files} == {0o600}
-
-
-def test_what_is_durable_is_flushed_to_disk(folder: Path) -> None:
-    with (
-        EmbeddedPostgres(folder / "postgres") as postgres,
-        EmbeddedValkey(folder / "valkey") as valkey,
-    ):
-        with psycopg.connect(postgres.admin_url) as connection:
-            assert connection.execute("SHOW fsync").fetchone() == ("on",)
-            assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
-        with redis.Redis.from_url(valkey.url, decode_responses=True) as client:
-            assert client.config_get("appendonly") == {"appendonly": "yes"}
-            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
 
 
 def test_stores_killed_while_writing_lose_nothing_that_was_acknowledged(folder: Path) -> None:
@@ -142,20 +128,14 @@ def test_two_servers_never_share_an_append_only_file(
         EmbeddedValkey(folder).start()
 
 
-def test_data_of_another_major_version_is_refused_by_name(folder: Path) -> None:
-    postgres = EmbeddedPostgres(folder, durable=False)
-    with postgres:
-        data = postgres.data
-        version = data / "PG_VERSION"
-        version.write_text("17\n")
-        with pytest.raises(CannotStart, match="database files are incompatible with server"):
-            EmbeddedPostgres(folder).start()
-        version.write_text("18\n")
-
-
 def test_a_server_that_cannot_start_is_quoted(folder: Path) -> None:
     with EmbeddedPostgres(folder, durable=False) as postgres:
         kill(postgres)
+        version = postgres.data / "PG_VERSION"
+        version.write_text("17\n")
+        with pytest.raises(CannotStart, match="database files are incompatible with server"):
+            postgres.start()
+        version.write_text("18\n")
         (postgres.data / "global" / "pg_control").unlink()
         with pytest.raises(CannotStart, match="could not find the database system"):
             postgres.start()

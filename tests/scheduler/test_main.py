@@ -162,7 +162,7 @@ def test_a_clock_starts_before_redis_and_lives_through_one_that_goes_and_freezes
     with own_valkey.away(emptied=True):
         clock = start()
         until(lambda: said(log, "redis_unavailable"))
-    until(lambda: ticks(own_valkey))
+    until(lambda: said(log, "redis_recovered"))
     with own_valkey.away(emptied=True):
         until(lambda: said(log, "redis_unavailable") > 1)
     tick_anew(own_valkey)

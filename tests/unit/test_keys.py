@@ -194,6 +194,14 @@ def test_every_flipped_bit_is_found() -> None:
             keys.open(bytes(changed), ROW)
 
 
+def test_every_truncation_is_found() -> None:
+    keys = MasterKeys.parse(NEW)
+    sealed = keys.seal(b"secret", ROW)
+    for length in range(len(sealed)):
+        with pytest.raises(CannotOpen):
+            keys.open(sealed[:length], ROW)
+
+
 def test_an_unknown_key_is_named_by_its_id_and_not_shown() -> None:
     sealed = MasterKeys.parse(OLD).seal(b"secret", ROW)
     key_id = sha256(base64.urlsafe_b64decode(OLD)).hexdigest()[:8]

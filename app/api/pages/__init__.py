@@ -1,4 +1,1 @@
-"""HTML pages: `site` with the `reference` of the API, `client_package` (for pip).
-
-Others are opened by a token: `shared_page` and `unsubscribe` are each a `private_page`.
-"""
+"""HTML pages: `site` with the `reference` of the API; `private_pages`, which a token opens."""

@@ -1,12 +1,15 @@
-"""The pages for people: the API's documentation and a page for each problem type.
+"""The pages for people: the API's documentation, problem types, and how to install the client.
 
 No script or style comes from elsewhere or stands inside a page, so they work offline and under a
 strict Content-Security-Policy.
 """
 
+import importlib.util
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from apispec import APISpec
@@ -159,3 +162,71 @@ def _answer(text: str) -> Response:
         content_type="text/html; charset=utf-8",
         headers={"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"},
     )
+
+
+client = Blueprint("client_package", __name__, url_prefix="/client", template_folder="templates")
+
+_BACKEND = Path(__file__).resolve().parents[3] / "client" / "wheel_backend.py"
+DISTRIBUTION = "record-service-client"
+_REQUIREMENT = "requirement.txt"
+_CLIENT_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+
+
+@dataclass(frozen=True)
+class _Wheel:
+    name: str
+    content: bytes
+    digest: str
+
+    @property
+    def requirement(self) -> str:
+        """What an installer is told (PEP 508): the wheel's address, and its SHA-256 to check."""
+        url = f"{services().settings.base_url}/client/{self.name}#sha256={self.digest}"
+        return f"{DISTRIBUTION} @ {url}"
+
+
+@client.get("/")
+@public
+def links() -> Response:
+    """Serve the page with the lines that install the wheel."""
+    wheel = _wheel()
+    page = render_template("site/client.html", wheel=wheel).encode()
+    answered = _file(page, sha256(page).hexdigest(), "text/html; charset=utf-8")
+    answered.headers["Content-Security-Policy"] = _CLIENT_POLICY
+    return answered
+
+
+@client.get("/<name>")
+@public
+def download(name: str) -> Response:
+    """Serve the wheel, or the requirement that names it as text."""
+    wheel = _wheel()
+    if name == _REQUIREMENT:
+        line = f"{wheel.requirement}\n".encode()
+        return _file(line, sha256(line).hexdigest(), "text/plain; charset=utf-8")
+    if name != wheel.name:
+        abort(404)
+    return _file(wheel.content, wheel.digest, "application/zip")
+
+
+def requirement() -> str:
+    """Return what a person tells pip, pipx or uv to install."""
+    return _wheel().requirement
+
+
+def _file(content: bytes, etag: str, content_type: str) -> Response:
+    answered = conditional_bytes(content, etag, content_type)
+    answered.headers["Cache-Control"] = "no-cache"
+    return answered
+
+
+@cache
+def _wheel() -> _Wheel:
+    """Build the wheel as pip would: by the client's own build backend."""
+    spec = importlib.util.spec_from_file_location("wheel_backend", _BACKEND)
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(_BACKEND)
+    backend = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    name, content = backend.wheel()
+    return _Wheel(name, content, sha256(content).hexdigest())

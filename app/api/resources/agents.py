@@ -13,13 +13,7 @@ from app.api.http.paging import PageArgs, filters, page, page_schema
 from app.api.http.parsing import load
 from app.api.http.services import caller, transaction
 from app.core import agents
-from app.core.agents import (
-    MAX_METADATA,
-    METADATA,
-    NAME,
-    VERSION,
-    AgentSchema,
-)
+from app.core.agents import AgentSchema
 from app.core.callers import Role
 from app.schemas import fields
 from app.schemas.schema import Schema
@@ -32,10 +26,10 @@ blp = Blueprint(
 class NamedAgentSchema(Schema):
     """The fields to set on an agent; those not sent stay, and null clears."""
 
-    name = fields.Text(200, metadata=NAME)
-    version = fields.Text(200, allow_none=True, metadata=VERSION)
-    description = fields.Text(2000, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, allow_none=True, metadata=METADATA)
+    name = AgentSchema.field("name")
+    version = AgentSchema.field("version")
+    description = AgentSchema.field("description")
+    metadata = AgentSchema.field("metadata")
 
 
 class AgentChangeSchema(NamedAgentSchema):
@@ -47,7 +41,7 @@ class AgentChangeSchema(NamedAgentSchema):
 class NewAgentSchema(AgentChangeSchema):
     """An agent to create."""
 
-    name = fields.Text(200, required=True, metadata=NAME)
+    name = AgentSchema.field("name", required=True)
 
 
 class ExternalIdSchema(Schema):

@@ -19,8 +19,7 @@ from app.api.http.promises import may_promise
 from app.api.http.services import caller, prefers_replica, services, transaction
 from app.core import feeds, finding_search, findings
 from app.core.callers import Role
-from app.core.delivery.events import MAX_PAYLOAD
-from app.core.findings import DATA, RULE, TITLE, FindingSchema, NewFinding
+from app.core.findings import FindingSchema, NewFinding
 from app.core.records import finding_expiry
 from app.core.records.finding_expiry import ExpiredFindingsSchema
 from app.models import Finding
@@ -43,11 +42,11 @@ class NewFindingSchema(Schema):
     record_id = fields.Id(
         "rec", description="The record it is about; its session is the finding's."
     )
-    rule = fields.Text(200, required=True, metadata=RULE)
-    severity = fields.Choice(findings.Severity, required=True)
-    title = fields.Text(500, required=True, metadata=TITLE)
-    detail = fields.Text(10_000, allow_none=True)
-    data = fields.JsonValue(MAX_PAYLOAD, metadata=DATA)
+    rule = FindingSchema.field("rule", required=True)
+    severity = FindingSchema.field("severity", required=True)
+    title = FindingSchema.field("title", required=True)
+    detail = FindingSchema.field("detail")
+    data = FindingSchema.field("data", allow_none=False)
 
     def check(self, sent: Mapping[str, Any]) -> None:
         """Refuse a finding without a session and a record."""

@@ -1,11 +1,13 @@
-"""Sessions over HTTP."""
+"""Sessions over HTTP, with their statements and evidence packs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
-from flask import Response
+from flask import Response, request
 from marshmallow import ValidationError
+from sqlalchemy.orm import Session
 
 from app.api.http.answers import answer
 from app.api.http.auth import requires
@@ -15,11 +17,15 @@ from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.parsing import load
 from app.api.http.services import caller, transaction
 from app.api.resources.agents import ExternalIdSchema
-from app.api.resources.records import session_evidence
-from app.api.resources.records.bundles import SIGNED_HEADERS
+from app.api.resources.records.bundle_access import note_content_read
+from app.api.resources.records.bundles import SIGNED_HEADERS, signed_bytes
+from app.api.resources.records.evidence_packs import Asked, answer_pack, answers_a_pack
 from app.core import sessions
 from app.core.callers import Role
-from app.core.sessions import MAX_METADATA, PRINCIPAL, SessionSchema
+from app.core.packs.session_packs import SessionSubject
+from app.core.sessions import SessionSchema
+from app.core.statements import statements
+from app.models import SessionStatement
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -34,9 +40,9 @@ blp = Blueprint(
 class _SessionSchema(Schema):
     """The fields of a session to open."""
 
-    principal = fields.Text(200, required=True, metadata=PRINCIPAL)
-    title = fields.Text(500, allow_none=True)
-    metadata = fields.JsonObject(MAX_METADATA, allow_none=True)
+    principal = SessionSchema.field("principal", required=True)
+    title = SessionSchema.field("title")
+    metadata = SessionSchema.field("metadata")
 
 
 class NewSessionSchema(_SessionSchema):
@@ -154,7 +160,7 @@ def read_statement(session_id: UUID | None) -> Response:
     is answered 409 `session-open`; one that was completed a moment ago 409 `statement-pending`,
     with `Retry-After`. A statement remains after its records' bundles have expired.
     """
-    return session_evidence.statement(session_id)
+    return statement(session_id)
 
 
 @blp.route("/<session_id>/complete", methods=["POST"])
@@ -176,3 +182,53 @@ def complete(body: dict[str, Any], session_id: UUID | None) -> Response:
             sessions.complete(session, caller(), session_id, **body)
         ),
     )
+
+
+evidence = Blueprint(
+    "session_evidence",
+    __name__,
+    url_prefix="/v1/sessions/<session_id>",
+    description="All evidence of a completed session, in one ZIP that is verified offline.",
+)
+
+
+@evidence.route("/evidence.zip", methods=["GET"], endpoint="evidence")
+@requires(Role.READ)
+@answers_a_pack(evidence)
+def read_evidence(session_id: UUID | None) -> Response:
+    """Read the evidence pack of a whole session
+
+    The session's signed statement with its proof in the log, every record's bundle and signature,
+    and its findings: one ZIP, one verification, which names each record that is missing or was
+    added. Bundles that have expired are named by their digests. It is built, waited for and
+    answered as the pack of a record: 202 with `Location` and `Retry-After` until it is there. An
+    open session is answered 409 `session-open`, one completed a moment ago 409 `statement-pending`.
+    """
+    return pack(session_id)
+
+
+def statement(session_id: UUID | None) -> Response:
+    """Answer the exact bytes of a session's statement; raises `SessionOpen`, `StatementPending`."""
+    with transaction() as session:
+        stored = _stored(session, session_id)
+    return signed_bytes(stored.body, stored.sha256.hex(), stored.key_id, stored.signature)
+
+
+def pack(session_id: UUID | None) -> Response:
+    """Answer a session's evidence pack or its build's progress; raises as the route."""
+
+    @contextmanager
+    def opened() -> Iterator[Asked]:
+        with transaction() as session:
+            subject = SessionSubject(_stored(session, session_id))
+            yield Asked(session, subject, caller(), caller().actor())
+
+    answered = answer_pack(opened)
+    if answered.status_code in (200, 206) and request.method != "HEAD":
+        note_content_read(caller(), *filter(None, [session_id]), kind="session")
+    return answered
+
+
+def _stored(session: Session, session_id: UUID | None) -> SessionStatement:
+    found = sessions.find(session, caller(), session_id)
+    return statements.of(session, found)

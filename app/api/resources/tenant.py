@@ -1,4 +1,4 @@
-"""The tenant's settings, and who is told of its troubles, over HTTP."""
+"""The tenant's settings, who is told of its troubles, and its digests, over HTTP."""
 
 from typing import Any
 
@@ -12,13 +12,14 @@ from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import caller, services, transaction
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import alert_mail, alerts, sending
+from app.core.digests import alert_mail, alerts, digest_history, sending
 from app.core.digests.alert_mail import AlertMailSchema
 from app.core.digests.alerts import MOST_RECIPIENTS, AlertsSchema, Policy
+from app.core.digests.digest_history import DigestSchema, NextSchema
 from app.core.digests.troubles import Kind
 from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
 from app.lib.mail import mailbox
-from app.models import AlertMail
+from app.models import AlertMail, Digest
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -152,4 +153,37 @@ def list_alert_mails(args: dict[str, Any]) -> Response:
             args,
             lambda *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
             alert_mail.represent,
+        )
+
+
+digests = Blueprint(
+    "digests",
+    __name__,
+    url_prefix="/v1/digests",
+    description="The mails that list new findings: at most one in 24 hours.",
+)
+
+
+DigestPageSchema = page_schema(
+    DigestSchema,
+    next=fields.Object(
+        NextSchema, allow_none=True, description="The next digest; null without an address."
+    ),
+)
+
+
+@digests.route("", methods=["GET"], endpoint="list")
+@requires(Role.READ, whole_tenant=True)
+@digests.arguments(PageArgs, location="query")
+@digests.response(200, DigestPageSchema)
+def list_digests(args: dict[str, Any]) -> Response:
+    """List digests, newest first, and say when the next is due"""
+    with transaction() as session:
+        settle = services().settings.digest_settle
+        coming = digest_history.next_digest(session, caller().tenant_id, settle)
+        return page(
+            args,
+            lambda *where: sending.rows(session, Digest, caller().tenant_id, *where),
+            digest_history.represent,
+            beside=lambda _: {"next": digest_history.represent_next(coming)},
         )

@@ -23,37 +23,6 @@ MAX_DESCRIPTION = 2000
 LONGEST_OVERLAP = 7 * 24 * 3600
 DEFAULT_OVERLAP = 24 * 3600
 
-_URL: dict[str, Any] = {
-    "description": "https, to a public address; without credentials and fragment. Path and query "
-    "are sent as they are written, so a space is `%20` and a bare % is `%25`. A key with the role "
-    "`read` sees them as `/***`.",
-    "example": "https://hooks.example.com/records",
-}
-_SHOWN_HEADERS: dict[str, Any] = {
-    "description": "Its headers of your own by name; no value is shown, each is `***`. "
-    "null: the service lacks the master key that sealed them, and shows the URL's host alone.",
-    "example": {"Authorization": HIDDEN},
-    "additionalProperties": {"const": HIDDEN},
-}
-_MAX_IN_FLIGHT: dict[str, Any] = {
-    "description": "The largest number of concurrent POSTs. The number allowed at present follows "
-    "the receiver's behaviour: `health.concurrency`. A lower number applies within a "
-    "second, to POSTs that are not sent yet."
-}
-_LANES: dict[str, Any] = {
-    "description": "How many lanes: queues that send beside each other, with `max_in_flight` POSTs "
-    "each. With several, the events of a session go by one lane, those of no session by their "
-    "own id. Each lane numbers its events itself: `x-service-lane` names it, and the feed is read "
-    "lane by lane (`lane`). A change concerns new events: what waits stays in its lane, so for as "
-    "long as that takes an event may overtake earlier ones of its session. One lane carries some "
-    "thousands a second."
-}
-_HELD: dict[str, Any] = {
-    "description": "While true, events are accepted and numbered, but only tests and single "
-    "replays are sent; nothing counts as failing. Once false again, the backlog is sent, a "
-    "few at once at first."
-}
-
 
 class OwnHeaders(fields.Strict):
     """Headers of the receiver's own by name, as `request_headers` sends them."""
@@ -105,46 +74,6 @@ def _headers(**options: Any) -> OwnHeaders:
 def _distinct(event_types: Sequence[EventType]) -> None:
     if len(set(event_types)) != len(event_types):
         raise ValidationError("Name each event type once.")
-
-
-def _event_types(**options: Any) -> fields.Items:
-    return fields.Items(
-        fields.Choice(EventType),
-        min_items=1,
-        max_items=len(EventType),
-        allow_none=True,
-        validate=_distinct,
-        description="The event types to send; null: all but `record.created` and `session.opened`, "
-        "which only go to who names them.",
-        metadata={"uniqueItems": True},
-        **options,
-    )
-
-
-class NewWebhookSchema(Schema):
-    """A webhook to create."""
-
-    url = fields.Text(MAX_URL_LENGTH, required=True, metadata=_URL)
-    headers = _headers(load_default=None)
-    event_types = _event_types(load_default=None)
-    description = fields.Text(MAX_DESCRIPTION, allow_none=True, load_default=None)
-    max_in_flight = fields.Integer(
-        1, LARGEST_MAX_IN_FLIGHT, load_default=DEFAULT_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT
-    )
-    lanes = fields.Integer(1, ids.MOST_LANES, load_default=1, metadata=_LANES)
-
-
-class WebhookChangeSchema(Schema):
-    """The fields to change; those not sent stay."""
-
-    url = fields.Text(MAX_URL_LENGTH, metadata=_URL)
-    headers = _headers()
-    event_types = _event_types()
-    description = fields.Text(MAX_DESCRIPTION, allow_none=True)
-    max_in_flight = fields.Integer(1, LARGEST_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
-    lanes = fields.Integer(1, ids.MOST_LANES, metadata=_LANES)
-    status = fields.Choice(WebhookStatus)
-    held = fields.Boolean(metadata=_HELD)
 
 
 class ConcurrencySchema(AnswerSchema):
@@ -208,23 +137,90 @@ class WebhookSchema(AnswerSchema):
     """A webhook, without its secret."""
 
     id = fields.Id("whk")
-    url = fields.Text(MAX_URL_LENGTH, metadata=_URL)
-    headers = plain.Dict(allow_none=True, metadata=_SHOWN_HEADERS)
-    event_types = _event_types()
+    url = fields.Text(
+        MAX_URL_LENGTH,
+        description="https, to a public address; without credentials and fragment. Path and query "
+        "are sent as they are written, so a space is `%20` and a bare % is `%25`. A key with the "
+        "role `read` sees them as `/***`.",
+        example="https://hooks.example.com/records",
+    )
+    headers = plain.Dict(
+        allow_none=True,
+        metadata={
+            "description": "Its headers of your own by name; no value is shown, each is `***`. "
+            "null: the service lacks the master key that sealed them, and shows the URL's host "
+            "alone.",
+            "example": {"Authorization": HIDDEN},
+            "additionalProperties": {"const": HIDDEN},
+        },
+    )
+    event_types = fields.Items(
+        fields.Choice(EventType),
+        min_items=1,
+        max_items=len(EventType),
+        allow_none=True,
+        validate=_distinct,
+        description="The event types to send; null: all but `record.created` and `session.opened`, "
+        "which only go to who names them.",
+        metadata={"uniqueItems": True},
+    )
     description = fields.Text(MAX_DESCRIPTION, allow_none=True)
-    max_in_flight = fields.Integer(1, LARGEST_MAX_IN_FLIGHT, metadata=_MAX_IN_FLIGHT)
-    lanes = fields.Integer(1, ids.MOST_LANES, metadata=_LANES)
+    max_in_flight = fields.Integer(
+        1,
+        LARGEST_MAX_IN_FLIGHT,
+        description="The largest number of concurrent POSTs. The number allowed at present follows "
+        "the receiver's behaviour: `health.concurrency`. A lower number applies within a "
+        "second, to POSTs that are not sent yet.",
+    )
+    lanes = fields.Integer(
+        1,
+        ids.MOST_LANES,
+        description="How many lanes: queues that send beside each other, with `max_in_flight` "
+        "POSTs each. With several, the events of a session go by one lane, those of no session by "
+        "their own id. Each lane numbers its events itself: `x-service-lane` names it, and the "
+        "feed is read lane by lane (`lane`). A change concerns new events: what waits stays in "
+        "its lane, so for as long as that takes an event may overtake earlier ones of its "
+        "session. One lane carries some thousands a second.",
+    )
     status = fields.Choice(WebhookStatus)
     disabled_reason = fields.Text(
         20,
         allow_none=True,
         description="`requested`, `gone` (the receiver said 410), `failing` or `refusing`.",
     )
-    held = fields.Boolean(metadata=_HELD)
+    held = fields.Boolean(
+        description="While true, events are accepted and numbered, but only tests and single "
+        "replays are sent; nothing counts as failing. Once false again, the backlog is sent, a "
+        "few at once at first.",
+    )
     held_since = fields.Time(allow_none=True)
     health = fields.Object(LaneHealthSchema)
     created_at = fields.Time()
     updated_at = fields.Time()
+
+
+class NewWebhookSchema(Schema):
+    """A webhook to create."""
+
+    url = WebhookSchema.field("url", required=True)
+    headers = _headers(load_default=None)
+    event_types = WebhookSchema.field("event_types", load_default=None)
+    description = WebhookSchema.field("description", load_default=None)
+    max_in_flight = WebhookSchema.field("max_in_flight", load_default=DEFAULT_MAX_IN_FLIGHT)
+    lanes = WebhookSchema.field("lanes", load_default=1)
+
+
+class WebhookChangeSchema(Schema):
+    """The fields to change; those not sent stay."""
+
+    url = WebhookSchema.field("url")
+    headers = _headers()
+    event_types = WebhookSchema.field("event_types")
+    description = WebhookSchema.field("description")
+    max_in_flight = WebhookSchema.field("max_in_flight")
+    lanes = WebhookSchema.field("lanes")
+    status = WebhookSchema.field("status")
+    held = WebhookSchema.field("held")
 
 
 class WebhookWithSecretSchema(WebhookSchema):

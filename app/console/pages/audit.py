@@ -10,10 +10,8 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import services, transaction
-from app.api.resources.audit import audit_exports
-from app.api.resources.audit.anchors import anchor_reader, anchoring
-from app.api.resources.audit.audit import AuditArgs, RangeArgs, entries, verify_now
-from app.api.resources.audit.verification_schemas import VerifyArgs
+from app.api.resources.audit import AuditArgs, RangeArgs, entries, export_answer, verify_now
+from app.api.resources.verification import VerifyArgs, anchor_reader, anchoring
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -92,7 +90,7 @@ def _verified(typed: Input) -> Response:
 @blp.form("/export", Role.READ, again=_ENTRIES.page)
 def export(typed: Input) -> Response:
     """Send the chain between two moments as NDJSON, and append an entry that records that."""
-    answered = audit_exports.answer(typed.load(RangeArgs))
+    answered = export_answer(typed.load(RangeArgs))
     answered.headers["Content-Disposition"] = 'attachment; filename="audit.ndjson"'
     return answered
 

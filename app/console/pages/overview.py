@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response
 
 from app.api.http.services import caller, transaction
 from app.api.resources import health
-from app.api.resources.deliveries.stats import StatsArgs
+from app.api.resources.deliveries.deliveries import StatsArgs
 from app.console.frame import browser, forms, rendering, zone
 from app.console.frame.access import Pages
 from app.console.pages.deliveries.deliveries import charted, known_webhooks, webhook_names

@@ -1,18 +1,32 @@
-"""Rows of durable jobs: read, locked, and written under a claim."""
+"""Rows of durable jobs: read, locked, written under a claim, and deleted with their history.
+
+The service's own jobs stay: one row each, which shows the last run.
+"""
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import func, text, update
 from sqlalchemy.orm import Session
 
+from app.database import cursor
 from app.errors import NotFound
 from app.lib import canonical_json
-from app.models import Job
+from app.models import NO_TENANT, Job
 
 NOW = func.clock_timestamp()
+# Rows deleted in one transaction, which takes some tens of milliseconds.
+AT_ONCE = 2_000
+# A job that is being retried is locked, or no longer finished.
+_FORGET = """
+DELETE FROM jobs WHERE (tenant_id, id) IN (
+    SELECT tenant_id, id FROM jobs
+     WHERE finished_at < %s AND tenant_id <> %s
+     ORDER BY finished_at LIMIT %s FOR UPDATE SKIP LOCKED)
+"""
 
 
 def get(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
@@ -63,3 +77,12 @@ def write(session: Session, job: Job, **values: Any) -> bool:
 def dump(progress: Mapping[str, Any] | None) -> str | None:
     """Return progress as the text of its column."""
     return None if progress is None else canonical_json.dumps(progress).decode()
+
+
+def forget_old(session: Session, before: datetime) -> int:
+    """Delete jobs that ended before a moment, in a session that sees all tenants; return how many.
+
+    At most `AT_ONCE`; fewer means that none are left. A retry would be useless by then: the events
+    of a replay are gone, and jobs of other kinds are enqueued anew.
+    """
+    return cursor(session).execute(_FORGET, (before, NO_TENANT, AT_ONCE)).rowcount

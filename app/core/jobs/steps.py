@@ -97,25 +97,16 @@ def is_last(job: Job, *, for_good: bool = False) -> bool:
 
 def fail(session: Session, job: Job, error: str, *, for_good: bool = False) -> bool:
     """Record a failed step: retry with backoff; dead if `for_good` or after the last retry."""
-    if is_last(job, for_good=for_good):
-        return write(
-            session,
-            job,
-            status="dead",
-            attempts=job.attempts + 1,
-            claims_lost=0,
-            locked_until=None,
-            error=error,
-            finished_at=NOW,
-        )
+    values: dict[str, Any] = {"status": "dead", "finished_at": NOW}
+    if not is_last(job, for_good=for_good):
+        wait = timedelta(seconds=RETRY_WAITS[job.attempts])
+        values = {"status": "retrying", "ring_at": None, "run_at": NOW + wait}
     return write(
         session,
         job,
-        status="retrying",
         attempts=job.attempts + 1,
         claims_lost=0,
         locked_until=None,
-        ring_at=None,
         error=error,
-        run_at=NOW + timedelta(seconds=RETRY_WAITS[job.attempts]),
+        **values,
     )

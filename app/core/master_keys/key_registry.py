@@ -21,15 +21,13 @@ AGAIN_SECONDS = 5.0
 # At the process's end, for a heartbeat in progress.
 LAST_SECONDS = 2.0
 LATELY = timedelta(minutes=3)
-_RECORD_AGAIN = timedelta(minutes=1)
 
-_RECORDED = """
-SELECT FROM master_keys
- WHERE key_id = %s AND emptied_at IS NULL AND in_front_at > clock_timestamp() - %s
-"""
+# Unless a process did within the last minute.
 _IN_FRONT = """
-INSERT INTO master_keys (key_id, in_front_at) VALUES (%s, clock_timestamp())
+INSERT INTO master_keys AS k (key_id, in_front_at) VALUES (%s, clock_timestamp())
 ON CONFLICT (key_id) DO UPDATE SET in_front_at = excluded.in_front_at, emptied_at = NULL
+ WHERE k.emptied_at IS NOT NULL
+    OR (k.in_front_at > clock_timestamp() - interval '1 minute') IS NOT TRUE
 """
 _TOUCH = "UPDATE master_keys SET in_front_at = in_front_at WHERE key_id = %s"
 _LACKING = """
@@ -69,9 +67,7 @@ def heartbeat(database: Database, master_keys: MasterKeys) -> Repeater:
 
 def announce(session: Session, master_keys: MasterKeys) -> None:
     """Record the newest of these as active, unless a process did within the last minute."""
-    newest = master_keys.ids[0]
-    if not cursor(session).execute(_RECORDED, (newest, _RECORD_AGAIN)).fetchone():
-        cursor(session).execute(_IN_FRONT, (newest,))
+    cursor(session).execute(_IN_FRONT, (master_keys.ids[0],))
 
 
 def touch(session: Session, master_keys: MasterKeys) -> None:

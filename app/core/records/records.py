@@ -33,13 +33,6 @@ from app.schemas.schema import AnswerSchema
 
 MAX_LABELS = 64
 
-KIND: dict[str, Any] = {"example": "tool.call"}
-TITLE: dict[str, Any] = {"example": "Refunded order 4711"}
-LABELS: dict[str, Any] = {
-    "description": f"At most {MAX_LABELS}; each is a filter of the list (`label=name:value`).",
-    "example": {"env": "production"},
-}
-
 
 class Labels(fields.Strict):
     """An object of strings: names without a colon, 1 to 100 characters; values up to 500."""
@@ -104,9 +97,12 @@ class RecordSchema(AnswerSchema):
     session_id = fields.Id("ses")
     agent_id = fields.Id("agt")
     principal = fields.Text(200)
-    kind = fields.Text(200, metadata=KIND)
-    title = fields.Text(500, metadata=TITLE)
-    labels = Labels(metadata=LABELS)
+    kind = fields.Text(200, example="tool.call")
+    title = fields.Text(500, example="Refunded order 4711")
+    labels = Labels(
+        description=f"At most {MAX_LABELS}; each is a filter of the list (`label=name:value`).",
+        example={"env": "production"},
+    )
     occurred_at = fields.Time()
     created_at = fields.Time()
     bundle = fields.Object(BundleSchema)

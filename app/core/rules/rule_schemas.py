@@ -30,20 +30,6 @@ COLUMNS: Mapping[str, str] = {
     "dedupe": "dedupe",
     "max_per_hour": "max_per_hour",
 }
-NAME: dict[str, Any] = {"description": "The `rule` of its findings.", "example": "large-refund"}
-WHEN: dict[str, Any] = {
-    "description": "A condition in CEL, over what a rule on this sees (docs/rules.md).",
-    "example": "content.amount > 1000 && record.kind == 'refund'",
-}
-TEMPLATE: dict[str, Any] = {"example": "{{record.principal}} was refunded {{content.amount}}"}
-DEDUPE: dict[str, Any] = {
-    "description": "A text in CEL: of matches with the same text, one in 24 hours makes a finding.",
-    "example": "record.principal",
-}
-MOST: dict[str, Any] = {
-    "description": "Findings an hour; one more, when it has ended, counts the rest.",
-    "default": MAX_PER_HOUR,
-}
 
 
 class On(enum.StrEnum):
@@ -80,34 +66,33 @@ class MatchCountSchema(AnswerSchema):
     day = fields.Count()
 
 
-class VersionSchema(AnswerSchema):
-    """A rule as it was from one change to the next, and who made it so."""
-
-    version = fields.Count()
-    name = fields.Text(200, metadata=NAME)
-    on = fields.Choice(On, attribute="subject")
-    when = fields.Text(MOST_CEL, attribute="condition", metadata=WHEN)
-    severity = fields.Choice(Severity)
-    title = fields.Text(500, metadata=TEMPLATE)
-    detail = fields.Text(MOST_CEL, allow_none=True)
-    dedupe = fields.Text(MOST_CEL, allow_none=True, metadata=DEDUPE)
-    max_per_hour = fields.Integer(1, LARGEST_MAX_PER_HOUR, metadata=MOST)
-    created_by = fields.Text(100, example="key_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80")
-    created_at = fields.Time()
-
-
 class RuleSchema(AnswerSchema):
     """A rule as it is now."""
 
     id = fields.Id("rul")
-    name = fields.Text(200, metadata=NAME)
+    name = fields.Text(200, description="The `rule` of its findings.", example="large-refund")
     on = fields.Choice(On)
-    when = fields.Text(MOST_CEL, metadata=WHEN)
+    when = fields.Text(
+        MOST_CEL,
+        description="A condition in CEL, over what a rule on this sees (docs/rules.md).",
+        example="content.amount > 1000 && record.kind == 'refund'",
+    )
     severity = fields.Choice(Severity)
-    title = fields.Text(500, metadata=TEMPLATE)
+    title = fields.Text(500, example="{{record.principal}} was refunded {{content.amount}}")
     detail = fields.Text(MOST_CEL, allow_none=True)
-    dedupe = fields.Text(MOST_CEL, allow_none=True, metadata=DEDUPE)
-    max_per_hour = fields.Integer(1, LARGEST_MAX_PER_HOUR, metadata=MOST)
+    dedupe = fields.Text(
+        MOST_CEL,
+        allow_none=True,
+        description="A text in CEL: of matches with the same text, one in 24 hours makes a "
+        "finding.",
+        example="record.principal",
+    )
+    max_per_hour = fields.Integer(
+        1,
+        LARGEST_MAX_PER_HOUR,
+        description="Findings an hour; one more, when it has ended, counts the rest.",
+        metadata={"default": MAX_PER_HOUR},
+    )
     enabled = fields.Boolean()
     version = fields.Count()
     state = fields.Choice(State)
@@ -115,6 +100,22 @@ class RuleSchema(AnswerSchema):
     matches = fields.Object(MatchCountSchema)
     created_at = fields.Time()
     updated_at = fields.Time()
+
+
+class VersionSchema(AnswerSchema):
+    """A rule as it was from one change to the next, and who made it so."""
+
+    version = fields.Count()
+    name = RuleSchema.field("name")
+    on = RuleSchema.field("on", attribute="subject")
+    when = RuleSchema.field("when", attribute="condition")
+    severity = RuleSchema.field("severity")
+    title = RuleSchema.field("title")
+    detail = RuleSchema.field("detail")
+    dedupe = RuleSchema.field("dedupe")
+    max_per_hour = RuleSchema.field("max_per_hour")
+    created_by = fields.Text(100, example="key_019a0b7c3b0c7d1e8f2a3b4c5d6e7f80")
+    created_at = fields.Time()
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ class Stamps:
         newest = max(by_number, default=0)
         stamped = _places(session, "checkpoint_timestamps", newest, full=full)
         cosigned = _places(session, "checkpoint_cosignatures", newest, full=full)
+        # In their order, so the last of each kind that is found good is the newest.
         for place in sorted({*stamped, *cosigned}):
             last = by_number.get(place[0])
             if last is None:
@@ -117,8 +118,7 @@ class Stamps:
             self.unverified += 1
             return
         self.timestamps += 1
-        if self.newest is None or place > self.newest[0]:
-            self.newest = (place, moment)
+        self.newest = (place, moment)
 
     def _check_lines(self, session: Session, place: CheckpointKey, note: Note) -> None:
         policy = self._trust.policy
@@ -131,8 +131,7 @@ class Stamps:
         except (Malformed, Unverified) as error:
             raise LogDamaged(f"A cosignature on size {place[1]} does not hold: {error}") from None
         self.cosignatures += len(signed)
-        met = policy.is_met_by({each.key for each in signed})
-        if met and (self.witnessed is None or place > self.witnessed):
+        if policy.is_met_by({each.key for each in signed}):
             self.witnessed = place
 
     def represent(self, leaf: CheckpointKey | None) -> dict[str, Any]:

@@ -30,7 +30,6 @@ from bench.datasets.crowd import Crowd
 from bench.figures import Bound, Figure, Reach, median, percentile
 from bench.lab import Lab, owner_url
 from bench.scale import Scale
-from jobs.actors import sweep
 
 _CLAIM = 50
 _PAGE = 50
@@ -42,7 +41,7 @@ _Result = TypeVar("_Result")
 
 
 def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
-    """Measure one lane with more and more waiting, unnumbered too; then many lanes and tenants."""
+    """Measure one lane with more and more waiting, then many lanes and tenants."""
     with lab.migrated() as (settings, database):
         admin_url = owner_url(settings)
         one = crowd.make(admin_url, tenants=1, webhooks=1)
@@ -52,7 +51,6 @@ def run(lab: Lab, scale: Scale) -> Iterator[Figure]:
             times = _steps(database, one, scale)
             yield from _figures(f"{waiting} waiting", times, least)
             least = least or times
-    yield from _unnumbered(lab, scale)
     for tenants, webhooks in ((1, scale.webhooks), (scale.tenants, 1)):
         with lab.migrated() as (settings, database):
             admin_url = owner_url(settings)
@@ -71,26 +69,6 @@ def _figures(words: str, times: Times, least: Times) -> Iterator[Figure]:
         )
         name = f"{step}, {words}"
         yield Figure(name, median(milliseconds), " ms", bound, reach, note)
-
-
-def _unnumbered(lab: Lab, scale: Scale) -> Iterator[Figure]:
-    """Measure the accounting of an unnumbered backlog, and how quickly it is numbered."""
-    with lab.migrated() as (settings, database):
-        admin_url = owner_url(settings)
-        one = crowd.make(admin_url, tenants=1, webhooks=1)
-        crowd.let_wait(one, admin_url, database, scale.backlogs[1], numbered=0)
-        steps = Steps(database, one)
-        for _ in range(scale.repeats):
-            steps.accounting(*one.lanes[0])
-        for step, milliseconds in steps.times.items():
-            name = f"{step}, {one.waiting} unnumbered"
-            yield Figure(name, median(milliseconds), " ms")
-        began, ticks = time.perf_counter(), 1
-        while not sweep.number(database, one.lanes):
-            ticks += 1
-        rate = one.waiting / (time.perf_counter() - began)
-        note = f"{ticks} ticks of the sweep for {one.waiting}, {sweep.NUMBERING_SECONDS} s each"
-        yield Figure("rows numbered by the sweep", rate, "/s", note=note)
 
 
 def _steps(database: Database, many: Crowd, scale: Scale) -> Times:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine, text
 
-from app.api.resources.audit import audit as audit_routes
+from app.api.resources import audit as audit_routes
 from app.core.log.status import NO_HEAD
 from app.core.verification import daily as verification_jobs
 from app.database import Database

@@ -1,6 +1,5 @@
 """With AUDIT_READS the chain says whose key read which record's content, before it leaves."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +16,10 @@ PATHS = ("bundle", "prov.json", "otlp-logs.json", "otlp-traces.json")
 
 
 @pytest.fixture
-def audited(app: Flask) -> Iterator[None]:
+def audited(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Switch AUDIT_READS on."""
-    before = app.extensions[EXTENSION]
-    app.extensions[EXTENSION] = replace(before, settings=replace(before.settings, audit_reads=True))
-    yield
-    app.extensions[EXTENSION] = before
+    here = app.extensions[EXTENSION]
+    monkeypatch.setattr(here, "settings", replace(here.settings, audit_reads=True))
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from tests.support.callers.sending import (
     deliveries,
     history,
     make_findings,
-    make_webhook,
 )
 
 
@@ -98,20 +97,6 @@ def test_a_wrong_query_is_refused_and_named(
     api: ApiOf, webhook: dict[str, Any], query: str, pointer: str
 ) -> None:
     assert pointers(api().get(deliveries(webhook, f"?{query}"))) == [pointer]
-
-
-def test_a_cursor_of_another_webhook_or_filter_is_refused(
-    api: ApiOf, webhook: dict[str, Any]
-) -> None:
-    other = make_webhook(api())
-    make_findings(api(), 2)
-    cursor = api().get(deliveries(webhook, "?limit=1")).json["next_cursor"]
-
-    for path in (
-        deliveries(other, f"?limit=1&cursor={cursor}"),
-        deliveries(webhook, f"?limit=1&status=pending&cursor={cursor}"),
-    ):
-        assert pointers(api().get(path)) == ["/cursor"]
 
 
 def test_answers_with_everything_in_them_fit_the_served_document(

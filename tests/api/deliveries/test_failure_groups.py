@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from app.core.delivery.history import failure_groups
 from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import (
@@ -11,7 +9,6 @@ from tests.support.callers.making import (
     make_finding,
     make_record,
     make_session,
-    pointers,
 )
 from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
@@ -180,11 +177,3 @@ def test_another_tenant_s_failures_are_in_no_group(
     stranger = api(other_tenant.root_key)
     assert groups(stranger) == []
     assert named(stranger, found) == []
-
-
-@pytest.mark.parametrize(
-    ("query", "pointer"),
-    [("status=pending", "/status/0"), ("limit=1", "/limit"), ("status_code=x", "/status_code")],
-)
-def test_a_wrong_query_is_refused_and_named(api: ApiOf, query: str, pointer: str) -> None:
-    assert pointers(api().get(f"{PATH}?{query}")) == [pointer]

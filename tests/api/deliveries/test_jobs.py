@@ -13,7 +13,7 @@ from app.core.replay.replay_deliveries import Pace, Plan
 from app.core.replay.replay_selection import Selection, Wanted
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
-from tests.support.callers.making import pointers, refused, uuid_of
+from tests.support.callers.making import refused, uuid_of
 
 # Of a bulk replay to no webhook.
 REPLAY = Plan(Selection(None, Wanted(), datetime(2026, 1, 31, tzinfo=UTC)), (), Pace()).to_args()
@@ -93,14 +93,6 @@ def test_jobs_are_listed_newest_first_and_filtered(api: ApiOf, queue: Queue) -> 
     assert listed(f"limit=3&cursor={first['next_cursor']}") == [made[0]]
 
 
-@pytest.mark.parametrize(
-    ("query", "pointer"),
-    [("status=lost", "/status"), ("kind=", "/kind"), ("limit=0", "/limit"), ("name=a", "/name")],
-)
-def test_a_wrong_query_is_refused_and_named(api: ApiOf, query: str, pointer: str) -> None:
-    assert pointers(api().get(f"/v1/jobs?{query}")) == [pointer]
-
-
 def test_a_dead_job_says_why_and_is_tried_again(api: ApiOf, queue: Queue) -> None:
     job = queue.add()
     queue.work(job, error="The webhook was disabled.")
@@ -116,18 +108,6 @@ def test_a_dead_job_says_why_and_is_tried_again(api: ApiOf, queue: Queue) -> Non
     assert read(api(), job)["status"] == "succeeded"
 
 
-def test_a_cancelled_job_is_resumed_where_it_was(api: ApiOf, queue: Queue) -> None:
-    job = queue.add()
-    queue.work(job, cursor=NOTHING_LEFT)
-
-    cancelled = api().post(f"/v1/jobs/{job}/cancel").json
-    assert (cancelled["status"], cancelled["progress"]["skipped"]) == ("cancelled", 1)
-    resumed = api().post(f"/v1/jobs/{job}/resume").json
-
-    assert (resumed["status"], resumed["finished_at"]) == ("queued", None)
-    assert resumed["progress"]["skipped"] == 1
-
-
 def test_a_move_that_does_not_fit_the_state_is_refused(api: ApiOf, queue: Queue) -> None:
     queued, dead, cancelled, succeeded = (queue.add() for _ in range(4))
     queue.work(dead, error="It cannot be.")
@@ -139,9 +119,3 @@ def test_a_move_that_does_not_fit_the_state_is_refused(api: ApiOf, queue: Queue)
         for move in {"retry", "cancel", "resume"} - {fits}:
             refused(api().post(f"/v1/jobs/{job}/{move}"), 409, "job-state")
         assert read(api(), job) == before
-
-
-def test_a_move_takes_no_fields(api: ApiOf, queue: Queue) -> None:
-    job = queue.add()
-    assert pointers(api().post(f"/v1/jobs/{job}/cancel", {"force": True})) == ["/force"]
-    assert api().post(f"/v1/jobs/{job}/cancel", {}).status_code == 200

@@ -88,10 +88,6 @@ def test_digests_come_in_pages(api: ApiOf, digests: list[UUID]) -> None:
     assert rest["next_cursor"] is None
 
 
-def test_a_stranger_sees_none(api: ApiOf, digests: list[UUID], other_tenant: FreshTenant) -> None:
-    assert api(other_tenant.root_key).get("/v1/digests").json["data"] == []
-
-
 def test_the_findings_of_a_digest_are_listed_for_whom_they_concern(
     api: ApiOf, mint: Callable[..., str], digests: list[UUID], admin_engine: Engine
 ) -> None:

@@ -237,26 +237,3 @@ def test_the_key_is_checked_before_the_body(api: ApiOf, mint: Callable[..., str]
     assert api(None).post("/v1/keys", **wrong).status_code == 401
     assert api(mint("read")).post("/v1/keys", **wrong).status_code == 403
     assert api().post("/v1/keys", **wrong).status_code == 400
-
-
-@pytest.mark.parametrize(
-    ("fault", "status", "slug"),
-    [(TimeoutError(), 408, "request-timeout"), (ConnectionResetError(), 400, "bad-request")],
-)
-def test_a_body_that_does_not_come_is_told_from_one_whose_sender_has_gone(
-    api: ApiOf, fault: OSError, status: int, slug: str
-) -> None:
-    class Line(io.RawIOBase):
-        def readable(self) -> bool:
-            return True
-
-        def readinto(self, buffer: Any) -> int:
-            raise fault
-
-    answer = api().post(
-        "/v1/agents",
-        content_type=JSON,
-        environ_overrides={"wsgi.input": Line(), "CONTENT_LENGTH": "10"},
-    )
-    assert answer.status_code == status
-    assert answer.json["type"].endswith(f"/problems/{slug}")

@@ -1,6 +1,5 @@
 """An id that is none is refused where it is sent, with its field; in a path nothing is there."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +8,6 @@ from flask import Flask
 
 from tests.support.callers.api import ApiOf
 from tests.support.callers.making import finding_of, make_session, record_of
-from tests.support.callers.matrix import ROWS
 from tests.support.callers.sending import make_webhook
 
 FOLLOWED = (("/v1/records", "after"), ("/v1/webhooks/{webhook_id}/deliveries", "epoch"))
@@ -86,10 +84,3 @@ def test_an_id_that_is_none_is_refused_in_every_body(api: ApiOf, text: str) -> N
         refused = api().post(path, body)
         assert refused.status_code == 422, (path, refused.json)
         assert [each["pointer"] for each in refused.json["errors"]] == [pointer]
-
-
-def test_an_id_that_is_none_names_nothing_in_a_path(api: ApiOf) -> None:
-    one = [row.rule for row in ROWS if row.method == "GET" and row.rule.endswith("_id>")]
-    for rule in one:
-        path = re.sub("<[a-z_]+>", "agent-Z", rule)
-        assert api().get(path).status_code == 404, rule

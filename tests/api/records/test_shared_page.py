@@ -14,10 +14,10 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine
 
-from app.api.http import large_work
 from app.api.http.services import EXTENSION
 from app.evidence.bundle import Bundle
 from app.evidence.page.rendering import CONTENT_CHARACTERS, MOST_STEPS, shown
+from app.lib import fair_shares
 from app.lib.text_sanitizer import visible
 from tests.support.callers.api import Answer, ApiOf, FreshTenant
 from tests.support.callers.making import (
@@ -247,16 +247,13 @@ def test_robots_are_kept_out(api: ApiOf) -> None:
 def test_a_reader_who_is_refused_has_opened_nothing(
     app: Flask, api: ApiOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_work, "_WAIT_SECONDS", 0.01)
-    large = [{**STEP, "attributes": {"note": "x" * 1000}}] * 100
-    record = make_record(api(), make_session(api())["id"], steps=large)
+    monkeypatch.setattr(fair_shares, "_WAIT_SECONDS", 0.01)
+    steps = [{**STEP, "attributes": {"note": "x" * 1000}}] * 100
+    record = make_record(api(), make_session(api())["id"], steps=steps)
     token, _ = token_to(api(), record)
-    others = ["another tenant", "and another"]
-    for other in others:
-        app.extensions[EXTENSION].large.enter(other)
-    refused(api(None).get(f"/s/{token}", headers={"Accept": "text/html"}), 503, "busy")
-    for other in others:
-        app.extensions[EXTENSION].large.leave(other)
+    large = app.extensions[EXTENSION].large
+    with large.held("another tenant"), large.held("and another"):
+        refused(api(None).get(f"/s/{token}", headers={"Accept": "text/html"}), 503, "busy")
 
     (link,) = api().get(f"/v1/records/{record['id']}/share-links").json["data"]
     assert link["opened"] == 0

@@ -72,13 +72,6 @@ def test_a_patch_that_changes_nothing_leaves_the_agent_untouched(
     assert api().patch(f"/v1/agents/{made['id']}", body).json == made
 
 
-def test_agents_stay_out_of_the_audit_chain_but_for_their_names(api: ApiOf) -> None:
-    before = api().get("/v1/audit/verify").json["entries"]
-    made = make_agent(api())
-    api().patch(f"/v1/agents/{made['id']}", {"description": "changed"})
-    assert api().get("/v1/audit/verify").json["entries"] == before
-
-
 def updates(api: Api) -> list[dict[str, Any]]:
     """The entries of the audit chain that tell of agents, oldest first."""
     entries = api.get("/v1/audit?action=agent.update").json["data"]

@@ -160,13 +160,6 @@ def test_a_single_replay_goes_by_the_lane_of_its_delivery(api: ApiOf, worker: Wo
     assert {each["id"] for each in decided["deliveries"]} == {failed["id"], again["id"]}
 
 
-@pytest.mark.parametrize("lanes", [0, 17, "2", None])
-def test_a_webhook_has_one_to_sixteen_lanes(api: ApiOf, lanes: object) -> None:
-    webhook = make_webhook(api())
-    answer = api().patch(f"/v1/webhooks/{webhook['id']}", {"lanes": lanes})
-    assert pointers(answer) == ["/lanes"]
-
-
 @pytest.mark.parametrize("query", ["after=0&lane=2", "lane=1", "after=0&lane=17"])
 def test_only_a_lane_that_there_is_has_a_feed(api: ApiOf, query: str) -> None:
     webhook = make_webhook(api())

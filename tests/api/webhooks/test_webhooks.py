@@ -128,16 +128,6 @@ def test_a_tenant_has_no_more_webhooks_than_its_operator_allows(
         assert api(key).post("/v1/webhooks", {"url": URL}).status_code == 201
 
 
-def test_webhooks_are_listed_newest_first_in_pages(api: ApiOf) -> None:
-    made = [make_webhook(api())["id"] for _ in range(5)]
-
-    first = api().get("/v1/webhooks?limit=3").json
-    second = api().get(f"/v1/webhooks?limit=3&cursor={first['next_cursor']}").json
-
-    assert [row["id"] for row in first["data"] + second["data"]] == made[::-1]
-    assert second["next_cursor"] is None
-
-
 @pytest.mark.parametrize("status", [401, 403, 404, 301, 308])
 def test_a_receiver_that_refuses_everything_is_refusing_until_another_url_is_given(
     api: ApiOf, worker: Worker, status: int

@@ -18,10 +18,11 @@ from record_service.recorder import spool as spools
 
 from app.database import Database
 from dev.stack import ROOT
-from tests.client.recorder.between import Between, between
+from tests.client.recorder.between import Between
 from tests.client.recorder.conftest import Arrived, MakeRecorder, steps_of
 from tests.support.callers.api import FreshTenant, Mint
 from tests.support.faults import until
+from tests.support.servers.receivers import served
 
 AGENT = Path(__file__).with_name("agent.py")
 StartAgent = Callable[..., "subprocess.Popen[str]"]
@@ -30,7 +31,7 @@ StartAgent = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def relay(base_url: str) -> Iterator[Between]:
     """Return what stands before the service."""
-    with between(base_url) as it:
+    with served(Between(base_url)) as it:
         yield it
 
 

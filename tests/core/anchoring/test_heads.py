@@ -160,6 +160,17 @@ UPDATE jobs SET finished_at = NULL, status = 'queued', error = NULL, run_at = '2
 """
 
 
+def test_heads_whose_job_was_put_off_are_told_by_the_oldest_entry(place: Place) -> None:
+    tenant = place.tenant()
+    place.anchor()
+    place.append(tenant)
+    place.run(PUT_OFF)
+    place.run("UPDATE audit_entries SET at = at - interval '16 minutes'")
+    place.anchor()
+    place.stamp()
+    assert [each.part for each in place.troubles()] == ["heads"]
+
+
 def test_an_anchor_that_was_made_up_keeps_no_head_from_being_anchored(place: Place) -> None:
     tenant = place.tenant()
     made_up = "INSERT INTO audit_anchors SELECT id, 99, sha256('x'), now(), sha256('y')"
@@ -221,6 +232,21 @@ def test_what_is_not_to_be_anchored_is_no_trouble(place: Place) -> None:
     place.run("UPDATE tenants SET anchoring_enabled = false WHERE id = :id", id=tenant)
     place.stamp()
     assert place.troubles() == []
+
+
+def test_a_stamp_whose_job_was_put_off_is_told_by_the_checkpoints(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        place.grow()
+        place.stamp()
+        place.run(PUT_OFF)
+        place.grow()
+        for _ in range(3):
+            place.age()
+        place.stamp()
+    assert [each.part for each in place.troubles()] == ["timestamps"]
 
 
 def test_that_no_stamp_came_is_told_by_the_checkpoints(

@@ -11,8 +11,7 @@ from sqlalchemy import Engine, create_engine, select, text
 from app import ids
 from app.core import partitions, tenants
 from app.core.jobs import control as job_control
-from app.core.jobs import leases
-from app.core.jobs import retention as job_retention
+from app.core.jobs import job_rows, leases
 from app.database import Database
 from app.models import NO_TENANT, Job
 from app.settings import Settings
@@ -103,7 +102,7 @@ def test_a_page_reads_no_more_jobs_than_it_has(
 def test_a_batch_of_old_jobs_is_found_without_reading_the_others(
     crowd: Crowd, before: str, found: int
 ) -> None:
-    picked = job_retention._FORGET.split("IN (")[1].strip().removesuffix(")")
+    picked = job_rows._FORGET.split("IN (")[1].strip().removesuffix(")")
     with crowd.database.across_tenants() as session:
         plan = explained(session.connection(), picked, (before, NO_TENANT, 100))
     assert plan[0]["Actual Rows"] == found
@@ -124,7 +123,7 @@ def place(
     fresh_database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Database]:
     """Have a worker in a database of its own, which prunes in small batches."""
-    monkeypatch.setattr(job_retention, "AT_ONCE", 2)
+    monkeypatch.setattr(job_rows, "AT_ONCE", 2)
     url = fresh_database.engine.url.render_as_string(hide_password=False)
     here = dataclasses.replace(settings, database_url=url, redis_url=None)
     opened = runtime.Runtime.open(here, threads=4)

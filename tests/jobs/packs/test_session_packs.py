@@ -105,20 +105,16 @@ def test_a_session_s_pack_verifies_whole(
 
 
 def test_whoever_has_a_session_s_pack_is_entered_where_reads_are(
-    sealed: Callable[[int], Sealed], app: Flask
+    sealed: Callable[[int], Sealed], app: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = sealed(2)
     made.built()
-    before = app.extensions[EXTENSION]
-    audited = replace(before.settings, audit_reads=True)
-    app.extensions[EXTENSION] = replace(before, settings=audited)
-    try:
-        api = made.packer.api()
-        for _ in range(2):
-            assert api.get(made.path, headers={"Range": "bytes=0-9"}).status_code == 206
-        found = api.get("/v1/audit?action=session.read").json["data"]
-    finally:
-        app.extensions[EXTENSION] = before
+    here = app.extensions[EXTENSION]
+    monkeypatch.setattr(here, "settings", replace(here.settings, audit_reads=True))
+    api = made.packer.api()
+    for _ in range(2):
+        assert api.get(made.path, headers={"Range": "bytes=0-9"}).status_code == 206
+    found = api.get("/v1/audit?action=session.read").json["data"]
     assert [each["target"]["id"] for each in found] == [made.path.split("/")[3]]
 
 

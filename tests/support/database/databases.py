@@ -138,13 +138,13 @@ def sqlalchemy_url(url: str) -> str:
     return url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
-def execute(owner: Engine, sql: str, **values: Any) -> None:
+def execute(owner: Engine, sql: str, /, **values: Any) -> None:
     """Do something to a database as its owner, behind the service's back."""
     with owner.begin() as connection:
         connection.execute(text(sql), values)
 
 
-def scalar(owner: Engine, query: str, **values: Any) -> Any:
+def scalar(owner: Engine, query: str, /, **values: Any) -> Any:
     """Look something up in a database as its owner."""
     with owner.connect() as connection:
         return connection.scalar(text(query), values)

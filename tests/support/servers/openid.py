@@ -2,10 +2,8 @@
 
 import base64
 import json
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +12,8 @@ from urllib.parse import parse_qs, quote_plus, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
+
+from tests.support.servers.receivers import served
 
 CLIENT_ID, CLIENT_SECRET = "console", "s3cret of the console"
 
@@ -99,18 +99,9 @@ def _first_key() -> RSAKey:
     return new_key("first")
 
 
-@contextmanager
-def serving() -> Iterator[OpenIdProvider]:
-    """Run a provider."""
-    provider = OpenIdProvider()
-    thread = threading.Thread(target=provider.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield provider
-    finally:
-        provider.shutdown()
-        provider.server_close()
-        thread.join()
+def serving() -> AbstractContextManager[OpenIdProvider]:
+    """Run a provider for the length of a `with`."""
+    return served(OpenIdProvider())
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -9,13 +9,31 @@ import ipaddress
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
 from io import BufferedReader
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+
+
+_Server = TypeVar("_Server", bound=ThreadingHTTPServer)
+
+
+@contextmanager
+def served(server: _Server) -> Iterator[_Server]:
+    """Run a server of the standard library in a thread for the length of a `with`."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    with server:
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class Listener:

@@ -1,12 +1,11 @@
 """A stand-in for S3, over a real socket: objects with ETags, and what RFC 9110 says of If-Match."""
 
 import hashlib
-import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote
+
+from tests.support.servers.receivers import served
 
 
 class Objects(ThreadingHTTPServer):
@@ -36,11 +35,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         content = self.server.objects.get(self.path)
-        path, _, asked = self.path.partition("?")
         if self.server.broken:
             self._answer(500)
-        elif "list-type=2" in asked:
-            self._list(path, unquote(parse_qs(asked).get("prefix", [""])[0]))
         elif content is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         else:
@@ -67,31 +63,6 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(200, tag=_tag(content))
 
-    def _list(self, bucket: str, prefix: str) -> None:
-        """ListObjectsV2, in one page."""
-        with self.server.lock:
-            names = [name.removeprefix(f"{bucket}/") for name in sorted(self.server.objects)]
-        listed = "".join(
-            f"<Contents><Key>{name}</Key><Size>1</Size>"
-            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
-            for name in names
-            if name.startswith(prefix)
-        )
-        self._answer(200, f"<ListBucketResult>{listed}</ListBucketResult>".encode())
-
-    def do_POST(self) -> None:
-        """DeleteObjects, the one POST there is here."""
-        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        names = re.findall("<Key>([^<]*)</Key>", asked)
-        bucket = self.path.partition("?")[0]
-        with self.server.lock:
-            for name in names:
-                self.server.objects.pop(f"{bucket}/{name}", None)
-        deleted = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
-        self._answer(
-            500 if self.server.broken else 200, f"<DeleteResult>{deleted}</DeleteResult>".encode()
-        )
-
     def _answer(self, status: int, content: bytes = b"", tag: str | None = None) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
@@ -106,14 +77,6 @@ def _tag(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-@contextmanager
-def serving() -> Iterator[Objects]:
+def serving() -> AbstractContextManager[Objects]:
     """Serve for the length of a `with`."""
-    with Objects() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    return served(Objects())

@@ -1,4 +1,4 @@
-"""Over HTTP: `records`, `record_schemas`, `record_list`; `rules` over them; `share_links`, `holds`.
+"""Over HTTP: `records`, `record_schemas`; `rules` over them; `share_links`, `holds`.
 
-`bundle_access` admits to `bundles` and `evidence_packs`; `session_evidence` is of whole sessions.
+`bundle_access` admits to `bundles` and `evidence_packs`.
 """

@@ -9,7 +9,7 @@ from marshmallow import ValidationError, post_load, validates_schema
 
 from app.api.http.parsing import MAX_RECORD
 from app.clock import rfc3339
-from app.core.records.records import KIND, LABELS, TITLE, Labels, RecordSchema
+from app.core.records.records import RecordSchema
 from app.evidence.times import began, ended
 from app.schemas import fields, span_fields
 from app.schemas.fields import MOST_ERRORS
@@ -118,10 +118,10 @@ class NewRecordSchema(Schema):
     """A record to sign and store."""
 
     session_id = fields.Id("ses", required=True)
-    kind = fields.Text(200, required=True, metadata=KIND)
-    title = fields.Text(500, required=True, metadata=TITLE)
+    kind = RecordSchema.field("kind", required=True)
+    title = RecordSchema.field("title", required=True)
     occurred_at = fields.Time(description="Absent: when the service received it.")
-    labels = Labels(load_default=dict, metadata=LABELS)
+    labels = RecordSchema.field("labels", load_default=dict)
     content = fields.JsonValue(
         MAX_RECORD,
         required=True,

@@ -15,21 +15,13 @@ from app.api.http.idempotency import once, sent_key
 from app.api.http.paging import MAX_LIMIT, PageArgs, page, page_schema
 from app.api.http.services import caller, services, transaction
 from app.core.callers import Role
-from app.core.findings import Severity
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.rules import library, rules, scanning
 from app.core.rules.language import RuleText
 from app.core.rules.library import ExampleSchema
 from app.core.rules.rule_schemas import (
-    DEDUPE,
-    LARGEST_MAX_PER_HOUR,
     MAX_PER_HOUR,
-    MOST,
-    MOST_CEL,
-    NAME,
-    TEMPLATE,
-    WHEN,
     On,
     RuleSchema,
     VersionSchema,
@@ -47,41 +39,41 @@ blp = Blueprint(
     description="Conditions over records, steps and sessions that make findings.",
 )
 
-_PATTERN = {"description": "Text; `{{expression}}` in it is evaluated."}
+_PATTERN = "Text; `{{expression}}` in it is evaluated."
 
 
 class RuleChangeSchema(Schema):
     """A change to a rule; fields not sent stay."""
 
-    name = fields.Text(200, metadata=NAME)
-    on = fields.Choice(On)
-    when = fields.Text(MOST_CEL, metadata=WHEN)
-    severity = fields.Choice(Severity)
-    title = fields.Text(500, metadata=TEMPLATE | _PATTERN)
-    detail = fields.Text(MOST_CEL, allow_none=True, metadata=_PATTERN)
-    dedupe = fields.Text(MOST_CEL, allow_none=True, metadata=DEDUPE)
-    max_per_hour = fields.Integer(1, LARGEST_MAX_PER_HOUR, metadata=MOST)
-    enabled = fields.Boolean()
+    name = RuleSchema.field("name")
+    on = RuleSchema.field("on")
+    when = RuleSchema.field("when")
+    severity = RuleSchema.field("severity")
+    title = RuleSchema.field("title", description=_PATTERN)
+    detail = RuleSchema.field("detail", description=_PATTERN)
+    dedupe = RuleSchema.field("dedupe")
+    max_per_hour = RuleSchema.field("max_per_hour")
+    enabled = RuleSchema.field("enabled")
 
 
 class NewRuleSchema(RuleChangeSchema):
     """A rule to create; it is off unless `enabled`."""
 
-    name = fields.Text(200, required=True, metadata=NAME)
-    on = fields.Choice(On, required=True)
-    when = fields.Text(MOST_CEL, required=True, metadata=WHEN)
-    severity = fields.Choice(Severity, required=True)
-    title = fields.Text(500, required=True, metadata=TEMPLATE | _PATTERN)
-    max_per_hour = fields.Integer(1, LARGEST_MAX_PER_HOUR, load_default=MAX_PER_HOUR, metadata=MOST)
+    name = RuleSchema.field("name", required=True)
+    on = RuleSchema.field("on", required=True)
+    when = RuleSchema.field("when", required=True)
+    severity = RuleSchema.field("severity", required=True)
+    title = RuleSchema.field("title", required=True, description=_PATTERN)
+    max_per_hour = RuleSchema.field("max_per_hour", load_default=MAX_PER_HOUR)
     enabled = fields.Boolean(load_default=False, metadata={"default": False})
 
 
 class RuleTestSchema(RuleChangeSchema):
     """A rule to try, and on what: some records, or the newest of a time."""
 
-    on = fields.Choice(On, required=True)
-    when = fields.Text(MOST_CEL, required=True, metadata=WHEN)
-    title = fields.Text(500, required=True, metadata=TEMPLATE | _PATTERN)
+    on = RuleSchema.field("on", required=True)
+    when = RuleSchema.field("when", required=True)
+    title = RuleSchema.field("title", required=True, description=_PATTERN)
     record_ids = fields.Items(fields.Id("rec"), min_items=1, max_items=MOST_AT_ONCE)
     since = fields.Time()
     until = fields.Time()

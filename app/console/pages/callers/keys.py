@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from app import clock, ids
 from app.api.http.services import caller, transaction
-from app.api.pages import client_package
+from app.api.pages import site
 from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, new_key
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
@@ -70,7 +70,7 @@ def mint(typed: Input) -> Response:
         key=made,
         names=names,
         does=(f"keys mint NAME --role {made['role']}", "POST /v1/keys"),
-        requirement=client_package.requirement(),
+        requirement=site.requirement(),
     )
 
 

@@ -13,11 +13,9 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http import parsing
 from app.api.http.services import caller, services, transaction
-from app.api.resources.deliveries import signature_debugger
 from app.api.resources.deliveries.replays import RetryNowSchema
-from app.api.resources.deliveries.signature_debugger import PastedSchema, diagnosis
 from app.api.resources.webhook_schemas import NewWebhookSchema, RotationSchema, WebhookChangeSchema
-from app.api.resources.webhooks import represent, with_secret
+from app.api.resources.webhooks import PastedSchema, diagnosis, represent, room, with_secret
 from app.console.frame import forms, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -260,7 +258,7 @@ def signature(webhook_id: str) -> Response:
     """Diagnose why a receiver refuses a signature; nothing pasted is stored."""
     typed = forms.sent() if parsing.body() else forms.query()
     found: dict[str, Any] | None = None
-    with signature_debugger.room(), transaction(snapshot=True) as session:
+    with room(), transaction(snapshot=True) as session:
         name = _name(session, webhook_id)
         with typed.refusing():
             if typed.value("headers"):

@@ -10,9 +10,9 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http import large_work
 from app.api.http.services import caller, services, transaction
-from app.api.pages.shared_page import view_of
+from app.api.pages.private_pages import view_of
 from app.api.resources.records import bundle_access, bundles, evidence_packs
-from app.api.resources.records.record_list import RecordArgs, fetch, position
+from app.api.resources.records.records import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, lists, rendering
 from app.console.frame.access import Pages

@@ -14,8 +14,7 @@ from app import ids
 from app.api.http import large_work
 from app.api.http.paging import PageArgs, filters, page_of
 from app.api.http.services import caller, services, transaction
-from app.api.resources.records import session_evidence
-from app.api.resources.sessions import SessionArgs
+from app.api.resources.sessions import SessionArgs, pack, statement
 from app.clock import rfc3339
 from app.console.frame import browser, forms, lists, rendering
 from app.console.frame.access import Pages
@@ -72,14 +71,14 @@ def download(session_id: str, name: str) -> Response:
     A pack is audited as taken by the reader's key, so another site's link leads to the page only.
     """
     if name == "statement.json":
-        answered = session_evidence.statement(ids.parse("ses", session_id))
+        answered = statement(ids.parse("ses", session_id))
     elif name != "evidence.zip":
         raise NotFound("A session has no such file.")
     elif not browser.is_from_here():
         text = "Another page has asked for the evidence pack. Take it here, if you want it."
         return rendering.done(url_for(".show", session_id=session_id), text)
     else:
-        answered = session_evidence.pack(ids.parse("ses", session_id))
+        answered = pack(ids.parse("ses", session_id))
         if answered.status_code == 202:
             text = "The evidence pack is being made: ask for it again in a moment."
             return rendering.done(url_for(".show", session_id=session_id), text)

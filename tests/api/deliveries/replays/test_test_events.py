@@ -60,12 +60,6 @@ def test_a_disabled_webhook_is_neither_tested_nor_replayed_to(
     assert books(api(), webhook)["tests"]["accepted"] == 0
 
 
-def test_a_test_takes_no_body(api: ApiOf, webhook: dict[str, Any]) -> None:
-    assert fire(api(), webhook, json={}).status_code == 202
-    answer = fire(api(), webhook, json={"event_type": "finding.created"})
-    assert answer.status_code == 422
-
-
 def test_many_tests_at_once_all_count(api: ApiOf, webhook: dict[str, Any]) -> None:
     callers = [api() for _ in range(8)]
 

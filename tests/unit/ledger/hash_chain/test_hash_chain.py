@@ -127,6 +127,15 @@ def test_any_changed_byte_of_a_body_is_found_at_its_entry(data: st.DataObject) -
     assert broken(rows) == (seq, Reason.BAD_HASH)
 
 
+@given(st.sampled_from(ROWS), st.integers(0, 255))
+def test_any_changed_bit_of_a_stored_hash_is_found_at_its_entry(row: Row, bit: int) -> None:
+    rows = list(ROWS)
+    seq, body, stored = row
+    flipped = (int.from_bytes(stored, "big") ^ 1 << bit).to_bytes(32, "big")
+    rows[seq - 1] = (seq, body, flipped)
+    assert broken(rows) == (seq, Reason.BAD_HASH)
+
+
 @given(st.sampled_from(ROWS), st.integers(0, 12))
 def test_an_entry_that_was_changed_and_rehashed_is_found_at_the_next(row: Row, days: int) -> None:
     rows = list(ROWS)

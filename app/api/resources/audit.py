@@ -1,29 +1,34 @@
-"""The audit chain over HTTP: in pages, as a whole, and verified."""
+"""The audit chain over HTTP: in pages, exported as NDJSON, and verified."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from threading import BoundedSemaphore
+from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
-from flask import Response
+from flask import Response, request
 from sqlalchemy.orm import Session
 
-from app import ids
+from app import ids, metrics
 from app.api.http import admission, parsing
+from app.api.http.admission import truncated_stream
 from app.api.http.answers import answer
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
 from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.services import caller, services, transaction
-from app.api.resources.audit import audit_exports
-from app.api.resources.audit.verification_schemas import HASH, VerificationSchema, VerifyArgs
+from app.api.http.services import Services, caller, request_id, services, transaction
+from app.api.resources.verification import HASH, VerificationSchema, VerifyArgs
 from app.core.audit import archive, view
-from app.core.callers import OPERATOR, SYSTEM, UNSUBSCRIBER, Role
+from app.core.callers import OPERATOR, SYSTEM, UNSUBSCRIBER, Caller, Role
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.keys import keys
+from app.core.verification import alerts, export
 from app.core.verification import daily as verification_jobs
-from app.core.verification.export import Layout
-from app.errors import FieldError, Invalid
+from app.core.verification.export import Layout, Range
+from app.errors import AuditChainBroken, FieldError, Invalid
 from app.ledger.hash_chain import Outcome
 from app.models import AuditEntry, Job
 from app.schemas import fields, party_fields
@@ -35,6 +40,14 @@ blp = Blueprint(
     url_prefix="/v1/audit",
     description="The audit chain: entries that each hold the hash of the entry before.",
 )
+
+NDJSON = "application/x-ndjson"
+
+_WHOLE = (
+    "Query parameter: an export is the chain between two moments; leave this out, or ask for "
+    "application/json."
+)
+_PARAMETERS = frozenset({"since", "until", "layout"})
 
 # A verification holds a connection and, for much of its time, the GIL: others wait for both.
 _bulkhead = BoundedSemaphore(2)
@@ -150,7 +163,7 @@ def entries(
 @blp.arguments(AuditArgs, location="query")
 @blp.response(200, EntryPageSchema)
 @blp.alt_response(409, "CONFLICT")
-@blp.doc(responses={200: {"content": {audit_exports.NDJSON: {"schema": {"type": "string"}}}}})
+@blp.doc(responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
 def list_entries(args: dict[str, Any]) -> Response:
     """List the audit chain, or export it.
 
@@ -160,8 +173,8 @@ def list_entries(args: dict[str, Any]) -> Response:
     incomplete. With `layout=events` each line is a flat event for readers of logs. Other parameters
     are 422 then.
     """
-    if audit_exports.is_asked_for():
-        return audit_exports.answer(args)
+    if _is_export_asked_for():
+        return export_answer(args)
     if "layout" in args:
         text = "Query parameter: Only with Accept: application/x-ndjson."
         raise Invalid(FieldError("/layout", text))
@@ -228,3 +241,61 @@ def key_names(session: Session, entries: list[dict[str, Any]]) -> dict[str, str]
 def _accepted(job: Job) -> Response:
     shown = job_control.represent(job)
     return answer(shown, 202, {"Location": f"/v1/jobs/{shown['id']}", "Retry-After": "5"})
+
+
+def _is_export_asked_for() -> bool:
+    """Return whether the request prefers the chain (NDJSON) to a page of it (JSON)."""
+    return request.accept_mimetypes.best_match(["application/json", NDJSON]) == NDJSON
+
+
+def export_answer(args: Mapping[str, Any] = MappingProxyType({})) -> Response:
+    """Answer the caller's chain, from `since` to `until`, and append an entry that records that.
+
+    Raises `Invalid` for another parameter, and `AuditChainBroken` if the first part is broken.
+    """
+    wrong = sorted(request.args.keys() - _PARAMETERS)
+    if wrong:
+        raise Invalid(*(FieldError(parsing.pointer(name), _WHOLE) for name in wrong))
+    asked = {name: args[name] for name in _PARAMETERS & args.keys()}
+    if "since" in asked and "until" in asked and asked["since"] >= asked["until"]:
+        text = "Query parameter: send a moment after since."
+        raise Invalid(FieldError("/until", text))
+    layout = Layout(asked.get("layout", Layout.CHAIN))
+    if request.method == "HEAD":
+        # No entry is sent, so nothing was exported and the chain has no entry of it.
+        return Response(content_type=NDJSON)
+    # Its own entry is committed before the first byte leaves: no export without one.
+    with transaction() as session:
+        told = export.begin(session, caller(), **asked)
+    here = services()
+    lines = _lines(here, caller(), told, layout)
+    # Before the first byte leaves, what is wrong with the chain can still be answered as a problem.
+    first = next(lines)
+    whole = chain([first], lines)
+    report = partial(_told, here, caller().tenant_id)
+    return Response(truncated_stream(whole, request_id(), report), content_type=NDJSON)
+
+
+def _lines(here: Services, reader: Caller, told: Range, layout: Layout) -> Iterator[bytes]:
+    last = told.last.seq
+
+    def read(after: int) -> Sequence[AuditEntry]:
+        with here.database.transaction(reader.tenant_id) as session:
+            found = export.part(session, reader, after, last)
+            keys = here.settings.master_keys
+            return archive.filled(session, keys, reader.tenant_id, found)
+
+    for after in range(told.after.seq, last, export.PART):
+        entries = here.fetching(partial(read, after))
+        yield b"".join(export.line(entry, layout) for entry in entries)
+    with here.database.transaction(reader.tenant_id, snapshot=True) as session:
+        trailer = export.trailer(session, reader.tenant_id, told, layout)
+    yield trailer
+
+
+def _told(here: Services, tenant_id: UUID, error: Exception) -> bool:
+    """Count and record a broken chain that the export met; return whether the error was one."""
+    if isinstance(error, AuditChainBroken):
+        here.tally.add(metrics.CHAINS_BROKEN)
+        alerts.report_break(here.database, tenant_id, error)
+    return isinstance(error, AuditChainBroken)

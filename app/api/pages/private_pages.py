@@ -1,33 +1,121 @@
-"""The page of a share link: one record without an API key, as HTML or JSON metadata.
+"""Pages that a token opens: shared records, and unsubscribing from mails.
 
-The token is a credential: the page sends no referrer, runs no script, and is neither cached nor
+A token is a credential: the pages send no referrer, run no script, and are neither cached nor
 indexed. Revoked, expired and unknown links get the same answer.
+
+A mail's link needs no API key (RFC 8058 one-click). Its GET changes nothing, since mail scanners
+follow links; its POST clears the address that the mail went to, if it is still set.
 """
 
 import hashlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from urllib.parse import urlencode
 
 from flask import Response, after_this_request, g, request
+from sqlalchemy.orm import Session
 
 from app.api.http import large_work
 from app.api.http.answers import answer
 from app.api.http.auth import public
 from app.api.http.documentation import Blueprint
-from app.api.http.services import services
-from app.api.pages import private_page
+from app.api.http.services import request_id, services
 from app.api.resources.records.bundle_access import QUERY, open_link
 from app.core import agents, findings, signing_keys
+from app.core.digests import alerts, letters, schedule
+from app.core.digests.letters import Subscription
 from app.core.records import bundles, records, share_links
 from app.core.records.records import RecordSchema
 from app.core.records.share_links import Link
 from app.errors import NotFound
 from app.evidence import bundle, pack
+from app.evidence.page import rendering
 from app.evidence.page.rendering import ShownBundle, shown, shown_findings
 from app.models import Record
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
-blp = Blueprint(
+CONTENT_TYPE = "text/html; charset=utf-8"
+_ENVIRONMENT = rendering.environment(Path(__file__).parent / "templates")
+
+
+def page(template: str, status: int = 200, **shown: object) -> Response:
+    """Render a template in the style of these pages."""
+    text = _ENVIRONMENT.get_template(f"{template}.html").render(shown)
+    return Response(text, status, content_type=CONTENT_TYPE)
+
+
+def add_headers(response: Response, *, form_action: str = "'none'") -> Response:
+    """Keep a response out of caches and indexes; for HTML, set the CSP with `form_action`."""
+    response.headers["Cache-Control"] = "private, no-store"
+    response.headers["X-Robots-Tag"] = "noindex, nofollow"
+    if response.mimetype == "text/html":
+        policy = f"{rendering.POLICY}; frame-ancestors 'none'; form-action {form_action}"
+        response.headers["Content-Security-Policy"] = policy
+    return response
+
+
+unsubscribe = Blueprint(
+    "unsubscribe",
+    __name__,
+    url_prefix="/unsubscribe",
+    description="Unsubscribing from the digest by the link in each mail.",
+)
+
+_PAGE = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
+
+
+@unsubscribe.route("/<token>", methods=["GET"])
+@public
+@unsubscribe.response(200)
+@unsubscribe.doc(responses=_PAGE)
+def ask(token: str) -> Response:
+    """Show the button that ends the digest
+
+    Reading this page changes nothing.
+    """
+    if _named(token) is None:
+        return _page("dead", 404)
+    return _page("ask", 200)
+
+
+@unsubscribe.route("/<token>", methods=["POST"])
+@public
+@unsubscribe.response(200)
+@unsubscribe.doc(responses=_PAGE)
+def end(token: str) -> Response:
+    """End the digest (RFC 8058)
+
+    Clears the tenant's `notification_email` if it is still the address that the mail went to, and
+    leaves an entry in the audit chain.
+    """
+    named = _named(token)
+    if named is None:
+        return _page("dead", 404)
+    subscription, end_it = named
+    with services().database.transaction(subscription.tenant_id) as session:
+        end_it(session, subscription, request_id())
+    return _page("done", 200)
+
+
+def _named(token: str) -> tuple[Subscription, Callable[[Session, Subscription, str], bool]] | None:
+    """Return whose mails a token is of, and what ends them: digests, or alerts."""
+    for kind, end_it in (("digests", schedule.clear), ("alerts", alerts.leave)):
+        found = letters.read_token(services().settings.master_keys, token, kind)
+        if found is not None:
+            return found, end_it
+    return None
+
+
+def _page(name: str, status: int) -> Response:
+    after_this_request(partial(add_headers, form_action="'self'"))
+    if name == "dead":
+        g.problem = NotFound.slug
+    return page(f"unsubscribe/{name}", status)
+
+
+shared = Blueprint(
     "shared_page",
     __name__,
     description="The page of a share link, for people and for programs.",
@@ -61,10 +149,10 @@ class SharedRecordSchema(RecordSchema):
     links = fields.Object(LinksSchema)
 
 
-@blp.route("/s/<token>", methods=["GET"])
+@shared.route("/s/<token>", methods=["GET"])
 @public
-@blp.response(200, SharedRecordSchema)
-@blp.doc(responses={200: {"content": {_HTML: {"schema": {"type": "string"}}}}})
+@shared.response(200, SharedRecordSchema)
+@shared.doc(responses={200: {"content": {_HTML: {"schema": {"type": "string"}}}}})
 def read(token: str) -> Response:
     """Open a share link
 
@@ -98,7 +186,7 @@ def _opened(link: Link) -> Response:
         listed, total = findings.of_record(session, link.tenant_id, record.id, _MOST_OF_FINDINGS)
     inside, found = view_of(record, agent_name), shown_findings(listed)
     named = {"version": "", "external_id": "", "name": agent_name}
-    return private_page.page(
+    return page(
         "shared/record",
         record=told,
         agent=named if inside is None else {**named, **inside.agent},
@@ -132,7 +220,7 @@ def _dead() -> Response:
     if _wants_json():
         raise NotFound(_DEAD)
     g.problem = NotFound.slug
-    return private_page.page("shared/dead", 404)
+    return page("shared/dead", 404)
 
 
 def _wants_json() -> bool:
@@ -147,4 +235,4 @@ def _links(record_id: str, token: str) -> dict[str, str]:
 
 def _add_headers(response: Response) -> Response:
     response.headers["Vary"] = "Accept"
-    return private_page.add_headers(response)
+    return add_headers(response)
