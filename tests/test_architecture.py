@@ -82,7 +82,11 @@ def test_every_entry_of_the_timetable_names_an_actor() -> None:
 
 
 ENQUEUEING = (enqueue.__name__, recur.__name__, order.__name__)
-PASS_KINDS_ON = ("app/core/jobs/job_queue.py", "app/core/anchoring/checkpoint_round.py")
+PASS_KINDS_ON = (
+    "app/core/jobs/job_queue.py",
+    "app/core/anchoring/checkpoint_round.py",
+    "app/core/digests/sending.py",
+)
 
 
 def test_every_kind_of_job_that_is_enqueued_can_be_run() -> None:

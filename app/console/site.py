@@ -23,35 +23,35 @@ from app.console.pages import (
     settings,
     views,
 )
-from app.console.pages.callers import keys, operator, people, sign_in
+from app.console.pages.callers import keys, operator, sign_in
 from app.console.pages.deliveries import deliveries, replays, webhooks
-from app.console.pages.records import agents, findings, records, sessions, traces
+from app.console.pages.records import agents, records
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
 
 PAGES = (
-    sign_in,
-    overview,
-    deliveries,
-    replays,
-    webhooks,
-    records,
-    findings,
-    rules,
-    sessions,
-    agents,
-    traces,
-    exports,
-    holds,
-    audit,
-    keys,
-    people,
-    operator,
-    jobs,
-    settings,
-    search,
-    views,
-    assets,
+    sign_in.blp,
+    overview.blp,
+    deliveries.blp,
+    replays.blp,
+    webhooks.blp,
+    records.blp,
+    records.findings_blp,
+    rules.blp,
+    agents.sessions_blp,
+    agents.blp,
+    agents.traces_blp,
+    exports.blp,
+    holds.blp,
+    audit.blp,
+    keys.blp,
+    sign_in.people_blp,
+    operator.blp,
+    jobs.blp,
+    settings.blp,
+    search.blp,
+    views.blp,
+    assets.blp,
 )
 
 _KEPT_HEADERS = ("Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
@@ -80,7 +80,7 @@ blp.register_error_handler(Exception, failure)
 blp.record(rendering.add_filters)
 blp.record(lambda state: state.app.jinja_env.globals.update(views_of=lists.views_of))
 for _page in PAGES:
-    blp.register_blueprint(_page.blp)
+    blp.register_blueprint(_page)
 
 
 @blp.get("")

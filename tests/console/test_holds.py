@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from app.database import Database
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.console import Visitor, signed_in
+from tests.support.callers.console import Visitor, rows, signed_in
 from tests.support.callers.making import make_key, make_record, make_session, pin_of
 from tests.support.workers.expiring import Expirer, keep_for
 
@@ -19,10 +19,6 @@ HOLDS, AUDIT = "/console/holds", "/console/audit"
 @pytest.fixture
 def record(api: ApiOf) -> dict[str, Any]:
     return make_record(api(), make_session(api())["id"])
-
-
-def rows(page: str) -> list[str]:
-    return re.findall(r'<tr data-row="([^"]+)"', page)
 
 
 def test_a_hold_is_placed_from_a_record_s_page_shown_and_released(

@@ -1,6 +1,5 @@
 """Names in place of ids: typed into filters and forms, offered where several fit, and shown."""
 
-import re
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from flask import Flask
 
 from tests.console.conftest import Open
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.console import Visitor, signed_in
+from tests.support.callers.console import Visitor, rows, signed_in
 from tests.support.callers.making import (
     make_agent,
     make_finding,
@@ -20,10 +19,6 @@ from tests.support.callers.making import (
 from tests.support.callers.sending import make_webhook
 
 RECORDS = "/console/records"
-
-
-def rows(page: str) -> list[str]:
-    return re.findall(r'data-row="(\w+)"', page)
 
 
 @pytest.fixture

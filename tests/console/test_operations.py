@@ -23,7 +23,7 @@ from app.core.verification import alerts, daily, sealed_notes
 from app.database import Database
 from app.models import NO_TENANT
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.console import BASE, Visitor, hidden, signed_in
+from tests.support.callers.console import BASE, Visitor, hidden, said, signed_in
 from tests.support.callers.making import make_finding, make_record, make_session
 from tests.support.callers.sending import Worker, make_findings, make_webhook
 from tests.support.faults import until
@@ -35,11 +35,6 @@ NOTICE = r'<p class="notice[^>]*>(.*?)</p>'
 AUDIT, JOBS, SETTINGS = "/console/audit", "/console/jobs", "/console/settings"
 MAIL = "/console/mail"
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
-
-
-def text_of(page: str) -> str:
-    """Return what a page says, without its tags."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
 
 
 def enqueue(database: Database, tenant: FreshTenant, *, fail: bool) -> str:
@@ -58,7 +53,7 @@ def enqueue(database: Database, tenant: FreshTenant, *, fail: bool) -> str:
 def test_the_overview_says_what_needs_attention_and_counts_the_traffic(
     admin: Visitor, api: ApiOf, database: Database, tenant: FreshTenant, worker: Worker
 ) -> None:
-    began = text_of(admin.get("/console/overview").text)
+    began = said(admin.get("/console/overview").text)
     assert "not replayed" not in began
     webhook, held = (make_webhook(api(), description=name) for name in ("<i>one", "two"))
     make_findings(api(), 2)
@@ -77,7 +72,7 @@ def test_the_overview_says_what_needs_attention_and_counts_the_traffic(
         "balanced": True,
     }
     page = admin.get("/console/overview").text
-    said = text_of(page)
+    words = said(page)
     for sentence in (
         "The audit chain is broken",
         "2 events failed for good and were not replayed, of one cause.",
@@ -85,11 +80,11 @@ def test_the_overview_says_what_needs_attention_and_counts_the_traffic(
         "1 job has given up.",
         "0 succeeded, 2 failed for good",
     ):
-        assert sentence in said, sentence
+        assert sentence in words, sentence
     assert page.index("The audit chain is broken") < page.index("1 job has given up.")
     assert "<i>" not in page
     assert "/console/jobs?status=dead" in page
-    assert "by the day" in text_of(admin.get("/console/overview?step=day").text)
+    assert "by the day" in said(admin.get("/console/overview?step=day").text)
     assert "/since" not in admin.get("/console/overview?since=x").text
 
 
@@ -198,9 +193,9 @@ def wait_for_notice(visitor: Visitor, app: Flask, wording: str) -> None:
         # The process's own tick may still write what it read before.
         app.extensions[EXTENSION].readiness.compute()
         page = visitor.get("/console/keys").text
-        notices = [text_of(each).strip() for each in re.findall(NOTICE, page)]
-        said = [each for each in notices if "audit chain" in each]
-        return len(said) == 1 and said[0].startswith(wording)
+        notices = [said(each).strip() for each in re.findall(NOTICE, page)]
+        found = [each for each in notices if "audit chain" in each]
+        return len(found) == 1 and found[0].startswith(wording)
 
     until(is_said)
 

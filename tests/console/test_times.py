@@ -1,6 +1,5 @@
 """The reader's time zone: chosen once, for times, filters and the days of charts; UTC without."""
 
-import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +9,7 @@ from flask import Flask
 from app.console.frame import zone
 from app.core.delivery.hours import Step, span
 from tests.support.callers.api import ApiOf
-from tests.support.callers.console import Visitor
+from tests.support.callers.console import Visitor, rows
 from tests.support.callers.making import make_record, make_session
 
 CHOICE = "/console/time-zone"
@@ -22,10 +21,6 @@ def live_in(visitor: Visitor, name: str, back_to: str = RECORDS) -> None:
     """Choose a zone on a page."""
     chosen = visitor.post(CHOICE, {**visitor.form(CHOICE), "zone": name, "next": back_to})
     assert (chosen.status_code, chosen.headers["Location"]) == (303, back_to), chosen.text
-
-
-def rows(page: str) -> list[str]:
-    return re.findall(r'data-row="(\w+)"', page)
 
 
 def test_times_are_in_utc_until_the_reader_chooses_a_zone_and_again_by_one_button(

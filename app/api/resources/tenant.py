@@ -185,5 +185,5 @@ def list_digests(args: dict[str, Any]) -> Response:
             args,
             lambda *where: sending.rows(session, Digest, caller().tenant_id, *where),
             digest_history.represent,
-            beside=lambda _: {"next": digest_history.represent_next(coming)},
+            beside=lambda _: {"next": coming},
         )

@@ -87,8 +87,8 @@ class Listed:
             names = rendering.names_in(session, *self.named(found["data"]), typed.typed)
             if self.beside is not None:
                 more = self.beside(session, args, found)
-        shown = {"typed": typed, "form": form or forms.blank(), "found": found, "names": names}
-        shown |= {"broken": broken, **self.shown, **more}
+        shown: dict[str, Any] = {"typed": typed, "form": form or forms.blank(), "found": found}
+        shown |= {"names": names, "broken": broken, **self.shown, **more}
         if self.does is not None:
             shown["does"] = self.does
         return rendering.page(self.template or f"{self.name}/list", status, **shown)

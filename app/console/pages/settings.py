@@ -154,8 +154,7 @@ def _state(before: dict[str, Any]) -> str:
 
 def _coming(session: Session, *_: object) -> dict[str, Any]:
     settle = services().settings.digest_settle
-    coming = digest_history.next_digest(session, caller().tenant_id, settle)
-    return {"coming": digest_history.represent_next(coming)}
+    return {"coming": digest_history.next_digest(session, caller().tenant_id, settle)}
 
 
 lists.serve(

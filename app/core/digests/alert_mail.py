@@ -1,18 +1,18 @@
 """One mail of alerts to one recipient: how it is written, sent and shown."""
 
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.digests import letters, troubles
-from app.core.digests.letters import Subscription
 from app.core.digests.sending import Outcome, Sending
 from app.core.digests.troubles import Kind, Trouble
 from app.database import cursor
 from app.lib.mail import mailbox
-from app.lib.mail.mailer import Letter
 from app.lib.text_sanitizer import one_line
 from app.models import Alert, AlertMail, AlertRecipient
 from app.schemas import fields
@@ -54,6 +54,7 @@ class AlertSending(Sending[AlertMail]):
     """The job of a mail of alerts."""
 
     kind, prefix, of, model = "alert_mail", "alm", "alerts", AlertMail
+    template, mails = "alert", "alerts"
     # The last alert that the mail tells of, and how many: known once it is written.
     through = count = 0
 
@@ -75,31 +76,17 @@ class AlertSending(Sending[AlertMail]):
     def _readdressed(self, session: Session) -> bool:
         return False
 
-    def _letter(self, session: Session) -> Letter:
-        settings, mail, found = self.sender.settings, self.mail, self._untold(session)
+    def _content(self, session: Session) -> tuple[str, dict[str, Any], UUID]:
+        mail, found = self.mail, self._untold(session)
         self.through, self.count = found[-1].number, len(found)
         known = [Trouble(Kind(a.kind), a.subject, a.since, a.name, a.detail) for a in found]
         known.sort(key=lambda each: _ORDER.index(each.kind))
         name = one_line(self.tenant.name, 100)
         if mail.brief:
-            known, name = list(map(troubles.without_words, known)), ids.text("ten", mail.tenant_id)
-        subscription = Subscription(mail.tenant_id, mail.nonce)
-        data: dict[str, Any] = {
-            "tenant": name,
-            "found": known[:MOST],
-            "more": len(known[MOST:]),
-            "again": self._again(session),
-        }
-        return letters.write(
-            ids.text("alm", mail.id),
-            "alert",
-            data,
-            subject=f"Alert: {letters.of(len(known), 'trouble')}",
-            base_url=settings.base_url,
-            token=letters.write_token(settings.master_keys, subscription, "alerts"),
-            sender=settings.mail_from,
-            recipient=self._address,
-        )
+            known, name = [*map(troubles.without_words, known)], ids.text("ten", mail.tenant_id)
+        more, again = len(known[MOST:]), self._again(session)
+        data = {"tenant": name, "found": known[:MOST], "more": more, "again": again}
+        return f"Alert: {letters.of(len(known), 'trouble')}", data, mail.nonce
 
     def _begin(self, session: Session) -> bool:
         wanted = (self.through, self.count, self.mail.tenant_id, self.mail.id)
@@ -112,10 +99,10 @@ class AlertSending(Sending[AlertMail]):
             known = (mail.through, mail.tenant_id, mail.email, mail.nonce)
             cursor(session).execute(_TOLD, known)
 
-    def _untold(self, session: Session) -> list[Alert]:
+    def _untold(self, session: Session) -> Sequence[Alert]:
         mine = Alert.tenant_id == self.mail.tenant_id
         wanted = select(Alert).where(mine, Alert.number > self.mail.after)
-        return list(session.scalars(wanted.order_by(Alert.number)))
+        return session.scalars(wanted.order_by(Alert.number)).all()
 
     def _again(self, session: Session) -> bool:
         """Say whether an earlier mail with some of these alerts may have arrived."""

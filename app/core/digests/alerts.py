@@ -21,7 +21,6 @@ from app.core.digests.alert_mail import AlertSending
 from app.core.digests.letters import Subscription
 from app.core.digests.sending import AT_ONCE, TIMES
 from app.core.digests.troubles import Kind
-from app.core.wakeups import ring_job
 from app.database import cursor
 from app.lib.mail import mailbox
 from app.schemas import fields
@@ -71,10 +70,6 @@ UPDATE alert_mails AS m SET status = 'cancelled', error = 'The address was remov
  WHERE tenant_id = %s AND status = 'pending'
    AND NOT EXISTS (SELECT FROM alert_recipients AS r
                     WHERE r.tenant_id = m.tenant_id AND r.email = m.email AND r.nonce = m.nonce)
-"""
-# What waits because its recipient was refused is cancelled with them; the rest goes on at once.
-_OPEN_JOBS = """
-SELECT id FROM jobs WHERE tenant_id = %s AND kind = %s AND finished_at IS NULL
 """
 
 
@@ -129,8 +124,7 @@ def _set(session: Session, tenant_id: UUID, emails: Sequence[str], kinds: Sequen
     cur.execute(_LEAVE, (tenant_id, emails))
     cur.execute(_JOIN, {"tenant": tenant_id, "emails": emails})
     if cur.execute(_CANCEL, (tenant_id,)).rowcount:
-        for (job_id,) in cur.execute(_OPEN_JOBS, (tenant_id, AlertSending.kind)).fetchall():
-            ring_job(session, tenant_id, job_id)
+        AlertSending.hurry(session, tenant_id)
 
 
 # What stands, is watched, and was not noted yet.

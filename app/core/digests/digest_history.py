@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row, scalar_row
+from psycopg.rows import class_row, namedtuple_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.digests import schedule
@@ -93,20 +93,6 @@ class NextSchema(AnswerSchema):
     )
 
 
-@dataclass(frozen=True)
-class Upcoming:
-    """The next digest: the open one of `digest_id`, or the one that is made next.
-
-    `due_at` is when it is sent, or tried again: None while no finding waits for it. `not_before` is
-    the end of the day after the last mail.
-    """
-
-    to: str
-    digest_id: UUID | None
-    due_at: datetime | None
-    not_before: datetime | None
-
-
 _READ = f"""
 WITH present AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -137,15 +123,11 @@ SELECT notification_email AS to, open AS digest_id, not_before,
 """
 
 
-def next_digest(session: Session, tenant_id: UUID, settle: timedelta) -> Upcoming | None:
-    """Return a tenant's next digest; None without an address."""
+def next_digest(session: Session, tenant_id: UUID, settle: timedelta) -> dict[str, Any] | None:
+    """Return a tenant's next digest as JSON: the open one, or the next; None without an address."""
     wanted = {"tenant": tenant_id, "settle": settle, "kind": DigestSending.kind, **TIMES}
-    return cursor(session, class_row(Upcoming)).execute(_READ.encode(), wanted).fetchone()
-
-
-def represent_next(upcoming: Upcoming | None) -> dict[str, Any] | None:
-    """Return the next digest's JSON representation."""
-    return None if upcoming is None else NextSchema.of(upcoming)
+    found = cursor(session, namedtuple_row).execute(_READ.encode(), wanted).fetchone()
+    return None if found is None else NextSchema.of(found)
 
 
 _OPEN = "SELECT count(*) FROM digests WHERE status IN ('pending', 'sending')"

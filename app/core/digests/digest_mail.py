@@ -15,12 +15,10 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.digests import letters, troubles
-from app.core.digests.letters import Subscription
 from app.core.digests.sending import ACCEPTED_BY, TIMES, Outcome, Sending
 from app.core.digests.troubles import Trouble
 from app.core.findings import Severity
 from app.database import cursor
-from app.lib.mail.mailer import Letter
 from app.lib.text_sanitizer import one_line
 from app.models import Digest
 
@@ -259,6 +257,7 @@ class DigestSending(Sending[Digest]):
     """The job of a digest, which first assigns its findings."""
 
     kind, prefix, of, model = "digest", "dig", "findings", Digest
+    template, mails = "digest", "digests"
 
     @property
     def _address(self) -> str:
@@ -274,23 +273,14 @@ class DigestSending(Sending[Digest]):
     def _prepare(self, session: Session) -> str | None:
         return _take(session, self.mail, self.job.cursor) if self.mail.findings is None else None
 
-    def _letter(self, session: Session) -> Letter:
-        settings, digest, tenant = self.sender.settings, self.mail, self.tenant
-        content = read(session, tenant.id, tenant.name, digest.id)
-        if digest.brief:
+    def _content(self, session: Session) -> tuple[str, dict[str, Any], UUID]:
+        tenant = self.tenant
+        content = read(session, tenant.id, tenant.name, self.mail.id)
+        if self.mail.brief:
             content = without_words(content, tenant.id)
         assert tenant.address_nonce is not None  # noqa: S101  # as the address
-        subscription = Subscription(tenant.id, tenant.address_nonce)
-        return letters.write(
-            ids.text("dig", digest.id),
-            "digest",
-            {"content": content, "tenant": content.tenant},
-            subject=subject(content),
-            base_url=settings.base_url,
-            token=letters.write_token(settings.master_keys, subscription),
-            sender=settings.mail_from,
-            recipient=self._address,
-        )
+        data = {"content": content, "tenant": content.tenant}
+        return subject(content), data, tenant.address_nonce
 
     def _begin(self, session: Session) -> bool:
         wanted = {"tenant": self.mail.tenant_id, "id": self.mail.id, **TIMES}

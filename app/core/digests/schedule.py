@@ -10,7 +10,6 @@ from datetime import timedelta
 from uuid import UUID
 
 from psycopg.rows import scalar_row
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -19,9 +18,8 @@ from app.core.callers import UNSUBSCRIBER
 from app.core.digests.digest_mail import KEEPS_BACK, DigestSending
 from app.core.digests.letters import Subscription
 from app.core.digests.sending import AT_ONCE, TIMES
-from app.core.wakeups import ring_job
 from app.database import cursor
-from app.models import Job, Tenant
+from app.models import Job
 
 # Digests of the tenant `t` whose content was refused: the server is not asked each minute. One that
 # is dated in the future was written before the clock was set back.
@@ -105,15 +103,13 @@ def follow_the_clock(session: Session) -> None:
     cursor(session).execute(_SET_BACK)
 
 
+_CLEAR = """
+UPDATE tenants SET notification_email = NULL
+ WHERE id = %s AND address_nonce = %s AND notification_email IS NOT NULL
+"""
 _CANCEL = """
 UPDATE digests SET status = 'cancelled', error = 'The address was cleared.'
  WHERE tenant_id = %s AND status = 'pending'
-"""
-_HURRY = """
-UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
- WHERE tenant_id = %s AND kind = %s AND finished_at IS NULL AND locked_until IS NULL
-   AND run_at > clock_timestamp()
-RETURNING id
 """
 
 
@@ -123,11 +119,9 @@ def follow(session: Session, tenant_id: UUID, address: str | None) -> None:
     Clearing it cancels pending digests; a mail in flight may still arrive. A change makes a digest
     due at once that waits because the server refused the previous address.
     """
-    cur = cursor(session)
     if address is None:
-        cur.execute(_CANCEL, (tenant_id,))
-    for (job_id,) in cur.execute(_HURRY, (tenant_id, DigestSending.kind)).fetchall():
-        ring_job(session, tenant_id, job_id)
+        cursor(session).execute(_CANCEL, (tenant_id,))
+    DigestSending.hurry(session, tenant_id)
 
 
 def clear(session: Session, subscription: Subscription, request_id: str) -> bool:
@@ -135,21 +129,16 @@ def clear(session: Session, subscription: Subscription, request_id: str) -> bool
 
     The audit entry's actor is the holder of a mail's link: the person is unknown.
     """
-    locked = select(Tenant).where(Tenant.id == subscription.tenant_id)
-    tenant = session.scalars(locked.with_for_update(key_share=True)).one_or_none()
-    if tenant is None or tenant.notification_email is None:
+    if cursor(session).execute(_CLEAR, subscription).rowcount == 0:
         return False
-    if tenant.address_nonce != subscription.nonce:
-        return False
-    tenant.notification_email = None
-    session.flush()
-    follow(session, tenant.id, None)
+    tenant_id = subscription.tenant_id
+    follow(session, tenant_id, None)
     chain.append(
         session,
-        tenant.id,
+        tenant_id,
         UNSUBSCRIBER,
         "digest.unsubscribe",
-        target=("tenant", ids.text("ten", tenant.id)),
+        target=("tenant", ids.text("ten", tenant_id)),
         details={"notification_email": {"change": "cleared"}},
         request_id=request_id,
     )

@@ -12,7 +12,7 @@ a refusal is.
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -24,8 +24,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
+from app.core.digests import letters
+from app.core.digests.letters import Subscription
 from app.core.jobs import job_queue, job_rows, leases
 from app.core.jobs.steps import Errand, Step
+from app.core.wakeups import ring_job
 from app.database import Database, after_commit, cursor
 from app.lib.mail.mailer import (
     DATA_SECONDS,
@@ -103,6 +106,13 @@ SELECT m.tenant_id, m.id FROM {table} AS m
  ORDER BY random() LIMIT %s
 """
 
+_HURRY = """
+UPDATE jobs SET run_at = clock_timestamp(), ring_at = clock_timestamp()
+ WHERE tenant_id = %s AND kind = %s AND finished_at IS NULL AND locked_until IS NULL
+   AND run_at > clock_timestamp()
+RETURNING id
+"""
+
 
 @dataclass(frozen=True)
 class Sender:
@@ -134,12 +144,15 @@ class Sending(ABC, Generic[Row]):
     """One step of a mail's job, or an attempt to hand it to the mail server.
 
     An attempt has two short transactions of its own. The first reads the content, the second
-    commits `sending`: the mail may be accepted from then. `kind` is the job's, `of` the name of the
-    member that says of how many things the mail tells. `withdrawn` is why it must not be sent.
+    commits `sending`: the mail may be accepted from then. `kind` is the job's and `template` the
+    mail's, `mails` what its link unsubscribes from, `of` the name of the column that says of how
+    many things the mail tells. `withdrawn` is why it must not be sent.
     """
 
     kind: ClassVar[str]
     prefix: ClassVar[str]
+    template: ClassVar[str]
+    mails: ClassVar[str]
     of: ClassVar[str]
     model: ClassVar[Any]
 
@@ -163,6 +176,12 @@ class Sending(ABC, Generic[Row]):
         query = _FORGOTTEN.format(table=cls.model.__tablename__)
         found = cursor(session).execute(query.encode(), (cls.kind, AT_ONCE))
         return [(row[0], row[1]) for row in found]
+
+    @classmethod
+    def hurry(cls, session: Session, tenant_id: UUID) -> None:
+        """Make the jobs of a tenant's mails that wait due at once."""
+        for (job_id,) in cursor(session).execute(_HURRY, (tenant_id, cls.kind)).fetchall():
+            ring_job(session, tenant_id, job_id)
 
     @classmethod
     def step(
@@ -201,8 +220,8 @@ class Sending(ABC, Generic[Row]):
         return None
 
     @abstractmethod
-    def _letter(self, session: Session) -> Letter:
-        """Write the mail."""
+    def _content(self, session: Session) -> tuple[str, Mapping[str, Any], UUID]:
+        """Return the mail's subject, what its template shows, and its recipient's nonce."""
 
     @abstractmethod
     def _readdressed(self, session: Session) -> bool:
@@ -215,14 +234,7 @@ class Sending(ABC, Generic[Row]):
     def _conclude(self, session: Session, outcome: Outcome) -> None:
         """Write an outcome to the mail's row, unless it was cancelled meanwhile; count it."""
         mail = self.mail
-        wanted = {
-            "tenant": mail.tenant_id,
-            "id": mail.id,
-            "status": outcome.status,
-            "why": outcome.why,
-            "refusal": outcome.refusal,
-            "said": outcome.said,
-        }
+        wanted = {**vars(outcome), "tenant": mail.tenant_id, "id": mail.id}
         query = _CONCLUDE.format(table=mail.__tablename__)
         cursor(session).execute(query.encode(), wanted)
         session.refresh(mail)
@@ -267,8 +279,20 @@ class Sending(ABC, Generic[Row]):
         return Outcome("sent")
 
     def _write(self) -> Letter:
-        with self.sender.database.transaction(self.mail.tenant_id) as session:
-            return self._letter(session)
+        settings, tenant_id = self.sender.settings, self.mail.tenant_id
+        with self.sender.database.transaction(tenant_id) as session:
+            subject, data, nonce = self._content(session)
+        subscription = Subscription(tenant_id, nonce)
+        return letters.write(
+            ids.text(self.prefix, self.mail.id),
+            self.template,
+            data,
+            subject=subject,
+            base_url=settings.base_url,
+            token=letters.write_token(settings.master_keys, subscription, self.mails),
+            sender=settings.mail_from,
+            recipient=self._address,
+        )
 
     def _kept(self, said: str | None) -> str | None:
         """Return the server's words without what a mail's row does not keep.

@@ -158,7 +158,7 @@ def _words(session: Session, kind: Kind, row: Mapping[str, Any]) -> tuple[str, s
             what = f"was disabled, because {_REASONS.get(facts['reason'], facts['reason'])}"
         case Kind.WEBHOOK_REFUSING:
             what = f"refuses everything, last with HTTP {facts['status']}"
-        case Kind.WEBHOOK_FAILING:
+        case _:
             what = "fails"
     parts = urlsplit(facts["url"])
     return one_line(f"{parts.scheme}://{parts.netloc}", _NAME), what

@@ -12,17 +12,12 @@ from app.core.delivery.history.delivery_list import MOST_READ
 from app.database import Database
 from tests.api.deliveries.replays.single import replay
 from tests.support.callers.api import ApiOf
-from tests.support.callers.console import Visitor, hidden
+from tests.support.callers.console import Visitor, hidden, said
 from tests.support.callers.sending import TWO_TRIES, Worker, history, make_findings, make_webhook
 
 LIST, GROUPS, OVERVIEW = "/console/deliveries", "/console/deliveries/groups", "/console/overview"
 FAILED = 5_001
 REPLAY, BOX = "/console/replays/new", 'name="ids"'
-
-
-def said(page: str) -> str:
-    """Return what a page says, without its tags."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
 
 
 def test_what_a_replay_delivered_is_offered_no_second_sending(

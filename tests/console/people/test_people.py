@@ -79,20 +79,6 @@ def test_the_audit_chain_names_the_person_on_every_way_out_of_it(
     assert "ada@example.com" in ada.get(f"/console/people/{who}").text
 
 
-def test_a_session_of_a_person_is_new_and_ends_the_one_before_it(
-    with_provider: Flask, give: Callable[..., None], tenant: FreshTenant
-) -> None:
-    give(Role.READ)
-    first, thief = signed_in(with_provider, tenant.root_key), Visitor(with_provider)
-    planted = first.client.get_cookie("__Host-console_session", "records.test")
-    assert planted is not None
-    thief.client.set_cookie(planted.key, planted.value, domain="records.test", secure=True)
-    assert is_in(thief)
-    first.get(come_back(first))
-    assert is_in(first)
-    assert not is_in(thief)
-
-
 def test_a_role_that_is_taken_away_and_a_session_that_is_over_end_access(
     with_provider: Flask,
     give: Callable[..., None],

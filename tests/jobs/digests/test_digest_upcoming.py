@@ -1,9 +1,10 @@
 """When the next digest is due, and to whom: what is said before is what happens."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
+from app import ids
 from app.core.digests import digest_history
-from app.core.digests.digest_history import Upcoming
 from app.database import database_now
 from tests.jobs.digesting import ADDRESS, Desk, Tenant
 from tests.support.servers.mail import Mood
@@ -11,7 +12,7 @@ from tests.support.servers.mail import Mood
 _SLACK = timedelta(minutes=2)
 
 
-def coming(desk: Desk, tenant: Tenant) -> tuple[Upcoming | None, datetime]:
+def coming(desk: Desk, tenant: Tenant) -> tuple[dict[str, Any] | None, datetime]:
     """Return the next digest of a tenant, and the time by the database."""
     with desk.runtime.database.transaction(tenant.id) as session:
         found = digest_history.next_digest(session, tenant.id, desk.settings.digest_settle)
@@ -22,8 +23,8 @@ def due_in(desk: Desk, tenant: Tenant) -> timedelta | None:
     """Return in how long the next digest is due; None while nothing waits for it."""
     found, now = coming(desk, tenant)
     assert found is not None
-    assert found.to == ADDRESS
-    return None if found.due_at is None else found.due_at - now
+    assert found["to"] == ADDRESS
+    return None if found["due_at"] is None else datetime.fromisoformat(found["due_at"]) - now
 
 
 def near(found: timedelta | None, hours: float) -> bool:
@@ -47,9 +48,8 @@ def test_it_is_due_once_its_oldest_finding_has_settled_and_a_day_after_the_last(
     assert len(desk.send()) == 1
     found, now = coming(desk, tenant)
     assert found is not None
-    assert (found.due_at, found.digest_id) == (None, None)
-    assert found.not_before is not None
-    assert near(found.not_before - now, 24)
+    assert (found["due_at"], found["digest_id"]) == (None, None)
+    assert near(datetime.fromisoformat(found["not_before"]) - now, 24)
     desk.wait(3)
     tenant.find()
     assert near(due_in(desk, tenant), 21)
@@ -65,7 +65,7 @@ def test_one_that_is_open_is_due_when_its_job_is(desk: Desk, tenant: Tenant) -> 
     (digest,) = tenant.digests()
     found, _ = coming(desk, tenant)
     assert found is not None
-    assert found.digest_id == digest["id"]
+    assert ids.read("dig", found["digest_id"]) == digest["id"]
     assert near(due_in(desk, tenant), 24)
     desk.wait(12)
     assert near(due_in(desk, tenant), 12)

@@ -56,6 +56,16 @@ def signed_in(app: Flask, key: str) -> Visitor:
     return visitor
 
 
+def said(page: str) -> str:
+    """Return what a page says, without its tags."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+def rows(page: str) -> list[str]:
+    """Return the names of the rows of a page's table, which are ids mostly."""
+    return re.findall(r'<tr data-row="([^"]+)"', page)
+
+
 def hidden(page: str, action: str) -> dict[str, str]:
     """Return the hidden fields of the form on a page that leads to `action`."""
     found = re.search(rf'<form[^>]*action="{re.escape(action)}"[^>]*>(.*?)</form>', page, re.DOTALL)

@@ -86,7 +86,7 @@ class WebhookListArgs(Schema):
 _EVENT_TYPES = forms.choices(kind for kind in EventType if kind is not EventType.WEBHOOK_TEST)
 
 
-def page_of(typed: Input, status: int = 200, *, webhook_id: str) -> Response:
+def _page(typed: Input, status: int = 200, *, webhook_id: str) -> Response:
     """Render a webhook's page, with the input of its forms. Raises `NotFound`."""
     here = services().settings
     with transaction(snapshot=True) as session:
@@ -182,14 +182,14 @@ def create(typed: Input) -> Response:
 def show(webhook_id: str) -> Response:
     """Show one webhook; of a deleted one, redirect to its history."""
     try:
-        return page_of(forms.blank(), webhook_id=webhook_id)
+        return _page(forms.blank(), webhook_id=webhook_id)
     except NotFound:
         with transaction() as session:
             webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
         return redirect(url_for("console.deliveries.index", webhook_id=webhook_id), 303)
 
 
-@blp.form("/<webhook_id>", Role.ADMIN, again=page_of)
+@blp.form("/<webhook_id>", Role.ADMIN, again=_page)
 def change(typed: Input, webhook_id: str) -> Response:
     """Hold, release, enable or disable a webhook, or change its fields."""
     webhook, wanted = ids.parse("whk", webhook_id), typed.load(WebhookChangeSchema)
@@ -209,7 +209,7 @@ def _was_skipped(webhook: UUID | None) -> bool:
         return bool(bulk_replay.preview(session, caller(), webhook, wanted, most=1).count)
 
 
-@blp.form("/<webhook_id>/delete", Role.ADMIN, again=page_of)
+@blp.form("/<webhook_id>/delete", Role.ADMIN, again=_page)
 def delete(typed: Input, webhook_id: str) -> Response:
     """Delete a webhook, if its name or id was typed as confirmation."""
 
@@ -233,7 +233,7 @@ def test(webhook_id: str) -> Response:
     return rendering.done(place, "A test event is on its way.")
 
 
-@blp.form("/<webhook_id>/retry-now", Role.WRITE, again=page_of)
+@blp.form("/<webhook_id>/retry-now", Role.WRITE, again=_page)
 def retry_now(typed: Input, webhook_id: str) -> Response:
     """Retry all waiting deliveries now."""
     rate = typed.load(RetryNowSchema).get("rate")
@@ -243,7 +243,7 @@ def retry_now(typed: Input, webhook_id: str) -> Response:
     return rendering.done(url_for("console.jobs.show", job_id=moved["job_id"]), text)
 
 
-@blp.form("/<webhook_id>/rotate-secret", Role.ADMIN, again=page_of)
+@blp.form("/<webhook_id>/rotate-secret", Role.ADMIN, again=_page)
 def rotate(typed: Input, webhook_id: str) -> Response:
     """Rotate the webhook's secret, and show the new one only once."""
     overlap = timedelta(seconds=typed.load(RotationSchema)["overlap_seconds"])

@@ -1,1 +1,1 @@
-"""Pages of `agents`, their `sessions`, `records` and `findings`, and `traces` that came."""
+"""Pages of `agents`, their sessions and traces, and of `records` and findings."""

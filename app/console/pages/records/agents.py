@@ -1,23 +1,215 @@
-"""Agents: the list, and the page of an agent with what it did."""
+"""Agents, their sessions with their way over records, and the traces that exporters sent."""
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+from uuid import UUID
+
+from flask import url_for
+from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import filters
-from app.api.http.services import caller, transaction
+from app.api.http import large_work
+from app.api.http.paging import PageArgs, filters, page_of
+from app.api.http.services import caller, services, transaction
 from app.api.resources.agents import AgentArgs
-from app.console.frame import forms, lists, rendering, zone
+from app.api.resources.sessions import SessionArgs, pack, statement
+from app.api.resources.traces import TraceArgs
+from app.clock import rfc3339
+from app.console.frame import browser, forms, lists, rendering, zone
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed
-from app.console.pages.records.sessions import listed
-from app.core import agents, feeds, sessions
+from app.core import agents, feeds, findings, sessions
 from app.core.agents import AgentSchema
+from app.core.audit import record_reads
 from app.core.delivery import hours
+from app.core.delivery.history import delivery_list
+from app.core.delivery.history.delivery_list import Filters
 from app.core.delivery.hours import Step
 from app.core.keys import keys
-from app.core.records import activity, holds, records
+from app.core.records import activity, bundles, holds, records
+from app.core.sessions import SessionSchema, SessionStatus
+from app.core.statements import statements
+from app.core.traces import traces
+from app.core.traces.traces import TraceStatus
 from app.database import database_now
-from app.models import Record
+from app.errors import Invalid, NotFound
+from app.evidence import bundle
+from app.evidence.bundle import Bundle
+from app.evidence.page.rendering import Axis, as_tree, duration, row_of, span_of
+from app.evidence.times import unix_nanoseconds
+from app.models import AgentSession, Finding, Record
+
+sessions_blp = Pages("sessions", "/sessions", whole_tenant=False)
+
+# A page of 50 records reads and writes so much in half of its time.
+_MOST_HOLDS, _MOST_FINDINGS, _MOST_DELIVERIES = 10, 20, 200
+_MOST_BYTES, _MOST_STEPS, _MOST_STEPS_OF_ONE = 512 * 1024, 300, 50
+# Shorter pauses are in the bars alone.
+_IDLE = 60 * 1_000_000_000
+
+
+def listed(session: AgentSession) -> dict[str, Any]:
+    """Return a session as its GET answers it, with when it was sealed."""
+    return sessions.represent(session) | {"sealed_at": session.sealed_at}
+
+
+lists.serve(
+    sessions_blp,
+    Listed(
+        "sessions",
+        lambda session, args, *where: sessions.rows(session, caller(), filters(args), *where),
+        listed,
+        SessionArgs,
+        SessionSchema,
+        beside=lambda session, _, found: {
+            "did": activity.of(session, caller(), "ses", found["data"])
+        },
+        shown={"statuses": forms.choices(SessionStatus)},
+        does=("sessions list", "GET /v1/sessions"),
+    ),
+)
+
+
+@sessions_blp.page("/<session_id>/files/<name>")
+def download(session_id: str, name: str) -> Response:
+    """Send the session's statement or evidence pack, as the API does.
+
+    A pack is audited as taken by the reader's key, so another site's link leads to the page only.
+    """
+    if name == "statement.json":
+        answered = statement(ids.parse("ses", session_id))
+    elif name != "evidence.zip":
+        raise NotFound("A session has no such file.")
+    elif not browser.is_from_here():
+        text = "Another page has asked for the evidence pack. Take it here, if you want it."
+        return rendering.done(url_for(".show", session_id=session_id), text)
+    else:
+        answered = pack(ids.parse("ses", session_id))
+        if answered.status_code == 202:
+            text = "The evidence pack is being made: ask for it again in a moment."
+            return rendering.done(url_for(".show", session_id=session_id), text)
+    answered.headers["Content-Disposition"] = f'attachment; filename="{session_id}-{name}"'
+    return answered
+
+
+@sessions_blp.page("/<session_id>")
+def show(session_id: str) -> Response:
+    """Show one session and its way, oldest record first."""
+    typed = forms.query()
+    args = PageArgs().load({})
+    with typed.refusing():
+        args = typed.load(PageArgs)
+    with transaction() as session:
+        one = sessions.find(session, caller(), ids.parse("ses", session_id))
+        found = page_of(
+            args,
+            lambda after, limit: activity.way(session, caller(), one.id, after, limit),
+            lambda record: {"record": record},
+        )
+        shown = sessions.represent(one)
+        did = activity.of(session, caller(), "ses", [shown])
+        of_session = {"session_id": one.id}
+        few = session.scalars(feeds.newest(Finding, caller(), of_session, None, _MOST_FINDINGS))
+        told = [findings.represent(each) for each in few]
+        names = rendering.names_in(session, shown, *told)
+        sent = _sent(session, one.id)
+        seal = statements.find(session, one.tenant_id, one.id)
+        held = holds.standing_on(session, caller(), _MOST_HOLDS, one.id, one.agent_id)
+    found["data"] = _way([each["record"] for each in found["data"]])
+    return rendering.page(
+        "sessions/one",
+        typed=typed,
+        session=shown,
+        seal=seal,
+        sealed_at=one.sealed_at,
+        held=held,
+        blank=forms.blank(),
+        found=found,
+        findings=told,
+        sent=None if isinstance(sent, Invalid) else sent,
+        too_many_told=isinstance(sent, Invalid),
+        did=did,
+        names=names,
+        does=(f"sessions show {session_id}", f"GET /v1/sessions/{session_id}"),
+    )
+
+
+def _sent(session: Session, session_id: UUID) -> Counter[str] | Invalid | None:
+    """Return how many deliveries of a session's events have which status, of the newest.
+
+    None for a caller who may not see deliveries; what is wrong where too many findings have any.
+    """
+    if caller().pin is not None:
+        return None
+    wanted = Filters(session_id=session_id)
+    try:
+        page = delivery_list.page(
+            session, caller().tenant_id, wanted, before=None, limit=_MOST_DELIVERIES
+        )
+    except Invalid as too_many:
+        return too_many
+    return Counter(each.row.status for each in page)
+
+
+def _way(found: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the rows of a waterfall: each record, with its first steps below it.
+
+    Idle time between records has no length; `idle` says how much of it was before a record.
+    """
+    trees = {each: as_tree(read["steps"]) for each, read in _bundles(found).items()}
+    spans = []
+    for record in found:
+        of_steps = [span_of(step) for _, step in trees.get(record.id, ())]
+        at = unix_nanoseconds(rfc3339(record.occurred_at))
+        spans.append(
+            (min(start for start, _ in of_steps), max(end for _, end in of_steps))
+            if of_steps
+            else (at, at)
+        )
+    axis = Axis(spans)
+    rows = []
+    left, ended = _MOST_STEPS, None
+    for record, span in zip(found, spans, strict=True):
+        idle = 0 if ended is None else span[0] - ended
+        tree = trees.get(record.id, [])
+        shown = tree[: min(left, _MOST_STEPS_OF_ONE)]
+        left -= len(shown)
+        begin, length = axis.place(span)
+        rows.append(
+            {
+                "id": ids.text("rec", record.id),
+                "name": record.title,
+                "kind": record.kind,
+                "occurred_at": record.occurred_at,
+                "status": "error" if (0, "error") in {(d, s["status"]) for d, s in tree} else "ok",
+                "depth": 0,
+                "begin": begin,
+                "length": length,
+                "took": duration(span) if tree else "",
+                "idle": duration((0, idle)) if idle >= _IDLE else None,
+                "steps": [row_of(depth + 1, step, axis) for depth, step in shown],
+                "more_steps": len(tree) - len(shown),
+                "is_read": record.id in trees,
+            }
+        )
+        ended = max(span[1], ended or span[1])
+    return rows
+
+
+def _bundles(found: Iterable[Record]) -> dict[UUID, Bundle]:
+    """Return the bundles of the first records that are not too large together to be read."""
+    sizes = accumulate(record.bundle_size for record in found)
+    wanted = [record.id for record, size in zip(found, sizes, strict=True) if size <= _MOST_BYTES]
+    with large_work.room_for(_MOST_BYTES, caller().tenant_id), transaction() as session:
+        keys = services().settings.master_keys
+        raw = bundles.read_many(session, keys, caller().tenant_id, wanted).contents
+        if services().settings.audit_reads:
+            record_reads.note(session, caller(), list(raw))
+        return {each: bundle.read(text) for each, text in raw.items()}
+
 
 blp = Pages("agents", "/agents", whole_tenant=False)
 
@@ -40,8 +232,8 @@ lists.serve(
 _NEWEST, _MOST_KEYS = 20, 50
 
 
-@blp.page("/<agent_id>")
-def show(agent_id: str) -> Response:
+@blp.page("/<agent_id>", endpoint="show")
+def show_agent(agent_id: str) -> Response:
     """Show one agent, its newest sessions and records."""
     with transaction() as session:
         found = agents.find(session, caller(), ids.parse("agt", agent_id))
@@ -75,3 +267,27 @@ def show(agent_id: str) -> Response:
         names=names,
         does=(f"agents show {agent_id}", f"GET /v1/agents/{agent_id}"),
     )
+
+
+traces_blp = Pages("traces", "/traces", whole_tenant=False)
+
+# A trace of an agent that ran for days may have become thousands of records.
+_MOST_RECORDS = 20
+
+
+lists.serve(
+    traces_blp,
+    Listed(
+        "traces",
+        lambda session, args, *where: traces.rows(session, caller(), *where, **filters(args)),
+        traces.represent,
+        TraceArgs,
+        named=lambda _: (),
+        beside=lambda session, *_: {"counts": traces.counts(session, caller())},
+        shown={
+            "most_records": _MOST_RECORDS,
+            "statuses": [each.value for each in TraceStatus],
+        },
+        does=("traces list", "GET /v1/traces"),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Records: search, and the page of a record with its steps, proofs, files and share links."""
+"""Records: search, the page of one with its steps, proofs, files and share links; findings."""
 
 from operator import itemgetter
 from typing import Any
@@ -11,15 +11,21 @@ from app import ids
 from app.api.http import large_work
 from app.api.http.services import caller, services, transaction
 from app.api.pages.private_pages import view_of
+from app.api.resources.findings import FindingArgs
+from app.api.resources.findings import fetch as fetch_findings
 from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.records import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed
+from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
 from app.core import feeds, findings
 from app.core.callers import Role
-from app.core.records import holds, records, share_links
+from app.core.delivery.history import delivery_list, event_history
+from app.core.delivery.history.delivery_list import Filters
+from app.core.findings import FindingSchema, Severity, Source
+from app.core.records import activity, holds, records, share_links
 from app.core.records.records import RecordSchema
 from app.core.statements import statements
 from app.database import database_now
@@ -149,4 +155,54 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
         lifetimes=_LIFETIMES,
         page_of_steps=MOST_STEPS,
         does=(f"records show {record_id}", f"GET /v1/records/{record_id}"),
+    )
+
+
+findings_blp = Pages("findings", "/findings", whole_tenant=False)
+
+lists.serve(
+    findings_blp,
+    Listed(
+        "findings",
+        fetch_findings,
+        findings.represent,
+        FindingArgs,
+        FindingSchema,
+        beside=lambda session, _, found: {
+            "occurred": activity.occurred(session, caller(), found["data"])
+        },
+        shown={
+            "severities": forms.choices(reversed(Severity)),
+            "sources": forms.choices(Source),
+        },
+        does=("findings list", "GET /v1/findings"),
+    ),
+)
+
+
+@findings_blp.page("/<finding_id>", endpoint="show")
+def show_finding(finding_id: str) -> Response:
+    """Show one finding, and what became of its event at every webhook."""
+    event: dict[str, Any] | None = None
+    webhooks: dict[str, dict[str, Any]] = {}
+    with transaction(snapshot=True) as session:
+        finding = findings.find(session, caller(), ids.parse("fnd", finding_id))
+        found = findings.represent(finding)
+        names = rendering.names_in(session, found)
+        occurred = activity.occurred(session, caller(), [found])
+        if caller().pin is None:
+            webhooks = known_webhooks(session)
+            wanted = Filters(finding_id=finding.id)
+            for event_id in delivery_list.events_of(session, caller().tenant_id, wanted) or ():
+                told = event_history.find(session, caller(), event_id)
+                event = event_history.describe(session, told)
+    return rendering.page(
+        "findings/one",
+        finding=found,
+        event=event,
+        names=names,
+        occurred=occurred,
+        webhooks=webhook_names(webhooks),
+        may_see_rules=caller().pin is None,
+        does=(f"findings show {finding_id}", f"GET /v1/findings/{finding_id}"),
     )
