@@ -86,6 +86,7 @@ PASS_KINDS_ON = (
     "app/core/jobs/job_queue.py",
     "app/core/anchoring/checkpoint_round.py",
     "app/core/digests/sending.py",
+    "app/core/packs/building.py",
 )
 
 

@@ -1,11 +1,8 @@
-"""A record as W3C PROV-JSON, streamed.
+"""A record as W3C PROV-JSON, streamed (https://www.w3.org/submissions/prov-json/).
 
-The agent acted on behalf of the principal. Session, steps and approvals are activities, each step
-informed by the one before it under the same parent, else by the parent, if that began in time. The
-bundle is an entity that the session generated, attributed to the agent, influenced by approvals;
-versions of inputs and outputs are entities too: a name gets a new one wherever a step has it among
-its outputs, and where another value is reported.
-https://www.w3.org/submissions/prov-json/
+Session, steps and approvals are activities; a step is informed by the one before it under its
+parent, else by the parent, if that began in time. The bundle is an entity, and so is each version
+of an input or output.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -18,14 +18,7 @@ from app.api.http.answers import answer
 from app.api.http.auth import requires
 from app.api.http.documentation import Blueprint
 from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.services import (
-    Services,
-    caller,
-    reads_objects,
-    request_id,
-    services,
-    transaction,
-)
+from app.api.http.services import Services, caller, reads_objects, request_id, services, transaction
 from app.api.resources.verification import HASH, VerificationSchema, VerifyArgs
 from app.core.audit import archive, view
 from app.core.callers import OPERATOR, SYSTEM, UNSUBSCRIBER, Caller, Role
@@ -219,6 +212,7 @@ def verify(args: dict[str, Any]) -> Response:
     return _accepted(found) if isinstance(found, Job) else answer(found)
 
 
+@reads_objects
 def verify_now(args: Mapping[str, Any]) -> dict[str, Any] | Job:
     """Verify the caller's chain as `VerifyArgs` asks; return the report, or the job that verifies.
 

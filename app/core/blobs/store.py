@@ -1,8 +1,7 @@
 """Bytes outside PostgreSQL: where they may lie, the names of objects, and how they are put there.
 
-A row of `PLACES` has `bytes`, or a `blob`, or both while it waits to be carried over. A blob's id
-is a version 7 UUID of when it was written, whose last four bytes name the master key that sealed
-it. No name is used twice, so an object never changes. It is put before the row that names it.
+A row of `PLACES` has `bytes`, or a `blob`, or both while it waits to be carried over. No object
+changes, and none is named twice: a blob's id is a version 7 UUID that ends with the master key's.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

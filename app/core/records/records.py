@@ -1,9 +1,7 @@
 """Records: what they are and how they are read; `intake` stores them, `signing` signs them.
 
-Read with `order=asc`, they come in the order in which their transactions began to write, so that a
-reader misses none: ids are time, and a slow transaction commits ids that lie behind a reader. So
-that order is by the number of the transaction that wrote a record, and ends before the oldest that
-is still writing.
+Ids are time, and a slow transaction commits ids that lie behind a reader. So `order=asc` is by the
+number of the transaction that wrote a record, and ends before the oldest that is still writing.
 """
 
 import json

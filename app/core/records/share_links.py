@@ -1,9 +1,7 @@
 """Share links, and access without an API key: by a link, or to a public record.
 
-The holder of a link may read one record and its exports until the link ends. The token is shown
-once, in the URL, and stored as SHA-256; lists and the audit chain use the link's id. The tenant of
-who comes with a token is not known yet, so a database function lifts row-level security for one
-lookup. One conditional UPDATE checks and counts an opening: a revoked link opens nothing.
+A link reads one record and its exports until it ends. Its token is shown once and stored as
+SHA-256. Whose it is is not known yet: a database function lifts row-level security for a lookup.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Indexes of words: written after the commit, so that no POST pays for them.
 
-Each tenant has a position in each source of words. The tick `index_words` indexes what is settled
-behind it; a search reads the tail after it, so a row is found as soon as it is committed. Words of
-records are hashed under a tenant's search key, created when it is first needed and never changed.
+The tick `index_words` indexes what is settled behind a tenant's position in a source; a search
+reads the tail after it. Words of records are hashed under a tenant's key, which never changes.
 """
 
 import secrets

@@ -1,10 +1,8 @@
 """Spans and resources of OTLP in protobuf, read by Python alone.
 
-Held to protobuf's own decoder by fuzzing. Unlike that one it gives way to other threads, uses no
-memory beyond the values, and takes text that is not UTF-8: exporters send such text. A tag is eight
-times the number of a field, plus its wire type. Fields that are not known are left out, as is what
-has another wire type than its field.
-https://protobuf.dev/programming-guides/encoding/
+Held to protobuf's own decoder by fuzzing. It gives way to other threads, uses no memory beyond the
+values, and takes text that is not UTF-8. Fields that are not known, or of another type, are left
+out.
 """
 
 import base64
