@@ -228,10 +228,6 @@ class Bell:
         key = _flag(webhook_id) + _FULL
         self._ask(lambda client: client.set(key, 1, px=_FULL_MS) if full else client.delete(key))
 
-    def ping(self) -> bool:
-        """Return whether Redis answers within half a second; False while the breaker is open."""
-        return bool(self._ask(lambda client: client.ping()))
-
     def presence(self) -> dict[heartbeats.Role, bool] | None:
         """Return whether a worker and a scheduler are up, or None when Redis does not answer."""
         return self._ask(heartbeats.presence)

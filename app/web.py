@@ -19,7 +19,6 @@ from app.api.resources import (
     agents,
     audit,
     events,
-    exports,
     findings,
     health,
     jobs,
@@ -36,6 +35,7 @@ from app.api.resources.deliveries import deliveries, replays
 from app.api.resources.records import (
     bundles,
     evidence_packs,
+    exports,
     holds,
     records,
     rules,

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 import marshmallow
+from marshmallow import fields as plain
 from marshmallow.decorators import POST_LOAD, VALIDATES_SCHEMA
 
 from app.schemas.fields import MOST_ERRORS, REFUSED, Described, Items, Strict
@@ -199,3 +200,35 @@ def _value(source: Any, name: str) -> Any:
 @cache
 def _without(schema: type[AnswerSchema], names: frozenset[str]) -> AnswerSchema:
     return schema(exclude=names)
+
+
+class ProblemSchema(marshmallow.Schema):
+    """Problem details (RFC 9457)."""
+
+    class Meta:
+        """Allow extension members (RFC 9457 section 3.2)."""
+
+        unknown = marshmallow.INCLUDE
+
+    type = plain.Url(
+        required=True,
+        metadata={"description": "URL of the page that explains this kind of error."},
+    )
+    title = plain.String(required=True)
+    status = plain.Integer(required=True)
+    detail = plain.String(required=True)
+    request_id = plain.String(required=True)
+    errors = plain.List(
+        plain.Nested(
+            marshmallow.Schema.from_dict(
+                {
+                    "pointer": plain.String(required=True),
+                    "detail": plain.String(required=True),
+                    "line": plain.Integer(metadata={"description": "Of an expression, from 1."}),
+                    "column": plain.Integer(metadata={"description": "In that line, from 1."}),
+                },
+                name="FieldErrorSchema",
+            )
+        ),
+        metadata={"description": "The fields that were refused (422)."},
+    )

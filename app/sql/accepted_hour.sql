@@ -1,6 +1,6 @@
 -- Returns the hour in which an event counts as accepted: that in which it was made, or, of one that
 -- got its number more than a day later, the first of the last day. Hours before do not change any
--- more, so a chart of the past stays as it was.
+-- more, so app/core/delivery/hours.py can sum them.
 -- Called by app/core/delivery/lanes/lanes.py and `claim_deliveries`.
 --
 -- made_at                 when its delivery was made

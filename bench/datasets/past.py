@@ -13,6 +13,7 @@ import psycopg
 
 from app import clock, ids
 from app.core import partitions
+from app.core.delivery import hours
 from app.database import Database
 from app.settings import Settings
 from bench.datasets import crowd
@@ -126,6 +127,10 @@ SELECT tenant_id, date_trunc('hour', created_at, 'UTC'), webhook_id, count(*), c
        count(*) FILTER (WHERE status = 'retrying'), count(*) / 4, count(*) - count(*) / 4
   FROM deliveries GROUP BY 1, 2, 3
 """
+# As it is just before the next daily sum.
+_A_DAY_AGO = """
+DELETE FROM tenant_hours WHERE at > (SELECT max(at) FROM tenant_hours) - interval '1 day'
+"""
 
 
 @dataclass(frozen=True)
@@ -180,6 +185,9 @@ def make(
             connection.execute(_REPLAYED.encode(), {"broken": more.broken, "newest": milliseconds})
         connection.execute(_HOURS)
         connection.execute(_BOOKS.encode())
+        with database.transaction(tenant_id) as session:
+            hours.close(session, tenant_id)
+        connection.execute(_A_DAY_AGO)
         connection.execute("VACUUM ANALYZE")
     return past
 

@@ -1,4 +1,7 @@
-"""Daily retention: create the next partitions, drop those older than the history kept."""
+"""Daily retention: create the next partitions, drop those older than the history kept.
+
+Also sums final hourly counts over webhooks.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -50,7 +53,7 @@ def run(here: Runtime) -> None:
     with here.database.across_tenants() as session:
         begins_at = partitions.begins_at(session)
         forgotten += matches.forget_old(session, begins_at) + alerts.forget_old(session, begins_at)
-    old_hours = _forget_hours(here.database, begins_at)
+    old_hours = _close_hours(here.database, begins_at)
     forget_jobs = partial(job_rows.forget_old, before=begins_at)
     jobs = _in_batches(here.database, job_rows.AT_ONCE, forget_jobs)
     forget_traces = partial(traces.forget_old, before=begins_at)
@@ -68,11 +71,14 @@ def run(here: Runtime) -> None:
     )
 
 
-def _forget_hours(database: Database, begins_at: datetime) -> int:
+def _close_hours(database: Database, begins_at: datetime) -> int:
+    """Sum final hours, delete those from before the history kept; return how many were deleted."""
     with database.across_tenants() as session:
         every = [tenant.id for tenant in tenants.rows(session)]
     gone = 0
     for tenant_id in every:
+        with database.transaction(tenant_id) as session:
+            hours.close(session, tenant_id)
         forget = partial(hours.forget_old, tenant_id=tenant_id, before=begins_at)
         gone += _in_batches(database, hours.AT_ONCE, forget)
     return gone

@@ -1032,9 +1032,8 @@ SELECT tenant_id, id, id, attempts, coalesce(outcome, 'succeeded'), attempted_at
   FROM ended_deliveries
  WHERE attempts > 0 AND claim_no IS NULL;
 
--- What was delivered in an hour. A row is changed with each batch of outcomes, and each change gives
--- it a new version, as of a lane. A tenant's hours lie side by side, for charts of all.
-CREATE TABLE delivery_hours (
+-- Sums over webhooks, of hours that are over.
+CREATE TABLE tenant_hours (
     tenant_id     uuid NOT NULL,
     at            timestamptz NOT NULL,
     accepted      integer NOT NULL DEFAULT 0,
@@ -1054,8 +1053,16 @@ CREATE TABLE delivery_hours (
     within_5_s    integer NOT NULL DEFAULT 0,
     within_10_s   integer NOT NULL DEFAULT 0,
     beyond_10_s   integer NOT NULL DEFAULT 0,
-    webhook_id    uuid NOT NULL,
-    version       bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant_id, at)
+);
+SELECT isolate('tenant_hours');
+
+-- The same of each webhook. An hour's row is changed with each batch of outcomes, and each change
+-- gives it a new version, as of a lane. A tenant's hours lie side by side, for charts of all.
+CREATE TABLE delivery_hours (
+    LIKE tenant_hours INCLUDING DEFAULTS,
+    webhook_id uuid NOT NULL,
+    version    bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant_id, at, webhook_id, version)
 );
 SELECT isolate('delivery_hours');

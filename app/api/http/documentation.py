@@ -15,13 +15,13 @@ import flask_smorest
 import marshmallow
 from apispec import APISpec, BasePlugin
 from flask_smorest.utils import prepare_response
-from marshmallow import fields as plain
 
 from app import ids
 from app.api.http import parsing
 from app.evidence import pack
 from app.lib.crypto import share_tokens
 from app.schemas.fields import ExternalId, Items, Strict
+from app.schemas.schema import ProblemSchema
 from app.settings import VERSION, Settings
 
 MEDIA_TYPE = "application/problem+json"
@@ -271,38 +271,6 @@ def takes_gzip(view: _View) -> _View:
     """Let the view's body come with `Content-Encoding: gzip`, and document that."""
     view.takes_gzip = True  # type: ignore[attr-defined]  # read back by parsing
     return Blueprint.doc(parameters=[_CONTENT_ENCODING])(view)
-
-
-class ProblemSchema(marshmallow.Schema):
-    """Problem details (RFC 9457)."""
-
-    class Meta:
-        """Allow extension members (RFC 9457 section 3.2)."""
-
-        unknown = marshmallow.INCLUDE
-
-    type = plain.Url(
-        required=True,
-        metadata={"description": "URL of the page that explains this kind of error."},
-    )
-    title = plain.String(required=True)
-    status = plain.Integer(required=True)
-    detail = plain.String(required=True)
-    request_id = plain.String(required=True)
-    errors = plain.List(
-        plain.Nested(
-            marshmallow.Schema.from_dict(
-                {
-                    "pointer": plain.String(required=True),
-                    "detail": plain.String(required=True),
-                    "line": plain.Integer(metadata={"description": "Of an expression, from 1."}),
-                    "column": plain.Integer(metadata={"description": "In that line, from 1."}),
-                },
-                name="FieldErrorSchema",
-            )
-        ),
-        metadata={"description": "The fields that were refused (422)."},
-    )
 
 
 class DocumentedApi(flask_smorest.Api):  # type: ignore[misc]  # flask-smorest ships no types

@@ -3,8 +3,8 @@
 A token is a credential: the pages send no referrer, run no script, and are neither cached nor
 indexed. Revoked, expired and unknown links get the same answer.
 
-A mail's link needs no API key (RFC 8058 one-click). Its GET changes nothing, since mail scanners
-follow links; its POST clears the address that the mail went to, if it is still set.
+A mail's link needs no API key (RFC 8058). Its GET changes nothing, since mail scanners follow
+links; its POST clears the address that the mail went to.
 """
 
 import hashlib

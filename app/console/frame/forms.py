@@ -316,7 +316,7 @@ def _with_ids(typed: MultiDict[str, str]) -> MultiDict[str, str]:
 
 
 def kinds_of(field: str) -> tuple[str, ...]:
-    """Return the prefixes of the ids that a field takes; none stands for all that have names."""
+    """Return the prefixes of the ids that a field takes; none stands for all."""
     return _KINDS.get(field, ())
 
 
@@ -341,7 +341,10 @@ def _picks(names: dict[str, str]) -> dict[str, list[tuple[str, str]]]:
     picks = {}
     with transaction() as session:
         for name, text in names.items():
-            hits = lookup.named(session, caller(), keys, _KINDS[name], text, _MOST_CHOICES)
+            try:
+                hits = lookup.find(session, caller(), keys, text, _MOST_CHOICES, _KINDS[name])
+            except Invalid:  # there is no word in it
+                hits = []
             found = [(lookup.represent(hit, "")["id"], hit.title) for hit in hits]
             # A whole name goes before those that it is a part of.
             whole = [each for each in found if each[1].lower() == text.strip().lower()]

@@ -34,13 +34,9 @@ def index() -> Response:
     with typed.refusing():
         if typed.value("q").strip():
             args = typed.load(BoxArgs)
-            wanted, kind = (args["q"], args["limit"]), args.get("kind")
+            kinds = forms.kinds_of(args.get("kind", ""))
             with transaction() as session:
-                hits = (
-                    lookup.find(session, caller(), keys, *wanted)
-                    if kind is None
-                    else lookup.named(session, caller(), keys, forms.kinds_of(kind), *wanted)
-                )
+                hits = lookup.find(session, caller(), keys, args["q"], args["limit"], kinds)
             found = [{**lookup.represent(hit, ""), "place": _place(hit)} for hit in hits]
     if len(found) == 1 and "kind" not in typed.typed:
         return redirect(found[0]["place"], 303)

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
@@ -53,11 +53,26 @@ _ADDED = {
     for name, above, most in zip(LATENCY_MS, (-1, *_BOUNDS), (*_BOUNDS, "'infinity'"), strict=True)
 }
 
+# Hours that began longer ago no longer change: 24 h (`accepted_hour`), the hour itself, and one for
+# uncommitted transactions.
+_CLOSED_AFTER = timedelta(hours=26)
 # Rows deleted in one transaction.
 AT_ONCE = 20_000
 
+_SUMS = ", ".join(f"sum({name})" for name in COLUMNS)
+_CLOSE = f"""
+INSERT INTO tenant_hours (tenant_id, at, {", ".join(COLUMNS)})
+SELECT tenant_id, at, {_SUMS} FROM delivery_hours
+ WHERE tenant_id = (SELECT %(tenant)s::uuid)
+   AND at > coalesce((SELECT max(at) FROM tenant_hours WHERE tenant_id = %(tenant)s), '-infinity')
+   AND at < clock_timestamp() - %(closed_after)s
+ GROUP BY tenant_id, at
+    ON CONFLICT DO NOTHING
+"""
 _FORGET = """
-WITH waited AS (
+WITH summed AS (
+    DELETE FROM tenant_hours WHERE tenant_id = %(tenant)s AND at < %(before)s
+), waited AS (
     DELETE FROM backlog_hours WHERE tenant_id = %(tenant)s AND at < %(before)s
 )
 DELETE FROM delivery_hours WHERE (tenant_id, at, webhook_id) IN (
@@ -103,6 +118,15 @@ hour AS MATERIALIZED ({counts}
     SELECT tenant_id, webhook_id, at, {", ".join(names)} FROM hour
      WHERE (tenant_id, webhook_id, at) NOT IN (SELECT tenant_id, webhook_id, at FROM known)
 )"""
+
+
+def close(session: Session, tenant_id: UUID) -> int:
+    """Sum final hours over all webhooks, so that a chart of all reads one row per hour.
+
+    Returns how many hours were summed. Only speed depends on how often it runs.
+    """
+    wanted = {"tenant": tenant_id, "closed_after": _CLOSED_AFTER}
+    return cursor(session).execute(_CLOSE, wanted).rowcount
 
 
 def forget_old(session: Session, tenant_id: UUID, before: datetime) -> int:
@@ -189,13 +213,23 @@ def _begin(moment: datetime, step: Step, zone: tzinfo, after: int = 0) -> dateti
 # `(SELECT …)` hides the values from the planner (docs/performance.md), except the times: it must
 # see what small part of the table they select.
 _ROWS = """
-SELECT {at} AS at, {sums} FROM delivery_hours
+SELECT {at} AS at, {sums} FROM ({hours}) AS hours
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND at >= %(since)s AND at < %(until)s
-   AND (%(webhook)s::uuid IS NULL OR webhook_id = ANY (ARRAY(
-        SELECT id FROM webhook_lanes
-         WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = %(webhook)s)))
  GROUP BY 1
 """
+_OF_ONE = f"""
+SELECT tenant_id, at, {", ".join(COLUMNS)} FROM delivery_hours
+ WHERE webhook_id = ANY (ARRAY(
+    SELECT id FROM webhook_lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s))
+"""
+# The hours not summed yet span two days, if the worker prunes daily.
+_OF_ALL = f"""
+SELECT tenant_id, at, {", ".join(COLUMNS)} FROM tenant_hours
+ UNION ALL
+SELECT tenant_id, at, {", ".join(COLUMNS)} FROM delivery_hours
+ WHERE at >= %(unsummed)s AND at < %(until)s
+"""
+_SUMMED = "SELECT max(at) FROM tenant_hours WHERE tenant_id = (SELECT %s::uuid)"
 _STARTS = "%(starts)b::timestamptz[]"
 _AT = {Step.HOUR: "at", Step.DAY: f"({_STARTS})[width_bucket(at, {_STARTS})]"}
 _TOTALS = ", ".join(f"sum({name}) AS {name}" for name in COLUMNS)
@@ -211,8 +245,13 @@ def traffic(
     those that are followed by another.
     """
     values = {"tenant": tenant_id, "since": span.since, "until": span.until}
-    values |= {"webhook": webhook_id, "starts": span.starts}
-    query = _ROWS.format(at=_AT[span.step], sums=_TOTALS)
+    values |= {"starts": span.starts} if span.step is Step.DAY else {}
+    values["webhook"] = webhook_id
+    if webhook_id is None:
+        last = cursor(session, scalar_row).execute(_SUMMED, (tenant_id,)).fetchone()
+        values["unsummed"] = max(span.since, last + _HOUR if last else _EPOCH)
+    hours = _OF_ALL if webhook_id is None else _OF_ONE
+    query = _ROWS.format(at=_AT[span.step], sums=_TOTALS, hours=hours)
     found = cursor(session, dict_row).execute(query, values).fetchall()
     by_start = {row["at"]: row for row in found}
     return [_row(start, by_start.get(start, _NOTHING)) for start in span.starts]

@@ -217,12 +217,6 @@ def test_a_bad_period_is_refused_by_its_field(
     assert [each["pointer"] for each in answer.json["errors"]] == [pointer]
 
 
-def test_an_unknown_agent_is_not_found(exporter: Exporter) -> None:
-    answer = exporter.order(exporter.now() - timedelta(hours=1), agent_id=f"agt_{'0' * 32}")
-
-    assert answer.status_code == 404
-
-
 def test_a_repeated_order_is_one_export(exporter: Exporter) -> None:
     body = {"since": "2026-01-01T00:00:00Z", "until": rfc3339(exporter.now())}
 
@@ -331,15 +325,3 @@ def test_an_export_beyond_the_storage_limit_fails_and_says_so(
 
     assert found["state"] == "failed"
     assert "TENANT_STORED_MIB" in found["error"]
-
-
-def test_another_tenants_exports_are_not_found(
-    exporter: Exporter, other_tenant: FreshTenant
-) -> None:
-    export = exporter.made(exporter.now() - timedelta(hours=1))
-
-    other_api = exporter.api(other_tenant.root_key)
-    paths = [f"{PATH}/{export['id']}{rest}" for rest in ("", "/statement", "/export.ndjson")]
-
-    assert [other_api.get(each).status_code for each in paths] == [404, 404, 404]
-    assert other_api.delete(paths[0]).status_code == 404

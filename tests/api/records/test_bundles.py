@@ -214,11 +214,6 @@ def test_no_two_exports_share_an_etag(api: ApiOf, record: dict[str, Any]) -> Non
     assert len(etags) == len(names)
 
 
-def test_an_unknown_parameter_is_pointed_to(ask: Callable[..., Answer], api: ApiOf) -> None:
-    path = ask().request.path
-    refused(api().get(f"{path}?token=x"), 422, "validation-failed")
-
-
 @pytest.mark.parametrize(
     ("seen", "counted"),
     [

@@ -15,7 +15,6 @@ from app.settings import Settings
 from tests.api.records.steps import STEP
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import (
-    NOBODY,
     make_agent,
     make_record,
     make_session,
@@ -76,10 +75,6 @@ def test_no_two_bundles_are_alike(api: ApiOf, session: dict[str, Any]) -> None:
 def test_a_completed_session_takes_no_more_records(api: ApiOf, session: dict[str, Any]) -> None:
     api().post(f"/v1/sessions/{session['id']}/complete", {"outcome": "succeeded"})
     refused(api().post("/v1/records", record_of(session["id"])), 409, "session-completed")
-
-
-def test_a_session_that_is_not_there_is_not_found(api: ApiOf) -> None:
-    refused(api().post("/v1/records", record_of(f"ses_{NOBODY}")), 404, "not-found")
 
 
 def test_a_pinned_key_posts_and_finds_within_its_pin_alone(

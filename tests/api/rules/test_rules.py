@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tests.api.rules.conftest import RULE, Ruled
-from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import pointers, refused
 
 REFUSED = [
@@ -145,16 +144,3 @@ def test_every_change_is_in_the_audit_chain_with_both_versions(ruled: Ruled) -> 
         "new": {"version": 2, "when": "content.amount > 5"},
     }
     assert ours[3]["details"] == {"version": 2}
-
-
-def test_a_stranger_and_a_pinned_key_see_no_rule(
-    ruled: Ruled, api: ApiOf, other_tenant: FreshTenant, mint: Any
-) -> None:
-    rule = ruled.rule()
-    stranger = api(other_tenant.root_key)
-    pin = {"agent_id": ruled.session["agent_id"], "principal": ruled.session["principal"]}
-
-    refused(stranger.get(f"/v1/rules/{rule['id']}"), 404, "not-found")
-    refused(stranger.get(f"/v1/rules/{rule['id']}/versions"), 404, "not-found")
-    assert stranger.get("/v1/rules").json["data"] == []
-    refused(api(mint("admin", pin=pin)).get("/v1/rules"), 403, "pinned-key")

@@ -90,10 +90,24 @@ def test_an_event_is_accepted_once_when_it_was_made_or_a_day_ago(
         assert all(before - HOUR < datetime.fromisoformat(row["at"]) <= after for row in rows)
 
 
-def test_days_are_sums_of_hours(api: ApiOf, worker: Worker) -> None:
+def test_days_are_sums_of_hours_also_of_hours_that_are_summed_already(
+    api: ApiOf, worker: Worker, database: Database, tenant: FreshTenant
+) -> None:
     _add_hours(worker, {"01T03": 1, "01T23": 2, "02T00": 4, "04T00": 8})
     days = "step=day&since=2024-01-01T00:00:00Z&until=2024-01-04T00:00:00Z"
     assert [row["accepted"] for row in stats(api(), query=days)] == [6, 8, 0]
+
+    for summed in (4, 0):
+        with database.transaction(tenant.id) as session:
+            assert hours.close(session, tenant.id) == summed
+        assert [row["accepted"] for row in stats(api(), query=days)] == [6, 8, 0]
+    _add_hours(worker, {"05T00": 1})
+    make_webhook(api())
+    make_findings(api(), 5)
+    worker.claim(api().get("/v1/webhooks").json["data"][0])
+    with database.transaction(tenant.id) as session:
+        assert hours.close(session, tenant.id) == 1
+    assert totals(stats(api()))[0] == 5
 
 
 def _add_hours(worker: Worker, accepted: dict[str, int]) -> None:

@@ -175,7 +175,7 @@ def test_a_job_goes_with_the_history_of_the_week_in_which_it_ended(place: Databa
     assert left(place) == stay
 
 
-def test_hours_go_with_their_history(place: Database) -> None:
+def test_hours_go_with_their_history_and_are_summed_when_they_are_over(place: Database) -> None:
     tenant, _ = tenants.create(place, MASTER_KEYS, "one")
     insert_hours = text(
         "INSERT INTO delivery_hours (tenant_id, at, webhook_id, attempted)"
@@ -184,9 +184,12 @@ def test_hours_go_with_their_history(place: Database) -> None:
     )
     with place.transaction(tenant) as session:
         session.execute(insert_hours, {"tenant": tenant})
-    prune_history.run(runtime.runtime())
-    with place.transaction(tenant) as session:
-        assert session.scalar(text("SELECT count(*) FROM delivery_hours")) == 3
+    for _ in range(2):
+        prune_history.run(runtime.runtime())
+        with place.transaction(tenant) as session:
+            summed = session.scalars(text("SELECT attempted FROM tenant_hours")).all()
+            assert session.scalar(text("SELECT count(*) FROM delivery_hours")) == 3
+        assert summed == [2]
 
 
 def test_a_job_that_is_retried_just_now_stays(place: Database) -> None:

@@ -111,7 +111,7 @@ def test_a_lost_primary_costs_the_bell_the_clock_and_a_worker_nothing_but_second
         bell.ring("run_job", [TENANT, "into the dark"])
         assert bell.trouble is not None
         until(watched.is_promoted)
-        until(bell.ping)
+        until(lambda: bell.presence() is not None)
         until(lambda: listener.heard)
         bell.ring("run_job", [TENANT, "after"])
         until(lambda: (TENANT, "after") in seen.calls)

@@ -1,4 +1,4 @@
-"""Over HTTP: `records`, `record_schemas`; `rules` over them; `share_links`, `holds`.
+"""Over HTTP: `records`, `record_schemas`; `rules` over them; `share_links`, `holds`, `exports`.
 
 `bundle_access` admits to `bundles` and `evidence_packs`.
 """
