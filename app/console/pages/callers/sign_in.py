@@ -276,13 +276,13 @@ lists.serve(
 
 
 @people_blp.form("/sign-ins/end", Role.ADMIN)
-def end_all() -> Response:
+def end_all() -> AnyResponse:
     """End every session but one's own."""
     return _end("people.index")
 
 
 @people_blp.form("/sign-ins/<session_id>/end", Role.ADMIN)
-def end(session_id: str) -> Response:
+def end(session_id: str) -> AnyResponse:
     """End one session; one's own ends by signing out."""
     return _end("people.index", one=ids.parse("con", session_id) or UUID(int=0))
 
@@ -305,13 +305,13 @@ def show(person_id: str) -> Response:
 
 
 @people_blp.form("/people/<person_id>/end", Role.ADMIN)
-def end_of_person(person_id: str) -> Response:
+def end_of_person(person_id: str) -> AnyResponse:
     """End every session of a person but one's own."""
     of = ids.parse("usr", person_id) or UUID(int=0)
     return _end("people.show", of=of, person_id=person_id)
 
 
-def _end(page: str, *, one: UUID | None = None, of: UUID | None = None, **at: Any) -> Response:
+def _end(page: str, *, one: UUID | None = None, of: UUID | None = None, **at: Any) -> AnyResponse:
     own = cast(Token, browser.read_token())
     end = partial(console_sessions.end_some, one=one, of=of)
     count = forms.do(end, own)
