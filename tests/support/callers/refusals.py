@@ -1,8 +1,8 @@
 """Bodies that no route may accept, byte for byte, with the status and the pointer each must get.
 
-`REFUSED` serves twice: the parser's own tests read it, and the API's tests post the same bytes. The
-grammar is that of `json`; what this would let through is here, and what tries it by size. Status
-400 is what is not JSON in UTF-8; 422 is JSON outside I-JSON, with a pointer to the place.
+The parser's own tests read `REFUSED`, and the API's tests post the same bytes. The grammar is that
+of `json`; what this would let through is here, and what tries it by size. Status 400 is what is not
+JSON in UTF-8; 422 is JSON outside I-JSON, with a pointer.
 """
 
 from app.lib.canonical_json import MAX_DEPTH
