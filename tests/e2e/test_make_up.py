@@ -77,7 +77,7 @@ class Stack(DevStack):
 
     def works(self) -> bool:
         """Say whether everything is in order, and the root key an administrator's."""
-        with suppress(OSError, AssertionError):
+        with suppress(OSError, AssertionError, KeyError):
             ready, key = self.root.get("/readyz"), self.root.get("/v1/keys/self")
             return (ready["degraded"], key["role"]) == ([], "admin")
         return False
