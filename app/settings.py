@@ -72,6 +72,7 @@ class WebLimits:
     body_memory: int = _setting("BODY_MEMORY_MIB", values.mebibytes, 32 * values.MIB)
     answer_seconds: float = _setting("ANSWER_SECONDS", values.positive, 30.0)
     answer_rate: float = _setting("ANSWER_RATE", values.rate, 16384.0)
+    rendering_memory: int = _setting("RENDERING_MEMORY_MIB", values.mebibytes, 16 * values.MIB)
     answer_memory: int = _setting("ANSWER_MEMORY_MIB", values.mebibytes, 32 * values.MIB)
     large_at_once: int = _setting("LARGE_AT_ONCE", values.count, 2)
     large_waiting: int = _setting("LARGE_WAITING", values.count, 6)

@@ -7,8 +7,12 @@ ranges (14.1.2).
 
 import json
 import re
+import time
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from threading import Lock
 from typing import Any
 
 from flask import Response, request
@@ -19,6 +23,8 @@ _RANGE = re.compile(
     r"bytes=[ \t]*(?:([0-9]{1,19})-([0-9]{0,19})|-([0-9]{1,19}))", re.IGNORECASE | re.ASCII
 )
 MEDIA_TYPE = "application/json"
+# The newest renderings are cached for so long.
+KEPT_SECONDS = 60.0
 _FASTEST = 1
 _PIECE = 64 * 1024
 
@@ -118,17 +124,68 @@ def _range(etag: str, size: int) -> tuple[int, int] | None:
     return start, stop
 
 
-def packed(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Make all of a rendering now, compressed in memory; return it in pieces."""
-    press = zlib.compressobj(_FASTEST)
-    pressed = b"".join([*map(press.compress, parts), press.flush()])
+class Renderings:
+    """A cache of the newest renderings, at most `most` bytes compressed; safe for threads."""
 
-    def pieces() -> Iterator[bytes]:
-        opened, rest = zlib.decompressobj(), pressed
-        while rest:
-            if piece := opened.decompress(rest, _PIECE):
-                yield piece
-            rest = opened.unconsumed_tail
-        yield opened.flush()
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = Lock()
+        self._kept: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
+        self._size = 0
 
-    return pieces()
+    def get(self, etag: str) -> Iterator[bytes] | None:
+        """Return the rendering cached under a strong ETag, in pieces, or None."""
+        self._drop_old()
+        with self._lock:
+            found = self._kept.get(etag)
+        return None if found is None else _pieces(found[1])
+
+    def made(self, etag: str, parts: Iterator[bytes]) -> tuple[Iterator[bytes], bool]:
+        """Make a rendering and cache it; return it in pieces, and whether it is complete.
+
+        A rendering too large for the cache is completed while it is read.
+        """
+        press = zlib.compressobj(_FASTEST)
+        pressed: list[bytes] = []
+        size = 0
+        for part in parts:
+            pressed.append(press.compress(part))
+            size += len(pressed[-1])
+            if size > self._most // 2:
+                pressed.append(press.flush(zlib.Z_SYNC_FLUSH))
+                return chain(_pieces(b"".join(pressed)), parts), False
+        pressed.append(press.flush())
+        whole = b"".join(pressed)
+        self._keep(etag, whole)
+        return _pieces(whole), True
+
+    def _drop_old(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            while self._kept:
+                etag, (until, _) = next(iter(self._kept.items()))
+                if until > now:
+                    return
+                self._drop(etag)
+
+    def _keep(self, etag: str, whole: bytes) -> None:
+        with self._lock:
+            if etag in self._kept:
+                self._drop(etag)
+            self._kept[etag] = (time.monotonic() + KEPT_SECONDS, whole)
+            self._size += len(whole)
+            while self._size > self._most:
+                self._drop(next(iter(self._kept)))
+
+    def _drop(self, etag: str) -> None:
+        self._size -= len(self._kept.pop(etag)[1])
+
+
+def _pieces(pressed: bytes) -> Iterator[bytes]:
+    press = zlib.decompressobj()
+    rest = pressed
+    while rest:
+        if piece := press.decompress(rest, _PIECE):
+            yield piece
+        rest = press.unconsumed_tail
+    yield press.flush()

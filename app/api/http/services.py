@@ -10,6 +10,7 @@ from flask import current_app, g, request
 from sqlalchemy.orm import Session
 
 from app import counters
+from app.api.http.answers import Renderings
 from app.core import findings
 from app.core.audit.refusals import Refusals
 from app.core.blobs import reading, store
@@ -76,6 +77,7 @@ class Services:
         self.staging = Staging(self.database, self.tally, settings.tenant_staged_mib * MIB)
         self.evaluators = Evaluators()
         web = settings.web
+        self.renderings = Renderings(web.rendering_memory)
         self.large = Places(web.large_at_once, web.large_waiting)
         self.answers = Shares(web.answer_memory, web.answer_memory // 4)
         self.provider = _provider(settings, sign_in_path)

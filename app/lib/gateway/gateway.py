@@ -33,6 +33,9 @@ READY = "gateway.ready"
 # A list for a request that may wait: the application puts a `Wait` there beside its answer, which
 # is dropped then. A request that has waited has WAITED.
 WAIT, WAITED = "gateway.wait", "gateway.waited"
+# The application marks here what it refused for want of room. That answer is held back for so long:
+# who heeds no Retry-After would keep the process busy with refusals.
+REFUSED, REFUSED_SECONDS = "gateway.refused", 1.0
 # Between two looks whether an answer is ready: soon at first.
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWS_BY = 0.05, 0.5, 1.5
 
@@ -152,6 +155,8 @@ class Gateway:
             made["wsgi.input"] = body or await self._body(scope, made, client, held)
             made[WAIT] = waits = list[Wait]()
             answer = await self._call(scope, client, made)
+        if REFUSED in made:
+            await client.stays(REFUSED_SECONDS)
         for wait in waits:
             await self._wait(scope, client, answer, wait)
             again = {**environ(scope, BytesIO()), WAITED: True}

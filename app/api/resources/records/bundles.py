@@ -18,7 +18,6 @@ from app.api.http.answers import (
     conditional_bytes,
     is_current,
     not_modified,
-    packed,
 )
 from app.api.http.documentation import IF_NONE_MATCH, Blueprint, header_of
 from app.api.http.services import reads_objects, services
@@ -178,19 +177,34 @@ def export(name: str) -> Response:
     # An iterator, so that werkzeug sets no Content-Length: the length is not known.
     answered = Response(iter(()), content_type=MEDIA_TYPE)
     if request.method != "HEAD":
-        _fill(answered, record, lambda raw: FORMATS[name](record, bundle.read(raw, agent_name)))
+        _fill(
+            answered, etag, record, lambda raw: FORMATS[name](record, bundle.read(raw, agent_name))
+        )
     answered.set_etag(etag)
     return note_read(answered, record.id)
 
 
-def _fill(answered: Response, record: Record, write: Callable[[bytes], Iterator[bytes]]) -> None:
-    """Set a response's body: made within the bulkhead, and kept compressed until it is sent."""
+def _fill(
+    answered: Response, etag: str, record: Record, write: Callable[[bytes], Iterator[bytes]]
+) -> None:
+    """Set a response's body; an export too large for the cache is rendered while it is sent."""
+    renderings = services().renderings
+    kept = renderings.get(etag)
+    if kept is not None:
+        answered.response = kept
+        return
     with ExitStack() as held, large_work.room_for(record.bundle_size, record.tenant_id):
+        # Another request may have rendered it while this one waited (single flight).
+        kept = renderings.get(etag)
+        if kept is not None:
+            answered.response = kept
+            return
         held.enter_context(share_of_memory(record.bundle_size))
         with admitted() as (session, _):
             raw = bundles.content(session, services().settings.master_keys, record)
-        answered.response = packed(write(raw))
-        answered.call_on_close(held.pop_all().close)
+        answered.response, whole = renderings.made(etag, write(raw))
+        if not whole:
+            answered.call_on_close(held.pop_all().close)
 
 
 @blp.route("/log-proof", methods=["GET"])
