@@ -62,7 +62,6 @@ class LaneRun:
         self._began = time.monotonic()
         self._permit: Permit | None = None
         self._slot: Slot | None = None
-        self._full = False
         self._result = "nothing_due"
         self._more_to_cancel = False
         self._ticket = 0
@@ -87,7 +86,9 @@ class LaneRun:
                 # A short batch had all due rows; `_leave` finds rows that came since.
                 if self._stop or not batch.full or self._is_over():
                     break
-                self._reopen()
+                # Before the lane is looked at for rows, here and in `_leave`: one that is committed
+                # from here on must ring again.
+                self._runtime.bell.note_full(self._key[1], full=False)
                 batch = self._claim()
         finally:
             self._runtime.tally.add(metrics.TURNS, "sent" if self._sent else self._result)
@@ -136,7 +137,6 @@ class LaneRun:
                 runtime.bell.ring_lanes([self._key])
         elif not lane.slow:
             # Unless its POSTs are slow: a turn is long then.
-            self._full = True
             runtime.bell.note_full(self._key[1], full=True)
         sender = Sender(
             runtime, self._burst, Signer(secrets), target, lane, loaded_at, self._slot.number
@@ -194,12 +194,6 @@ class LaneRun:
         else:
             self._unsent["answer_in_doubt"].append(made.claimed)
 
-    def _reopen(self) -> None:
-        """Have the lane rung again, before it is looked at for rows."""
-        if self._full:
-            self._full = False
-            self._runtime.bell.note_full(self._key[1], full=False)
-
     def _leave(self) -> None:
         """Once outcomes are written, hand back unsent rows, free the slot, ring if due again.
 
@@ -212,7 +206,8 @@ class LaneRun:
             self._burst.close()
             if self._slot is not None:
                 self._runtime.flusher.wait(self._ticket, SETTLE_SECONDS)
-                self._reopen()
+                # Whoever noted that the lane is full: now a slot is free.
+                self._runtime.bell.note_full(self._key[1], full=False)
                 due = self._free_slot()
         finally:
             if self._permit is not None:

@@ -35,8 +35,9 @@ _PARK, _BRING = "park", "bring"
 _FEW, _STEPS_BETWEEN_COUNTS = 10_000, 10
 _COUNT_AGAIN = (timedelta(seconds=1), timedelta(minutes=1))
 
+# As of its snapshot: what is committed while it reads is none of these.
 _OPEN = """
-SELECT clock_timestamp() AS as_of, count(*) AS count, min(id::text)::uuid AS oldest,
+SELECT statement_timestamp() AS as_of, count(*) AS count, min(id::text)::uuid AS oldest,
        count(*) FILTER (WHERE lease_until > clock_timestamp()) AS in_flight
   FROM open_deliveries
  WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = ANY (%(lanes)s)
@@ -197,14 +198,16 @@ SELECT open.*, ended.*
 def count_outcomes(session: Session, job: Job) -> dict[str, int]:
     """Count what became of a job's deliveries.
 
-    `waiting` had no attempt since it began, `retrying` failed at one; `sent` are those tried.
+    `waiting` had no attempt since it began, `retrying` failed at one; `sent` are those tried. What
+    was made before it began and committed after is among them, but was not selected.
     """
     wanted = _wanted(job) | {"tenant": job.tenant_id}
     wanted["lanes"] = lanes.of_webhook(session, job.tenant_id, wanted["webhook"])
     counts = cursor(session, dict_row).execute(_TALLY, wanted).fetchone()
     assert counts is not None  # noqa: S101  # aggregates are one row
     sent = job_rows.progress_of(job)["selected"] - counts["waiting"] - counts["cancelled"]
-    return {**counts, "sent": sent, "succeeded": sent - counts["retrying"] - counts["failed"]}
+    succeeded = sent - counts["retrying"] - counts["failed"]
+    return {**counts, "sent": max(sent, 0), "succeeded": max(succeeded, 0)}
 
 
 # A delivery that is due already counts no further unscheduled attempt. A lease that has ended is a

@@ -116,6 +116,24 @@ def test_its_job_tells_what_became_of_each_and_ends_when_each_was_tried(
     assert books(api(), waiting)["balanced"]
 
 
+def test_what_was_committed_after_it_began_makes_no_count_negative(
+    api: ApiOf, waiting: dict[str, Any], worker: Worker
+) -> None:
+    job = job_of(api().post(f"{path(waiting)}/retry-now"))
+    make_findings(api(), 4)
+    # Made before, in a transaction that took longer.
+    worker.run("UPDATE open_deliveries SET created_at = created_at - interval '1 h'")
+
+    worker.finish(job)
+    shown = progress_of(api(), job)
+    assert (shown["selected"], shown["waiting"], shown["sent"], shown["succeeded"]) == (3, 7, 0, 0)
+
+    worker.send(waiting, 500, (0.0, 300.0, 300.0))
+    worker.count_again(job)
+    shown = progress_of(api(), job)
+    assert (shown["retrying"], shown["sent"], shown["succeeded"]) == (7, 3, 0)
+
+
 def test_a_later_request_takes_the_place_of_one_that_goes_on(
     api: ApiOf, waiting: dict[str, Any], worker: Worker
 ) -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from app import queue
 from app.core import tenants
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 from tests.support.secrets import MASTER_KEYS
@@ -89,6 +90,29 @@ def test_a_new_webhook_begins_with_one_post_and_has_all_of_them_after_ten_answer
         receiver.let_go(10 + MOST)
         until(lambda: {row["status"] for row in world.deliveries(webhook)} == {"succeeded"})
         assert world.lane(webhook)["concurrency"] == MOST
+
+
+def test_a_full_lane_is_rung_again_once_one_of_its_turns_has_left(
+    world: World, own_valkey: OwnValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever turn noted that it was full, and however long that one hangs."""
+    monkeypatch.setattr(queue, "_FULL_MS", 60_000)
+    with Holding() as receiver:
+        webhook = world.webhook(receiver.url(), max_in_flight=2)
+        world.has_answered(webhook)
+        world.emit()
+        with turns(world, webhook, 1) as first:
+            until(lambda: receiver.out == 1)
+            world.emit()
+            with turns(world, webhook, 1):
+                until(lambda: receiver.out == 2)
+                receiver.let_go(1)
+                first[0].join(LONG_ENOUGH)
+                own_valkey.client.delete("dramatiq:deliver", f"bell:{webhook.hex}")
+                world.emit()
+                until(lambda: own_valkey.client.llen("dramatiq:deliver"))
+                assert receiver.out == 1
+                receiver.let_go(1)
 
 
 def test_overload_halves_what_is_allowed_and_turns_beyond_it_leave(world: World) -> None:
