@@ -1056,6 +1056,7 @@ class RecordPack(Pack):
         """Read the statement of the record's session."""
         said = self.take_statement()
         require(said.whose == self.need("session"), "it is the statement of another session")
+        self.found["statement"] = said
         known = (self.options.key or {}).get(public_key(self.read(self.statement_key())), End())
         if known != End():
             self.groups.add("end of its key")
@@ -1065,7 +1066,6 @@ class RecordPack(Pack):
         said = read_statement(self.view("session-statement.json"))
         key = key_id(public_key(self.read(self.statement_key())))
         require(said.key_id == key, f"it names another key than {self.statement_key()}")
-        self.found["statement"] = said
         return said
 
     def check_place(self) -> str:
@@ -1148,8 +1148,8 @@ class SessionPack(RecordPack):
 
     def read_statement(self) -> str:
         said, digest = self.take_statement(), sha256(self.view("session-statement.json")).hex()
-        self.found.update(session_id=said.whose[0], digest=digest, created_at=said.ended,
-                          bundle_agent=said.agent)
+        self.found.update(statement=said, session_id=said.whose[0], digest=digest,
+                          created_at=said.ended, bundle_agent=said.agent)
         return said.words
 
     def read_keys(self) -> str:

@@ -187,7 +187,7 @@ def add_part(session: Session, tenant_id: UUID, pack_id: UUID, part: Part) -> No
 def read_part(tx: Session, master_keys: MasterKeys, pack: Pack, at: int) -> tuple[int, bytes]:
     """Return where the part begins that has byte `at` of the pack, and its bytes.
 
-    Raises `Vanished`, `CannotOpen` when the part or a bundle was changed, and `KeyMissing`.
+    Raises `Vanished`, `CannotOpen` when a part or a bundle was changed, and `KeyMissing`.
     """
     tenant_id, kind, of_id = pack.about
     wanted = (tenant_id, pack.id, at, kind, tenant_id, of_id)
@@ -196,15 +196,19 @@ def read_part(tx: Session, master_keys: MasterKeys, pack: Pack, at: int) -> tupl
         raise Vanished
     starts, content, blob, record_ids = row
     if record_ids is None:
-        part = Row(pack.id, starts, content, blob)
+        stored = Row(pack.id, starts, content, blob)
         named = identity(tenant_id, of_id, pack.id, starts)
-        return starts, opened(master_keys, KIND, tenant_id, part, named)
-    found = bundles.read_many(tx, master_keys, tenant_id, record_ids)
-    if found.damaged:
-        raise CannotOpen("a bundle in it was changed")
-    if len(found.contents) < len(record_ids):
-        raise Vanished
-    return starts, lines(found.contents, record_ids)
+        part = opened(master_keys, KIND, tenant_id, stored, named)
+    else:
+        found = bundles.read_many(tx, master_keys, tenant_id, record_ids)
+        if found.damaged:
+            raise CannotOpen("a bundle in it was changed")
+        if len(found.contents) < len(record_ids):
+            raise Vanished
+        part = lines(found.contents, record_ids)
+    if at >= starts + len(part):
+        raise CannotOpen("a part of it is missing")
+    return starts, part
 
 
 def lines(found: Mapping[UUID, bytes], record_ids: list[UUID]) -> Lines:

@@ -1,8 +1,8 @@
 """Sealed notes: what the daily run found, which the database's owner cannot write.
 
 An older note can be put back: each names when its run began. An operator acknowledges chains that
-the log knows and no tenant has, so the owner cannot rename a chain and acknowledge its old name; an
-older note of those only alarms again.
+the log knows and no tenant has, so the owner cannot rename a chain and acknowledge its old name;
+without the note of one the alarm is told again.
 """
 
 import json
@@ -36,8 +36,12 @@ def write(session: Session, master_keys: MasterKeys, name: str, note: Any) -> No
 def read(session: Session, master_keys: MasterKeys, name: str) -> Any:
     """Return a note; None where there is none that this service sealed."""
     row = cursor(session).execute(_READ, (name,)).fetchone()
+    return None if row is None else _opened(master_keys, name, row[0])
+
+
+def _opened(master_keys: MasterKeys, name: str, sealed: bytes) -> Any:
     try:
-        return None if row is None else json.loads(master_keys.open(bytes(row[0]), identity(name)))
+        return json.loads(master_keys.open(bytes(sealed), identity(name)))
     except CannotOpen:
         return None
 
@@ -51,7 +55,9 @@ _log = structlog.get_logger(__name__)
 
 UNKNOWN_CHAIN = "unknown_chain"
 _FOUND = "unknown_chains"
-_ACKNOWLEDGED = "acknowledged_chains"
+# A note of each chain: two that are acknowledged at once are both kept, and so is one that does not
+# open for now.
+_ACKNOWLEDGED = "acknowledged_chain/"
 
 _OPEN = f"""
 SELECT count(DISTINCT subject) FROM audit_breaks
@@ -62,6 +68,7 @@ UPDATE audit_breaks SET healed_at = clock_timestamp()
  WHERE healed_at IS NULL AND tenant_id = '{NO_TENANT}' AND reason = '{UNKNOWN_CHAIN}'
    AND subject = %s
 """
+_ALL = f"SELECT name, sealed FROM sealed_notes WHERE starts_with(name, '{_ACKNOWLEDGED}')"
 
 
 def keep_found(
@@ -89,14 +96,14 @@ def unknown_chains(session: Session, master_keys: MasterKeys) -> dict[str, Any]:
 
 def acknowledged(session: Session, master_keys: MasterKeys) -> frozenset[bytes]:
     """Return the names of chains that an operator acknowledged."""
-    chains = read(session, master_keys, _ACKNOWLEDGED) or []
-    return frozenset(map(bytes.fromhex, chains))
+    rows = cursor(session).execute(_ALL.encode()).fetchall()
+    notes = (_opened(master_keys, *row) for row in rows)
+    return frozenset(bytes.fromhex(chain) for chain in notes if chain is not None)
 
 
 def acknowledge(session: Session, master_keys: MasterKeys, chain: bytes) -> None:
     """Close an unknown chain for good. Raises `NotFound` if none of this name is open."""
     if not cursor(session).execute(_CLOSE.encode(), (chain.hex(),)).rowcount:
         raise NotFound("No chain of this name is open: the line audit_chain_without_tenant has it.")
-    chains = acknowledged(session, master_keys) | {chain}
-    write(session, master_keys, _ACKNOWLEDGED, sorted(each.hex() for each in chains))
+    write(session, master_keys, f"{_ACKNOWLEDGED}{chain.hex()}", chain.hex())
     _log.warning("unknown_chain_acknowledged", chain=chain.hex())

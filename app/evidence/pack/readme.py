@@ -310,6 +310,7 @@ def _listed(files: Mapping[str, str], names: Iterable[str], said: Mapping[str, o
             initial_indent=f"{name:<24}",
             subsequent_indent=" " * 24,
             break_long_words=False,
+            break_on_hyphens=False,
         )
         for name, text in files.items()
         if name in here

@@ -239,6 +239,24 @@ def test_who_has_the_database_alone_acknowledges_nothing(place: Place) -> None:
     assert standing(place) == "1 in the log without a tenant"
 
 
+def test_chains_that_are_acknowledged_at_once_are_both_kept(place: Place) -> None:
+    """So is one whose note does not open meanwhile: its master key is not here."""
+    across = place.world.database.across_tenants
+    lost, *others = (bytes([number]) * 32 for number in range(3))
+    with across() as session:
+        for name in (lost, *others):
+            alerts.report_unknown(session, name, 1, 0)
+    other = MasterKeys.parse(MasterKeys.generate())
+    with across() as session:
+        sealed_notes.acknowledge(session, other, lost)
+    with across() as first, across() as second:
+        for session, name in zip((first, second), others, strict=True):
+            sealed_notes.acknowledge(session, MASTER_KEYS, name)
+    with across() as session:
+        assert sealed_notes.acknowledged(session, MASTER_KEYS) == {*others}
+        assert sealed_notes.acknowledged(session, other) == {lost}
+
+
 def test_nothing_is_healed_while_a_chain_without_a_tenant_is_open(place: Place) -> None:
     """The break may be in a chain of that name, which its tenant does not have any more."""
     name = bytes.fromhex(place.verify()["chain"])

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from app.evidence import pack, verify
 from app.evidence.pack.archive import Archive, Unrepeatable, measure, of_bytes
 from app.evidence.pack.evidence import MAX_BUNDLE_BYTES, MAX_FILE_BYTES
-from app.ledger.notes import Note
+from app.ledger.notes import Note, Signer
 from app.lib import canonical_json
 from app.lib.crypto.timestamps import Stamp
 from tests.unit.verify import packs
@@ -82,6 +83,14 @@ def test_without_others_a_pack_says_that_the_log_stands_alone() -> None:
     assert b"openssl ts" not in files["README.txt"]
     assert b"is in this pack, so nothing here bounds them" in files["README.txt"]
     assert b"CA.pem" not in files["README.txt"]
+
+
+def test_no_name_is_cut_at_a_hyphen_in_what_is_read() -> None:
+    origin = "log.example/" + "-".join(["records"] * 10)
+    evidence = packs.evidence(log=Signer(origin, Ed25519PrivateKey.generate()))
+    text = files_of(b"".join(pack.write(evidence)))["README.txt"].decode()
+    (line,) = [each for each in text.splitlines() if each.startswith(" " * 24 + "log.example")]
+    assert line.strip() == origin
 
 
 def test_what_bounds_the_time_is_said_as_it_is() -> None:

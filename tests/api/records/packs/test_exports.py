@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import islice
 
 import pytest
 from sqlalchemy import Engine
@@ -128,6 +129,28 @@ def test_a_part_that_was_changed_is_never_given_out(
     parts = parts_of(packer.api().get(path_of(record), buffered=False))
     assert next(parts) + next(parts) == data[:40_000]
     assert list(parts) == [], "it ends short of its Content-Length"
+    assert packer.built(record) == data
+
+
+DROP = """
+DELETE FROM evidence_pack_parts
+ WHERE starts = :number * 20000 AND pack_id IN (SELECT id FROM evidence_packs WHERE record_id = :id)
+"""
+
+
+def test_a_pack_without_one_of_its_parts_ends_there_and_is_made_anew(
+    packer: Packer, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "PART_BYTES", 20_000)
+    record = packer.record()
+    data = packer.built(record)
+    execute(admin_engine, DROP, id=record_id(record), number=1)
+    parts = parts_of(packer.api().get(path_of(record), buffered=False))
+    assert list(islice(parts, 10)) == [data[:20_000]], "it ends short of its Content-Length"
+    assert stored(admin_engine, record) == []
+    assert packer.built(record) == data
+    execute(admin_engine, DROP, id=record_id(record), number=1)
+    refused(packer.ask(record, Range="bytes=20000-"), 503, "evidence-pack-unreadable")
     assert packer.built(record) == data
 
 

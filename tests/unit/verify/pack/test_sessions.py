@@ -52,6 +52,7 @@ def test_a_statement_that_does_not_fit_is_refused_though_it_is_signed(
     files |= {"session-statement.json": raw, "session-statement.sig": packs.KEY.sign(raw)}
     found = with_session(tmp_path, files)
     assert (found.code, found.of("INVALID")) == (1, ["session-statement.json"]), found.text
+    assert "session-proof.json" in found.of("NOT CHECKED"), "nothing is held to what was refused"
 
 
 @pytest.mark.parametrize(
