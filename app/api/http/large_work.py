@@ -6,13 +6,14 @@ Work on a large body or bundle holds the GIL for long, and every other request w
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from flask import g
+from flask import g, request
 
 from app import metrics
 from app.api.http import admission
 from app.api.http.services import services
 from app.errors import Busy
 from app.lib.fair_shares import NoShare
+from app.lib.gateway.gateway import REFUSED
 
 LARGE = 64 * 1024
 
@@ -45,4 +46,5 @@ def room_for(size: int, whose: object, *, unqueued: bool = False) -> Iterator[No
 def refused(reason: str, detail: str) -> Busy:
     """Count a refusal and return the error."""
     services().tally.add(metrics.WEB_REFUSED, reason)
+    request.environ[REFUSED] = True
     return Busy(detail)
