@@ -52,7 +52,7 @@ class ReadinessSchema(AnswerSchema):
     """Whether requests can be served, and which parts are degraded."""
 
     status = fields.Text(20, example="ready")
-    degraded = fields.Items(fields.Text(20), max_items=10)
+    degraded = fields.Items(fields.Text(20), max_items=20)
     parts = plain.Dict(keys=plain.String(), values=plain.String())
 
 
