@@ -46,11 +46,15 @@ from app.console.pages.callers import sign_in
 from app.lib import forwarded
 from app.lib.fair_shares import Shares
 from app.lib.gateway.answers import Answer
+from app.lib.gateway.connections import Connections
 from app.lib.gateway.gateway import Gateway, Limits, Scope
 from app.lib.gateway.requests import Pace
 from app.settings import Settings, load
 
 _log = structlog.get_logger(__name__)
+
+# Of one client, and in all, that wait for their client in a process; the server lets 8,192 in.
+_IDLE_OF_ONE, _IDLE = 256, 4096
 
 _CREDENTIALS = {b"authorization": "authorization", b"x-api-key": "plain"}
 
@@ -106,6 +110,8 @@ def create_gateway() -> Gateway:
         answer=Pace(web.answer_seconds, web.answer_rate),
         long_bodies=Shares(web.body_memory, web.body_memory // 2),
     )
+    connections = Connections(_IDLE_OF_ONE, _IDLE, partial(_whose_connection, settings))
+    connections.watch()
     return Gateway(
         application,
         web.threads,
@@ -115,8 +121,16 @@ def create_gateway() -> Gateway:
         most=partial(auth.body_limit, application),
         urgent=dict.fromkeys(("/healthz", "/readyz"), health.not_in_time),
         promising=promises.paths(application),
+        connections=connections,
         on_slow_reader=note_slow_reader,
     )
+
+
+def _whose_connection(settings: Settings, peer: str) -> str | None:
+    """Return whom a peer's connections count for; None for a proxy, which has those of many."""
+    if forwarded.is_trusted(peer, settings.trusted_proxies):
+        return None
+    return forwarded.network(peer)
 
 
 def caller(settings: Settings, tenant_of: Callable[[str], UUID | None], scope: Scope) -> UUID | str:

@@ -40,6 +40,12 @@ def client_address(peer: str, name: str, value: str, trusted: Collection[Network
     return str(known)
 
 
+def is_trusted(peer: str, trusted: Collection[Network]) -> bool:
+    """Return whether a connection comes from a trusted proxy."""
+    known = _address(peer.partition("%")[0])
+    return known is not None and is_within(known, trusted)
+
+
 def network(address: str) -> str:
     """Return what counts as one client: an IPv4 address, or the /64 of IPv6 that one host has."""
     if ":" not in address:

@@ -10,6 +10,7 @@ import re
 from array import array
 from collections.abc import Callable
 from itertools import accumulate
+from operator import indexOf
 from typing import Any, NoReturn, TypeAlias
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -161,8 +162,9 @@ def _cut_where_too_deep(raw: bytes) -> bytes | None:
         return None
     pieces[1::2] = map(bytes, map(len, pieces[1::2]))
     blanked = b'"'.join(pieces)
-    depths = list(accumulate(array("b", blanked.translate(_STEPS)), initial=0))
-    cut = depths.index(MAX_DEPTH + 1)
+    # Read only so far: a list of the depths of a hostile body takes a hundred times its size.
+    depths = accumulate(array("b", blanked.translate(_STEPS)), initial=0)
+    cut = indexOf(depths, MAX_DEPTH + 1)
     opened = bytearray()
     brackets = blanked[:cut].translate(None, _OTHER_BYTES)
     for bracket in brackets.replace(b"[]", b"").replace(b"{}", b"").replace(b"[]", b""):

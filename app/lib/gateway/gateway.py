@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from app.lib.fair_shares import NoShare, Shares
 from app.lib.gateway import answers, requests
 from app.lib.gateway.answers import Answer, Application, ReaderTooSlow, Send
+from app.lib.gateway.connections import Connections
 from app.lib.gateway.requests import (
     BodyCutShort,
     Client,
@@ -85,7 +86,8 @@ class Gateway:
     thread each, where `address` takes turns; what is not answered within `PROBE_SECONDS` there is
     answered by the path's own application, on the event loop. POSTs of `promising` paths are made
     on the event loop, for a `Promise`, if their body has at most so many bytes: it must not be kept
-    long. `on_slow_reader` hears of every answer that was given up.
+    long. `connections` hears of each request, and `on_slow_reader` of every answer that was given
+    up.
     """
 
     def __init__(
@@ -99,10 +101,12 @@ class Gateway:
         most: Callable[[Environ], int] = lambda made: sys.maxsize,
         urgent: Mapping[str, Application] = MappingProxyType({}),
         promising: Mapping[bytes, int] = MappingProxyType({}),
+        connections: Connections | None = None,
         on_slow_reader: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
         self._application = application
         self._limits = limits
+        self._connections = connections or Connections(sys.maxsize, sys.maxsize, lambda peer: None)
         self._on_slow_reader = on_slow_reader
         self._caller = caller
         self._address = address
@@ -115,15 +119,20 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI HTTP specification 2.3)."""
         client = Client(receive)
+        peer = scope.get("client") or ("", "")
+        self._connections.begin(peer, client)
         try:
             if scope["path"] in self._urgent:
                 await self._answer_probe(scope, client, send)
             else:
                 await self._answer_request(scope, client, send)
-        except (ClientLeft, ReaderTooSlow):
-            # Nobody is there to be answered; the server ends a connection with half an answer.
+        except ClientLeft:
+            # Nobody is there to be answered.
             pass
+        except ReaderTooSlow:
+            self._connections.give_up(peer)
         finally:
+            self._connections.end(peer)
             client.close()
 
     async def _answer_probe(self, scope: Scope, client: Client, send: Send) -> None:
@@ -149,7 +158,8 @@ class Gateway:
                 made["wsgi.input"] = body
                 promised = await self._promise(scope, made)
                 if promised is not None:
-                    await answers.send_small(promised, send, self._limits.answer)
+                    with client.awaited():
+                        await answers.send_small(promised, send, self._limits.answer)
                     return
         with ExitStack() as held:
             made["wsgi.input"] = body or await self._body(scope, made, client, held)
@@ -161,10 +171,13 @@ class Gateway:
             await self._wait(scope, client, answer, wait)
             again = {**environ(scope, BytesIO()), WAITED: True}
             answer = await self._call(scope, client, again)
+        if REFUSED in made:
+            await client.stays(REFUSED_SECONDS)
         caller = self._caller(scope)
         more = partial(self._threads.run, caller, answer.pull, client.leaving)
         try:
-            await answers.send(answer, send, more, self._limits.answer)
+            with client.awaited():
+                await answers.send(answer, send, more, self._limits.answer)
         except ReaderTooSlow:
             self._on_slow_reader(answer)
             raise

@@ -6,7 +6,8 @@ specification 2.3.
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -43,13 +44,15 @@ class ClientLeft(Exception):
 class Client:
     """A client whose leaving shows once its body is read: ASGI tells both on one channel.
 
-    Set `body_is_read` then. Only a request that waits pays for the look.
+    Set `body_is_read` then. Only a request that waits pays for the look. `is_awaited` says whether
+    the client has to send or to read before anything happens.
     """
 
     def __init__(self, receive: Receive) -> None:
         self.receive = receive
         self._leaving: asyncio.Future[Any] | None = None
         self.body_is_read = False
+        self.is_awaited = False
 
     def leaving(self) -> "asyncio.Future[Any]":
         """Return a future that is done when the client has left."""
@@ -58,6 +61,15 @@ class Client:
         if self._leaving is None:
             self._leaving = asyncio.ensure_future(self._until_left())
         return self._leaving
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Wait for the client for the length of a `with`."""
+        self.is_awaited = True
+        try:
+            yield
+        finally:
+            self.is_awaited = False
 
     async def stays(self, seconds: float) -> None:
         """Wait for so long; raises `ClientLeft` as soon as the client has left."""

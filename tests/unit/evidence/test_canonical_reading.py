@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -97,6 +98,17 @@ def test_names_keep_the_order_in_which_they_were_written() -> None:
 def test_128_levels_are_not_too_deep_however_many_there_are() -> None:
     tower = b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1)
     assert parse(b"[" + tower + b"," + tower + b"]") == json.loads(f"[{tower.decode()}]") * 2
+
+
+def test_to_refuse_what_is_too_deep_takes_little_memory() -> None:
+    hostile = b"[" * 1_000_000
+    tracemalloc.start()
+    try:
+        assert isinstance(refusal_of(hostile), NotIJSON)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(hostile)
 
 
 @settings(max_examples=300)

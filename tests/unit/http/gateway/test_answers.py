@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from app.lib.gateway import gateway as gateway_module
 from app.lib.gateway.answers import PIECE
+from app.lib.gateway.gateway import REFUSED
 from tests.unit.http.gateway.exchange import NO_TIME, Environ, Exchange, gateway, serve, served
 
 
@@ -82,5 +84,29 @@ def test_readers_that_read_nothing_hold_no_thread() -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_a_refusal_for_want_of_room_is_held_back_and_holds_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateway_module, "REFUSED_SECONDS", 600)
+
+    def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
+        if made["PATH_INFO"] == "/refused":
+            made[REFUSED] = True
+        start("200 OK", [])
+        return [b"ok"]
+
+    async def scene() -> None:
+        one = gateway(application)
+        refused = asyncio.create_task(serve(one, Exchange(path="/refused")))
+        other = Exchange()
+        await serve(one, other)
+        assert other.body == b"ok"
+        assert not refused.done()
+        refused.cancel()
+        await asyncio.gather(refused, return_exceptions=True)
 
     asyncio.run(scene())
