@@ -165,8 +165,6 @@ class Gateway:
             made["wsgi.input"] = body or await self._body(scope, made, client, held)
             made[WAIT] = waits = list[Wait]()
             answer = await self._call(scope, client, made)
-        if REFUSED in made:
-            await client.stays(REFUSED_SECONDS)
         for wait in waits:
             await self._wait(scope, client, answer, wait)
             again = {**environ(scope, BytesIO()), WAITED: True}
