@@ -99,7 +99,7 @@ def all_of(
 # but for what is urgent: so it was due by its schedule. A lane's next attempt is a probe.
 _UNTRIED = "d.created_at <= %(as_of)s AND coalesce(d.attempted_at < %(as_of)s, true)"
 _IS_DUE = f"d.next_attempt_at <= %(as_of)s AND {_UNTRIED}"
-_WAITS = f"d.next_attempt_at > clock_timestamp() AND {_UNTRIED}"
+_WAITS = f"d.next_attempt_at > (SELECT clock_timestamp()) AND {_UNTRIED}"
 _WAS_PARKED = "(d.next_attempt_at <> %(until)s)::int"
 _END_PAUSE = """
 UPDATE lanes SET paused_until = least(paused_until, clock_timestamp())

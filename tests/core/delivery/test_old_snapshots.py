@@ -71,9 +71,10 @@ def blocks_read(tx: Tx) -> int:
 class Reads:
     """Blocks that each step of a delivery reads."""
 
-    def __init__(self, outbox: Outbox, webhook: UUID) -> None:
+    def __init__(self, outbox: Outbox, webhook: UUID, *, recovers: bool = False) -> None:
         self._outbox = outbox
         self._webhook = webhook
+        self._recovers = recovers
 
     def settle(self) -> None:
         """Take all positions again, as claims do each second and sweeps each five."""
@@ -106,6 +107,8 @@ class Reads:
                 disable_after=timedelta(days=5),
             )
             found["record"] = blocks_read(session) - before
+        if self._recovers:
+            self._outbox.run("UPDATE lanes SET recovering_since = clock_timestamp()")
         with database.raw_transaction(tenant_id) as tx:
             before = blocks_read(tx)
             lanes.lock(tx, tenant_id, self._webhook)
@@ -126,10 +129,11 @@ class Reads:
 
 
 @pytest.mark.usefixtures("snapshot")
+@pytest.mark.parametrize("recovers", [False, True])
 def test_claim_record_and_sweep_read_no_more_however_old_a_snapshot_is(
-    outbox: Outbox, webhook: UUID
+    outbox: Outbox, webhook: UUID, recovers: bool
 ) -> None:
-    reads = Reads(outbox, webhook)
+    reads = Reads(outbox, webhook, recovers=recovers)
     for _ in range(EARLY):
         reads.turn()
     reads.settle()

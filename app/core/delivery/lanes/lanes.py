@@ -241,11 +241,14 @@ SELECT coalesce(due.at <= began.now, false),
        began.recovering_since, began.receiver_since, began.concurrency, began.latency_ms
   FROM due, began
 """
-_RECOVERED = """
-UPDATE lanes AS l SET recovering_since = NULL FROM present_lanes AS p
- WHERE p.tenant_id = %s AND p.webhook_id = %s
-   AND (l.tenant_id, l.webhook_id, l.version) = (p.tenant_id, p.webhook_id, p.version)
+# Of the newest version alone: a join could read all that an old snapshot keeps.
+_NEWEST = """
+tenant_id = %(tenant)s AND webhook_id = %(webhook)s
+AND version = (SELECT version FROM present_lanes
+                WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s)
 """
+_RECOVERED = f"UPDATE lanes SET recovering_since = NULL WHERE {_NEWEST}"
+_DUE_NOW = f"UPDATE lanes SET due_at = least(due_at, clock_timestamp()) WHERE {_NEWEST}"
 
 
 def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
@@ -262,7 +265,7 @@ def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
     most = concurrency * lane_health.claim_size(latency_ms)
     moved = recovery.bring_forward(session, (tenant_id, webhook_id), most, since, receiver_since)
     if moved < most:
-        cursor(session).execute(_RECOVERED, (tenant_id, webhook_id))
+        cursor(session).execute(_RECOVERED, wanted)
     if moved:
         due_now(session, tenant_id, webhook_id)
     return moved > 0
@@ -270,13 +273,7 @@ def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
 
 def due_now(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     """Make the lane due now."""
-    cursor(session).execute(
-        "UPDATE lanes AS l SET due_at = least(l.due_at, clock_timestamp())"
-        "  FROM present_lanes AS p WHERE p.tenant_id = %s AND p.webhook_id = %s"
-        "   AND l.tenant_id = p.tenant_id AND l.webhook_id = p.webhook_id"
-        "   AND l.version = p.version",
-        (tenant_id, webhook_id),
-    )
+    cursor(session).execute(_DUE_NOW, {"tenant": tenant_id, "webhook": webhook_id})
 
 
 SLOT_LEASE = timedelta(seconds=30)

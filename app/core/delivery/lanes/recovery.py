@@ -62,8 +62,9 @@ def move(
     return cursor(tx, scalar_row).execute(query, {**values, **wanted}).fetchone() or 0
 
 
+# `(SELECT …)`: the search begins there, beyond what is dead but kept for an old snapshot.
 _WAITS = f"""
-d.next_attempt_at > clock_timestamp() AND d.status = 'retrying'
+d.next_attempt_at > (SELECT clock_timestamp()) AND d.status = 'retrying'
 AND d.unscheduled < {MOST_UNSCHEDULED} AND coalesce(d.attempted_at < %(since)s, true)
 AND (d.asked_until IS NULL OR d.asked_until <= clock_timestamp()
      OR coalesce(d.attempted_at < %(receiver_since)s, false))
