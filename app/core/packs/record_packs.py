@@ -13,6 +13,8 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core import agents, findings, signing_keys
+from app.core.blobs import store
+from app.core.blobs.reading import fetching
 from app.core.jobs import job_rows
 from app.core.log import proofs
 from app.core.log.publication import Published
@@ -66,17 +68,22 @@ class RecordSubject(Subject):
     def archive(self, database: Database, settings: Settings, chosen: Choice) -> Iterator[Archive]:
         """Open the archive: all but its PROV is in memory then."""
         tenant_id, record_id = self.record.tenant_id, self.record.id
-        with database.transaction(tenant_id) as session:
-            raw = bundles.read(session, settings.master_keys, tenant_id, record_id)
-            if raw is None:
-                raise Gone
-            evidence = Evidence(
-                bundle=raw,
-                agent_name=self.agent_name,
-                further=_further(session, self.record),
-                **proven(session, settings, self, chosen),
-            )
-        size = len(raw) + sum(map(len, evidence.further.values()))
+
+        def gather() -> Evidence:
+            with database.transaction(tenant_id) as session:
+                raw = bundles.read(session, settings.master_keys, tenant_id, record_id)
+                if raw is None:
+                    raise Gone
+                return Evidence(
+                    bundle=raw,
+                    agent_name=self.agent_name,
+                    further=_further(session, self.record),
+                    **proven(session, settings, self, chosen),
+                )
+
+        # Its bundle may lie in the object store, which no transaction waits for.
+        evidence = fetching(store.of(settings.blob_url), gather)
+        size = len(evidence.bundle) + sum(map(len, evidence.further.values()))
         with bulkhead(_large) if size > LARGE else nullcontext():
             yield pack.write(evidence)
 

@@ -72,14 +72,16 @@ class Walked:
     """How far each log is walked, by origin, and since when all of it was.
 
     What was found good is not walked again: the signed root at the end proves the tree before it.
-    All is walked each week, while a break is open, and on command. The sealed note follows the walk
-    while it finds nothing, so one that is killed goes on.
+    All is walked each week, while a break is open, and on command. The sealed note follows a walk
+    from the first leaf while it finds nothing, so one that is killed goes on. Any other begins
+    anew: nothing has proven yet what it has passed.
     """
 
     verifier: Verifier
     before: Mapping[str, Any] | None
     logs: dict[str, int]
     full: str
+    is_whole: bool
     leaves: int = 0
 
     @classmethod
@@ -92,8 +94,8 @@ class Walked:
             # The owner may put back any sealed note; one of the future is of a wrong clock.
             age = now - datetime.fromisoformat(note["full"])
             if timedelta(0) <= age < FULL_EVERY:
-                return cls(verifier, note, dict(note["logs"]), note["full"])
-        return cls(verifier, note, {}, rfc3339(now))
+                return cls(verifier, note, dict(note["logs"]), note["full"], is_whole=False)
+        return cls(verifier, note, {}, rfc3339(now), is_whole=True)
 
     def begin(self, origin: str, size: int) -> int:
         """Return at which leaf to begin in a log of this size: a tile's first, and one there is."""
@@ -105,7 +107,7 @@ class Walked:
         due = self.leaves // PART_LEAVES < (self.leaves + leaves) // PART_LEAVES
         self.leaves += leaves
         self.logs[origin] = size
-        if due and good:
+        if due and good and self.is_whole:
             self.note({"logs": self.logs, "full": self.full})
 
     def note(self, note: Mapping[str, Any] | None) -> None:
