@@ -6,15 +6,15 @@ from uuid import UUID
 
 from flask import Response
 from marshmallow import fields as plain
+from sqlalchemy.orm import Session
 
 from app.api.http import admission
 from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import READ, READ_TENANT
 from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT, open_position, seal_position
+from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.core import findings, sessions
-from app.core.callers import Role
 from app.core.delivery import event_types
 from app.core.delivery.event_types import Entry, EventType
 from app.core.delivery.history import event_feed, event_history
@@ -36,7 +36,7 @@ CATALOGUE: Mapping[EventType, Entry] = {
     **event_types.OTHERS,
 }
 
-blp = Blueprint(
+blp = Routes(
     "events",
     __name__,
     url_prefix="/v1",
@@ -79,9 +79,7 @@ class EventSchema(AnswerSchema):
     webhooks = plain.List(plain.Nested(WebhookDecisionSchema))
 
 
-@blp.route("/event-types", methods=["GET"])
-@requires(Role.READ)
-@blp.response(200, EventTypePageSchema)
+@blp.serves("GET /event-types", READ, EventTypePageSchema)
 def list_types() -> Response:
     """List the types of events"""
     data = [{"type": name, **vars(CATALOGUE[name])} for name in EventType]
@@ -123,11 +121,7 @@ class FeedSchema(AnswerSchema):
     next_after = fields.Text(4000, description="Send it as `after`, even if `data` is empty.")
 
 
-@blp.route("/events", methods=["GET"])
-@requires(Role.READ)
-@blp.arguments(FeedArgs, location="query")
-@blp.response(200, FeedSchema)
-@blp.alt_response(410, "GONE")
+@blp.serves("GET /events", READ, FeedSchema, args=FeedArgs, errors=(410,))
 def feed(args: dict[str, Any]) -> Response:
     """Follow all events, without a webhook
 
@@ -190,12 +184,8 @@ def _identity() -> str:
     return f"event-feed/{caller().tenant_id}"
 
 
-@blp.route("/events/<event_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, EventSchema)
-def read(event_id: UUID | None) -> Response:
+@blp.answers("GET /events/<event_id>", READ_TENANT, EventSchema, snapshot=True)
+def read(session: Session, event_id: UUID | None) -> dict[str, Any]:
     """Read an event, with the routing decision and the deliveries of every webhook"""
-    with transaction(snapshot=True) as session:
-        found = event_history.find(session, caller(), event_id)
-        body: dict[str, Any] = event_history.describe(session, found)
-        return answer(body)
+    found = event_history.find(session, caller(), event_id)
+    return event_history.describe(session, found)

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -13,11 +13,9 @@ from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app.api.http import large_work, parsing
-from app.api.http.answers import answer, no_content
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
-from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page
+from app.api.http.answers import answer
+from app.api.http.auth import ADMIN_TENANT, READ_TENANT, WRITE_TENANT
+from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.api.resources.webhook_schemas import (
     AccountingArgs,
@@ -26,12 +24,10 @@ from app.api.resources.webhook_schemas import (
     NewWebhookSchema,
     RotationSchema,
     WebhookChangeSchema,
-    WebhookPageSchema,
     WebhookSchema,
     WebhookWithSecretSchema,
 )
 from app.clock import rfc3339
-from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.jobs import control as job_control
@@ -42,137 +38,7 @@ from app.core.webhooks.webhooks import Watched
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
-blp = Blueprint(
-    "webhooks", __name__, url_prefix="/v1/webhooks", description="Where events are sent."
-)
-
-
-@blp.route("", methods=["POST"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(NewWebhookSchema)
-@blp.response(201, WebhookWithSecretSchema)
-def create(body: dict[str, Any]) -> Response:
-    """Create a webhook
-
-    Its `secret` signs every delivery and is shown only once. A tenant has at most
-    100 webhooks, or what `MAX_WEBHOOKS` says.
-    """
-    settings = services().settings
-    return once(
-        201, lambda session: with_secret(*webhooks.create(session, caller(), settings, body))
-    )
-
-
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(PageArgs, location="query")
-@blp.response(200, WebhookPageSchema)
-def list_webhooks(args: dict[str, Any]) -> Response:
-    """List webhooks, newest first"""
-    with transaction() as session:
-        return page(
-            args,
-            lambda *where: webhooks.rows(session, caller(), *where),
-            represent,
-        )
-
-
-@blp.route("/<webhook_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, WebhookSchema)
-def read(webhook_id: UUID | None) -> Response:
-    """Read a webhook"""
-    with transaction() as session:
-        found = webhooks.find(session, caller(), webhook_id)
-        return answer(represent(found))
-
-
-@blp.route("/<webhook_id>", methods=["PATCH"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(WebhookChangeSchema)
-@blp.response(200, WebhookSchema)
-def change(body: dict[str, Any], webhook_id: UUID | None) -> Response:
-    """Change a webhook
-
-    Fields not sent stay. `headers` replaces all headers; another host gets none that is not sent
-    anew. Disabling cancels waiting deliveries; events that happen while a webhook is disabled are
-    not sent to it, unless replayed later. Enabling it, or another URL or header, ends a pause.
-    `held` keeps waiting and new deliveries until it is false again.
-    """
-    with transaction() as session:
-        changed = webhooks.change(session, caller(), services().settings, webhook_id, body)
-        return answer(represent(changed))
-
-
-@blp.route("/<webhook_id>", methods=["DELETE"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.response(204)
-def delete(webhook_id: UUID | None) -> Response:
-    """Delete a webhook
-
-    Its pending deliveries are cancelled; their history stays readable by id.
-    """
-    with transaction() as session:
-        webhooks.delete(session, caller(), webhook_id)
-    return no_content()
-
-
-@blp.route("/<webhook_id>/rotate-secret", methods=["POST"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(RotationSchema)
-@blp.response(200, WebhookWithSecretSchema)
-def rotate_secret(body: dict[str, Any], webhook_id: UUID | None) -> Response:
-    """Rotate a webhook's secret
-
-    Deliveries are signed with both secrets until the overlap ends. If rotated again meanwhile, each
-    older secret keeps its own end; an overlap of 0 ends them all at once.
-    """
-    overlap, settings = timedelta(seconds=body["overlap_seconds"]), services().settings
-    return once(
-        200,
-        lambda session: with_secret(
-            *webhooks.rotate_secret(session, caller(), settings, webhook_id, overlap)
-        ),
-    )
-
-
-@blp.route("/<webhook_id>/check", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.response(202, JobSchema)
-def check(webhook_id: UUID | None) -> Response:
-    """Check how a receiver verifies deliveries
-
-    A job sends it five marked events (`webhook.test` with `check`), one after the other: a genuine
-    one, one with a wrong signature (`tampered`), one signed an hour ago (`stale`), and one that
-    comes twice (`repeated`). It should answer 2xx to the first and to both of the last, and 4xx to
-    the others. The job's `progress` has a grade for each with the reason: `ok` is null where the
-    response proves nothing; `passed` is for all. The events are sent even while the webhook is
-    paused or held, and are neither in its history nor in its accounting. While a check is open, its
-    job is the answer; a disabled webhook answers 409.
-    """
-    return once(
-        202,
-        lambda session: job_control.represent(receiver_check.start(session, caller(), webhook_id)),
-    )
-
-
-@blp.route("/<webhook_id>/accounting", methods=["GET"], endpoint="accounting")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(AccountingArgs, location="query")
-@blp.response(200, AccountingSchema)
-def read_accounting(args: dict[str, Any], webhook_id: UUID | None) -> Response:
-    """Read a webhook's accounting
-
-    `accepted` comes from the webhook's own counter of events, never from the other figures.
-    """
-    with transaction() as session:
-        known = webhooks.require_history(session, caller(), webhook_id)
-        return answer(accounting.of(session, caller().tenant_id, known, **args))
-
-
-def with_secret(watched: Watched, secret: str) -> dict[str, Any]:
-    """Return a webhook as `WebhookWithSecretSchema` describes it."""
-    return {**represent(watched), "secret": secret}
+blp = Routes("webhooks", __name__, url_prefix="/v1/webhooks", description="Where events are sent.")
 
 
 def represent(watched: Watched) -> dict[str, Any]:
@@ -187,7 +53,105 @@ def represent(watched: Watched) -> dict[str, Any]:
     )
 
 
-signatures = Blueprint(
+def with_secret(watched: Watched, secret: str) -> dict[str, Any]:
+    """Return a webhook as `WebhookWithSecretSchema` describes it."""
+    return {**represent(watched), "secret": secret}
+
+
+@blp.answers("POST", ADMIN_TENANT, WebhookWithSecretSchema, 201, takes=NewWebhookSchema)
+def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+    """Create a webhook
+
+    Its `secret` signs every delivery and is shown only once. A tenant has at most
+    100 webhooks, or what `MAX_WEBHOOKS` says.
+    """
+    settings = services().settings
+    return with_secret(*webhooks.create(session, caller(), settings, body))
+
+
+@blp.lists("", READ_TENANT, WebhookSchema, represent=represent)
+def list_webhooks(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+    """List webhooks, newest first"""
+    return webhooks.rows(session, caller(), *where)
+
+
+@blp.answers("GET /<webhook_id>", READ_TENANT, WebhookSchema)
+def read(session: Session, webhook_id: UUID | None) -> dict[str, Any]:
+    """Read a webhook"""
+    return represent(webhooks.find(session, caller(), webhook_id))
+
+
+@blp.answers("PATCH /<webhook_id>", ADMIN_TENANT, WebhookSchema, takes=WebhookChangeSchema)
+def change(session: Session, body: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
+    """Change a webhook
+
+    Fields not sent stay. `headers` replaces all headers; another host gets none that is not sent
+    anew. Disabling cancels waiting deliveries; events that happen while a webhook is disabled are
+    not sent to it, unless replayed later. Enabling it, or another URL or header, ends a pause.
+    `held` keeps waiting and new deliveries until it is false again.
+    """
+    settings = services().settings
+    return represent(webhooks.change(session, caller(), settings, webhook_id, body))
+
+
+@blp.answers("DELETE /<webhook_id>", ADMIN_TENANT, None, 204)
+def delete(session: Session, webhook_id: UUID | None) -> None:
+    """Delete a webhook
+
+    Its pending deliveries are cancelled; their history stays readable by id.
+    """
+    webhooks.delete(session, caller(), webhook_id)
+
+
+@blp.answers(
+    "POST /<webhook_id>/rotate-secret", ADMIN_TENANT, WebhookWithSecretSchema, takes=RotationSchema
+)
+def rotate_secret(
+    session: Session, body: dict[str, Any], webhook_id: UUID | None
+) -> dict[str, Any]:
+    """Rotate a webhook's secret
+
+    Deliveries are signed with both secrets until the overlap ends. If rotated again meanwhile, each
+    older secret keeps its own end; an overlap of 0 ends them all at once.
+    """
+    overlap, settings = timedelta(seconds=body["overlap_seconds"]), services().settings
+    return with_secret(*webhooks.rotate_secret(session, caller(), settings, webhook_id, overlap))
+
+
+@blp.answers("POST /<webhook_id>/check", WRITE_TENANT, JobSchema, 202)
+def check(session: Session, webhook_id: UUID | None) -> dict[str, Any]:
+    """Check how a receiver verifies deliveries
+
+    A job sends it five marked events (`webhook.test` with `check`), one after the other: a genuine
+    one, one with a wrong signature (`tampered`), one signed an hour ago (`stale`), and one that
+    comes twice (`repeated`). It should answer 2xx to the first and to both of the last, and 4xx to
+    the others. The job's `progress` has a grade for each with the reason: `ok` is null where the
+    response proves nothing; `passed` is for all. The events are sent even while the webhook is
+    paused or held, and are neither in its history nor in its accounting. While a check is open, its
+    job is the answer; a disabled webhook answers 409.
+    """
+    return job_control.represent(receiver_check.start(session, caller(), webhook_id))
+
+
+@blp.answers(
+    "GET /<webhook_id>/accounting",
+    READ_TENANT,
+    AccountingSchema,
+    args=AccountingArgs,
+    endpoint="accounting",
+)
+def read_accounting(
+    session: Session, args: dict[str, Any], webhook_id: UUID | None
+) -> dict[str, Any]:
+    """Read a webhook's accounting
+
+    `accepted` comes from the webhook's own counter of events, never from the other figures.
+    """
+    known = webhooks.require_history(session, caller(), webhook_id)
+    return accounting.of(session, caller().tenant_id, known, **args)
+
+
+signatures = Routes(
     "signatures", __name__, url_prefix="/v1/webhooks", description="Signatures of deliveries."
 )
 
@@ -270,10 +234,9 @@ class DiagnosisSchema(AnswerSchema):
     )
 
 
-@signatures.route("/<webhook_id>/verify-signature", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@signatures.arguments(PastedSchema)
-@signatures.response(200, DiagnosisSchema)
+@signatures.serves(
+    "POST /<webhook_id>/verify-signature", WRITE_TENANT, DiagnosisSchema, takes=PastedSchema
+)
 def verify(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Find out why a receiver refuses a signature
 

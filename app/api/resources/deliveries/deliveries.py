@@ -9,10 +9,9 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
-from app.api.http.idempotency import once
+from app.api.http.auth import READ_TENANT, WRITE_TENANT
 from app.api.http.paging import filters, page
+from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.api.resources.deliveries.delivery_schemas import (
     DecisionArgs,
@@ -26,7 +25,6 @@ from app.api.resources.deliveries.delivery_schemas import (
     TenantHistoryPageSchema,
 )
 from app.api.resources.deliveries.replays import MovedSchema, RetryNowSchema
-from app.core.callers import Role
 from app.core.delivery import hours
 from app.core.delivery.history import (
     catch_up,
@@ -46,7 +44,7 @@ from app.errors import FieldError, Invalid
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
-blp = Blueprint(
+blp = Routes(
     "deliveries",
     __name__,
     url_prefix="/v1",
@@ -55,11 +53,14 @@ blp = Blueprint(
 )
 
 
-@blp.route("/webhooks/<webhook_id>/deliveries", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(HistoryArgs, location="query")
-@blp.response(200, DeliveryPageSchema)
-@blp.alt_response(410, "GONE")
+@blp.serves(
+    "GET /webhooks/<webhook_id>/deliveries",
+    READ_TENANT,
+    DeliveryPageSchema,
+    args=HistoryArgs,
+    errors=(410,),
+    endpoint="list",
+)
 def list_deliveries(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     """List a webhook's deliveries, newest first, or catch up after a sequence number
 
@@ -71,67 +72,62 @@ def list_deliveries(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     return _history(args, webhook_id) if "after" not in args else _feed(args, webhook_id)
 
 
-@blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, DeliveryDetailSchema)
-def read(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
+@blp.answers(
+    "GET /webhooks/<webhook_id>/deliveries/<delivery_id>",
+    READ_TENANT,
+    DeliveryDetailSchema,
+    snapshot=True,
+)
+def read(session: Session, webhook_id: UUID | None, delivery_id: UUID | None) -> dict[str, Any]:
     """Read a delivery with its payload and every attempt"""
-    with transaction(snapshot=True) as session:
-        tenant_id = caller().tenant_id
-        known = webhooks.require_history(session, caller(), webhook_id)
-        found = delivery_history.find(session, tenant_id, known, delivery_id)
-        return answer(delivery_history.describe(session, tenant_id, found))
+    tenant_id = caller().tenant_id
+    known = webhooks.require_history(session, caller(), webhook_id)
+    found = delivery_history.find(session, tenant_id, known, delivery_id)
+    return delivery_history.describe(session, tenant_id, found)
 
 
-@blp.route("/webhooks/<webhook_id>/decisions", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(DecisionArgs, location="query")
-@blp.response(200, DecisionSchema)
-def decisions(args: dict[str, Any], webhook_id: UUID | None) -> Response:
+@blp.answers(
+    "GET /webhooks/<webhook_id>/decisions",
+    READ_TENANT,
+    DecisionSchema,
+    args=DecisionArgs,
+    snapshot=True,
+)
+def decisions(session: Session, args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Explain why a webhook did or did not get an event"""
-    with transaction(snapshot=True) as session:
-        known = webhooks.require_history(session, caller(), webhook_id)
-        event = event_history.find(session, caller(), args["event_id"])
-        return answer(event_history.decision_for(session, event, known))
+    known = webhooks.require_history(session, caller(), webhook_id)
+    event = event_history.find(session, caller(), args["event_id"])
+    return event_history.decision_for(session, event, known)
 
 
-@blp.route("/webhooks/<webhook_id>/test", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.response(202, DeliverySchema)
-def test(webhook_id: UUID | None) -> Response:
+@blp.answers("POST /webhooks/<webhook_id>/test", WRITE_TENANT, DeliverySchema, 202)
+def test(session: Session, webhook_id: UUID | None) -> dict[str, Any]:
     """Send a test event to a webhook
 
     It is sent regardless of `event_types`, before all other deliveries, and even while the webhook
     is paused. A disabled webhook answers 409.
     """
-    return once(
-        202,
-        lambda session: delivery_history.represent(replay.fire_test(session, caller(), webhook_id)),
-    )
+    return delivery_history.represent(replay.fire_test(session, caller(), webhook_id))
 
 
-@blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>/replay", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.response(202, DeliverySchema)
-def replay_one(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
+@blp.answers(
+    "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/replay", WRITE_TENANT, DeliverySchema, 202
+)
+def replay_one(
+    session: Session, webhook_id: UUID | None, delivery_id: UUID | None
+) -> dict[str, Any]:
     """Replay a delivery at once
 
     Creates a new delivery (`replay_of`) of the same event, sent even while the webhook is paused. A
     disabled webhook answers 409.
     """
-    return once(
-        202,
-        lambda session: delivery_history.represent(
-            replay.replay(session, caller(), webhook_id, delivery_id)
-        ),
-    )
+    return delivery_history.represent(replay.replay(session, caller(), webhook_id, delivery_id))
 
 
-@blp.route("/webhooks/<webhook_id>/retry-now", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.arguments(RetryNowSchema)
-@blp.response(202, MovedSchema)
-def retry_now(body: dict[str, Any], webhook_id: UUID | None) -> Response:
+@blp.answers(
+    "POST /webhooks/<webhook_id>/retry-now", WRITE_TENANT, MovedSchema, 202, takes=RetryNowSchema
+)
+def retry_now(session: Session, body: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Send all waiting deliveries of a webhook now
 
     After an outage deliveries wait up to 24 hours for their next attempt, and on a paused webhook
@@ -139,26 +135,22 @@ def retry_now(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     one of them as its probe. A job does so, and its `progress` tells what became of them; an open
     one of this webhook ends. A disabled or held webhook answers 409.
     """
-    return once(
-        202, lambda session: send_now.all_of(session, caller(), webhook_id, body.get("rate"))
-    )
+    return send_now.all_of(session, caller(), webhook_id, body.get("rate"))
 
 
-@blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.response(202, MovedSchema)
-def retry_one_now(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
+@blp.answers(
+    "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now", WRITE_TENANT, MovedSchema, 202
+)
+def retry_one_now(
+    session: Session, webhook_id: UUID | None, delivery_id: UUID | None
+) -> dict[str, Any]:
     """Send one waiting delivery now
 
     It is sent even while the webhook is paused or held. A delivery that waits for no attempt, and a
     disabled webhook, answer 409.
     """
-
-    def bring_forward(session: Session) -> dict[str, Any]:
-        send_now.one(session, caller(), webhook_id, delivery_id)
-        return {"count": 1, "job_id": None}
-
-    return once(202, bring_forward)
+    send_now.one(session, caller(), webhook_id, delivery_id)
+    return {"count": 1, "job_id": None}
 
 
 def _history(args: dict[str, Any], webhook_id: UUID | None) -> Response:
@@ -209,10 +201,13 @@ def _feed(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     return answer(body, headers={"Link": link} if data else {})
 
 
-@blp.route("/deliveries", methods=["GET"], endpoint="of_tenant")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(TenantHistoryArgs, location="query")
-@blp.response(200, TenantHistoryPageSchema)
+@blp.serves(
+    "GET /deliveries",
+    READ_TENANT,
+    TenantHistoryPageSchema,
+    args=TenantHistoryArgs,
+    endpoint="of_tenant",
+)
 def list_tenant_deliveries(args: dict[str, Any]) -> Response:
     """List the deliveries of all webhooks, newest first
 
@@ -231,22 +226,18 @@ def list_tenant_deliveries(args: dict[str, Any]) -> Response:
         )
 
 
-@blp.route("/deliveries/groups", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(GroupArgs, location="query")
-@blp.response(200, FailureGroupsSchema)
-def groups(args: dict[str, Any]) -> Response:
+@blp.answers(
+    "GET /deliveries/groups", READ_TENANT, FailureGroupsSchema, args=GroupArgs, snapshot=True
+)
+def groups(session: Session, args: dict[str, Any]) -> dict[str, Any]:
     """Group failed deliveries by webhook and cause
 
     Covers the newest 10,000 deliveries that failed or wait for a retry. A replayed delivery counts
     by its replay, so a delivered event is in no group. `group` filters the list of deliveries, and
     selects deliveries to replay.
     """
-    wanted = tenant_filters(args)
-    with transaction(snapshot=True) as session:
-        return answer(
-            failure_groups.represent(failure_groups.find(session, caller().tenant_id, wanted))
-        )
+    found = failure_groups.find(session, caller().tenant_id, tenant_filters(args))
+    return failure_groups.represent(found)
 
 
 def tenant_filters(args: dict[str, Any]) -> Filters:
@@ -255,7 +246,7 @@ def tenant_filters(args: dict[str, Any]) -> Filters:
     return Filters(**{**filters(args), "status": statuses})
 
 
-stats = Blueprint("stats", __name__, url_prefix="/v1", description="Traffic by hour or day.")
+stats = Routes("stats", __name__, url_prefix="/v1", description="Traffic by hour or day.")
 
 
 class StatsArgs(Schema):
@@ -297,34 +288,36 @@ class StatsSchema(AnswerSchema):
     data = fields.Items(fields.Object(StatsRowSchema), max_items=max(hours.MOST_ROWS.values()))
 
 
-@stats.route("/stats", methods=["GET"], endpoint="tenant")
-@requires(Role.READ, whole_tenant=True)
-@stats.arguments(StatsArgs, location="query")
-@stats.response(200, StatsSchema)
-def read_tenant(args: dict[str, Any]) -> Response:
+@stats.answers(
+    "GET /stats", READ_TENANT, StatsSchema, args=StatsArgs, endpoint="tenant", snapshot=True
+)
+def read_tenant(session: Session, args: dict[str, Any]) -> dict[str, Any]:
     """Count the traffic of all webhooks, by hour or day
 
     By default of the last 24 hours. An attempt counts in the hour in which its outcome is recorded.
     Kept as long as the history of deliveries.
     """
-    with transaction(snapshot=True) as session:
-        return _stats(session, args)
+    return _stats(session, args)
 
 
-@stats.route("/webhooks/<webhook_id>/stats", methods=["GET"], endpoint="webhook")
-@requires(Role.READ, whole_tenant=True)
-@stats.arguments(StatsArgs, location="query")
-@stats.response(200, StatsSchema)
-def read_webhook(args: dict[str, Any], webhook_id: UUID | None) -> Response:
+@stats.answers(
+    "GET /webhooks/<webhook_id>/stats",
+    READ_TENANT,
+    StatsSchema,
+    args=StatsArgs,
+    endpoint="webhook",
+    snapshot=True,
+)
+def read_webhook(session: Session, args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Count the traffic of a webhook, by hour or day
 
     As `GET /v1/stats`; a deleted webhook's traffic is kept too.
     """
-    with transaction(snapshot=True) as session:
-        known = webhooks.require_history(session, caller(), webhook_id)
-        return _stats(session, args, known)
+    return _stats(session, args, webhooks.require_history(session, caller(), webhook_id))
 
 
-def _stats(session: Session, args: dict[str, Any], webhook_id: UUID | None = None) -> Response:
+def _stats(
+    session: Session, args: dict[str, Any], webhook_id: UUID | None = None
+) -> dict[str, Any]:
     span = hours.span(database_now(session), args.get("since"), args.get("until"), args["step"])
-    return answer({"data": hours.traffic(session, caller().tenant_id, span, webhook_id)})
+    return {"data": hours.traffic(session, caller().tenant_id, span, webhook_id)}

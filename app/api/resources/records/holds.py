@@ -1,26 +1,23 @@
 """Legal holds over HTTP: placed and released by an administrator, listed with their ends."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from flask import Response
 from marshmallow import ValidationError
+from sqlalchemy.orm import Session
 
-from app.api.http.answers import answer, no_content
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
-from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.services import caller, transaction
-from app.core.callers import Role
+from app.api.http.auth import ADMIN_TENANT, READ_TENANT
+from app.api.http.paging import PageArgs, filters
+from app.api.http.routes import Routes
+from app.api.http.services import caller
 from app.core.records import holds
 from app.core.records.holds import HoldSchema, HoldStatus
 from app.errors import FieldError, Invalid
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint(
+blp = Routes(
     "holds",
     __name__,
     url_prefix="/v1/holds",
@@ -60,9 +57,6 @@ class HoldArgs(PageArgs):
     agent_id = fields.Id("agt", description="Holds on this very agent.")
 
 
-HoldPageSchema = page_schema(HoldSchema)
-
-
 def scope_of(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the scope among the fields of a `NewHoldSchema`.
 
@@ -74,59 +68,34 @@ def scope_of(body: Mapping[str, Any]) -> dict[str, Any]:
     return scope
 
 
-@blp.route("", methods=["POST"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(NewHoldSchema)
-@blp.response(201, HoldSchema)
-@blp.alt_response(404, "NOT_FOUND")
-def create(body: dict[str, Any]) -> Response:
+@blp.answers("POST", ADMIN_TENANT, HoldSchema, 201, takes=NewHoldSchema, errors=(404,))
+def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
     """Place a legal hold
 
     On one record, on the records of a session or an agent (later ones too), or on those created in
     a range of time. While it stands their content does not expire; content that was due, but not
     deleted yet, is kept and can be read again. What was deleted does not come back.
     """
-    return once(
-        201,
-        lambda session: holds.represent(
-            holds.create(session, caller(), body["reason"], scope_of(body))
-        ),
-    )
+    return holds.represent(holds.create(session, caller(), body["reason"], scope_of(body)))
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(HoldArgs, location="query")
-@blp.response(200, HoldPageSchema)
-@blp.alt_response(404, "NOT_FOUND")
-def list_holds(args: dict[str, Any]) -> Response:
+@blp.lists("", READ_TENANT, HoldSchema, HoldArgs, represent=holds.represent, errors=(404,))
+def list_holds(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
     """List legal holds, newest first, released ones too"""
-    with transaction() as session:
-        return page(
-            args,
-            lambda *where: holds.rows(session, caller(), filters(args), *where),
-            holds.represent,
-        )
+    return holds.rows(session, caller(), filters(args), *where)
 
 
-@blp.route("/<hold_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, HoldSchema)
-def read(hold_id: UUID | None) -> Response:
+@blp.answers("GET /<hold_id>", READ_TENANT, HoldSchema)
+def read(session: Session, hold_id: UUID | None) -> dict[str, Any]:
     """Read a legal hold"""
-    with transaction() as session:
-        return answer(holds.represent(holds.find(session, caller(), hold_id)))
+    return holds.represent(holds.find(session, caller(), hold_id))
 
 
-@blp.route("/<hold_id>", methods=["DELETE"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.response(204)
-def release(hold_id: UUID | None) -> Response:
+@blp.answers("DELETE /<hold_id>", ADMIN_TENANT, None, 204)
+def release(session: Session, hold_id: UUID | None) -> None:
     """Release a legal hold
 
     What it kept beyond its retention, and no other hold covers, reads as 410 at once and is deleted
     in the next run of expiry. Releasing it again changes nothing and answers 204 too.
     """
-    with transaction() as session:
-        holds.release(session, caller(), hold_id)
-    return no_content()
+    holds.release(session, caller(), hold_id)

@@ -18,13 +18,14 @@ from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 
 from app.api.http import large_work, parsing, promises
-from app.api.http.answers import answer, answer_written, encode
-from app.api.http.auth import confirmed_caller, requires
-from app.api.http.documentation import Blueprint, takes_gzip
+from app.api.http.answers import answer_written, encode
+from app.api.http.auth import READ, WRITE_UNCONFIRMED, confirmed_caller
+from app.api.http.documentation import takes_gzip
 from app.api.http.idempotency import REPLAYED, once, sent_key, sent_request
 from app.api.http.paging import FeedArgs, filters, page, page_schema
 from app.api.http.parsing import MAX_RECORD, takes_a_record
 from app.api.http.promises import may_promise
+from app.api.http.routes import Routes
 from app.api.http.services import (
     caller,
     prefers_replica,
@@ -42,7 +43,6 @@ from app.api.resources.records.record_schemas import (
 )
 from app.core import feeds, idempotency
 from app.core.audit import record_reads
-from app.core.callers import Role
 from app.core.records import bundles, intake, records, search
 from app.core.records.intake import Again, Asked, OtherRefused, Result, Stored
 from app.core.records.records import RecordSchema
@@ -56,7 +56,7 @@ from app.models import Record
 from app.schemas import fields, span_fields
 from app.schemas.fields import MOST_ERRORS
 
-blp = Blueprint(
+blp = Routes(
     "records",
     __name__,
     url_prefix="/v1/records",
@@ -143,13 +143,16 @@ FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
 _NO_FILTERS = ("q", "label", "order", "after", "include")
 
 
-@blp.route("", methods=["POST"])
+@blp.serves(
+    "POST",
+    WRITE_UNCONFIRMED,
+    RecordSchema,
+    201,
+    takes=NewRecordSchema,
+    errors=(404,),
+    around=(takes_a_record,),
+)
 @may_promise(_ON_LOOP)
-@requires(Role.WRITE, confirmed_by_view=True)
-@takes_a_record
-@blp.arguments(NewRecordSchema)
-@blp.response(201, RecordSchema)
-@blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
     """Sign and store a record of what an agent did.
 
@@ -172,14 +175,17 @@ def create(body: dict[str, Any]) -> Response:
     return answer_written(found.body, found.status, REPLAYED if found.replayed else None)
 
 
-@blp.route("/batch", methods=["POST"])
-@requires(Role.WRITE, confirmed_by_view=True)
+@blp.serves(
+    "POST /batch",
+    WRITE_UNCONFIRMED,
+    RecordsSchema,
+    201,
+    takes=NewRecordsSchema,
+    args=BatchArgs,
+    errors=(404,),
+    around=(takes_a_record,),
+)
 @takes_gzip
-@takes_a_record
-@blp.arguments(NewRecordsSchema)
-@blp.arguments(BatchArgs, location="query")
-@blp.response(201, RecordsSchema)
-@blp.alt_response(404, "NOT_FOUND")
 def create_batch(body: dict[str, Any], args: dict[str, Any]) -> Response:
     """Sign and store up to 1000 records
 
@@ -265,12 +271,14 @@ def _errors(error: ServiceError, record: str) -> list[dict[str, Any]]:
     return [{**each, "pointer": record + each["pointer"]} for each in places]
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ)
-@blp.arguments(RecordArgs, location="query")
-@blp.response(200, RecordPageSchema)
-@prefers_replica
-@reads_objects
+@blp.serves(
+    "GET",
+    READ,
+    RecordPageSchema,
+    args=RecordArgs,
+    endpoint="list",
+    around=(prefers_replica, reads_objects),
+)
 def list_records(args: dict[str, Any]) -> Response:
     """Search records, or list them newest first, or follow them with `order=asc`.
 
@@ -296,14 +304,11 @@ def list_records(args: dict[str, Any]) -> Response:
         )
 
 
-@blp.route("/<record_id>", methods=["GET"])
-@requires(Role.READ)
-@blp.response(200, RecordSchema)
-def read(record_id: UUID | None) -> Response:
+@blp.answers("GET /<record_id>", READ, RecordSchema)
+def read(session: Session, record_id: UUID | None) -> dict[str, Any]:
     """Read a record's metadata, which remains after its bundle has expired."""
-    with transaction() as session:
-        found = records.find(session, caller(), record_id)
-        return answer(records.represent(session, [found])[0])
+    found = records.find(session, caller(), record_id)
+    return records.represent(session, [found])[0]
 
 
 _log = structlog.get_logger(__name__)

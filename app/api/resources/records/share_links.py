@@ -5,21 +5,19 @@ from typing import Any
 from uuid import UUID
 
 from flask import Response
+from sqlalchemy.orm import Session
 
-from app.api.http.answers import no_content
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
-from app.api.http.idempotency import once
+from app.api.http.auth import ADMIN, READ
 from app.api.http.paging import PageArgs, page, page_schema
+from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
-from app.core.callers import Role
 from app.core.records import share_links
 from app.core.records.share_links import ShareLinkSchema
 from app.database import database_now
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint(
+blp = Routes(
     "share_links",
     __name__,
     url_prefix="/v1/records/<record_id>/share-links",
@@ -48,26 +46,18 @@ class MintedShareLinkSchema(ShareLinkSchema):
 ShareLinkPageSchema = page_schema(ShareLinkSchema)
 
 
-@blp.route("", methods=["POST"])
-@requires(Role.ADMIN)
-@blp.arguments(NewShareLinkSchema)
-@blp.response(201, MintedShareLinkSchema)
-def mint(body: dict[str, Any], record_id: UUID | None) -> Response:
+@blp.answers("POST", ADMIN, MintedShareLinkSchema, 201, takes=NewShareLinkSchema)
+def mint(session: Session, body: dict[str, Any], record_id: UUID | None) -> dict[str, Any]:
     """Create a share link
 
     Its `url` is shown only once. It opens this record alone, with all its exports, without a key. A
     record has at most 100 active links.
     """
     lifetime, base_url = body["expires_in_seconds"], services().settings.base_url
-    return once(
-        201, lambda session: share_links.mint(session, caller(), record_id, lifetime, base_url)
-    )
+    return share_links.mint(session, caller(), record_id, lifetime, base_url)
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ)
-@blp.arguments(PageArgs, location="query")
-@blp.response(200, ShareLinkPageSchema)
+@blp.serves("GET", READ, ShareLinkPageSchema, args=PageArgs, endpoint="list")
 def list_share_links(args: dict[str, Any], record_id: UUID | None) -> Response:
     """List a record's share links, newest first"""
     with transaction() as session:
@@ -79,14 +69,10 @@ def list_share_links(args: dict[str, Any], record_id: UUID | None) -> Response:
         )
 
 
-@blp.route("/<share_link_id>", methods=["DELETE"])
-@requires(Role.ADMIN)
-@blp.response(204)
-def revoke(record_id: UUID | None, share_link_id: UUID | None) -> Response:
+@blp.answers("DELETE /<share_link_id>", ADMIN, None, 204)
+def revoke(session: Session, record_id: UUID | None, share_link_id: UUID | None) -> None:
     """Revoke a share link, at once and for good
 
     Revoking it again changes nothing and answers 204 too.
     """
-    with transaction() as session:
-        share_links.revoke(session, caller(), record_id, share_link_id)
-    return no_content()
+    share_links.revoke(session, caller(), record_id, share_link_id)

@@ -11,8 +11,7 @@ from app import ids
 from app.api.http import large_work
 from app.api.http.services import caller, services, transaction
 from app.api.pages.private_pages import view_of
-from app.api.resources.findings import FindingArgs
-from app.api.resources.findings import fetch as fetch_findings
+from app.api.resources.findings import FindingArgs, list_findings
 from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.records import RecordArgs, fetch, position
 from app.api.resources.records.share_links import NewShareLinkSchema
@@ -164,7 +163,7 @@ lists.serve(
     findings_blp,
     Listed(
         "findings",
-        fetch_findings,
+        list_findings,
         findings.represent,
         FindingArgs,
         FindingSchema,

@@ -1,0 +1,140 @@
+"""Routes, each declared at once: method and path, access, what it takes, what it answers.
+
+`answers` and `lists` open the transaction too, so a view is its core call; `serves` leaves all to
+the view. A decorated view stays as it was written: others may call it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from http import HTTPStatus
+from operator import attrgetter
+from typing import Any, TypeAlias, TypeVar
+
+from flask import Response
+from marshmallow import Schema
+
+from app.api.http.answers import answer, no_content
+from app.api.http.documentation import REFUSALS, Blueprint
+from app.api.http.idempotency import once
+from app.api.http.paging import PageArgs, page, page_schema
+from app.api.http.services import transaction
+
+_View = TypeVar("_View", bound=Callable[..., Any])
+_Decorator: TypeAlias = Callable[[Any], Any]
+_Type: TypeAlias = type[Schema]
+
+
+class Routes(Blueprint):
+    """A blueprint whose routes are declared.
+
+    `route` is the method and the path below the prefix: `GET /<agent_id>`. `access` decorates the
+    view with its rule (`auth.READ`, `auth.public`). `takes` is the schema of the body, `args` that
+    of the query; the view gets what they loaded, in this order, before the ids of its path. Beside
+    the usual refusals it may answer those of `errors`, and by `also` another schema with a status.
+    `around` are decorators of all that follows the access check.
+    """
+
+    def serves(
+        self,
+        route: str,
+        access: _Decorator,
+        schema: _Type | dict[str, Any] | None = None,
+        status: int = 200,
+        *,
+        takes: _Type | None = None,
+        args: _Type | None = None,
+        errors: Iterable[int] = (),
+        also: Mapping[int, _Type] | None = None,
+        around: Sequence[_Decorator] = (),
+        endpoint: str | None = None,
+        **told: Any,
+    ) -> Callable[[_View], _View]:
+        """Declare a view that returns a `Response`; `told` is more of its documentation.
+
+        Without a schema, decorators below document what a 200 holds.
+        """
+        method, _, path = route.partition(" ")
+        within: list[_Decorator] = [access, *around]
+        within += [self.arguments(takes)] if takes else []
+        within += [self.arguments(args, location="query")] if args else []
+        within += [self.alt_response(each, REFUSALS[each][0]) for each in errors]
+        within += [self.alt_response(each, schema=of) for each, of in (also or {}).items()]
+        if schema is not None or status != HTTPStatus.OK:
+            within.append(self.response(status, schema, **told))
+
+        def declare(view: _View) -> _View:
+            @wraps(view)
+            def made(*given: Any, **named: Any) -> Any:
+                return view(*given, **named)
+
+            for decorate in reversed(within):
+                made = decorate(made)
+            self.route(path, methods=[method], endpoint=endpoint)(made)
+            return view
+
+        return declare
+
+    def answers(
+        self,
+        route: str,
+        access: _Decorator,
+        schema: _Type | None,
+        status: int = 200,
+        *,
+        snapshot: bool = False,
+        **declared: Any,
+    ) -> Callable[[_View], _View]:
+        """Declare a view of a session that returns JSON: of a POST, once for each Idempotency-Key.
+
+        With `snapshot` all that it reads is of one moment. 204 has no body.
+        """
+        serve = self.serves(route, access, schema, status, **declared)
+
+        def declare(view: _View) -> _View:
+            @wraps(view)
+            def answering(*given: Any, **named: Any) -> Response:
+                if route.startswith("POST"):
+                    return once(status, lambda session: view(session, *given, **named))
+                with transaction(snapshot=snapshot) as session:
+                    made = view(session, *given, **named)
+                    return no_content() if status == 204 else answer(made, status)
+
+            serve(answering)
+            return view
+
+        return declare
+
+    def lists(
+        self,
+        route: str,
+        access: _Decorator,
+        item: type[Any],
+        args: _Type = PageArgs,
+        *,
+        represent: Callable[[Any], dict[str, Any]] | None = None,
+        position: Callable[[Any], Any] = attrgetter("id"),
+        endpoint: str = "list",
+        **declared: Any,
+    ) -> Callable[[_View], _View]:
+        """Declare a list: its view returns the rows behind a position, as `paging.page` fetches.
+
+        The view gets a session, the query, the position and a limit, then the ids of its path. A
+        row is represented by its schema `item`, unless `represent` does.
+        """
+        serve = self.serves(
+            f"GET {route}", access, page_schema(item), args=args, endpoint=endpoint, **declared
+        )
+        show = represent or item.of
+
+        def declare(view: _View) -> _View:
+            @wraps(view)
+            def listing(query: dict[str, Any], **named: Any) -> Response:
+                with transaction() as session:
+                    return page(
+                        query, lambda *where: view(session, query, *where, **named), show, position
+                    )
+
+            serve(listing)
+            return view
+
+        return declare
