@@ -7,7 +7,7 @@ the view. A decorated view stays as it was written: others may call it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from http import HTTPStatus
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias, TypeVar
 
 from flask import Response
@@ -18,6 +18,7 @@ from app.api.http.documentation import REFUSALS, Blueprint
 from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import transaction
+from app.schemas.schema import AnswerSchema
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 _Decorator: TypeAlias = Callable[[Any], Any]
@@ -108,28 +109,36 @@ class Routes(Blueprint):
         self,
         route: str,
         access: _Decorator,
-        item: type[Any],
+        item: type[AnswerSchema],
         args: _Type = PageArgs,
         *,
         represent: Callable[[Any], dict[str, Any]] | None = None,
         position: Callable[[Any], Any] = attrgetter("id"),
+        schema: _Type | None = None,
         endpoint: str = "list",
+        snapshot: bool = False,
         **declared: Any,
     ) -> Callable[[_View], _View]:
         """Declare a list: its view returns the rows behind a position, as `paging.page` fetches.
 
-        The view gets a session, the query, the position and a limit, then the ids of its path. A
-        row is represented by its schema `item`, unless `represent` does.
+        The view gets a session, the query, the position and a limit, then the ids of its path. Its
+        rows are represented by `represent`, or else by their schema `item`. `schema` is that of a
+        page, if not the usual one.
         """
         serve = self.serves(
-            f"GET {route}", access, page_schema(item), args=args, endpoint=endpoint, **declared
+            f"GET {route}",
+            access,
+            schema or page_schema(item),
+            args=args,
+            endpoint=endpoint,
+            **declared,
         )
         show = represent or item.of
 
         def declare(view: _View) -> _View:
             @wraps(view)
             def listing(query: dict[str, Any], **named: Any) -> Response:
-                with transaction() as session:
+                with transaction(snapshot=snapshot) as session:
                     return page(
                         query, lambda *where: view(session, query, *where, **named), show, position
                     )
@@ -138,3 +147,7 @@ class Routes(Blueprint):
             return view
 
         return declare
+
+
+PAIRS: dict[str, Any] = {"position": itemgetter(0), "represent": itemgetter(1)}
+"""Of a list whose rows are pairs of a position and JSON."""

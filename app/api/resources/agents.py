@@ -1,6 +1,6 @@
 """Agents over HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -70,7 +70,7 @@ def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @blp.lists("", READ, AgentSchema, AgentArgs)
-def list_agents(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+def list_agents(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List agents, newest first.
 
     A pinned key sees its own agent. A page may hold fewer agents than `limit` (of a search, even

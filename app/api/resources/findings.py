@@ -156,7 +156,7 @@ class ExpiredArgs(PageArgs):
     position=lambda row: int(row["day"].toordinal()),
     endpoint="list_expired",
 )
-def list_expired(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+def list_expired(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """Count the findings that have expired, by the day on which they were created
 
     A service may be set to delete findings after some days (`FINDINGS_DAYS`). Their counts stay.

@@ -1,15 +1,15 @@
 """Durable jobs over HTTP: status and progress, retry, cancel and resume."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from flask import Response
 from sqlalchemy.orm import Session
 
 from app.api.http.auth import READ_TENANT, WRITE_TENANT
-from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.routes import Routes
-from app.api.http.services import caller, transaction
+from app.api.http.paging import PageArgs, filters
+from app.api.http.routes import PAIRS, Routes
+from app.api.http.services import caller
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.jobs.control import JobSchema, Status
@@ -29,17 +29,14 @@ class JobArgs(PageArgs):
     record_id = fields.Id("rec", description="Jobs that build the evidence pack of this record.")
 
 
-@blp.serves("GET", READ_TENANT, page_schema(JobSchema), args=JobArgs, endpoint="list")
-def list_jobs(args: dict[str, Any]) -> Response:
+@blp.lists("", READ_TENANT, JobSchema, JobArgs, **PAIRS)
+def list_jobs(
+    session: Session, args: Mapping[str, Any], before: UUID | None, limit: int
+) -> list[tuple[UUID, dict[str, Any]]]:
     """List jobs, newest first"""
-    with transaction() as session:
-        return page(
-            args,
-            lambda before, limit: job_control.find(
-                session, caller().tenant_id, before=before, limit=limit, **filters(args)
-            ),
-            lambda job: job_changes.represent(session, job),
-        )
+    tenant_id = caller().tenant_id
+    found = job_control.find(session, tenant_id, before=before, limit=limit, **filters(args))
+    return [(job.id, job_changes.represent(session, job)) for job in found]
 
 
 @blp.answers("GET /<job_id>", READ_TENANT, JobSchema)

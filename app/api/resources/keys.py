@@ -99,7 +99,7 @@ def new_key(body: dict[str, Any]) -> keys.NewKey:
 
 @blp.lists("", READ, KeySchema, KeyArgs, represent=keys.represent)
 def list_keys(
-    session: Session, args: dict[str, Any], before: UUID | None, limit: int
+    session: Session, args: Mapping[str, Any], before: UUID | None, limit: int
 ) -> Sequence[Any]:
     """List keys, newest first.
 

@@ -92,7 +92,7 @@ def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @blp.lists("", READ, SessionSchema, SessionArgs)
-def list_sessions(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+def list_sessions(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List sessions, newest first.
 
     A page may hold fewer sessions than `limit` (of a search, even none) although more follow:

@@ -1,6 +1,6 @@
 """The tenant's settings, who is told of its troubles, and its digests, over HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import Response
@@ -131,7 +131,7 @@ def change_alerts(session: Session, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @blp.lists("/alerts/mails", READ_TENANT, AlertMailSchema, endpoint="alert_mails")
-def list_alert_mails(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+def list_alert_mails(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List the mails of alerts, newest first, with what became of each"""
     return sending.rows(session, AlertMail, caller().tenant_id, *where)
 

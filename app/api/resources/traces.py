@@ -1,6 +1,6 @@
 """The front door over HTTP: spans from exporters (OTLP/HTTP), and what became of their traces."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import Response, g, request
@@ -130,6 +130,6 @@ def answer_error(error: Exception) -> Response:
 
 
 @blp.lists("", READ, TraceSchema, TraceArgs, represent=traces.represent)
-def list_traces(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+def list_traces(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List traces that exporters sent, and what became of them; the newest first."""
     return traces.rows(session, caller(), *where, **filters(args))

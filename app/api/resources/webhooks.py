@@ -70,7 +70,7 @@ def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @blp.lists("", READ_TENANT, WebhookSchema, represent=represent)
-def list_webhooks(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+def list_webhooks(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List webhooks, newest first"""
     return webhooks.rows(session, caller(), *where)
 

@@ -1,5 +1,6 @@
 """Deliveries over HTTP, of one webhook or of all: history, traffic, feed, tests, single replays."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -201,29 +202,27 @@ def _feed(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     return answer(body, headers={"Link": link} if data else {})
 
 
-@blp.serves(
-    "GET /deliveries",
+@blp.lists(
+    "/deliveries",
     READ_TENANT,
-    TenantHistoryPageSchema,
-    args=TenantHistoryArgs,
+    DeliverySchema,
+    TenantHistoryArgs,
+    represent=delivery_history.represent,
+    schema=TenantHistoryPageSchema,
     endpoint="of_tenant",
+    snapshot=True,
 )
-def list_tenant_deliveries(args: dict[str, Any]) -> Response:
+def list_tenant_deliveries(
+    session: Session, args: Mapping[str, Any], before: Any, limit: int
+) -> Sequence[Any]:
     """List the deliveries of all webhooks, newest first
 
     All given filters must match. `status` takes several values. While over 10,000 are open, a page
     by an open status may hold fewer than `limit`, or none, although more follow: continue while
     there is a `next_cursor`.
     """
-    wanted = tenant_filters(args)
-    with transaction(snapshot=True) as session:
-        return page(
-            args,
-            lambda before, limit: delivery_list.page(
-                session, caller().tenant_id, wanted, before=before, limit=limit
-            ),
-            delivery_history.represent,
-        )
+    tenant_id, wanted = caller().tenant_id, tenant_filters(args)
+    return delivery_list.page(session, tenant_id, wanted, before=before, limit=limit)
 
 
 @blp.answers(
@@ -240,7 +239,7 @@ def groups(session: Session, args: dict[str, Any]) -> dict[str, Any]:
     return failure_groups.represent(found)
 
 
-def tenant_filters(args: dict[str, Any]) -> Filters:
+def tenant_filters(args: Mapping[str, Any]) -> Filters:
     """Return the filters that a query names."""
     statuses = frozenset(map(Status, args.get("status", ())))
     return Filters(**{**filters(args), "status": statuses})

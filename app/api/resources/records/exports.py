@@ -1,6 +1,6 @@
 """Period exports over HTTP: order one, follow its making, download its file, delete it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Any
@@ -80,7 +80,7 @@ def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @blp.lists("", READ_TENANT, ExportSchema, represent=represent)
-def list_exports(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+def list_exports(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List exports, newest first"""
     return exports.rows(session, caller().tenant_id, *where)
 

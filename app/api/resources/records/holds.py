@@ -80,7 +80,7 @@ def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @blp.lists("", READ_TENANT, HoldSchema, HoldArgs, represent=holds.represent, errors=(404,))
-def list_holds(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+def list_holds(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List legal holds, newest first, released ones too"""
     return holds.rows(session, caller(), filters(args), *where)
 

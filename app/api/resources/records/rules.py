@@ -117,7 +117,7 @@ def create(body: dict[str, Any]) -> Response:
 
 
 @blp.lists("", READ_TENANT, RuleSchema, represent=represent)
-def list_rules(session: Session, args: dict[str, Any], *where: Any) -> Sequence[Any]:
+def list_rules(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List rules, newest first"""
     return rules.rows(session, caller().tenant_id, *where)
 
@@ -191,7 +191,7 @@ def delete(session: Session, rule_id: UUID | None) -> None:
     endpoint="versions",
 )
 def versions(
-    session: Session, args: dict[str, Any], *where: Any, rule_id: UUID | None
+    session: Session, args: Mapping[str, Any], *where: Any, rule_id: UUID | None
 ) -> Sequence[Any]:
     """List a rule's versions, newest first, also of one that was deleted"""
     return rules.versions(session, caller().tenant_id, rule_id, *where)

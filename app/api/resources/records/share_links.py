@@ -1,16 +1,14 @@
 """Share links over HTTP: minted and revoked by an administrator, listed without their tokens."""
 
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from flask import Response
 from sqlalchemy.orm import Session
 
 from app.api.http.auth import ADMIN, READ
-from app.api.http.paging import PageArgs, page, page_schema
-from app.api.http.routes import Routes
-from app.api.http.services import caller, services, transaction
+from app.api.http.routes import PAIRS, Routes
+from app.api.http.services import caller, services
 from app.core.records import share_links
 from app.core.records.share_links import ShareLinkSchema
 from app.database import database_now
@@ -43,9 +41,6 @@ class MintedShareLinkSchema(ShareLinkSchema):
     url = fields.Text(2000)
 
 
-ShareLinkPageSchema = page_schema(ShareLinkSchema)
-
-
 @blp.answers("POST", ADMIN, MintedShareLinkSchema, 201, takes=NewShareLinkSchema)
 def mint(session: Session, body: dict[str, Any], record_id: UUID | None) -> dict[str, Any]:
     """Create a share link
@@ -57,16 +52,14 @@ def mint(session: Session, body: dict[str, Any], record_id: UUID | None) -> dict
     return share_links.mint(session, caller(), record_id, lifetime, base_url)
 
 
-@blp.serves("GET", READ, ShareLinkPageSchema, args=PageArgs, endpoint="list")
-def list_share_links(args: dict[str, Any], record_id: UUID | None) -> Response:
+@blp.lists("", READ, ShareLinkSchema, **PAIRS)
+def list_share_links(
+    session: Session, args: Mapping[str, Any], *where: Any, record_id: UUID | None
+) -> list[tuple[UUID, dict[str, Any]]]:
     """List a record's share links, newest first"""
-    with transaction() as session:
-        now: datetime = database_now(session)
-        return page(
-            args,
-            lambda *where: share_links.rows(session, caller(), record_id, *where),
-            lambda row: share_links.represent(row, now),
-        )
+    now = database_now(session)
+    rows = share_links.rows(session, caller(), record_id, *where)
+    return [(row.id, share_links.represent(row, now)) for row in rows]
 
 
 @blp.answers("DELETE /<share_link_id>", ADMIN, None, 204)
