@@ -1,7 +1,7 @@
 """Routes, each declared at once: method and path, access, what it takes, what it answers.
 
-`answers` and `lists` open the transaction too, so a view is its core call; `serves` leaves all to
-the view. A decorated view stays as it was written: others may call it.
+As flask-smorest's `route`, `arguments` and `response` in one, with the access check in its place
+between them. A decorated view stays as it was written: others may call it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,6 @@ from marshmallow import Schema
 
 from app.api.http.answers import answer, no_content
 from app.api.http.documentation import REFUSALS, Blueprint
-from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import transaction
 from app.schemas.schema import AnswerSchema
@@ -50,9 +49,9 @@ class Routes(Blueprint):
         endpoint: str | None = None,
         **told: Any,
     ) -> Callable[[_View], _View]:
-        """Declare a view that returns a `Response`; `told` is more of its documentation.
+        """Declare a view: it returns the JSON to answer, None for no content, or a `Response`.
 
-        Without a schema, decorators below document what a 200 holds.
+        Without a schema, decorators below document what a 200 holds; `told` is more to document.
         """
         method, _, path = route.partition(" ")
         within: list[_Decorator] = [access, *around]
@@ -65,42 +64,16 @@ class Routes(Blueprint):
 
         def declare(view: _View) -> _View:
             @wraps(view)
-            def made(*given: Any, **named: Any) -> Any:
-                return view(*given, **named)
-
-            for decorate in reversed(within):
-                made = decorate(made)
-            self.route(path, methods=[method], endpoint=endpoint)(made)
-            return view
-
-        return declare
-
-    def answers(
-        self,
-        route: str,
-        access: _Decorator,
-        schema: _Type | None,
-        status: int = 200,
-        *,
-        snapshot: bool = False,
-        **declared: Any,
-    ) -> Callable[[_View], _View]:
-        """Declare a view of a session that returns JSON: of a POST, once for each Idempotency-Key.
-
-        With `snapshot` all that it reads is of one moment. 204 has no body.
-        """
-        serve = self.serves(route, access, schema, status, **declared)
-
-        def declare(view: _View) -> _View:
-            @wraps(view)
             def answering(*given: Any, **named: Any) -> Response:
-                if route.startswith("POST"):
-                    return once(status, lambda session: view(session, *given, **named))
-                with transaction(snapshot=snapshot) as session:
-                    made = view(session, *given, **named)
-                    return no_content() if status == 204 else answer(made, status)
+                made = view(*given, **named)
+                if isinstance(made, Response):
+                    return made
+                return no_content() if made is None else answer(made, status)
 
-            serve(answering)
+            served: Any = answering
+            for decorate in reversed(within):
+                served = decorate(served)
+            self.route(path, methods=[method], endpoint=endpoint)(served)
             return view
 
         return declare

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.api.http.answers import answer
 from app.api.http.auth import READ, WRITE_TENANT
+from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, filters
 from app.api.http.parsing import load
 from app.api.http.routes import Routes
@@ -60,13 +61,13 @@ class AgentArgs(PageArgs):
     )
 
 
-@blp.answers("POST", WRITE_TENANT, AgentSchema, 201, takes=NewAgentSchema)
-def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+@blp.serves("POST", WRITE_TENANT, AgentSchema, 201, takes=NewAgentSchema)
+def create(body: dict[str, Any]) -> Response:
     """Create an agent.
 
     A new agent belongs to the whole tenant, so a pinned key cannot create one.
     """
-    return agents.represent(agents.create(session, caller(), **body))
+    return once(201, lambda session: agents.represent(agents.create(session, caller(), **body)))
 
 
 @blp.lists("", READ, AgentSchema, AgentArgs)
@@ -95,17 +96,19 @@ def put(body: dict[str, Any], external_id: str) -> Response:
         return answer(agents.represent(found), 201 if is_new else 200)
 
 
-@blp.answers("GET /<agent_id>", READ, AgentSchema)
-def read(session: Session, agent_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /<agent_id>", READ, AgentSchema)
+def read(agent_id: UUID | None) -> dict[str, Any]:
     """Read an agent."""
-    return agents.represent(agents.find(session, caller(), agent_id))
+    with transaction() as session:
+        return agents.represent(agents.find(session, caller(), agent_id))
 
 
-@blp.answers("PATCH /<agent_id>", WRITE_TENANT, AgentSchema, takes=AgentChangeSchema)
-def change(session: Session, body: dict[str, Any], agent_id: UUID | None) -> dict[str, Any]:
+@blp.serves("PATCH /<agent_id>", WRITE_TENANT, AgentSchema, takes=AgentChangeSchema)
+def change(body: dict[str, Any], agent_id: UUID | None) -> dict[str, Any]:
     """Change an agent.
 
     Fields not sent stay; null clears `description` and `metadata`. An agent belongs to the whole
     tenant, so a pinned key cannot change it.
     """
-    return agents.represent(agents.change(session, caller(), agent_id, body))
+    with transaction() as session:
+        return agents.represent(agents.change(session, caller(), agent_id, body))

@@ -6,10 +6,8 @@ from uuid import UUID
 
 from flask import Response
 from marshmallow import fields as plain
-from sqlalchemy.orm import Session
 
 from app.api.http import admission
-from app.api.http.answers import answer
 from app.api.http.auth import READ, READ_TENANT
 from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT, open_position, seal_position
 from app.api.http.routes import Routes
@@ -80,10 +78,10 @@ class EventSchema(AnswerSchema):
 
 
 @blp.serves("GET /event-types", READ, EventTypePageSchema)
-def list_types() -> Response:
+def list_types() -> dict[str, Any]:
     """List the types of events"""
     data = [{"type": name, **vars(CATALOGUE[name])} for name in EventType]
-    return answer({"data": data, "next_cursor": None})
+    return {"data": data, "next_cursor": None}
 
 
 class FeedArgs(Schema):
@@ -122,7 +120,7 @@ class FeedSchema(AnswerSchema):
 
 
 @blp.serves("GET /events", READ, FeedSchema, args=FeedArgs, errors=(410,))
-def feed(args: dict[str, Any]) -> Response:
+def feed(args: dict[str, Any]) -> Response | dict[str, Any]:
     """Follow all events, without a webhook
 
     Oldest first. A reader that sends each `next_after` as `after` misses no event. One whose
@@ -132,9 +130,7 @@ def feed(args: dict[str, Any]) -> Response:
     """
     if args.get("after") == NOW:
         with transaction(snapshot=True) as session:
-            return answer(
-                {"data": [], "next_after": _sealed(event_feed.present(session, caller()))}
-            )
+            return {"data": [], "next_after": _sealed(event_feed.present(session, caller()))}
     found = _page(args)
     if args["wait"] and not found.read:
         ready = _arrival(found.position)
@@ -142,7 +138,7 @@ def feed(args: dict[str, Any]) -> Response:
             return dropped
         found = _page(args)
     data = [event_feed.represent(each) for each in found.events]
-    return answer({"data": data, "next_after": _sealed(found.position)})
+    return {"data": data, "next_after": _sealed(found.position)}
 
 
 def _page(args: dict[str, Any]) -> Page:
@@ -184,8 +180,9 @@ def _identity() -> str:
     return f"event-feed/{caller().tenant_id}"
 
 
-@blp.answers("GET /events/<event_id>", READ_TENANT, EventSchema, snapshot=True)
-def read(session: Session, event_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /events/<event_id>", READ_TENANT, EventSchema)
+def read(event_id: UUID | None) -> dict[str, Any]:
     """Read an event, with the routing decision and the deliveries of every webhook"""
-    found = event_history.find(session, caller(), event_id)
-    return event_history.describe(session, found)
+    with transaction(snapshot=True) as session:
+        found = event_history.find(session, caller(), event_id)
+        return event_history.describe(session, found)

@@ -17,7 +17,7 @@ from app.api.http.idempotency import sent_request
 from app.api.http.paging import FeedArgs, PageArgs, filters
 from app.api.http.promises import may_promise
 from app.api.http.routes import Routes
-from app.api.http.services import caller, prefers_replica, services
+from app.api.http.services import caller, prefers_replica, services, transaction
 from app.core import feeds, finding_search, findings
 from app.core.findings import FindingSchema, NewFinding
 from app.core.records import finding_expiry
@@ -164,7 +164,8 @@ def list_expired(session: Session, args: Mapping[str, Any], *where: Any) -> Sequ
     return finding_expiry.counts(session, caller().tenant_id, args.get("rule"), *where)
 
 
-@blp.answers("GET /<finding_id>", READ, FindingSchema)
-def read(session: Session, finding_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /<finding_id>", READ, FindingSchema)
+def read(finding_id: UUID | None) -> dict[str, Any]:
     """Read a finding."""
-    return findings.represent(findings.find(session, caller(), finding_id))
+    with transaction() as session:
+        return findings.represent(findings.find(session, caller(), finding_id))

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from flask import Response
 from sqlalchemy.orm import Session
 
 from app.api.http.auth import READ_TENANT, WRITE_TENANT
+from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, filters
 from app.api.http.routes import PAIRS, Routes
-from app.api.http.services import caller
+from app.api.http.services import caller, transaction
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
 from app.core.jobs.control import JobSchema, Status
@@ -39,29 +41,45 @@ def list_jobs(
     return [(job.id, job_changes.represent(session, job)) for job in found]
 
 
-@blp.answers("GET /<job_id>", READ_TENANT, JobSchema)
-def read(session: Session, job_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /<job_id>", READ_TENANT, JobSchema)
+def read(job_id: UUID | None) -> dict[str, Any]:
     """Read a job"""
-    found = job_rows.get(session, caller().tenant_id, job_id)
-    return job_changes.represent(session, found)
+    with transaction() as session:
+        found = job_rows.get(session, caller().tenant_id, job_id)
+        return job_changes.represent(session, found)
 
 
-@blp.answers("POST /<job_id>/retry", WRITE_TENANT, JobSchema)
-def retry(session: Session, job_id: UUID | None) -> dict[str, Any]:
+@blp.serves("POST /<job_id>/retry", WRITE_TENANT, JobSchema)
+def retry(job_id: UUID | None) -> Response:
     """Retry a dead job from where it stopped"""
-    return job_changes.represent(session, job_changes.retry(session, caller(), job_id))
+    return once(
+        200,
+        lambda session: job_changes.represent(
+            session, job_changes.retry(session, caller(), job_id)
+        ),
+    )
 
 
-@blp.answers("POST /<job_id>/cancel", WRITE_TENANT, JobSchema)
-def cancel(session: Session, job_id: UUID | None) -> dict[str, Any]:
+@blp.serves("POST /<job_id>/cancel", WRITE_TENANT, JobSchema)
+def cancel(job_id: UUID | None) -> Response:
     """Cancel a job
 
     Finished work is kept; deliveries of a replay that are not sent yet stay unsent.
     """
-    return job_changes.represent(session, job_changes.cancel(session, caller(), job_id))
+    return once(
+        200,
+        lambda session: job_changes.represent(
+            session, job_changes.cancel(session, caller(), job_id)
+        ),
+    )
 
 
-@blp.answers("POST /<job_id>/resume", WRITE_TENANT, JobSchema)
-def resume(session: Session, job_id: UUID | None) -> dict[str, Any]:
+@blp.serves("POST /<job_id>/resume", WRITE_TENANT, JobSchema)
+def resume(job_id: UUID | None) -> Response:
     """Resume a cancelled job from where it stopped"""
-    return job_changes.represent(session, job_changes.resume(session, caller(), job_id))
+    return once(
+        200,
+        lambda session: job_changes.represent(
+            session, job_changes.resume(session, caller(), job_id)
+        ),
+    )

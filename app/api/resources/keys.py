@@ -6,14 +6,16 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.auth import ADMIN, READ
+from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs
 from app.api.http.routes import Routes
-from app.api.http.services import caller
+from app.api.http.services import caller, transaction
 from app.core.callers import Pin, Role
 from app.core.keys import keys
 from app.core.keys.keys import KeySchema, PinSchema
@@ -80,14 +82,14 @@ class KeyArgs(PageArgs):
     q = fields.Text(1000, description="Words or parts of them, all in its name, in any case.")
 
 
-@blp.answers("POST", ADMIN, MintedKeySchema, 201, takes=NewKeySchema)
-def mint(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+@blp.serves("POST", ADMIN, MintedKeySchema, 201, takes=NewKeySchema)
+def mint(body: dict[str, Any]) -> Response:
     """Mint a key.
 
     The text in `key` is shown only once. A key mints no role above its own, a pinned key only keys
     with its own pin, and a key that expires no key that expires later.
     """
-    return keys.mint(session, caller(), new_key(body))
+    return once(201, lambda session: keys.mint(session, caller(), new_key(body)))
 
 
 def new_key(body: dict[str, Any]) -> keys.NewKey:
@@ -109,11 +111,12 @@ def list_keys(
     return keys.rows(session, caller(), before, limit, args.get("q"))
 
 
-@blp.answers("GET /self", READ, OwnKeySchema, endpoint="self")
-def own(session: Session) -> dict[str, Any]:
+@blp.serves("GET /self", READ, OwnKeySchema, endpoint="self")
+def own() -> dict[str, Any]:
     """Read the key in use, and its tenant."""
-    shown = keys.represent(keys.own(session, caller()))
-    return {**shown, "tenant_id": ids.text("ten", caller().tenant_id)}
+    with transaction() as session:
+        shown = keys.represent(keys.own(session, caller()))
+        return {**shown, "tenant_id": ids.text("ten", caller().tenant_id)}
 
 
 class RevokeArgs(Schema):
@@ -126,11 +129,12 @@ class RevokeArgs(Schema):
     )
 
 
-@blp.answers("DELETE /<key_id>", ADMIN, None, 204, args=RevokeArgs)
-def revoke(session: Session, args: dict[str, Any], key_id: UUID | None) -> None:
+@blp.serves("DELETE /<key_id>", ADMIN, None, 204, args=RevokeArgs)
+def revoke(args: dict[str, Any], key_id: UUID | None) -> None:
     """Revoke a key, at once and for good.
 
     Revoking it again changes nothing and answers 204 too. The key in use cannot revoke itself, nor
     with `descendants` a key that it descends from.
     """
-    keys.revoke(session, caller(), key_id, **args)
+    with transaction() as session:
+        keys.revoke(session, caller(), key_id, **args)

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from flask import Response
-
-from app.api.http.answers import answer
 from app.api.http.auth import READ
 from app.api.http.routes import Routes
 from app.api.http.services import caller, prefers_replica, reads_objects, services, transaction
@@ -65,7 +62,7 @@ class HitsSchema(AnswerSchema):
     args=SearchArgs,
     around=(prefers_replica, reads_objects),
 )
-def search(args: dict[str, Any]) -> Response:
+def search(args: dict[str, Any]) -> dict[str, Any]:
     """Find any resource by its id or name; records and findings by words
 
     An id finds the resource that it names. Anything else finds the agent and the session with that
@@ -77,4 +74,4 @@ def search(args: dict[str, Any]) -> Response:
     settings = services().settings
     with transaction() as session:
         hits = lookup.find(session, caller(), settings.master_keys, args["q"], args["limit"])
-    return answer({"data": [lookup.represent(hit, settings.base_url) for hit in hits]})
+    return {"data": [lookup.represent(hit, settings.base_url) for hit in hits]}

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.api.http.answers import answer
 from app.api.http.auth import READ, WRITE
+from app.api.http.idempotency import once
 from app.api.http.paging import FeedArgs, filters
 from app.api.http.parsing import load
 from app.api.http.routes import Routes
@@ -82,13 +83,13 @@ class SessionArgs(FeedArgs):
     )
 
 
-@blp.answers("POST", WRITE, SessionSchema, 201, takes=NewSessionSchema, errors=(404,))
-def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+@blp.serves("POST", WRITE, SessionSchema, 201, takes=NewSessionSchema, errors=(404,))
+def create(body: dict[str, Any]) -> Response:
     """Open a session.
 
     An unknown agent is answered 404, and so are an agent and a principal outside the key's pin.
     """
-    return sessions.represent(sessions.create(session, caller(), **body))
+    return once(201, lambda session: sessions.represent(sessions.create(session, caller(), **body)))
 
 
 @blp.lists("", READ, SessionSchema, SessionArgs)
@@ -122,10 +123,11 @@ def put(body: dict[str, Any], external_id: str) -> Response:
         return answer(sessions.represent(found), 201 if is_new else 200)
 
 
-@blp.answers("GET /<session_id>", READ, SessionSchema)
-def read(session: Session, session_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /<session_id>", READ, SessionSchema)
+def read(session_id: UUID | None) -> dict[str, Any]:
     """Read a session."""
-    return sessions.represent(sessions.find(session, caller(), session_id))
+    with transaction() as session:
+        return sessions.represent(sessions.find(session, caller(), session_id))
 
 
 @blp.serves("GET /<session_id>/statement", READ, errors=(409,))
@@ -142,8 +144,8 @@ def read_statement(session_id: UUID | None) -> Response:
     return statement(session_id)
 
 
-@blp.answers("POST /<session_id>/complete", WRITE, SessionSchema, takes=CompletionSchema)
-def complete(session: Session, body: dict[str, Any], session_id: UUID | None) -> dict[str, Any]:
+@blp.serves("POST /<session_id>/complete", WRITE, SessionSchema, takes=CompletionSchema)
+def complete(body: dict[str, Any], session_id: UUID | None) -> Response:
     """Complete a session, once.
 
     A session that nothing came to for SESSION_IDLE_SECONDS is completed as `abandoned`.
@@ -152,7 +154,12 @@ def complete(session: Session, body: dict[str, Any], session_id: UUID | None) ->
     `Idempotency-Key` as the first. Findings may still be added, since analysis often ends after the
     agent's work.
     """
-    return sessions.represent(sessions.complete(session, caller(), session_id, **body))
+    return once(
+        200,
+        lambda session: sessions.represent(
+            sessions.complete(session, caller(), session_id, **body)
+        ),
+    )
 
 
 evidence = Routes(

@@ -61,27 +61,31 @@ class SettingsChangeSchema(Schema):
     )
 
 
-@blp.answers("GET /settings", READ_TENANT, SettingsSchema, endpoint="settings")
-def read(session: Session) -> dict[str, Any]:
+@blp.serves("GET /settings", READ_TENANT, SettingsSchema, endpoint="settings")
+def read() -> dict[str, Any]:
     """Read the settings."""
-    return tenant_settings.represent(tenant_settings.read(session, caller().tenant_id))
+    with transaction() as session:
+        return tenant_settings.represent(tenant_settings.read(session, caller().tenant_id))
 
 
-@blp.answers(
+@blp.serves(
     "PATCH /settings",
     ADMIN_TENANT,
     SettingsSchema,
     takes=SettingsChangeSchema,
     endpoint="change_settings",
 )
-def change(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+def change(body: dict[str, Any]) -> dict[str, Any]:
     """Change settings.
 
     Fields not sent stay. Each change is an entry of the audit chain with the old and new values;
     for the mail address it says only that it was set, changed or cleared.
     """
-    tenant = tenant_settings.change(session, caller(), body, services().settings.min_retention_days)
-    return tenant_settings.represent(tenant)
+    with transaction() as session:
+        tenant = tenant_settings.change(
+            session, caller(), body, services().settings.min_retention_days
+        )
+        return tenant_settings.represent(tenant)
 
 
 def _apart(emails: list[str]) -> None:
@@ -110,24 +114,26 @@ class AlertsChangeSchema(Schema):
     )
 
 
-@blp.answers("GET /alerts", READ_TENANT, AlertsSchema, endpoint="alerts")
-def read_alerts(session: Session) -> dict[str, Any]:
+@blp.serves("GET /alerts", READ_TENANT, AlertsSchema, endpoint="alerts")
+def read_alerts() -> dict[str, Any]:
     """Read who is told of troubles"""
-    return alerts.represent(alerts.read(session, caller().tenant_id))
+    with transaction() as session:
+        return alerts.represent(alerts.read(session, caller().tenant_id))
 
 
-@blp.answers(
+@blp.serves(
     "PUT /alerts", ADMIN_TENANT, AlertsSchema, takes=AlertsChangeSchema, endpoint="set_alerts"
 )
-def change_alerts(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+def change_alerts(body: dict[str, Any]) -> dict[str, Any]:
     """Set who is told of troubles
 
     A trouble is told once, when it begins: a webhook that fails for five minutes, refuses what is
     sent, or is disabled; a rule with errors; a broken audit chain; a history that was rolled back.
     An address gets one mail in an hour at most, with all that began meanwhile.
     """
-    wanted = Policy(body["emails"], body["kinds"])
-    return alerts.represent(alerts.change(session, caller(), wanted))
+    with transaction() as session:
+        wanted = Policy(body["emails"], body["kinds"])
+        return alerts.represent(alerts.change(session, caller(), wanted))
 
 
 @blp.lists("/alerts/mails", READ_TENANT, AlertMailSchema, endpoint="alert_mails")

@@ -13,8 +13,8 @@ from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app.api.http import large_work, parsing
-from app.api.http.answers import answer
 from app.api.http.auth import ADMIN_TENANT, READ_TENANT, WRITE_TENANT
+from app.api.http.idempotency import once
 from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.api.resources.webhook_schemas import (
@@ -58,15 +58,17 @@ def with_secret(watched: Watched, secret: str) -> dict[str, Any]:
     return {**represent(watched), "secret": secret}
 
 
-@blp.answers("POST", ADMIN_TENANT, WebhookWithSecretSchema, 201, takes=NewWebhookSchema)
-def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+@blp.serves("POST", ADMIN_TENANT, WebhookWithSecretSchema, 201, takes=NewWebhookSchema)
+def create(body: dict[str, Any]) -> Response:
     """Create a webhook
 
     Its `secret` signs every delivery and is shown only once. A tenant has at most
     100 webhooks, or what `MAX_WEBHOOKS` says.
     """
     settings = services().settings
-    return with_secret(*webhooks.create(session, caller(), settings, body))
+    return once(
+        201, lambda session: with_secret(*webhooks.create(session, caller(), settings, body))
+    )
 
 
 @blp.lists("", READ_TENANT, WebhookSchema, represent=represent)
@@ -75,14 +77,15 @@ def list_webhooks(session: Session, args: Mapping[str, Any], *where: Any) -> Seq
     return webhooks.rows(session, caller(), *where)
 
 
-@blp.answers("GET /<webhook_id>", READ_TENANT, WebhookSchema)
-def read(session: Session, webhook_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /<webhook_id>", READ_TENANT, WebhookSchema)
+def read(webhook_id: UUID | None) -> dict[str, Any]:
     """Read a webhook"""
-    return represent(webhooks.find(session, caller(), webhook_id))
+    with transaction() as session:
+        return represent(webhooks.find(session, caller(), webhook_id))
 
 
-@blp.answers("PATCH /<webhook_id>", ADMIN_TENANT, WebhookSchema, takes=WebhookChangeSchema)
-def change(session: Session, body: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
+@blp.serves("PATCH /<webhook_id>", ADMIN_TENANT, WebhookSchema, takes=WebhookChangeSchema)
+def change(body: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Change a webhook
 
     Fields not sent stay. `headers` replaces all headers; another host gets none that is not sent
@@ -90,36 +93,41 @@ def change(session: Session, body: dict[str, Any], webhook_id: UUID | None) -> d
     not sent to it, unless replayed later. Enabling it, or another URL or header, ends a pause.
     `held` keeps waiting and new deliveries until it is false again.
     """
-    settings = services().settings
-    return represent(webhooks.change(session, caller(), settings, webhook_id, body))
+    with transaction() as session:
+        settings = services().settings
+        return represent(webhooks.change(session, caller(), settings, webhook_id, body))
 
 
-@blp.answers("DELETE /<webhook_id>", ADMIN_TENANT, None, 204)
-def delete(session: Session, webhook_id: UUID | None) -> None:
+@blp.serves("DELETE /<webhook_id>", ADMIN_TENANT, None, 204)
+def delete(webhook_id: UUID | None) -> None:
     """Delete a webhook
 
     Its pending deliveries are cancelled; their history stays readable by id.
     """
-    webhooks.delete(session, caller(), webhook_id)
+    with transaction() as session:
+        webhooks.delete(session, caller(), webhook_id)
 
 
-@blp.answers(
+@blp.serves(
     "POST /<webhook_id>/rotate-secret", ADMIN_TENANT, WebhookWithSecretSchema, takes=RotationSchema
 )
-def rotate_secret(
-    session: Session, body: dict[str, Any], webhook_id: UUID | None
-) -> dict[str, Any]:
+def rotate_secret(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Rotate a webhook's secret
 
     Deliveries are signed with both secrets until the overlap ends. If rotated again meanwhile, each
     older secret keeps its own end; an overlap of 0 ends them all at once.
     """
     overlap, settings = timedelta(seconds=body["overlap_seconds"]), services().settings
-    return with_secret(*webhooks.rotate_secret(session, caller(), settings, webhook_id, overlap))
+    return once(
+        200,
+        lambda session: with_secret(
+            *webhooks.rotate_secret(session, caller(), settings, webhook_id, overlap)
+        ),
+    )
 
 
-@blp.answers("POST /<webhook_id>/check", WRITE_TENANT, JobSchema, 202)
-def check(session: Session, webhook_id: UUID | None) -> dict[str, Any]:
+@blp.serves("POST /<webhook_id>/check", WRITE_TENANT, JobSchema, 202)
+def check(webhook_id: UUID | None) -> Response:
     """Check how a receiver verifies deliveries
 
     A job sends it five marked events (`webhook.test` with `check`), one after the other: a genuine
@@ -130,25 +138,27 @@ def check(session: Session, webhook_id: UUID | None) -> dict[str, Any]:
     paused or held, and are neither in its history nor in its accounting. While a check is open, its
     job is the answer; a disabled webhook answers 409.
     """
-    return job_control.represent(receiver_check.start(session, caller(), webhook_id))
+    return once(
+        202,
+        lambda session: job_control.represent(receiver_check.start(session, caller(), webhook_id)),
+    )
 
 
-@blp.answers(
+@blp.serves(
     "GET /<webhook_id>/accounting",
     READ_TENANT,
     AccountingSchema,
     args=AccountingArgs,
     endpoint="accounting",
 )
-def read_accounting(
-    session: Session, args: dict[str, Any], webhook_id: UUID | None
-) -> dict[str, Any]:
+def read_accounting(args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Read a webhook's accounting
 
     `accepted` comes from the webhook's own counter of events, never from the other figures.
     """
-    known = webhooks.require_history(session, caller(), webhook_id)
-    return accounting.of(session, caller().tenant_id, known, **args)
+    with transaction() as session:
+        known = webhooks.require_history(session, caller(), webhook_id)
+        return accounting.of(session, caller().tenant_id, known, **args)
 
 
 signatures = Routes(
@@ -237,7 +247,7 @@ class DiagnosisSchema(AnswerSchema):
 @signatures.serves(
     "POST /<webhook_id>/verify-signature", WRITE_TENANT, DiagnosisSchema, takes=PastedSchema
 )
-def verify(body: dict[str, Any], webhook_id: UUID | None) -> Response:
+def verify(body: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Find out why a receiver refuses a signature
 
     Send a request as the receiver got it, or with the signature that the receiver's code computes.
@@ -245,7 +255,7 @@ def verify(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     the request is stored or logged.
     """
     with room(), transaction() as session:
-        return answer(diagnosis(session, webhook_id, body))
+        return diagnosis(session, webhook_id, body)
 
 
 def room() -> AbstractContextManager[None]:

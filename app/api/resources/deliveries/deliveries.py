@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.api.http.answers import answer
 from app.api.http.auth import READ_TENANT, WRITE_TENANT
+from app.api.http.idempotency import once
 from app.api.http.paging import filters, page
 from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
@@ -73,62 +74,68 @@ def list_deliveries(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     return _history(args, webhook_id) if "after" not in args else _feed(args, webhook_id)
 
 
-@blp.answers(
+@blp.serves(
     "GET /webhooks/<webhook_id>/deliveries/<delivery_id>",
     READ_TENANT,
     DeliveryDetailSchema,
-    snapshot=True,
 )
-def read(session: Session, webhook_id: UUID | None, delivery_id: UUID | None) -> dict[str, Any]:
+def read(webhook_id: UUID | None, delivery_id: UUID | None) -> dict[str, Any]:
     """Read a delivery with its payload and every attempt"""
-    tenant_id = caller().tenant_id
-    known = webhooks.require_history(session, caller(), webhook_id)
-    found = delivery_history.find(session, tenant_id, known, delivery_id)
-    return delivery_history.describe(session, tenant_id, found)
+    with transaction(snapshot=True) as session:
+        tenant_id = caller().tenant_id
+        known = webhooks.require_history(session, caller(), webhook_id)
+        found = delivery_history.find(session, tenant_id, known, delivery_id)
+        return delivery_history.describe(session, tenant_id, found)
 
 
-@blp.answers(
+@blp.serves(
     "GET /webhooks/<webhook_id>/decisions",
     READ_TENANT,
     DecisionSchema,
     args=DecisionArgs,
-    snapshot=True,
 )
-def decisions(session: Session, args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
+def decisions(args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Explain why a webhook did or did not get an event"""
-    known = webhooks.require_history(session, caller(), webhook_id)
-    event = event_history.find(session, caller(), args["event_id"])
-    return event_history.decision_for(session, event, known)
+    with transaction(snapshot=True) as session:
+        known = webhooks.require_history(session, caller(), webhook_id)
+        event = event_history.find(session, caller(), args["event_id"])
+        return event_history.decision_for(session, event, known)
 
 
-@blp.answers("POST /webhooks/<webhook_id>/test", WRITE_TENANT, DeliverySchema, 202)
-def test(session: Session, webhook_id: UUID | None) -> dict[str, Any]:
+@blp.serves("POST /webhooks/<webhook_id>/test", WRITE_TENANT, DeliverySchema, 202)
+def test(webhook_id: UUID | None) -> Response:
     """Send a test event to a webhook
 
     It is sent regardless of `event_types`, before all other deliveries, and even while the webhook
     is paused. A disabled webhook answers 409.
     """
-    return delivery_history.represent(replay.fire_test(session, caller(), webhook_id))
+    return once(
+        202,
+        lambda session: delivery_history.represent(replay.fire_test(session, caller(), webhook_id)),
+    )
 
 
-@blp.answers(
+@blp.serves(
     "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/replay", WRITE_TENANT, DeliverySchema, 202
 )
-def replay_one(
-    session: Session, webhook_id: UUID | None, delivery_id: UUID | None
-) -> dict[str, Any]:
+def replay_one(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Replay a delivery at once
 
     Creates a new delivery (`replay_of`) of the same event, sent even while the webhook is paused. A
     disabled webhook answers 409.
     """
-    return delivery_history.represent(replay.replay(session, caller(), webhook_id, delivery_id))
+    return once(
+        202,
+        lambda session: delivery_history.represent(
+            replay.replay(session, caller(), webhook_id, delivery_id)
+        ),
+    )
 
 
-@blp.answers(
+@blp.serves(
     "POST /webhooks/<webhook_id>/retry-now", WRITE_TENANT, MovedSchema, 202, takes=RetryNowSchema
 )
-def retry_now(session: Session, body: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
+def retry_now(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Send all waiting deliveries of a webhook now
 
     After an outage deliveries wait up to 24 hours for their next attempt, and on a paused webhook
@@ -136,22 +143,26 @@ def retry_now(session: Session, body: dict[str, Any], webhook_id: UUID | None) -
     one of them as its probe. A job does so, and its `progress` tells what became of them; an open
     one of this webhook ends. A disabled or held webhook answers 409.
     """
-    return send_now.all_of(session, caller(), webhook_id, body.get("rate"))
+    return once(
+        202, lambda session: send_now.all_of(session, caller(), webhook_id, body.get("rate"))
+    )
 
 
-@blp.answers(
+@blp.serves(
     "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now", WRITE_TENANT, MovedSchema, 202
 )
-def retry_one_now(
-    session: Session, webhook_id: UUID | None, delivery_id: UUID | None
-) -> dict[str, Any]:
+def retry_one_now(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Send one waiting delivery now
 
     It is sent even while the webhook is paused or held. A delivery that waits for no attempt, and a
     disabled webhook, answer 409.
     """
-    send_now.one(session, caller(), webhook_id, delivery_id)
-    return {"count": 1, "job_id": None}
+
+    def bring_forward(session: Session) -> dict[str, Any]:
+        send_now.one(session, caller(), webhook_id, delivery_id)
+        return {"count": 1, "job_id": None}
+
+    return once(202, bring_forward)
 
 
 def _history(args: dict[str, Any], webhook_id: UUID | None) -> Response:
@@ -225,18 +236,17 @@ def list_tenant_deliveries(
     return delivery_list.page(session, tenant_id, wanted, before=before, limit=limit)
 
 
-@blp.answers(
-    "GET /deliveries/groups", READ_TENANT, FailureGroupsSchema, args=GroupArgs, snapshot=True
-)
-def groups(session: Session, args: dict[str, Any]) -> dict[str, Any]:
+@blp.serves("GET /deliveries/groups", READ_TENANT, FailureGroupsSchema, args=GroupArgs)
+def groups(args: dict[str, Any]) -> dict[str, Any]:
     """Group failed deliveries by webhook and cause
 
     Covers the newest 10,000 deliveries that failed or wait for a retry. A replayed delivery counts
     by its replay, so a delivered event is in no group. `group` filters the list of deliveries, and
     selects deliveries to replay.
     """
-    found = failure_groups.find(session, caller().tenant_id, tenant_filters(args))
-    return failure_groups.represent(found)
+    with transaction(snapshot=True) as session:
+        found = failure_groups.find(session, caller().tenant_id, tenant_filters(args))
+        return failure_groups.represent(found)
 
 
 def tenant_filters(args: Mapping[str, Any]) -> Filters:
@@ -287,32 +297,31 @@ class StatsSchema(AnswerSchema):
     data = fields.Items(fields.Object(StatsRowSchema), max_items=max(hours.MOST_ROWS.values()))
 
 
-@stats.answers(
-    "GET /stats", READ_TENANT, StatsSchema, args=StatsArgs, endpoint="tenant", snapshot=True
-)
-def read_tenant(session: Session, args: dict[str, Any]) -> dict[str, Any]:
+@stats.serves("GET /stats", READ_TENANT, StatsSchema, args=StatsArgs, endpoint="tenant")
+def read_tenant(args: dict[str, Any]) -> dict[str, Any]:
     """Count the traffic of all webhooks, by hour or day
 
     By default of the last 24 hours. An attempt counts in the hour in which its outcome is recorded.
     Kept as long as the history of deliveries.
     """
-    return _stats(session, args)
+    with transaction(snapshot=True) as session:
+        return _stats(session, args)
 
 
-@stats.answers(
+@stats.serves(
     "GET /webhooks/<webhook_id>/stats",
     READ_TENANT,
     StatsSchema,
     args=StatsArgs,
     endpoint="webhook",
-    snapshot=True,
 )
-def read_webhook(session: Session, args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
+def read_webhook(args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Count the traffic of a webhook, by hour or day
 
     As `GET /v1/stats`; a deleted webhook's traffic is kept too.
     """
-    return _stats(session, args, webhooks.require_history(session, caller(), webhook_id))
+    with transaction(snapshot=True) as session:
+        return _stats(session, args, webhooks.require_history(session, caller(), webhook_id))
 
 
 def _stats(

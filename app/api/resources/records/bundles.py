@@ -12,7 +12,6 @@ from flask import Response, request
 from app import evidence
 from app.api.http import large_work
 from app.api.http.answers import (
-    answer,
     conditional,
     conditional_bytes,
     is_current,
@@ -215,7 +214,7 @@ def _fill(
     args=ShareTokenArgs,
     errors=(409,),
 )
-def read_log_proof(args: dict[str, Any], record_id: UUID | None) -> Response:
+def read_log_proof(args: dict[str, Any], record_id: UUID | None) -> dict[str, Any]:
     """Read the inclusion proof of a record
 
     409 `log-pending` with `Retry-After` until a published checkpoint covers the record. That takes
@@ -227,4 +226,4 @@ def read_log_proof(args: dict[str, Any], record_id: UUID | None) -> Response:
         last = proofs.newest(session)
         proof = proofs.of_leaf(session, last, records.leaf_hash(found.bundle_sha256))
         note = quorum.cosigned(session, services().settings.witness_policy, last)
-        return answer({**proof, "checkpoint": note.decode()})
+        return {**proof, "checkpoint": note.decode()}

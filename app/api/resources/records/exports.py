@@ -15,6 +15,7 @@ from app.api.http.admission import truncated_stream
 from app.api.http.answers import conditional
 from app.api.http.auth import ADMIN_TENANT, READ_TENANT
 from app.api.http.documentation import header_of
+from app.api.http.idempotency import once
 from app.api.http.routes import Routes
 from app.api.http.services import caller, request_id, services, transaction
 from app.api.resources.records.bundles import SIGNED_HEADERS, signed_bytes
@@ -61,7 +62,7 @@ _HEADERS = {
 }
 
 
-@blp.answers(
+@blp.serves(
     "POST",
     ADMIN_TENANT,
     ExportSchema,
@@ -69,14 +70,14 @@ _HEADERS = {
     takes=NewExportSchema,
     errors=(404, 409),
 )
-def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+def create(body: dict[str, Any]) -> Response:
     """Export all records of a period, signed
 
     A job lists every record with its digest and its place in the log. Follow it by
     `GET /v1/exports/:id` until `state` is `ready`; then `download_url` has the file, which
     `verify.py export` verifies offline. A tenant keeps 100 exports, for `EXPORT_DAYS` each.
     """
-    return represent(exports.create(session, caller(), body))
+    return once(202, lambda session: represent(exports.create(session, caller(), body)))
 
 
 @blp.lists("", READ_TENANT, ExportSchema, represent=represent)
@@ -85,20 +86,22 @@ def list_exports(session: Session, args: Mapping[str, Any], *where: Any) -> Sequ
     return exports.rows(session, caller().tenant_id, *where)
 
 
-@blp.answers("GET /<export_id>", READ_TENANT, ExportSchema)
-def read(session: Session, export_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /<export_id>", READ_TENANT, ExportSchema)
+def read(export_id: UUID | None) -> dict[str, Any]:
     """Read an export: its state, its totals and where its file is"""
-    found = exports.find(session, caller().tenant_id, export_id)
-    return represent(found)
+    with transaction() as session:
+        found = exports.find(session, caller().tenant_id, export_id)
+        return represent(found)
 
 
-@blp.answers("DELETE /<export_id>", ADMIN_TENANT, None, 204)
-def delete(session: Session, export_id: UUID | None) -> None:
+@blp.serves("DELETE /<export_id>", ADMIN_TENANT, None, 204)
+def delete(export_id: UUID | None) -> None:
     """Delete an export's file, or stop its making
 
     What was signed stays readable.
     """
-    exports.delete(session, caller(), export_id)
+    with transaction() as session:
+        exports.delete(session, caller(), export_id)
 
 
 @blp.serves("GET /<export_id>/statement", READ_TENANT)

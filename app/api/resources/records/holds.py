@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app.api.http.auth import ADMIN_TENANT, READ_TENANT
+from app.api.http.idempotency import once
 from app.api.http.paging import PageArgs, filters
 from app.api.http.routes import Routes
-from app.api.http.services import caller
+from app.api.http.services import caller, transaction
 from app.core.records import holds
 from app.core.records.holds import HoldSchema, HoldStatus
 from app.errors import FieldError, Invalid
@@ -68,15 +70,20 @@ def scope_of(body: Mapping[str, Any]) -> dict[str, Any]:
     return scope
 
 
-@blp.answers("POST", ADMIN_TENANT, HoldSchema, 201, takes=NewHoldSchema, errors=(404,))
-def create(session: Session, body: dict[str, Any]) -> dict[str, Any]:
+@blp.serves("POST", ADMIN_TENANT, HoldSchema, 201, takes=NewHoldSchema, errors=(404,))
+def create(body: dict[str, Any]) -> Response:
     """Place a legal hold
 
     On one record, on the records of a session or an agent (later ones too), or on those created in
     a range of time. While it stands their content does not expire; content that was due, but not
     deleted yet, is kept and can be read again. What was deleted does not come back.
     """
-    return holds.represent(holds.create(session, caller(), body["reason"], scope_of(body)))
+    return once(
+        201,
+        lambda session: holds.represent(
+            holds.create(session, caller(), body["reason"], scope_of(body))
+        ),
+    )
 
 
 @blp.lists("", READ_TENANT, HoldSchema, HoldArgs, represent=holds.represent, errors=(404,))
@@ -85,17 +92,19 @@ def list_holds(session: Session, args: Mapping[str, Any], *where: Any) -> Sequen
     return holds.rows(session, caller(), filters(args), *where)
 
 
-@blp.answers("GET /<hold_id>", READ_TENANT, HoldSchema)
-def read(session: Session, hold_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /<hold_id>", READ_TENANT, HoldSchema)
+def read(hold_id: UUID | None) -> dict[str, Any]:
     """Read a legal hold"""
-    return holds.represent(holds.find(session, caller(), hold_id))
+    with transaction() as session:
+        return holds.represent(holds.find(session, caller(), hold_id))
 
 
-@blp.answers("DELETE /<hold_id>", ADMIN_TENANT, None, 204)
-def release(session: Session, hold_id: UUID | None) -> None:
+@blp.serves("DELETE /<hold_id>", ADMIN_TENANT, None, 204)
+def release(hold_id: UUID | None) -> None:
     """Release a legal hold
 
     What it kept beyond its retention, and no other hold covers, reads as 410 at once and is deleted
     in the next run of expiry. Releasing it again changes nothing and answers 204 too.
     """
-    holds.release(session, caller(), hold_id)
+    with transaction() as session:
+        holds.release(session, caller(), hold_id)

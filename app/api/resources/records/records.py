@@ -32,6 +32,7 @@ from app.api.http.services import (
     raw_transaction,
     reads_objects,
     services,
+    transaction,
 )
 from app.api.resources.records.record_schemas import (
     MOST_ENTRY_ERRORS,
@@ -307,11 +308,12 @@ def list_records(
     return feeds.Page(zip(places, shown, strict=False), read_to)
 
 
-@blp.answers("GET /<record_id>", READ, RecordSchema)
-def read(session: Session, record_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /<record_id>", READ, RecordSchema)
+def read(record_id: UUID | None) -> dict[str, Any]:
     """Read a record's metadata, which remains after its bundle has expired."""
-    found = records.find(session, caller(), record_id)
-    return records.represent(session, [found])[0]
+    with transaction() as session:
+        found = records.find(session, caller(), record_id)
+        return records.represent(session, [found])[0]
 
 
 def _shown(session: Session, args: Mapping[str, Any], rows: Sequence[Record]) -> list[Any]:

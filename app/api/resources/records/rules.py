@@ -8,7 +8,6 @@ from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app.api.http.answers import answer
 from app.api.http.auth import ADMIN_TENANT, READ_TENANT, WRITE_TENANT
 from app.api.http.idempotency import once, sent_key
 from app.api.http.paging import MAX_LIMIT
@@ -123,28 +122,29 @@ def list_rules(session: Session, args: Mapping[str, Any], *where: Any) -> Sequen
 
 
 @blp.serves("GET /examples", READ_TENANT, RuleExamplesSchema)
-def examples() -> Response:
+def examples() -> dict[str, Any]:
     """List ready rules
 
     Each is the body of a POST, off, with records or a session that it matches and does not match.
     """
-    return answer({"data": library.examples()})
+    return {"data": library.examples()}
 
 
-@blp.answers("GET /<rule_id>", READ_TENANT, RuleSchema)
-def read(session: Session, rule_id: UUID | None) -> dict[str, Any]:
+@blp.serves("GET /<rule_id>", READ_TENANT, RuleSchema)
+def read(rule_id: UUID | None) -> dict[str, Any]:
     """Read a rule"""
-    return represent(rules.find(session, caller().tenant_id, rule_id))
+    with transaction() as session:
+        return represent(rules.find(session, caller().tenant_id, rule_id))
 
 
 @blp.serves("PATCH /<rule_id>", ADMIN_TENANT, RuleSchema, takes=RuleChangeSchema)
-def change(body: dict[str, Any], rule_id: UUID | None) -> Response:
+def change(body: dict[str, Any], rule_id: UUID | None) -> dict[str, Any]:
     """Change a rule, or switch it on or off
 
     Fields not sent stay. A change of anything but `enabled` makes a new version, which judges what
     is created from then on.
     """
-    return answer(changed(rule_id, body, _in_transaction))
+    return changed(rule_id, body, _in_transaction)
 
 
 def changed(
@@ -173,13 +173,14 @@ def _in_transaction(make: Callable[[Session], dict[str, Any]]) -> dict[str, Any]
         return make(session)
 
 
-@blp.answers("DELETE /<rule_id>", ADMIN_TENANT, None, 204)
-def delete(session: Session, rule_id: UUID | None) -> None:
+@blp.serves("DELETE /<rule_id>", ADMIN_TENANT, None, 204)
+def delete(rule_id: UUID | None) -> None:
     """Delete a rule
 
     Its versions stay readable, and its name may be used again.
     """
-    rules.delete(session, caller(), rule_id)
+    with transaction() as session:
+        rules.delete(session, caller(), rule_id)
 
 
 @blp.lists(
@@ -205,7 +206,7 @@ def versions(
     errors=(404,),
     also={202: JobSchema},
 )
-def test(body: dict[str, Any]) -> Response:
+def test(body: dict[str, Any]) -> Response | dict[str, Any]:
     """Try a rule on the past
 
     Nothing is stored, and no finding made. Up to 100 records are answered at once; more are a job,
@@ -221,7 +222,7 @@ def test(body: dict[str, Any]) -> Response:
                 scanning.start_test(session, caller().tenant_id, text, wanted)
             ),
         )
-    return answer(tried_now(text, wanted))
+    return tried_now(text, wanted)
 
 
 def tried(body: Mapping[str, Any]) -> tuple[RuleText, Wanted]:
@@ -241,11 +242,16 @@ def tried_now(text: RuleText, wanted: Wanted) -> dict[str, Any]:
     return scanning.judge(here.evaluators, text, chosen).answer()
 
 
-@blp.answers("POST /<rule_id>/backfill", ADMIN_TENANT, JobSchema, 202, takes=RuleBackfillSchema)
-def backfill(session: Session, body: dict[str, Any], rule_id: UUID | None) -> dict[str, Any]:
+@blp.serves("POST /<rule_id>/backfill", ADMIN_TENANT, JobSchema, 202, takes=RuleBackfillSchema)
+def backfill(body: dict[str, Any], rule_id: UUID | None) -> Response:
     """Let a rule judge the past
 
     By its version of now, on or off. What that version has matched already makes no finding again.
     Cancel the job to stop it. `max_per_hour` does not hold; `rate` does.
     """
-    return job_control.represent(scanning.start_backfill(session, caller(), rule_id, body))
+    return once(
+        202,
+        lambda session: job_control.represent(
+            scanning.start_backfill(session, caller(), rule_id, body)
+        ),
+    )

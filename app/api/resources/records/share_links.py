@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from flask import Response
 from sqlalchemy.orm import Session
 
 from app.api.http.auth import ADMIN, READ
+from app.api.http.idempotency import once
 from app.api.http.routes import PAIRS, Routes
-from app.api.http.services import caller, services
+from app.api.http.services import caller, services, transaction
 from app.core.records import share_links
 from app.core.records.share_links import ShareLinkSchema
 from app.database import database_now
@@ -41,15 +43,17 @@ class MintedShareLinkSchema(ShareLinkSchema):
     url = fields.Text(2000)
 
 
-@blp.answers("POST", ADMIN, MintedShareLinkSchema, 201, takes=NewShareLinkSchema)
-def mint(session: Session, body: dict[str, Any], record_id: UUID | None) -> dict[str, Any]:
+@blp.serves("POST", ADMIN, MintedShareLinkSchema, 201, takes=NewShareLinkSchema)
+def mint(body: dict[str, Any], record_id: UUID | None) -> Response:
     """Create a share link
 
     Its `url` is shown only once. It opens this record alone, with all its exports, without a key. A
     record has at most 100 active links.
     """
     lifetime, base_url = body["expires_in_seconds"], services().settings.base_url
-    return share_links.mint(session, caller(), record_id, lifetime, base_url)
+    return once(
+        201, lambda session: share_links.mint(session, caller(), record_id, lifetime, base_url)
+    )
 
 
 @blp.lists("", READ, ShareLinkSchema, **PAIRS)
@@ -62,10 +66,11 @@ def list_share_links(
     return [(row.id, share_links.represent(row, now)) for row in rows]
 
 
-@blp.answers("DELETE /<share_link_id>", ADMIN, None, 204)
-def revoke(session: Session, record_id: UUID | None, share_link_id: UUID | None) -> None:
+@blp.serves("DELETE /<share_link_id>", ADMIN, None, 204)
+def revoke(record_id: UUID | None, share_link_id: UUID | None) -> None:
     """Revoke a share link, at once and for good
 
     Revoking it again changes nothing and answers 204 too.
     """
-    share_links.revoke(session, caller(), record_id, share_link_id)
+    with transaction() as session:
+        share_links.revoke(session, caller(), record_id, share_link_id)
