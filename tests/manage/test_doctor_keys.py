@@ -15,7 +15,7 @@ from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
 from app.database import Database
-from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Checkpoint
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.timestamps import read_certificates
 from tests.support.database.doctoring import Installation

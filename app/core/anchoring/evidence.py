@@ -19,8 +19,7 @@ from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogPending
-from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import Malformed, Signature
+from app.ledger.notes import Checkpoint, Malformed, Signature
 from app.ledger.policy import NONE, Policy
 from app.lib.crypto import timestamps
 from app.lib.crypto.timestamps import NotStamped, Stamp

@@ -14,10 +14,9 @@ from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import Tx, cursor
 from app.errors import FieldError, Invalid, LogDamaged, LogPending, NotFound
-from app.ledger import entry_bundles, merkle, tile_verification, tiles
+from app.ledger import merkle, tiles
 from app.ledger.merkle import ProofRefused, Subtree
-from app.ledger.tile_verification import Unproven
-from app.ledger.tiles import ENTRIES
+from app.ledger.tiles import ENTRIES, Unproven
 
 _LEAVES = """
 SELECT leaf_hash, generation, leaf_index, data FROM log_leaves WHERE leaf_hash = ANY (%s)
@@ -83,16 +82,16 @@ def tile(tx: Tx, last: Published, path: str) -> bytes:
     if asked.width > tiles.width(asked.level, asked.number, last.checkpoint.size):
         raise NotFound("The published log has no such tile, or a narrower one.")
     size = last.checkpoint.size
-    stored = tile_rows.read(tx, last.generation, tile_verification.needed(asked.id, size))
+    stored = tile_rows.read(tx, last.generation, tiles.needed(asked.id, size))
     try:
-        data = tile_verification.proven(asked.id, size, last.checkpoint.root, stored.__getitem__)
+        data = tiles.proven(asked.id, size, last.checkpoint.root, stored.__getitem__)
     except Unproven as refused:
         raise LogDamaged(
             f"The stored {refused.tile.path} is not of the tree that was published at {size}, "
             f"and nothing is served that it would prove. {publication.MENDED_BY}"
         ) from None
     return (
-        entry_bundles.cut(data, asked.width)
+        tiles.cut_entries(data, asked.width)
         if asked.level == ENTRIES
         else tiles.cut(data, asked.width)
     )

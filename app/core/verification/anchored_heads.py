@@ -19,12 +19,11 @@ from app.core.log.publication import MENDED_BY, Published
 from app.core.log.tree_walk import TreeWalk
 from app.database import cursor
 from app.errors import AuditChainBroken, LogDamaged
-from app.ledger import leaves, merkle, tile_verification
+from app.ledger import leaves, merkle, tiles
 from app.ledger.hash_chain import Head
 from app.ledger.leaves import AuditHead
 from app.ledger.merkle import HASH_BYTES
-from app.ledger.tile_verification import Unproven
-from app.ledger.tiles import WIDTH, TileId
+from app.ledger.tiles import WIDTH, TileId, Unproven
 
 LOOK_BACK = 64 * WIDTH
 """How many of the log's newest leaves a verification of one chain reads."""
@@ -272,12 +271,11 @@ def _proven_tiles(session: Session, last: Published, rows: list[Any]) -> dict[in
     size, root = last.checkpoint.size, last.checkpoint.root
     numbers = {row[6] // WIDTH for row in rows if _is_published(last, row[5], row[6])}
     places = [TileId(0, number) for number in numbers if number >= 0]
-    needed = {each for place in places for each in tile_verification.needed(place, size)}
+    needed = {each for place in places for each in tiles.needed(place, size)}
     stored = tile_rows.read(session, last.generation, needed)
     try:
         return {
-            place.number: tile_verification.proven(place, size, root, stored.__getitem__)
-            for place in places
+            place.number: tiles.proven(place, size, root, stored.__getitem__) for place in places
         }
     except Unproven as refused:
         raise LogDamaged(

@@ -11,9 +11,8 @@ from app.core.log.generations import Generation
 from app.core.log.head_store import HeadStore
 from app.core.log.publication import Published
 from app.errors import LogDamaged, LogRolledBack
-from app.ledger import checkpoints
-from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import Malformed, Unverified, VerifierKey
+from app.ledger import notes
+from app.ledger.notes import Checkpoint, Malformed, Unverified, VerifierKey
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 
 
@@ -131,7 +130,7 @@ def read(
     """
     try:
         public = signing_keys.opened(session, master_keys, generation.key_id).public
-        found = checkpoints.read(note, VerifierKey.ed25519(generation.origin, public.raw))
+        found = notes.read_checkpoint(note, VerifierKey.ed25519(generation.origin, public.raw))
     except (LookupError, CannotOpen, Malformed, Unverified) as error:
         raise LogDamaged(
             f"The checkpoint at {size} is not one that the log signed: {error}"
