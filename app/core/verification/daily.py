@@ -22,10 +22,9 @@ from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log.publication import Published
 from app.core.log.tree_walk import TreeWalk
-from app.core.verification import alerts, published_log, sealed_notes
+from app.core.verification import alerts, published_log
 from app.core.verification.anchored_heads import HeadComparison
-from app.core.verification.published_log import Outside
-from app.core.verification.stamps import Stamps
+from app.core.verification.published_log import Outside, Stamps
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database, cursor, database_now
 from app.errors import (
@@ -88,7 +87,7 @@ class Walked:
     def plan(cls, verifier: Verifier, now: datetime) -> "Walked":
         """Decide from the note how much this run walks."""
         with verifier.database.across_tenants() as session:
-            note = sealed_notes.read(session, verifier.master_keys, WALKED)
+            note = alerts.read_note(session, verifier.master_keys, WALKED)
             doubted = alerts.count_open(session) > 0
         if note is not None and not doubted:
             # The owner may put back any sealed note; one of the future is of a wrong clock.
@@ -114,14 +113,14 @@ class Walked:
         """Keep a note, None to have all walked; unless an operator asked for that meanwhile."""
         keys = self.verifier.master_keys
         with self.verifier.database.across_tenants() as session:
-            if note is None or sealed_notes.read(session, keys, WALKED) == self.before:
-                sealed_notes.write(session, keys, WALKED, note)
+            if note is None or alerts.read_note(session, keys, WALKED) == self.before:
+                alerts.write_note(session, keys, WALKED, note)
                 self.before = None if note is None else {**note, "logs": dict(self.logs)}
 
 
 def forget_walk(session: Session, master_keys: MasterKeys) -> None:
     """Have the next run walk everything, from the first leaf."""
-    sealed_notes.write(session, master_keys, WALKED, None)
+    alerts.write_note(session, master_keys, WALKED, None)
 
 
 def run(verifier: Verifier) -> dict[str, Any] | LogHeadUnavailable:
@@ -154,7 +153,7 @@ def _end(
     if isinstance(found, LogHeadUnavailable):
         return Failed(found.detail)
     if found["log"] == "intact" and not found["failed"]:
-        sealed_notes.write(session, master_keys, KIND, {"since": found["began"]})
+        alerts.write_note(session, master_keys, KIND, {"since": found["began"]})
     return Step(None, found)
 
 
@@ -171,7 +170,7 @@ def _walk_log(
         with database.across_tenants(snapshot=True) as session:
             logs = published_log.read_logs(session, keys, outside).published
             Stamps(verifier.trust).check(session, keys, logs, full=False)
-            return logs, sealed_notes.acknowledged(session, keys)
+            return logs, alerts.acknowledged(session, keys)
 
     logs, acknowledged = verifier.behind_head(begin)
     heads = [
@@ -190,7 +189,7 @@ def _walk_log(
         for chain, (index, head) in unknown.items():
             alerts.report_unknown(session, chain, head.seq, index)
         alerts.heal(session, NO_TENANT, began)
-        sealed_notes.keep_found(session, keys, unknown, began)
+        alerts.keep_found(session, keys, unknown, began)
     if heads and heads[0].unexpected is not None:
         _log.critical("log_leaf_unexpected", leaf=heads[0].unexpected)
     is_good = not broken and not unknown
@@ -268,7 +267,7 @@ def _verify_chains(
 
 def verified_at(session: Session, master_keys: MasterKeys) -> datetime | None:
     """Return when the last run that verified every chain began; None where none is known."""
-    note = sealed_notes.read(session, master_keys, KIND)
+    note = alerts.read_note(session, master_keys, KIND)
     at = None if note is None else datetime.fromisoformat(note["since"])
     return at if at is not None and at <= database_now(session) + _SLACK else None
 

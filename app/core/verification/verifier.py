@@ -15,10 +15,9 @@ from app.core.audit import chain, view
 from app.core.log import status
 from app.core.log.head_store import HeadStore
 from app.core.log.publication import Published
-from app.core.verification import alerts, anchored_heads, published_log, sealed_notes, stored_chain
+from app.core.verification import alerts, anchored_heads, published_log, stored_chain
 from app.core.verification.anchored_heads import Found
-from app.core.verification.published_log import Outside
-from app.core.verification.stamps import NOT_VERIFIED, Stamps, Trust
+from app.core.verification.published_log import NOT_VERIFIED, Outside, Stamps, Trust
 from app.database import Database, database_now
 from app.errors import (
     AuditChainBroken,
@@ -81,9 +80,9 @@ class Verifier:
             alerts.report_log(self.database, error)
             raise
         with self.database.transaction(NO_TENANT) as session:
-            unknown = sealed_notes.unknown_chains(session, self.master_keys)
+            unknown = alerts.unknown_chains(session, self.master_keys)
             # What was read whole is verified for all tenants.
-            alerts.heal_log(session, began, leaves=is_whole, stamps=asked.full)
+            alerts.heal(session, NO_TENANT, began, chains=False, leaves=is_whole, stamps=asked.full)
         # A chain that no tenant has may be this one's, from before its name was changed.
         if is_whole and not unknown["unknown_chains"]:
             with self.database.transaction(tenant_id) as session:

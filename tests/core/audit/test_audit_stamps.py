@@ -12,7 +12,7 @@ import pytest
 from app.core.anchoring.monitor import QuorumGate
 from app.core.log import publication, succession
 from app.core.verification import anchored_heads
-from app.core.verification.stamps import Trust
+from app.core.verification.published_log import Trust
 from app.errors import LogDamaged
 from app.ledger.policy import Policy
 from app.lib.crypto.timestamps import read_certificates

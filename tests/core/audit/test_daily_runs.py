@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from app.core import tenants
 from app.core.jobs import job_rows, leases
-from app.core.verification import anchored_heads, daily, sealed_notes, stored_chain
+from app.core.verification import alerts, anchored_heads, daily, stored_chain
 from app.core.verification.verifier import Verifier
 from app.database import Database, cursor, database_now
 from app.lib.crypto.sealing import MasterKeys
@@ -105,10 +105,10 @@ def test_a_note_of_a_killed_walk_that_is_put_back_later_saves_no_walk(
     place.world.grow(600)
     first = daily_run(place)
     with place.world.database.across_tenants() as session:
-        note = sealed_notes.read(session, MASTER_KEYS, daily.WALKED)
+        note = alerts.read_note(session, MASTER_KEYS, daily.WALKED)
         assert note is not None
         since = (database_now(session) - age).isoformat()
-        sealed_notes.write(session, MASTER_KEYS, daily.WALKED, {**note, "full": since})
+        alerts.write_note(session, MASTER_KEYS, daily.WALKED, {**note, "full": since})
     place.owner("UPDATE log_tiles SET data = set_byte(data, 9, 1) WHERE level = -1 AND number = 0")
     assert first["log"] == "intact"
     assert daily_run(place)["log"] == "log-damaged"
@@ -172,7 +172,7 @@ def now(place: Place) -> datetime:
 def note(place: Place, at: str, keys: MasterKeys = MASTER_KEYS) -> None:
     """Put a note in its place that says since when the chains are not verified again."""
     with place.world.database.across_tenants() as session:
-        sealed_notes.write(session, keys, daily.KIND, {"since": at})
+        alerts.write_note(session, keys, daily.KIND, {"since": at})
 
 
 def test_a_run_that_ended_says_when_it_began(place: Place) -> None:
