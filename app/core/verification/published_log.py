@@ -22,12 +22,12 @@ from app.core.log.head_store import HeadStore
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogDamaged, LogRolledBack, OlderStampDamaged
+from app.evidence import timestamps
+from app.evidence.timestamps import NotStamped
 from app.ledger import notes
 from app.ledger.notes import Checkpoint, Malformed, Note, Signature, Unverified, VerifierKey
 from app.ledger.policy import Policy
-from app.lib.crypto import timestamps
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
-from app.lib.crypto.timestamps import NotStamped
 
 
 @dataclass(frozen=True)

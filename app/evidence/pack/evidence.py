@@ -8,11 +8,11 @@ from hashlib import sha256
 
 from app.evidence.pack.archive import Chunks
 from app.evidence.signing_certificates import SigningChain
+from app.evidence.timestamps import Stamp
 from app.ledger import merkle, notes
 from app.ledger.leaves import Record, SessionStatement
 from app.ledger.notes import Checkpoint, Note, Signature, VerifierKey, encode_base64
 from app.lib.crypto.signing import PublicKey, SigningKey
-from app.lib.crypto.timestamps import Stamp
 
 MAX_BUNDLE_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**20

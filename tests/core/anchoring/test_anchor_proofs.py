@@ -12,11 +12,11 @@ from app.core.anchoring import evidence
 from app.core.anchoring.evidence import Rank
 from app.core.log import publication, succession
 from app.errors import LogDamaged, LogHalted
+from app.evidence.timestamps import read_certificates
 from app.ledger import leaves, merkle, notes
 from app.ledger.leaves import AuditHead
 from app.ledger.notes import VerifierKey
 from app.ledger.policy import Policy
-from app.lib.crypto.timestamps import read_certificates
 from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place, Witnessed, put_stamp
 from tests.support.evidence.witnesses import Witness

@@ -316,7 +316,7 @@ def test_certificates_of_other_kinds_are_refused_in_words(tmp_path: Path, p256: 
     by.make_key("p521", "p521")
     by.sign("p521", by.asked("p521", "/CN=P-521"), by="root")
     chain = by.issue(packs.KEY, by="p521")
-    with pytest.raises(ValueError, match="NOT CHECKED: 1[.]3[.]132"):
+    with pytest.raises(ValueError, match="is a curve this program does not check"):
         read_chains(chain)
     assert verdict(tmp_path, by, packed(chain)).verdicts[SIGNER] == "NOT CHECKED"
 
