@@ -8,7 +8,7 @@ from typing import Any
 
 from app.evidence.bundle import Approval, Bundle
 from app.evidence.pack.evidence import Evidence, Proven, SessionEvidence
-from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Checkpoint
 from app.lib.text_sanitizer import one_line, visible
 
 _TEXT = """\
