@@ -15,7 +15,6 @@ from app.clock import rfc3339
 from app.core.audit import view
 from app.core.delivery import accounting
 from app.core.digests import letters
-from app.core.digests.digest_mail import Content, Group, Line, Part
 from app.core.digests.troubles import Kind, Trouble
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
@@ -296,17 +295,25 @@ def test_settings_that_are_wrong_come_back_with_their_input(
 def places(api: ApiOf, webhook: dict[str, Any]) -> list[str]:
     """Return the path of each link in a mail with a finding and a webhook of the tenant."""
     finding = make_finding(api(), make_session(api())["id"])
-    line = Line(ids.read("fnd", finding["id"]), "A title", "bob", AT, again=False)
+    line = {"id": ids.read("fnd", finding["id"]), "title": "A title", "created_at": AT}
+    line |= {"principal": "bob", "again": False}
     failing = Kind.WEBHOOK_FAILING
-    trouble = Trouble(failing, webhook["id"], AT, "https://hooks.example.com", "failing")
-    parts = [Part(ids.new(), AT) for _ in range(12)]
-    content = Content(
-        *("Acme", 1, 0, {"high": 1}, [Group("high", "pii", 1, [line])], 0, 1, [trouble], parts)
-    )
+    content = {
+        "tenant": "Acme",
+        "total": 1,
+        "again": 0,
+        "by_severity": {"high": 1},
+        "groups": [{"severity": "high", "rule": "pii", "count": 1, "lines": [line]}],
+        "groups_left": 0,
+        "shown": 1,
+        "troubles": [Trouble(failing, webhook["id"], AT, "https://hooks.example.com", "failing")],
+        "parts": [{"id": ids.new(), "data_at": AT} for _ in range(12)],
+        "brief": False,
+    }
     letter = letters.write(
         "name",
         "digest",
-        {"content": content, "tenant": content.tenant},
+        content,
         subject="news",
         base_url=BASE,
         token="t" * 90,

@@ -12,9 +12,8 @@ from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.services import caller, services, transaction
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import alert_mail, alerts, digest_history, sending
-from app.core.digests.alert_mail import AlertMailSchema
-from app.core.digests.alerts import MOST_RECIPIENTS, AlertsSchema, Policy
+from app.core.digests import alerts, digest_history, sending
+from app.core.digests.alerts import MOST_RECIPIENTS, AlertMailSchema, AlertsSchema, Policy
 from app.core.digests.digest_history import DigestSchema, NextSchema
 from app.core.digests.troubles import Kind
 from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
@@ -152,7 +151,7 @@ def list_alert_mails(args: dict[str, Any]) -> Response:
         return page(
             args,
             lambda *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
-            alert_mail.represent,
+            alerts.represent_mail,
         )
 
 
