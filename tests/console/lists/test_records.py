@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.console.pages.records import records
+from app.console.pages import records
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.console import HERE, Visitor, paths, signed_in
 from tests.support.callers.making import (

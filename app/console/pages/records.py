@@ -19,7 +19,7 @@ from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed
-from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
+from app.console.pages.deliveries import known_webhooks, webhook_names
 from app.core import feeds, findings
 from app.core.callers import Role
 from app.core.delivery.history import delivery_list, event_history
@@ -115,9 +115,7 @@ class StepArgs(Schema):
 
 def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
     typed = forms.query()
-    before = 0
-    with typed.refusing():
-        before = typed.load(StepArgs)["steps"]
+    before = typed.load_filters(StepArgs)["steps"]
     with transaction() as session:
         found = records.find(session, caller(), ids.parse("rec", record_id))
         of_record = {"record_id": found.id}

@@ -99,9 +99,7 @@ def download(session_id: str, name: str) -> Response:
 def show(session_id: str) -> Response:
     """Show one session and its way, oldest record first."""
     typed = forms.query()
-    args = PageArgs().load({})
-    with typed.refusing():
-        args = typed.load(PageArgs)
+    args = typed.load_filters(PageArgs)
     with transaction() as session:
         one = sessions.find(session, caller(), ids.parse("ses", session_id))
         found = page_of(
