@@ -98,10 +98,10 @@ def test_the_audit_chain_is_listed_filtered_verified_and_taken(admin: Visitor, a
     newest = admin.get(f"{AUDIT}?limit=1").text
     (older,) = re.findall(r'rel="next" href="([^"]+)"', newest)
     assert webhook["id"] not in admin.get(older.replace("&amp;", "&")).text
-    verified = admin.post(f"{AUDIT}/verify", admin.form(AUDIT, f"{AUDIT}/verify"))
+    verified = admin.send(AUDIT, to=f"{AUDIT}/verify")
     head = api().get("/v1/audit/verify").json["head"]
     assert f"{head['seq']} {head['hash']}" in verified.text
-    taken = admin.post(f"{AUDIT}/export", admin.form(AUDIT, f"{AUDIT}/export"))
+    taken = admin.send(AUDIT, to=f"{AUDIT}/export")
     lines = [json.loads(line) for line in taken.text.splitlines()]
     assert lines[-2]["action"] == "audit.export"
     assert lines[-1]["type"] == "trailer"
@@ -214,7 +214,7 @@ def test_jobs_are_listed_filtered_and_tried_again(
     assert "\\u202e" in shown
     reader = signed_in(app, mint("read"))
     assert f"{place}/retry" not in reader.get(place).text
-    assert admin.post(f"{place}/retry", admin.form(place, f"{place}/retry")).status_code == 303
+    assert admin.send(place, to=f"{place}/retry").status_code == 303
     assert "queued" in admin.get(place).text
     assert f"{JOBS}/{waiting}/cancel" not in admin.get(f"{JOBS}/{waiting}").text
 
@@ -230,7 +230,7 @@ def test_all_dead_jobs_of_a_kind_are_tried_again_once_their_number_was_shown(
     place = f"{JOBS}/all?verb=retry&kind={kind}"
     assert "3 jobs" in admin.get(place).text
 
-    sent = admin.post(f"{JOBS}/all", admin.form(place, f"{JOBS}/all"))
+    sent = admin.send(place, to=f"{JOBS}/all")
 
     assert sent.status_code == 303
     assert all(api().get(f"/v1/jobs/{each}").json["status"] == "queued" for each in dead)
@@ -270,7 +270,7 @@ def test_settings_say_what_they_delete_before_they_are_saved(
         admin.post(SETTINGS, {**sure, "_name": name, "bundle_retention_days": "1"}).status_code
         == 200
     )
-    cleared = admin.post(SETTINGS, {**admin.form(SETTINGS), "bundle_retention_days": ""})
+    cleared = admin.send(SETTINGS, {"bundle_retention_days": ""})
     assert "kept for ever" in cleared.text
     assert "No more mail is sent" not in cleared.text
     assert admin.post(SETTINGS, hidden(cleared.text, SETTINGS)).status_code == 303
@@ -284,7 +284,7 @@ def test_settings_say_what_they_delete_before_they_are_saved(
 def test_settings_that_are_wrong_come_back_with_their_input(
     admin: Visitor, fields: dict[str, str]
 ) -> None:
-    answer = admin.post(SETTINGS, {**admin.form(SETTINGS), **fields})
+    answer = admin.send(SETTINGS, fields)
     assert answer.status_code == 422
     (name,) = fields
     assert f'id="e-{name}"' in answer.text

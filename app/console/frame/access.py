@@ -186,7 +186,7 @@ def recognise() -> bool:
         here.keyring.forget(token.digest)
         return False
     here.keyring.remember(token.digest, found[0])
-    g.caller, g.key_name = found
+    g.caller, g.key_name, g.session_id = found
     admission.admitted_by(partial(_require_session, here.database, token, request_id()))
     g.notices = list(_notices(open_breaks))
     g.form_token = token.form_token

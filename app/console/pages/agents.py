@@ -247,7 +247,8 @@ def show_agent(agent_id: str) -> Response:
         days = hours.span(database_now(session), None, None, Step.DAY, zone.chosen())
         by_day = activity.by_day(session, caller(), found.id, days.starts, days.until)
         pinned = [
-            keys.represent(each) for each in keys.pinned_to(session, caller(), found.id, _MOST_KEYS)
+            keys.represent(each)
+            for each in keys.current(session, caller(), _MOST_KEYS, pin_agent_id=found.id)
         ]
         former = agents.former_names(session, found.tenant_id, found.id)
         names = rendering.names_in(session, *latest, *newest)

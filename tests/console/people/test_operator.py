@@ -143,7 +143,7 @@ def test_suspending_and_resuming_is_the_operator_s_act_in_the_tenant_s_chain(
     assert entries[0]["actor"] == {"type": "operator", "id": "manage"}
     stranger = operator.post(f"{PAGE}/{ids.text('ten', ids.new())}/suspend", fields)
     assert stranger.status_code == 404
-    operator.post(f"{PAGE}/sign-out", operator.form(PAGE, f"{PAGE}/sign-out"))
+    operator.send(PAGE, to=f"{PAGE}/sign-out")
     assert operator.get(PAGE).status_code == 303
 
 
