@@ -101,8 +101,10 @@ class Input:
 
     def load_filters(self, schema: type[marshmallow.Schema]) -> dict[str, Any]:
         """Deserialize filters; where any is wrong, take its error, and return the defaults."""
-        with self.refusing():
+        try:
             return self.load(schema)
+        except Invalid as wrong:
+            self.errors = self.refused(wrong).errors
         return parsing.load(schema(), {})
 
     @property

@@ -1,5 +1,6 @@
 """The audit chain: entries, verification, anchors, export; period exports; legal holds."""
 
+from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -14,7 +15,7 @@ from app.api.resources.audit import AuditArgs, RangeArgs, entries, export_answer
 from app.api.resources.records.exports import NewExportSchema, represent, sent
 from app.api.resources.records.holds import HoldArgs, NewHoldSchema, scope_of
 from app.api.resources.verification import VerifyArgs, anchor_reader, anchoring
-from app.console.frame import browser, forms, lists, rendering
+from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
 from app.console.frame.lists import Listed
@@ -95,9 +96,7 @@ def _verified(typed: Input) -> Response:
 @blp.form("/export", Role.READ, again=_ENTRIES.page)
 def export(typed: Input) -> Response:
     """Send the chain between two moments as NDJSON, and append an entry that records that."""
-    answered = export_answer(typed.load(RangeArgs))
-    answered.headers["Content-Disposition"] = 'attachment; filename="audit.ndjson"'
-    return answered
+    return rendering.attached(export_answer(typed.load(RangeArgs)), "audit.ndjson")
 
 
 def _anchors(session: Session, _: object, *where: Any) -> list[tuple[int, dict[str, Any]]]:
@@ -162,14 +161,9 @@ def show_export(export_id: str) -> Response:
 
 @exports_blp.page(f"/<export_id>/files/{exports.FILE}")
 def download_export(export_id: str) -> Response:
-    """Send an export's file, as the API does.
-
-    It is audited as taken by the reader's key, so another site's link leads to the page only.
-    """
-    if not browser.is_from_here():
-        text = "Another page has asked for the file. Take it here, if you want it."
-        return rendering.done(url_for(".show", export_id=export_id), text)
-    return sent(ids.parse("exp", export_id))
+    """Send an export's file, as the API does."""
+    take = partial(sent, ids.parse("exp", export_id))
+    return rendering.taken(take, url_for(".show", export_id=export_id))
 
 
 @exports_blp.form("/<export_id>/delete", Role.ADMIN)

@@ -167,7 +167,7 @@ def move(job_id: str, verb: str) -> Response:
     The page is that of the blueprint that got the form: jobs or replays.
     """
     if verb not in _MOVES:
-        raise NotFound
+        raise NotFound("There is no such change of a job.")
     change, text = _MOVES[verb]
     forms.do(change, ids.parse("job", job_id))
     return rendering.done(url_for(".show", job_id=job_id), text)

@@ -1,7 +1,7 @@
 """The operator's view over tenants: figures, and nothing of content; suspend and resume."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec
 from uuid import UUID
@@ -16,7 +16,7 @@ from app.api.http.services import services
 from app.console.frame import access, browser, forms, rendering
 from app.core import tenants
 from app.core.health import tenant_figures
-from app.core.health.tenant_figures import Sort
+from app.core.health.tenant_figures import Figures, Sort
 from app.core.keys.console_sessions import OperatorToken
 from app.core.verification import alerts
 from app.schemas import fields
@@ -72,7 +72,8 @@ def operator_only(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
 def index() -> AnyResponse:
     """List tenants by their figures."""
     typed = forms.query()
-    args, found = typed.load_filters(TenantArgs), []
+    args = typed.load_filters(TenantArgs)
+    found: Sequence[Figures] = ()
     with services().database.across_tenants() as session:
         computed_at = tenant_figures.computed_at(session)
         if "q" in args:

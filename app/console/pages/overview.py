@@ -25,7 +25,7 @@ from app.core.delivery import accounting, hours
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_history import Status
 from app.core.delivery.history.delivery_list import Filters
-from app.core.digests import digest_history, sending, troubles
+from app.core.digests import schedule, sending, troubles
 from app.core.health import probes
 from app.core.health.parts import Part
 from app.core.jobs import control as job_control
@@ -122,7 +122,7 @@ def _needs(
 def _mail(session: Session) -> Iterator[Need]:
     """Yield whether the newest digest is refused for good."""
     for newest in sending.rows(session, Digest, caller().tenant_id, None, 1):
-        what = _REFUSED.get(digest_history.represent(newest)["status"])
+        what = _REFUSED.get(schedule.represent(newest)["status"])
         if what is not None:
             text = f"The mail server refuses the mail with new findings: {what}."
             yield Need(text, "See what it said", url_for("console.settings.mail"))

@@ -24,7 +24,7 @@ from app.console.frame.forms import Input
 from app.console.frame.lists import Listed
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import alerts, digest_history, sending
+from app.core.digests import alerts, schedule, sending
 from app.core.digests.alerts import Policy
 from app.core.digests.troubles import Kind
 from app.core.keys import keys
@@ -159,7 +159,7 @@ def _state(before: dict[str, Any]) -> str:
 
 def _coming(session: Session, *_: object) -> dict[str, Any]:
     settle = services().settings.digest_settle
-    return {"coming": digest_history.next_digest(session, caller().tenant_id, settle)}
+    return {"coming": schedule.next_digest(session, caller().tenant_id, settle)}
 
 
 lists.serve(
@@ -167,7 +167,7 @@ lists.serve(
     Listed(
         "mail",
         lambda session, _, *where: sending.rows(session, Digest, caller().tenant_id, *where),
-        digest_history.represent,
+        schedule.represent,
         named=lambda _: (),
         template="settings/mail",
         beside=_coming,

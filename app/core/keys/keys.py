@@ -341,7 +341,7 @@ class Effects:
 
 def effects(session: Session, caller: Caller, key_id: UUID) -> Effects:
     """Return the effects of revoking a key; counts at most `MOST` + 1 descendants."""
-    wanted = {"tenant": caller.tenant_id, "key": key_id, "own": caller.key_id}
+    wanted: dict[str, Any] = {"tenant": caller.tenant_id, "key": key_id, "own": caller.key_id}
     wanted |= {"most": MOST, "idle": IDLE}
     return cursor(session, class_row(Effects)).execute(_EFFECTS, wanted).fetchall()[0]
 
