@@ -9,11 +9,10 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import filters
 from app.api.http.services import caller, services, transaction
 from app.api.resources.audit import AuditArgs, RangeArgs, entries, export_answer, verify_now
-from app.api.resources.records.exports import NewExportSchema, represent, sent
-from app.api.resources.records.holds import HoldArgs, NewHoldSchema, scope_of
+from app.api.resources.records.exports import NewExportSchema, list_exports, represent, sent
+from app.api.resources.records.holds import HoldArgs, NewHoldSchema, list_holds, scope_of
 from app.api.resources.verification import VerifyArgs, anchor_reader, anchoring
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
@@ -129,7 +128,7 @@ _EXPORTS = lists.serve(
     exports_blp,
     Listed(
         "exports",
-        lambda session, _, *where: exports.rows(session, caller().tenant_id, *where),
+        list_exports,
         represent,
         does=("exports list", "GET /v1/exports"),
     ),
@@ -180,7 +179,7 @@ _HOLDS = lists.serve(
     holds_blp,
     Listed(
         "holds",
-        lambda session, args, *where: holds.rows(session, caller(), filters(args), *where),
+        list_holds,
         holds.represent,
         HoldArgs,
         shown={"statuses": forms.choices(HoldStatus)},

@@ -1,6 +1,6 @@
 """Durable jobs: progress, retry, cancel and resume; bulk replays, with a preview before."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -11,10 +11,9 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import filters
 from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.replays import BulkReplaySchema, wanted_of
-from app.api.resources.jobs import JobArgs
+from app.api.resources.jobs import JobArgs, list_jobs
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -44,21 +43,6 @@ from app.schemas.schema import Schema
 
 blp, replays_blp = Pages("jobs", "/jobs"), Pages("replays", "/replays")
 
-_FoundJob = tuple[Job, dict[str, Any]]
-
-
-def _find(
-    session: Session, wanted: Mapping[str, Any], before: UUID | None, limit: int
-) -> list[_FoundJob]:
-    tenant_id = caller().tenant_id
-    found = job_control.find(session, tenant_id, before=before, limit=limit, **filters(wanted))
-    return [(job, job_changes.represent(session, job)) for job in found]
-
-
-def _position(found: _FoundJob) -> UUID:
-    return found[0].id
-
-
 # A tenant's kinds of jobs, in words.
 _KINDS = {
     bulk_replay.KIND: "replay",
@@ -86,11 +70,11 @@ lists.serve(
     blp,
     Listed(
         "jobs",
-        _find,
+        list_jobs,
         itemgetter(1),
         JobArgs,
         JobSchema,
-        _position,
+        itemgetter(0),
         named=lambda jobs: [job["args"] for job in jobs],
         shown={"kinds": _KINDS, "statuses": forms.choices(job_control.Status)},
         does=("jobs list", "GET /v1/jobs"),
@@ -197,9 +181,9 @@ lists.serve(
     replays_blp,
     Listed(
         "replays",
-        lambda session, _, *where: _find(session, {"kind": bulk_replay.KIND}, *where),
+        lambda session, _, *where: list_jobs(session, {"kind": bulk_replay.KIND}, *where),
         itemgetter(1),
-        position=_position,
+        position=itemgetter(0),
         named=_about,
         does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
     ),

@@ -16,8 +16,8 @@ from app import clock, ids
 from app.api.http.answers import encode
 from app.api.http.services import caller, services, transaction
 from app.api.pages import site
-from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, new_key
-from app.api.resources.tenant import AlertsChangeSchema, SettingsChangeSchema
+from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, list_keys, new_key
+from app.api.resources.tenant import AlertsChangeSchema, SettingsChangeSchema, list_alert_mails
 from app.console.frame import browser, forms, lists, rendering, zone
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -31,7 +31,7 @@ from app.core.keys import keys
 from app.core.records import holds, retention
 from app.core.records.holds import HoldStatus
 from app.core.tenant_settings import Visibility
-from app.models import AlertMail, Digest
+from app.models import Digest
 
 blp = Pages("settings")
 
@@ -189,7 +189,7 @@ _ALERTS = lists.serve(
     blp,
     Listed(
         "alerts",
-        lambda session, _, *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
+        list_alert_mails,
         alerts.represent_mail,
         named=lambda _: (),
         template="settings/alerts",
@@ -277,7 +277,7 @@ _KEYS = lists.serve(
     keys_blp,
     Listed(
         "keys",
-        lambda session, _, *where: keys.rows(session, caller(), *where),
+        list_keys,
         lambda row: {**keys.represent(row), "state": _key_state(row)},
         named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
         beside=lambda *_: {
