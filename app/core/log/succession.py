@@ -194,7 +194,7 @@ def _begin(
     session.flush()
     generation = generations.newest(session)
     assert generation is not None  # noqa: S101  # made above
-    data = leaves.LogSuccessor(old).data
+    data = leaves.successor(old)
     leaf_hash = merkle.leaf_hash(data)
     leaf_id: UUID = ids.new(database_now(session))
     cursor(session).execute(

@@ -198,7 +198,7 @@ def _walk(database: Database, last: Published, heads: HeadComparison, known: int
         with database.across_tenants(snapshot=True) as session:
             cursor(session).execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
             for first, bundle, data in walk.read(session, min(end, size)):
-                if first == 0 and before and data[0] != leaves.LogSuccessor(before).data:
+                if first == 0 and before and data[0] != leaves.successor(before):
                     raise LogDamaged(
                         f"The first leaf of {generation.origin} is not its predecessor."
                     )
