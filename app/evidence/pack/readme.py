@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.evidence.bundle import Bundle
 from app.evidence.pack.evidence import Evidence, Proven, SessionEvidence
-from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Checkpoint
 from app.lib.text_sanitizer import one_line, visible
 
 
