@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from app import heartbeats
 from app.queue import connect
 from scheduler.clock import TIMEOUT_SECONDS, Clock
-from scheduler.timetable import TIMETABLE, Entry, by_name
+from scheduler.timetable import TIMETABLE, Entry
 from tests.support.faults import OwnValkey
 
 SCHEDULED = "rq:scheduler:scheduled_jobs"
 LOCK = "rq:scheduler_lock"
 # Rings once in three hundred years: never while a test runs.
-RARE = Entry("prune_history", actor="prune_history", every=10**10)
-SECONDLY = Entry("sweep", actor="sweep", every=1, max_age=5)
-TABLE = by_name([SECONDLY, RARE])
+RARE = Entry("prune_history", every=10**10)
+SECONDLY = Entry("sweep", every=1)
+TABLE = {each.name: each for each in (SECONDLY, RARE)}
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_a_sweeps_message_says_how_long_it_is_of_use(clock: Clock, own_valkey: O
 
 def test_an_idle_clock_costs_few_commands(own_valkey: OwnValkey) -> None:
     # Counted for each step, not by the second: how many seconds a window touches is luck.
-    table = by_name([Entry("prune_history", actor="prune_history", every=10**10)])
+    table = {RARE.name: RARE}
     with (
         connect(own_valkey.url, TIMEOUT_SECONDS) as one,
         connect(own_valkey.url, TIMEOUT_SECONDS) as other,
@@ -233,7 +233,6 @@ def test_one_scheduler_reports_that_it_leads_and_the_other_that_it_stands_by(
 entries = st.builds(
     Entry,
     name=st.just("entry"),
-    actor=st.just("sweep"),
     every=st.integers(1, 10**6),
     offset=st.integers(0, 10**6),
 )

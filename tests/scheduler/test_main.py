@@ -24,7 +24,7 @@ SCHEDULED = "rq:scheduler:scheduled_jobs"
 LOCK = "rq:scheduler_lock"
 ENTRIES = ", ".join(sorted(TIMETABLE))
 # A clock that finds nothing rings every entry once.
-AT_FIRST = sum(ACTORS[entry.actor] == "tick" for entry in TIMETABLE.values())
+AT_FIRST = sum(ACTORS[entry.name] == "tick" for entry in TIMETABLE.values())
 # It takes a second at most, two with a frozen Redis. Who is deaf is killed by most runners after
 # ten; rq-scheduler by itself, waiting for Redis, would never end.
 MAY_TAKE_TO_STOP = 10.0
