@@ -40,7 +40,9 @@ def _ring_now(client: redis.Redis, name: str) -> int:
     with client.pipeline(transaction=True) as pipe:
         queue.push(pipe, name, [()])
         pipe.execute()
-    waits = "" if heartbeats.presence(client)["worker"] else "; no worker is up, so it waits for one"
+    waits = (
+        "" if heartbeats.presence(client)["worker"] else "; no worker is up, so it waits for one"
+    )
     print(f"rang {name}: actor {name}, queue {queue.ACTORS[name]}{waits}")
     return _DONE
 
