@@ -1,20 +1,16 @@
 """The doctor on PostgreSQL: each of its findings, brought about by the fault that it is for."""
 
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from app import ids
-from app.core import partitions
 from app.core.health.parts import State
 from app.lib.database.pool import PatientPool
 from tests.support.database.doctoring import Installation
 from tests.support.servers.pooler import Pooler
-
-LONG_AGO = datetime(2020, 1, 6, tzinfo=UTC)
 
 
 def moved(here: Installation, **changes: object) -> str:
@@ -26,24 +22,6 @@ def moved(here: Installation, **changes: object) -> str:
 def driver_url(here: Installation) -> str:
     """Return the address of the database as psycopg reads it."""
     return here.settings.database_url.replace("+psycopg", "")
-
-
-@pytest.mark.toolbox
-def test_a_lock_table_without_room_for_the_partitions_there_are_is_told(
-    own: Installation,
-) -> None:
-    assert own.states("locks") == {State.OK}
-    bounds = [ids.earliest_at(LONG_AGO + week * partitions.WEEK) for week in range(200)]
-    for parent in partitions.PARENTS:
-        own.run(
-            "SELECT make_history_partition(:parent, lower, upper)"
-            "  FROM unnest(CAST(:lower AS uuid[]), CAST(:upper AS uuid[])) AS week (lower, upper)",
-            parent=parent,
-            lower=bounds[:-1],
-            upper=bounds[1:],
-        )
-    assert own.states("locks") == {State.FAILED}
-    assert "max_locks_per_transaction" in own.failing("locks")
 
 
 def test_a_database_that_is_well_is_told_with_its_version(here: Installation) -> None:
