@@ -53,6 +53,14 @@ def report(client: Redis, process: Process) -> None:
         pipe.execute()
 
 
+# Atomic: a process that reports again meanwhile stays.
+_FORGET = """
+for _, name in ipairs(ARGV) do
+  if redis.call("EXISTS", name) == 0 then redis.call("SREM", KEYS[1], name) end
+end
+"""
+
+
 def _reports(client: Redis) -> dict[str, bytes | str]:
     """Return the reports that have not expired by their keys; forget the keys of the others."""
     names: list[Any] = sorted(client.smembers(REPORTING))
@@ -61,7 +69,7 @@ def _reports(client: Redis) -> dict[str, bytes | str]:
     reports = dict(zip(names, client.mget(names), strict=True))
     gone = [name for name, sent in reports.items() if sent is None]
     if gone:
-        client.srem(REPORTING, *gone)
+        client.eval(_FORGET, 1, REPORTING, *gone)
     return {os.fsdecode(name): sent for name, sent in reports.items() if sent is not None}
 
 

@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from cryptography.x509 import Certificate
 
 from app import setting_values as values
+from app.evidence import signing_certificates, timestamps
+from app.evidence.signing_certificates import SigningChain
 from app.ledger.policy import NONE, Policy
 from app.lib import forwarded, stores
-from app.lib.crypto import signing_certificates, timestamps
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.mail.mailer import MailServer
 from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate

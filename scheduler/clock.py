@@ -110,7 +110,9 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
 
     def _lead(self) -> None:
         try:
-            leads = self.acquire_lock()
+            # The lock outlasts two heartbeats; two leaders would ring twice, which does no harm.
+            lately = self._led and time.monotonic() < self._beat_at
+            leads = lately or self.acquire_lock()
             self._show_life(leads=leads)
             if leads:
                 self.enqueue_jobs()
@@ -149,16 +151,16 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         )
 
     def _ring(self, entry: Entry, now: float) -> None:
-        """Send the message and set the next time, both or neither.
+        """Send the message, then set the next time: what dies in between rings twice.
 
         rq-scheduler itself removes an entry before it adds it again: a crash in between loses it.
         """
-        with self.connection.pipeline(transaction=True) as pipe:
-            pipe.zadd(self.scheduled_jobs_key, {entry.name: entry.next_after(now)}, xx=True)
+        with self.connection.pipeline(transaction=False) as pipe:
             if not self._is_pointless(entry):
                 max_age_ms = None if entry.max_age is None else entry.max_age * 1000
                 queue.push(pipe, entry.name, [()], max_age_ms=max_age_ms)
-            _, *pushed = pipe.execute()
+            pipe.zadd(self.scheduled_jobs_key, {entry.name: entry.next_after(now)}, xx=True)
+            *pushed, _ = pipe.execute()
         if pushed:
             _, self._waiting[entry.name], _ = pushed
 

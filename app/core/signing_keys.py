@@ -21,10 +21,10 @@ from app.clock import rfc3339
 from app.core.audit import chain
 from app.database import Tx, cursor, database_now
 from app.errors import AuditChainBroken, Conflict, NotFound
+from app.evidence.signing_certificates import SigningChain
 from app.ledger.notes import VerifierKey
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import PublicKey, SigningKey
-from app.lib.crypto.signing_certificates import SigningChain
 from app.models import LogGeneration
 from app.models import SigningKey as SigningKeyRow
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import HASH_BYTES
+from app.ledger.notes import Checkpoint
 from app.lib import canonical_json
 
 SALT_BYTES = 32

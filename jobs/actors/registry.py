@@ -10,23 +10,12 @@ from jobs.actors import judge, prune_history, sweep, ticks
 from jobs.delivery.lane_run import LaneRun
 from jobs.durable.run_job import work_on
 from jobs.process.broker import TIME_LIMIT_MS, BellBroker
-from jobs.process.runtime import Runtime, runtime
-
-
-def deliver(here: Runtime, tenant_id: str, webhook_id: str) -> None:
-    """Send the due rows of a webhook's lane."""
-    LaneRun(here, UUID(tenant_id), UUID(webhook_id)).run()
-
-
-def run_job(here: Runtime, tenant_id: str, job_id: str) -> None:
-    """Run steps of a durable job."""
-    work_on(here, UUID(tenant_id), UUID(job_id))
-
+from jobs.process.runtime import runtime
 
 # Each takes the process's runtime, then the message's arguments; ticks are named as their actors.
 FUNCTIONS: Mapping[str, Callable[..., None]] = {
-    "deliver": deliver,
-    "run_job": run_job,
+    "deliver": lambda here, *lane: LaneRun(here, *map(UUID, lane)).run(),
+    "run_job": lambda here, *job: work_on(here, *map(UUID, job)),
     "judge": judge.run,
     "sweep": sweep.run,
     "prune_history": prune_history.run,

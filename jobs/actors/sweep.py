@@ -7,7 +7,8 @@ backlog are cheaper to read.
 import random
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 from uuid import UUID
 
 from app import metrics
@@ -18,43 +19,37 @@ from app.core.rules import judging
 from app.core.statements import statements
 from app.core.traces import assembly
 from app.database import Database
-from app.queue import Bell
 from jobs.process.runtime import Runtime
 
-# Age limits of messages; the next sweep rings again.
-_INTEGRATE_MS = _ASSEMBLE_MS = _JUDGE_MS = _SEAL_MS = 5_000
+# What is due besides lanes and jobs, by the actor that is rung for it.
+OTHERS: Final[Mapping[str, str]] = {
+    "judge": judging.DUE,
+    "assemble": assembly.IS_DUE,
+    "seal_sessions": statements.IS_DUE,
+    "integrate": generations.IS_DUE,
+}
+# Age limit of their messages; the next sweep rings again.
+_OTHERS_MS = 5_000
 # Time budget per sweep: the next tick must not wait, and PostgreSQL has other work.
 NUMBERING_SECONDS = 0.3
 
 
 def run(here: Runtime) -> None:
-    """Ring due lanes, jobs and tenants' rules: messages of earlier rings may be lost."""
+    """Ring what is due: messages of earlier rings may be lost."""
     with here.database.across_tenants(scans=False) as session:
         unnumbered, until = sweeping.wake(session)
-        lanes_due, jobs_due = sweeping.due(session)
-        to_judge = judging.due(session)
-        traces_wait = bool(assembly.due_tenants(session))
-        sessions_wait = statements.is_due(session)
+        due = sweeping.due(session, OTHERS)
+    lanes_due, jobs_due = due.pop("deliver", ()), due.pop("run_job", ())
     here.tally.add(metrics.SWEEPS)
     here.tally.add(metrics.SWEPT, "lane", count=len(lanes_due))
     here.tally.add(metrics.SWEPT, "job", count=len(jobs_due))
     here.bell.ring_lanes(lanes_due)
     here.bell.ring_many("run_job", jobs_due)
-    here.bell.ring_many("judge", [(each,) for each in to_judge], max_age_ms=_JUDGE_MS)
-    if traces_wait:
-        here.bell.ring("assemble", (), max_age_ms=_ASSEMBLE_MS)
-    if sessions_wait:
-        here.bell.ring("seal_sessions", (), max_age_ms=_SEAL_MS)
-    ring_log(here.database, here.bell)
+    for actor, calls in due.items():
+        here.bell.ring_many(actor, calls, max_age_ms=_OTHERS_MS)
     if unnumbered and number(here.database, unnumbered):
         with here.database.across_tenants() as session:
             sweeping.numbered(session, until)
-
-
-def ring_log(database: Database, bell: Bell) -> None:
-    """Ring the log's integration if leaves wait."""
-    if generations.load_state(database).waits:
-        bell.ring("integrate", (), max_age_ms=_INTEGRATE_MS)
 
 
 def number(database: Database, unnumbered: Sequence[tuple[UUID, UUID]]) -> bool:

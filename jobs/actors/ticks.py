@@ -7,6 +7,7 @@ from functools import partial
 from uuid import UUID
 
 import structlog
+from sqlalchemy.orm import Session
 
 from app.core import finding_search
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
@@ -27,6 +28,7 @@ from app.core.verification import daily
 from app.core.words import word_index
 from app.core.words.word_index import Source
 from app.errors import Conflict, LogHalted, LogRolledBack, Unavailable
+from app.settings import Settings
 from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
@@ -41,6 +43,44 @@ MOST_TENANTS = 10
 IDLE_SECONDS = EXPORTS_SECONDS = 10.0
 # Time budget; the next tick continues, as ticks share two threads with the sweep and the jobs.
 DIGEST_SECONDS = 10.0
+
+
+def _across(work: Callable[[Session, Settings], object]) -> Callable[[Runtime], None]:
+    """Return the actor whose work is one transaction that sees all tenants."""
+
+    def act(here: Runtime) -> None:
+        with here.database.across_tenants() as session:
+            work(session, here.settings)
+
+    return act
+
+
+def _tend_objects(session: Session, settings: Settings) -> None:
+    if settings.blob_url is not None:
+        erasing.enqueue_due(session)
+        moving.order_waiting(session)
+
+
+# Each minute: jobs that are due too late (the sweep then rings them), how many deliveries wait,
+# what is to be erased in the object store or to go there. Each five: the operator's tenants.
+free_stuck_jobs = _across(lambda session, _: leases.free_stuck(session))
+look_at_backlog = _across(lambda session, _: hours.note_backlog(session))
+tend_objects = _across(_tend_objects)
+figure_tenants = _across(lambda session, _: tenant_figures.compute(session))
+# Daily, each as a job: the verification of every audit chain, unless one is open; what is older
+# than FINDINGS_DAYS and AUDIT_ARCHIVE_DAYS; objects that no row has ever named.
+verify_audit = _across(lambda session, _: daily.enqueue_daily(session))
+expire_findings = _across(
+    lambda session, has: (
+        has.findings_days and finding_expiry.enqueue_due(session, has.findings_days)
+    )
+)
+archive_audit = _across(
+    lambda session, has: (
+        has.audit_archive_days and archiving.enqueue_due(session, has.audit_archive_days)
+    )
+)
+sweep_objects = _across(lambda session, has: has.blob_url and sweeping.enqueue(session))
 
 
 def integrate(here: Runtime) -> None:
@@ -127,18 +167,6 @@ def reseal(here: Runtime) -> None:
         resealing.report(here.database, keys)
 
 
-def free_stuck_jobs(here: Runtime) -> None:
-    """Each minute: free jobs that are due too late; the sweep then rings those that are due."""
-    with here.database.across_tenants() as session:
-        leases.free_stuck(session)
-
-
-def look_at_backlog(here: Runtime) -> None:
-    """Each minute: note how many deliveries wait, for the console's chart."""
-    with here.database.across_tenants() as session:
-        hours.note_backlog(session)
-
-
 def complete_idle_sessions(here: Runtime) -> None:
     """Each minute: complete sessions that nothing came to for SESSION_IDLE_SECONDS."""
     deadline = time.monotonic() + IDLE_SECONDS
@@ -163,45 +191,6 @@ def expire_bundles(here: Runtime) -> None:
     exports.expire(here.database, here.settings, lambda: time.monotonic() < until)
 
 
-def expire_findings(here: Runtime) -> None:
-    """Daily: enqueue a job for each tenant with findings older than FINDINGS_DAYS."""
-    if here.settings.findings_days is None:
-        return
-    with here.database.across_tenants() as session:
-        finding_expiry.enqueue_due(session, here.settings.findings_days)
-
-
-def archive_audit(here: Runtime) -> None:
-    """Daily: enqueue a job for each tenant with entries older than AUDIT_ARCHIVE_DAYS."""
-    if here.settings.audit_archive_days is None:
-        return
-    with here.database.across_tenants() as session:
-        archiving.enqueue_due(session, here.settings.audit_archive_days)
-
-
-def tend_objects(here: Runtime) -> None:
-    """Each minute: enqueue what is to be erased in the object store, and what is to go there."""
-    if here.settings.blob_url is None:
-        return
-    with here.database.across_tenants() as session:
-        erasing.enqueue_due(session)
-        moving.order_waiting(session)
-
-
-def sweep_objects(here: Runtime) -> None:
-    """Daily: enqueue the sweep of objects that no row has ever named."""
-    if here.settings.blob_url is None:
-        return
-    with here.database.across_tenants() as session:
-        sweeping.enqueue(session)
-
-
-def verify_audit(here: Runtime) -> None:
-    """Daily: enqueue the verification of every audit chain, unless one is open."""
-    with here.database.across_tenants() as session:
-        daily.enqueue_daily(session)
-
-
 def send_digests(here: Runtime) -> None:
     """Each minute: enqueue due digests, and those whose job has died."""
     began = time.monotonic()
@@ -222,12 +211,6 @@ def send_alerts(here: Runtime) -> None:
         tenants, forgotten = alerts.due_tenants(session), AlertSending.forgotten(session)
     _each(here, forgotten, AlertSending.enqueue, began + DIGEST_SECONDS / 2)
     _each(here, [(tenant_id,) for tenant_id in tenants], alerts.note, began + DIGEST_SECONDS)
-
-
-def figure_tenants(here: Runtime) -> None:
-    """Each five minutes: compute the figures of the operator's list of tenants."""
-    with here.database.across_tenants() as session:
-        tenant_figures.compute(session)
 
 
 def _each(

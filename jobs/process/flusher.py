@@ -7,10 +7,8 @@ sender waits. While the database is unavailable batches wait; leases fence late 
 
 import threading
 from collections.abc import Callable
-from functools import partial
 
 import structlog
-from sqlalchemy.orm import Session
 
 from app import ids, metrics
 from app.core.delivery import cancelling, outcomes
@@ -138,38 +136,28 @@ class Flusher:
         for (delivery_kind, status), count in recorded.ended.items():
             self._tally.add(metrics.DELIVERIES, delivery_kind, status, count=count)
         self._tally.add(metrics.PAUSES, count=recorded.pauses)
-        for key, reason in recorded.to_disable.items():
-            self._follow_up("webhook_not_disabled", key, partial(self._disable, reason=reason))
-        for key, reason in recorded.to_warn.items():
-            self._follow_up("webhook_not_warned", key, partial(self._warn, reason=reason))
+        for key, reason in recorded.to_follow.items():
+            self._follow_up(key, reason)
         return recorded.widened
 
-    def _follow_up(
-        self, failure: str, lane: LaneKey, work: Callable[[Session, LaneKey], None]
-    ) -> None:
-        """Do what follows from outcomes, which are written and stay so if it fails."""
-        tenant_id, webhook_id = lane
+    def _follow_up(self, lane: LaneKey, reason: Reason) -> None:
+        """Disable a webhook or warn of it; the outcomes are written and stay so if that fails."""
 
         def follow() -> None:
-            with self._database.transaction(tenant_id) as session:
-                work(session, lane)
+            with self._database.transaction(lane[0]) as session:
+                done = cancelling.follow(session, *lane, reason, self._settings.disable_after)
+            if done and not reason.warns:
+                self._tally.add(metrics.DISABLED, reason.code)
 
         try:
             self._insist(follow)
         except Exception as error:  # noqa: BLE001  # the lane's next failed attempt asks again
             _log.error(
-                failure,
-                tenant_id=ids.text("ten", tenant_id),
-                webhook_id=ids.text("whk", webhook_id),
+                "webhook_not_warned" if reason.warns else "webhook_not_disabled",
+                tenant_id=ids.text("ten", lane[0]),
+                webhook_id=ids.text("whk", lane[1]),
                 error=kind(error),
             )
-
-    def _disable(self, session: Session, lane: LaneKey, reason: Reason) -> None:
-        if cancelling.disable(session, *lane, reason):
-            self._tally.add(metrics.DISABLED, reason.code)
-
-    def _warn(self, session: Session, lane: LaneKey, reason: Reason) -> None:
-        cancelling.warn(session, *lane, reason, self._settings.disable_after)
 
     def _insist(self, work: Callable[[], None]) -> None:
         """Run `work`; retry with backoff while the database is unavailable, until stopped."""

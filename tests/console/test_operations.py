@@ -19,7 +19,7 @@ from app.core.digests.digest_mail import Content, Group, Line, Part
 from app.core.digests.troubles import Kind, Trouble
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
-from app.core.verification import alerts, daily, sealed_notes
+from app.core.verification import alerts, daily
 from app.database import Database
 from app.models import NO_TENANT
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
@@ -171,7 +171,7 @@ def test_a_chain_that_was_not_verified_lately_is_said_to_be_late(
 ) -> None:
     since = datetime.now(UTC) - daily.OVERDUE
     sealed = MASTER_KEYS.seal(
-        json.dumps({"since": rfc3339(since)}).encode(), sealed_notes.identity("verify_audit")
+        json.dumps({"since": rfc3339(since)}).encode(), alerts.note_identity("verify_audit")
     )
     with admin_engine.begin() as connection:
         connection.execute(

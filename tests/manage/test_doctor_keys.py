@@ -15,9 +15,9 @@ from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.signing_keys import Purpose
 from app.database import Database
-from app.ledger.checkpoints import Checkpoint
+from app.evidence.timestamps import read_certificates
+from app.ledger.notes import Checkpoint
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.crypto.timestamps import read_certificates
 from tests.support.database.doctoring import Installation
 from tests.support.evidence.logs import FLIP, add_leaves
 from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING

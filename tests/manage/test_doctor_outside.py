@@ -14,8 +14,8 @@ from app.core.callers import Caller, Role
 from app.core.health.parts import State
 from app.core.webhooks import webhooks
 from app.database import Database
+from app.evidence.timestamps import read_certificates
 from app.ledger.policy import Policy
-from app.lib.crypto.timestamps import read_certificates
 from app.lib.mail.mailer import MailServer
 from app.manage.doctor import command
 from dev.tsa import TimestampAuthority

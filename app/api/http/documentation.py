@@ -285,14 +285,14 @@ class DocumentedApi(flask_smorest.Api):  # type: ignore[misc]  # flask-smorest s
 
     def _register_responses(self) -> None:
         """Register one response component a status, named after its HTTPStatus."""
-        for name, words in _REFUSALS.values():
+        for name, words in REFUSALS.values():
             response: dict[str, Any] = {"description": words, "schema": self.ERROR_SCHEMA}
             prepare_response(response, self.spec, MEDIA_TYPE)
             self.spec.components.response(name, response, lazy=True)
 
 
 # The name of each response component, after its HTTPStatus, and its description.
-_REFUSALS = {
+REFUSALS = {
     400: ("BAD_REQUEST", "The body is not JSON in UTF-8, or two credentials were sent."),
     401: ("UNAUTHORIZED", "No key, or one that is unknown, revoked or expired."),
     403: ("FORBIDDEN", "The key's role is too low, or the key is pinned."),
@@ -334,7 +334,7 @@ class Refusals(BasePlugin):
             if method == "post" and _is_repeatable(path, operation):
                 operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
             for status in _refusals(path, method, operation):
-                responses.setdefault(status, _REFUSALS[status][0])
+                responses.setdefault(status, REFUSALS[status][0])
 
 
 def open_spec(app_settings: Settings) -> dict[str, Any]:

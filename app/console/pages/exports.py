@@ -5,7 +5,7 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.services import caller, transaction
-from app.api.resources.records.exports import NewExportSchema, represent, sent
+from app.api.resources.records.exports import NewExportSchema, list_exports, represent, sent
 from app.console.frame import browser, forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -19,7 +19,7 @@ _EXPORTS = lists.serve(
     blp,
     Listed(
         "exports",
-        lambda session, _, *where: exports.rows(session, caller().tenant_id, *where),
+        list_exports,
         represent,
         does=("exports list", "GET /v1/exports"),
     ),

@@ -4,9 +4,8 @@ from flask import url_for
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import filters
 from app.api.http.services import caller, transaction
-from app.api.resources.records.holds import HoldArgs, NewHoldSchema, scope_of
+from app.api.resources.records.holds import HoldArgs, NewHoldSchema, list_holds, scope_of
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -21,7 +20,7 @@ _HOLDS = lists.serve(
     blp,
     Listed(
         "holds",
-        lambda session, args, *where: holds.rows(session, caller(), filters(args), *where),
+        list_holds,
         holds.represent,
         HoldArgs,
         shown={"statuses": forms.choices(HoldStatus)},

@@ -1,6 +1,6 @@
 """Durable jobs: their list and progress; retry, cancel and resume."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -11,9 +11,8 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import filters
 from app.api.http.services import caller, transaction
-from app.api.resources.jobs import JobArgs
+from app.api.resources.jobs import JobArgs, list_jobs
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed
@@ -36,23 +35,6 @@ from app.schemas import fields
 from app.schemas.schema import Schema
 
 blp = Pages("jobs", "/jobs")
-
-FoundJob = tuple[Job, dict[str, Any]]
-
-
-def find(
-    session: Session, wanted: Mapping[str, Any], before: UUID | None, limit: int
-) -> list[FoundJob]:
-    """Return a tenant's jobs, newest first, each as its GET answers it."""
-    tenant_id = caller().tenant_id
-    found = job_control.find(session, tenant_id, before=before, limit=limit, **filters(wanted))
-    return [(job, job_changes.represent(session, job)) for job in found]
-
-
-def position(found: FoundJob) -> UUID:
-    """Return a found job's position in its list."""
-    return found[0].id
-
 
 # A tenant's kinds of jobs, in words.
 KINDS = {
@@ -81,11 +63,11 @@ lists.serve(
     blp,
     Listed(
         "jobs",
-        find,
+        list_jobs,
         itemgetter(1),
         JobArgs,
         JobSchema,
-        position,
+        itemgetter(0),
         named=lambda jobs: [job["args"] for job in jobs],
         shown={"kinds": KINDS, "statuses": forms.choices(Status)},
         does=("jobs list", "GET /v1/jobs"),

@@ -13,7 +13,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.answers import encode
 from app.api.http.services import caller, services, transaction
-from app.api.resources.tenant import AlertsChangeSchema, SettingsChangeSchema
+from app.api.resources.tenant import AlertsChangeSchema, SettingsChangeSchema, list_alert_mails
 from app.console.frame import browser, forms, lists, rendering, zone
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -26,7 +26,7 @@ from app.core.digests.troubles import Kind
 from app.core.records import holds, retention
 from app.core.records.holds import HoldStatus
 from app.core.tenant_settings import Visibility
-from app.models import AlertMail, Digest
+from app.models import Digest
 
 blp = Pages("settings")
 
@@ -184,7 +184,7 @@ _ALERTS = lists.serve(
     blp,
     Listed(
         "alerts",
-        lambda session, _, *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
+        list_alert_mails,
         alert_mail.represent,
         named=lambda _: (),
         template="settings/alerts",

@@ -5,11 +5,12 @@ history; `pending` is counted by a scan of the open rows, or of a long backlog t
 No side is computed from another, so `balanced` is a real check.
 """
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import structlog
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, scalar_row
 from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes import lanes
@@ -47,10 +48,13 @@ WITH lane AS MATERIALIZED (
          WHERE lane.counted AND tenant_id = (SELECT %(tenant)s::uuid)
            AND webhook_id = lane.webhook_id) AS found
 )
-SELECT bool_and(counted) AS counted, sum(events_open + unnumbered)::bigint AS events_open,
-       {", ".join(f"sum({name})::bigint AS {name}" for name in _FIGURES)}
-  FROM each HAVING count(*) > 0
+SELECT bool_and(counted) AS counted,
+       coalesce(sum(events_open + unnumbered), 0)::bigint AS events_open,
+       {", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in _FIGURES)}
+  FROM each
 """
+_EVERY = "SELECT webhook_id FROM present_lanes WHERE tenant_id = %s"
+Line = dict[str, int]
 
 
 def of(
@@ -61,55 +65,18 @@ def of(
     `counted` in the result says that a scan counted `pending`; `exact` forces the scan for any
     number of open rows. A scan that differs from the lane's counters also unbalances the books.
     """
-    wanted = {
-        "tenant": tenant_id,
-        "lanes": lanes.of_webhook(session, tenant_id, webhook_id),
-        "exact": exact,
-        "few": SCANNED_AT_MOST,
-    }
-    figures = cursor(session, dict_row).execute(_BOOKS, wanted).fetchone()
-    if figures is None:
-        raise LookupError(f"webhook {webhook_id} has no lane")
-    pending = "found" if figures["counted"] else "open"
-    for kind in _KINDS:
-        figures[f"{kind}_pending"] = figures[f"{kind}_{pending}"]
-    lines = {kind: {name: figures[f"{kind}_{name}"] for name in _LINE} for kind in _KINDS}
+    keys = lanes.of_webhook(session, tenant_id, webhook_id)
+    figures, lines, arrived = _books(session, tenant_id, keys, SCANNED_AT_MOST, exact=exact)
     # A scan, if there was one, must agree with the lane's counters.
     alike = not figures["counted"] or all(
         figures[f"{kind}_found"] == figures[f"{kind}_open"] for kind in _KINDS
     )
-    balanced = alike and all(_balanced(line) for line in lines.values())
+    balanced = alike and all(map(_balanced, lines.values()))
     if not balanced:
         where = {"tenant_id": tenant_id.hex, "webhook_id": webhook_id.hex}
         _log.error("accounting_unbalanced", **where, **figures)
-    return {
-        **lines["events"],
-        "arrived_by_replay": figures["failed_arrived"],
-        "cancelled_arrived_by_replay": figures["cancelled_arrived"],
-        "balanced": balanced,
-        "counted": figures["counted"],
-        "tests": lines["tests"],
-        "replays": lines["replays"],
-    }
-
-
-# Deleted webhooks have no unnumbered rows.
-_ALL = """
-SELECT coalesce(sum(next_sequence - 1 + unnumbered), 0)::bigint AS accepted,
-       coalesce(sum(events_succeeded), 0)::bigint AS succeeded,
-       coalesce(sum(events_failed), 0)::bigint AS failed,
-       coalesce(sum(events_cancelled), 0)::bigint AS cancelled,
-       coalesce(sum(events_open + unnumbered), 0)::bigint AS pending,
-       coalesce(sum(failed_arrived), 0)::bigint AS arrived_by_replay,
-       coalesce(sum(cancelled_arrived), 0)::bigint AS cancelled_arrived_by_replay
-  FROM lanes AS l
- CROSS JOIN LATERAL (
-    SELECT coalesce(sum(count_unnumbered(w.tenant_id, l.webhook_id)), 0) AS unnumbered
-      FROM webhooks AS w
-     WHERE w.tenant_id = l.tenant_id AND w.id = webhook_of(l.webhook_id)
-       AND w.deleted_at IS NULL) AS live
- WHERE l.tenant_id = %s
-"""
+    told = {"balanced": balanced, "counted": figures["counted"], "tests": lines["tests"]}
+    return {**lines["events"], **arrived, **told, "replays": lines["replays"]}
 
 
 def of_all(session: Session, tenant_id: UUID) -> dict[str, Any]:
@@ -117,10 +84,28 @@ def of_all(session: Session, tenant_id: UUID) -> dict[str, Any]:
 
     Reads the lanes' counters, and of deliveries only the unnumbered ones.
     """
-    found = cursor(session, dict_row).execute(_ALL, (tenant_id,)).fetchone()
-    assert found is not None  # noqa: S101  # totals are one row
-    return {**found, "balanced": _balanced(found)}
+    every = cursor(session, scalar_row).execute(_EVERY, (tenant_id,)).fetchall()
+    _, lines, arrived = _books(session, tenant_id, every, -1, exact=False)
+    return {**lines["events"], **arrived, "balanced": _balanced(lines["events"])}
 
 
-def _balanced(line: dict[str, int]) -> bool:
+def _books(
+    session: Session, tenant_id: UUID, keys: Sequence[UUID], few: int, *, exact: bool
+) -> tuple[dict[str, Any], dict[str, Line], Line]:
+    """Return the sums over lanes, the line of each kind, and what a replay delivered."""
+    wanted = {"tenant": tenant_id, "lanes": keys, "exact": exact, "few": few}
+    figures = cursor(session, dict_row).execute(_BOOKS, wanted).fetchone()
+    assert figures is not None  # noqa: S101  # totals are one row
+    pending = "found" if figures["counted"] else "open"
+    for kind in _KINDS:
+        figures[f"{kind}_pending"] = figures[f"{kind}_{pending}"]
+    lines = {kind: {name: figures[f"{kind}_{name}"] for name in _LINE} for kind in _KINDS}
+    arrived = {
+        "arrived_by_replay": figures["failed_arrived"],
+        "cancelled_arrived_by_replay": figures["cancelled_arrived"],
+    }
+    return figures, lines, arrived
+
+
+def _balanced(line: Line) -> bool:
     return line["accepted"] == sum(line[name] for name in _LINE if name != "accepted")

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from psycopg.rows import scalar_row
-from sqlalchemy import func, update
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -20,7 +20,6 @@ from app.core.delivery.lanes import lane_changes, lanes
 from app.core.delivery.lanes.lane_changes import LockedLane
 from app.database import Tx, cursor, database_now
 from app.errors import Conflict
-from app.models import Webhook
 
 CANCEL_AT_ONCE = 5_000
 # Most rows that enabling a webhook cancels itself; workers cancel more. Holding the lane's lock for
@@ -179,40 +178,64 @@ WARNING = (
 )
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
+_IS_ENABLED = "w.status = 'enabled' AND w.deleted_at IS NULL"
 
 
 @dataclass(frozen=True)
 class Reason:
     """Why to disable a webhook: a key of `REASONS`, the receiver, since when nothing arrives.
 
-    `receiver_since` is the lane's: when its URL or headers were set last.
+    `receiver_since` is the lane's: when its URL or headers were set last. `warns`: its owner is
+    warned first.
     """
 
     code: str
     receiver_since: datetime | None
     since: datetime | None = None
+    warns: bool = False
 
 
-def warn(
-    session: Session,
-    tenant_id: UUID,
-    webhook_id: UUID,
-    reason: Reason,
-    disable_after: timedelta,
+def follow(
+    session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason, disable_after: timedelta
 ) -> bool:
-    """Emit `webhook.failing` to the tenant's other webhooks, once per failing period.
+    """Disable a webhook, or warn of that; return whether it did.
 
-    Returns False when it was emitted already, or the reason no longer holds.
+    `webhook_id` is the lane that gives the reason. It does nothing if that no longer holds: if the
+    URL has changed, or the receiver has accepted something since, on any lane.
     """
-    lane = _lane_of(session, tenant_id, webhook_id, reason)
-    if lane is None or reason.since is None or lane.health.warned_at is not None:
+    first = ids.webhook_of(webhook_id)
+    # Lock order: the lanes before the webhook, as everywhere.
+    keys = [(tenant_id, lane) for lane in lanes.of_webhook(session, tenant_id, first)]
+    found = lane_changes.lock(session, keys)
+    lane = found.get((tenant_id, webhook_id))
+    if lane is None or lane.receiver_since != reason.receiver_since:
         return False
+    last = max((each.health.last_success_at or _NEVER for each in found.values()), default=_NEVER)
+    runs = (None, lane.health.failing_since, lane.health.unsuccessful_since)
+    if reason.since not in runs or (reason.since is not None and last > reason.since):
+        return False
+    if reason.warns:
+        return _warn(session, lane, reason, disable_after)
+    return _disable(session, tenant_id, first, reason.code)
+
+
+# All lanes of the webhook, which are locked: it is warned of once.
+_WARNED = f"""
+UPDATE lanes AS l SET warned_at = clock_timestamp() FROM webhooks AS w, webhook_lanes AS k
+ WHERE k.tenant_id = %(tenant)s AND k.webhook_id = webhook_of(%(webhook)s)
+   AND l.tenant_id = k.tenant_id AND l.webhook_id = k.id AND l.warned_at IS NULL
+   AND w.tenant_id = k.tenant_id AND w.id = k.webhook_id AND {_IS_ENABLED}
+"""
+
+
+def _warn(session: Session, lane: LockedLane, reason: Reason, disable_after: timedelta) -> bool:
+    """Emit `webhook.failing` to the tenant's other webhooks, once per failing period."""
     health, refuses = lane.health, reason.code == "refusing"
-    wanted = {"tenant": tenant_id, "webhook": webhook_id}
-    if cursor(session).execute(_WARNED, wanted).rowcount == 0:
+    wanted = {"tenant": lane.tenant_id, "webhook": lane.webhook_id}
+    warned = health.warned_at is not None or reason.since is None
+    if warned or cursor(session).execute(_WARNED, wanted).rowcount == 0:
         return False
     data = {
-        "webhook_id": ids.text("whk", webhook_id),
         "detail": WARNING,
         "failing_since": rfc3339(reason.since),
         "refusing_since": rfc3339(reason.since) if refuses else None,
@@ -220,82 +243,40 @@ def warn(
         "failed_attempts": health.unsuccessful_attempts if refuses else health.consecutive_failures,
         "disabled_from": rfc3339(reason.since + disable_after),
     }
-    event = NewEvent(EventType.WEBHOOK_FAILING.value, data, lane.now)
-    events.emit(session, tenant_id, [event], not_to=ids.webhook_of(webhook_id))
+    _emit(session, lane.tenant_id, lane.webhook_id, EventType.WEBHOOK_FAILING, data, lane.now)
     return True
 
 
-# All lanes of the webhook, which are locked: it is warned of once.
-_WARNED = """
-UPDATE lanes AS l SET warned_at = clock_timestamp() FROM webhooks AS w, webhook_lanes AS k
- WHERE k.tenant_id = %(tenant)s AND k.webhook_id = webhook_of(%(webhook)s)
-   AND l.tenant_id = k.tenant_id AND l.webhook_id = k.id AND l.warned_at IS NULL
-   AND w.tenant_id = k.tenant_id AND w.id = k.webhook_id
-   AND w.status = 'enabled' AND w.deleted_at IS NULL
+_DISABLE = f"""
+UPDATE webhooks AS w
+   SET status = 'disabled', disabled_reason = %(code)s, updated_at = clock_timestamp()
+ WHERE w.tenant_id = %(tenant)s AND w.id = %(webhook)s AND {_IS_ENABLED}
 """
 
 
-def _lane_of(
-    session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason
-) -> LockedLane | None:
-    """Return the lane, locked with the webhook's others.
-
-    None when its URL has changed or the receiver has accepted something since, on any lane.
-    """
-    # Lock order: the lanes before the webhook, as everywhere.
-    of_webhook = lanes.of_webhook(session, tenant_id, ids.webhook_of(webhook_id))
-    found = lane_changes.lock(session, [(tenant_id, lane) for lane in of_webhook])
-    lane = found.get((tenant_id, webhook_id))
-    if lane is None or lane.receiver_since != reason.receiver_since:
-        return None
-    last = max((each.health.last_success_at or _NEVER for each in found.values()), default=_NEVER)
-    if reason.since is not None and last > reason.since:
-        return None
-    runs = (None, lane.health.failing_since, lane.health.unsuccessful_since)
-    return lane if reason.since in runs else None
-
-
-def disable(session: Session, tenant_id: UUID, webhook_id: UUID, reason: Reason) -> bool:
-    """Disable a webhook, cancel its open deliveries, notify the tenant's other webhooks, audit it.
-
-    `webhook_id` is the lane that gives the reason. Returns False when it no longer holds.
-    """
-    if _lane_of(session, tenant_id, webhook_id, reason) is None:
+def _disable(session: Session, tenant_id: UUID, webhook_id: UUID, code: str) -> bool:
+    """Disable, cancel what is open, notify the tenant's other webhooks, and audit it."""
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "code": code}
+    if cursor(session).execute(_DISABLE, wanted).rowcount == 0:
         return False
-    changed = session.execute(
-        update(Webhook)
-        .where(
-            Webhook.tenant_id == tenant_id,
-            Webhook.id == ids.webhook_of(webhook_id),
-            Webhook.status == "enabled",
-            Webhook.deleted_at.is_(None),
-        )
-        .values(status="disabled", disabled_reason=reason.code, updated_at=func.clock_timestamp())
-    )
-    if changed.rowcount == 0:  # type: ignore[attr-defined]  # an UPDATE always has it
-        return False
-    cancelled = cancel(session, tenant_id, ids.webhook_of(webhook_id))
-    now = database_now(session)
-    webhook = ids.text("whk", webhook_id)
-    data = {
-        "webhook_id": webhook,
-        "reason": reason.code,
-        "detail": REASONS[reason.code],
-        "cancelled_deliveries": cancelled,
-        "disabled_at": rfc3339(now),
-    }
-    events.emit(
-        session,
-        tenant_id,
-        [NewEvent(EventType.WEBHOOK_DISABLED.value, data, now)],
-        not_to=ids.webhook_of(webhook_id),
-    )
-    chain.append(
-        session,
-        tenant_id,
-        SYSTEM,
-        "webhook.disable",
-        target=("webhook", webhook),
-        details={"reason": reason.code, "cancelled_deliveries": cancelled},
-    )
+    cancelled, now = cancel(session, tenant_id, webhook_id), database_now(session)
+    details = {"reason": code, "cancelled_deliveries": cancelled}
+    data = {**details, "detail": REASONS[code], "disabled_at": rfc3339(now)}
+    _emit(session, tenant_id, webhook_id, EventType.WEBHOOK_DISABLED, data, now)
+    target = ("webhook", ids.text("whk", webhook_id))
+    chain.append(session, tenant_id, SYSTEM, "webhook.disable", target=target, details=details)
     return True
+
+
+def _emit(
+    session: Session,
+    tenant_id: UUID,
+    webhook_id: UUID,
+    kind: EventType,
+    data: dict[str, Any],
+    at: datetime,
+) -> None:
+    """Emit what a webhook's event says of it to the tenant's others."""
+    data = {"webhook_id": ids.text("whk", webhook_id), **data}
+    not_to = ids.webhook_of(webhook_id)
+    events.emit(session, tenant_id, [NewEvent(kind.value, data, at)], not_to=not_to)

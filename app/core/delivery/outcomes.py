@@ -52,16 +52,15 @@ class Recorded:
     """The result of recording outcomes.
 
     `fenced` are the outcomes whose claim was taken over; `ended` counts ended deliveries by kind
-    and status; `pauses` counts pauses that began or grew; `to_disable` maps webhooks to disable to
-    the reason, `to_warn` those that have failed for half of the time until then; `widened` lists
+    and status; `pauses` counts pauses that began or grew; `to_follow` has the reasons to disable a
+    webhook, or to warn of it when it has failed for half of the time until then; `widened` lists
     lanes whose concurrency grew.
     """
 
     fenced: list[Outcome]
     ended: Counter[tuple[str, str]] = field(default_factory=Counter)
     pauses: int = 0
-    to_disable: dict[LaneKey, Reason] = field(default_factory=dict)
-    to_warn: dict[LaneKey, Reason] = field(default_factory=dict)
+    to_follow: dict[LaneKey, Reason] = field(default_factory=dict)
     widened: list[LaneKey] = field(default_factory=list)
 
 
@@ -103,7 +102,8 @@ def record(
         if change.learned.concurrency > state.learned.concurrency:
             recorded.widened.append(key)
         recorded.pauses += change.health.pause_level > state.health.pause_level
-        _judge_endpoint(recorded, state, change.health, telling, disable_after)
+        if reason := _judged(state, change.health, telling, disable_after):
+            recorded.to_follow[key] = reason
     lane_changes.update(session, changes)
     return recorded
 
@@ -301,30 +301,22 @@ def _fold(
     return change
 
 
-def _judge_endpoint(
-    recorded: Recorded,
-    state: LockedLane,
-    health: Health,
-    outcomes: Sequence[Outcome],
-    disable_after: timedelta,
-) -> None:
-    """Note whether the webhook is to be disabled, or its owner to be warned.
+def _judged(
+    state: LockedLane, health: Health, outcomes: Sequence[Outcome], disable_after: timedelta
+) -> Reason | None:
+    """Return why the webhook is to be disabled, or its owner to be warned; None for neither.
 
     A webhook is disabled only when a delivery has used up its retry schedule or is older than the
     schedule lasts, never by a delivery's first attempts.
     """
-    key = (state.tenant_id, state.webhook_id)
     if any(each.verdict.gone for each in outcomes):
-        recorded.to_disable[key] = Reason("gone", state.receiver_since)
-    if not outcomes or key in recorded.to_disable:
-        return
-    at = outcomes[-1].ended_at
-    since = only_failed_since(health, at)
+        return Reason("gone", state.receiver_since)
+    at = outcomes[-1].ended_at if outcomes else state.now
+    since = only_failed_since(health, at) if outcomes else None
     if since is None:
-        return
+        return None
     code = "refusing" if refusing_since(health, at) else "failing"
-    reason = Reason(code, state.receiver_since, since)
     if at - since >= disable_after and any(each.verdict.schedule_over for each in outcomes):
-        recorded.to_disable[key] = reason
-    elif health.warned_at is None and at - since >= disable_after / 2:
-        recorded.to_warn[key] = reason
+        return Reason(code, state.receiver_since, since)
+    warns = health.warned_at is None and at - since >= disable_after / 2
+    return Reason(code, state.receiver_since, since, warns=True) if warns else None

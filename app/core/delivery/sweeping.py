@@ -1,12 +1,15 @@
-"""The sweeper: finds due lanes and jobs that were not rung, so that losing Redis is harmless.
+"""The sweeper: finds what is due and was not rung, so that losing Redis is harmless.
 
-Each pick stamps `ring_at`, so a backlog is not rung again each second, and lanes rung longest ago
-go first. Lanes are stamped and rung in order: of lanes that got no bulkhead permit, the one that
-waits longest tries first.
+Each pick stamps `ring_at`, so a backlog is not rung again each second, and the lane that has waited
+longest, for its first ring or another, goes first. Lanes are stamped and rung in order: of lanes
+that got no bulkhead permit, the one that waits longest tries first.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -76,7 +79,7 @@ WITH seen AS MATERIALIZED (
 SELECT tenant_id, webhook_id, (SELECT settled FROM seen) - %(patience)s FROM unnumbered
 """
 
-# One statement for lanes and jobs: an idle service sends it each second. Ringing a lane moves its
+# One statement for all that is rung: an idle service sends it each second. Ringing a lane moves its
 # `look_at`; those of suspended tenants keep theirs, so it may lie far behind.
 _DUE = """
 WITH due AS MATERIALIZED (
@@ -84,7 +87,7 @@ WITH due AS MATERIALIZED (
      WHERE look_at >= (SELECT lanes_through FROM sweeps) AND look_at <= (SELECT clock_timestamp())
        AND (ring_at IS NULL OR ring_at < clock_timestamp() - interval '2 s')
        AND tenant_id NOT IN (SELECT id FROM tenants WHERE suspended_at IS NOT NULL)
-     ORDER BY ring_at NULLS FIRST, due_at LIMIT %(most)s
+     ORDER BY coalesce(ring_at, due_at) LIMIT %(most)s
        FOR NO KEY UPDATE SKIP LOCKED
 ), placed AS (
     SELECT due.at, row_number() OVER () AS place FROM due
@@ -104,9 +107,9 @@ WITH due AS MATERIALIZED (
            FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING j.tenant_id, j.id
 )
-SELECT place IS NOT NULL AS is_lane, tenant_id, id
-  FROM (SELECT place, tenant_id, webhook_id AS id FROM rung
-        UNION ALL SELECT NULL, tenant_id, id FROM job) AS found
+SELECT actor, tenant_id, id
+  FROM (SELECT 'deliver' AS actor, place, tenant_id, webhook_id AS id FROM rung
+        UNION ALL SELECT 'run_job', NULL, tenant_id, id FROM job{others}) AS found
  ORDER BY place
 """
 
@@ -131,11 +134,20 @@ def numbered(session: Session, until: datetime | None) -> None:
     )
 
 
-def due(session: Session) -> tuple[list[LaneKey], list[tuple[UUID, UUID]]]:
-    """Pick the lanes and the jobs (tenant id, job id) to ring, in a session that sees every tenant.
+def due(
+    session: Session, others: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, list[tuple[Any, ...]]]:
+    """Pick what to ring, in a session that sees every tenant; return each actor's arguments.
 
-    Lanes are in the order in which they have waited for a ring.
+    Lanes are in the order in which they have waited for a ring. `others` are queries, by their
+    actors, for the tenants to ring these for; for one that takes none, for a null.
     """
-    found = cursor(session).execute(_DUE, {"most": AT_ONCE}).fetchall()
-    lanes, jobs = ([row[1:] for row in found if row[0] is kind] for kind in (True, False))
-    return lanes, jobs
+    parts = (
+        f" UNION ALL SELECT '{actor}', NULL, tenant_id, NULL FROM ({query}) AS one (tenant_id)"
+        for actor, query in others.items()
+    )
+    found: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    query = _DUE.format(others="".join(parts)).encode()
+    for actor, *named in cursor(session).execute(query, {"most": AT_ONCE}):
+        found[actor].append(tuple(each for each in named if each is not None))
+    return found

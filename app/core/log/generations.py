@@ -16,9 +16,8 @@ from app.core import signing_keys
 from app.core.signing_keys import Purpose
 from app.database import Database, Tx, cursor
 from app.errors import LogDamaged
-from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import EMPTY_ROOT
-from app.ledger.notes import VerifierKey
+from app.ledger.notes import Checkpoint, VerifierKey
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 
 FIRST = 1
@@ -67,9 +66,12 @@ SELECT g.trouble,
             WHERE generation < g.generation AND leaf_index IS NOT NULL
             ORDER BY generation, leaf_index LIMIT 1) IS NOT NULL
        OR EXISTS (SELECT FROM checkpoints AS c
-                   WHERE c.generation = g.generation AND c.note IS NULL)
+                   WHERE c.generation = g.generation AND c.note IS NULL) AS waits
   FROM (SELECT generation, trouble FROM log_generations ORDER BY generation DESC LIMIT 1) AS g
 """
+# A log that has not begun waits for it.
+IS_DUE = f"SELECT NULL::uuid WHERE coalesce((SELECT waits FROM ({_STATE}) AS log), true)"
+"""A query for a row if something waits for the log."""
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from app.core.log.publication import StoredCheckpoint
 from app.core.log.tree_walk import TreeWalk
 from app.database import cursor, database_now
 from app.errors import Conflict, LogDamaged
-from app.ledger import entry_bundles, leaves
-from app.ledger.checkpoints import Checkpoint
+from app.ledger import leaves, tiles
 from app.ledger.merkle import HASH_BYTES, leaf_hash
+from app.ledger.notes import Checkpoint
 from app.ledger.tiles import ENTRIES, WIDTH, Tile, TileId
 from app.lib import canonical_json
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
@@ -255,7 +255,7 @@ def _leaves(
     tile = stored.get(places[1], b"")
     digests = [tile[at : at + HASH_BYTES] for at in range(0, len(tile), HASH_BYTES)]
     try:
-        bundle = dict(enumerate(entry_bundles.parse(stored.get(places[0], b"")), first))
+        bundle = dict(enumerate(tiles.parse_entries(stored.get(places[0], b"")), first))
     except ValueError:
         bundle = {}
     here = {index: data for index, (_, data) in rows.items()} | bundle

@@ -18,8 +18,8 @@ from app.core.log.head_store import HeadStore
 from app.core.log.publication import Gate, Prepared
 from app.database import Database, cursor
 from app.errors import LogDamaged, LogHalted
-from app.ledger import entry_bundles, merkle, tiles
-from app.ledger.checkpoints import Checkpoint
+from app.ledger import merkle, tiles
+from app.ledger.notes import Checkpoint
 from app.ledger.tiles import ENTRIES, TileId
 from app.lib.crypto.sealing import MasterKeys
 
@@ -110,7 +110,7 @@ def _grown(
         growth = tiles.grow(before.size, edge.__getitem__, hashes)
         number, held = divmod(before.size, tiles.WIDTH)
         last = edge[TileId(ENTRIES, number)] if held else b""
-        bundles = entry_bundles.grow(before.size, last, [data for *_, data in taken])
+        bundles = tiles.grow_entries(before.size, last, [data for *_, data in taken])
     except (KeyError, ValueError) as error:
         why = f"{error} is missing." if isinstance(error, KeyError) else error
         raise LogDamaged(f"The tiles do not end at size {before.size}: {why}") from None

@@ -29,8 +29,8 @@ from app.errors import (
     LogHeadLost,
     LogRolledBack,
 )
-from app.ledger import entry_bundles, leaves, merkle, tiles
-from app.ledger.checkpoints import Checkpoint
+from app.ledger import leaves, merkle, tiles
+from app.ledger.notes import Checkpoint
 from app.ledger.tiles import ENTRIES, TileId
 from app.lib.crypto.sealing import MasterKeys
 from app.models import LogGeneration
@@ -219,7 +219,7 @@ def _first_leaf(session: Session, generation: Generation, old: Checkpoint) -> No
     )
     nothing: dict[TileId, bytes] = {}
     growth = tiles.grow(0, nothing.__getitem__, [leaf_hash])
-    bundle = entry_bundles.encode([data])
+    bundle = tiles.encode_entries([data])
     tile_rows.write(session, generation, {**growth.changed, TileId(ENTRIES, 0): bundle})
     first = Checkpoint(generation.origin, 1, growth.root)
     publication.prepare(session, generation, first, None)

@@ -20,7 +20,7 @@ from app.core.delivery.lanes import lanes
 from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import JobFailed, Step
 from app.core.replay import replay_deliveries, replay_selection
-from app.core.replay.replay_deliveries import UNSENT, Pace, Plan, Position, Scan
+from app.core.replay.replay_deliveries import Pace, Plan, Position, Scan
 from app.core.replay.replay_selection import Preview, Selection, Wanted
 from app.core.webhooks import webhooks
 from app.database import database_now
@@ -122,13 +122,21 @@ def cancel(session: Session, tenant_id: UUID, job_id: UUID | None) -> Job:
         return control.cancel(session, tenant_id, job_id)
     plan = Plan.of(job)
     # Lock order: the lanes before the job's row, as in a step.
-    replay_deliveries.take_back(session, job, plan.webhooks)
+    stopped = _stopped(session, job, plan)
     job = control.cancel(session, tenant_id, job_id)
-    progress = job_rows.progress_of(job) | replay_deliveries.count_outcomes(session, job)
-    job.cursor = Position.of(job, plan).begun_again(plan.webhooks, _failing(progress)).text()
-    job.progress = job_rows.dump(progress)
+    job.cursor, job.progress = stopped.cursor, job_rows.dump(stopped.progress)
     session.flush()
     return job
+
+
+def _stopped(session: Session, job: Job, plan: Plan, reason: str | None = None) -> Step:
+    """Withdraw what was not sent; a resumed job begins anew, and is forgiven what failed."""
+    replay_deliveries.take_back(session, job, plan.webhooks)
+    counts = replay_deliveries.count_outcomes(session, job)
+    position = Position(plan.scans(), forgiven=_failing(counts))
+    return Step(
+        position.text(), job_rows.progress_of(job) | counts | {"skipped": 0}, stopped=reason
+    )
 
 
 def step(session: Session, tenant_id: UUID, job: Job) -> Step:
@@ -145,10 +153,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     if watched or not sending or position.steps % _STEPS_BETWEEN_COUNTS == 0:
         progress |= replay_deliveries.count_outcomes(session, job)
     if reason := _why_stop(position, pace, progress):
-        replay_deliveries.take_back(session, job, plan.webhooks)
-        progress |= replay_deliveries.count_outcomes(session, job)
-        again = position.begun_again(plan.webhooks, _failing(progress))
-        return Step(again.text(), progress, stopped=reason)
+        return _stopped(session, job, plan, reason)
     if sending:
         return _send(session, job, plan, position, progress)
     if position.canary is not None and not progress["waiting"]:
@@ -200,8 +205,7 @@ def _send(
     made = replay_deliveries.send(session, job, scan.webhook, due, priority) if due else 0
     progress["sent"] += made
     progress["waiting"] += made
-    if scan.table != UNSENT:
-        progress["skipped"] += len(selected) - made
+    progress["skipped"] += len(selected) - made
     last = sources[-1].id if len(sources) == limit else None
     wait = timedelta(seconds=made / rate) if rate else timedelta(0)
     return Step(position.after(scan, last, made).text(), progress, wait)

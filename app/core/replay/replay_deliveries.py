@@ -17,6 +17,7 @@ from app.core.delivery import cancelling
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_URGENT
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_history import earliest_id
+from app.core.delivery.history.failure_groups import IS_REPLAYED
 from app.core.delivery.lanes import lanes
 from app.core.jobs import job_rows
 from app.core.replay import replay_selection
@@ -24,7 +25,6 @@ from app.core.replay.replay_selection import BELONGS, SETTLED, STATE, Selection,
 from app.database import cursor
 from app.models import Job
 
-UNSENT = "unsent"
 _NOWHERE = UUID(int=0)
 
 
@@ -44,6 +44,11 @@ class Plan:
     selection: Selection
     webhooks: tuple[UUID, ...]
     pace: Pace
+
+    def scans(self) -> "tuple[Scan, ...]":
+        """Return what is read, in order."""
+        tables = self.selection.wanted.tables()
+        return tuple(Scan(each, table) for table in tables for each in self.webhooks)
 
     @classmethod
     def of(cls, job: Job) -> "Plan":
@@ -97,9 +102,7 @@ class Position:
     def of(cls, job: Job, plan: Plan) -> "Position":
         """Parse a job's cursor."""
         if job.cursor is None:
-            tables = plan.selection.wanted.tables()
-            left = tuple(Scan(each, table) for table in tables for each in plan.webhooks)
-            return cls(left, plan.pace.canary)
+            return cls(plan.scans(), plan.pace.canary)
         kept = json.loads(job.cursor)
         left = tuple(
             Scan(UUID(hex=webhook), table, UUID(hex=after))
@@ -119,21 +122,14 @@ class Position:
         canary = None if self.canary is None else max(0, self.canary - made)
         return Position(left, canary, self.steps + 1, self.forgiven)
 
-    def begun_again(self, webhooks: tuple[UUID, ...], failing: int) -> "Position":
-        """Return the position of a stopped job: first what was withdrawn; `failing` is forgiven."""
-        left = tuple(each for each in self.left if each.table != UNSENT)
-        unsent = tuple(Scan(each, UNSENT) for each in webhooks)
-        return Position((*unsent, *left), steps=self.steps, forgiven=failing)
-
 
 @dataclass(frozen=True)
 class Source:
     """An event that did not arrive; `settled` if a replay has delivered it or is about to.
 
-    `selected` is false if that was already so at the selection's moment.
+    `selected` is false if that was already so at the selection's moment, or this job has sent it.
     """
 
-    webhook_id: UUID
     id: UUID
     event_id: UUID
     sequence: int | None
@@ -142,22 +138,15 @@ class Source:
     settled: bool
 
 
-# Deliveries that this job withdrew and has not created again.
-_WITHDRAWN = """
-SELECT d.webhook_id, d.id, d.event_id, d.sequence, d.replay_of
-  FROM deliveries AS d
- WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.job_id = (SELECT %(job)s::uuid)
-   AND d.webhook_id = (SELECT %(webhook)s::uuid) AND d.id >= %(oldest)s AND d.id > %(after)s
-   AND d.status = 'cancelled' AND d.attempts = 0
-   AND NOT EXISTS (SELECT FROM deliveries AS again
-                    WHERE again.tenant_id = (SELECT %(tenant)s::uuid)
-                      AND again.webhook_id = d.webhook_id AND again.kind = 'replay'
-                      AND again.event_id = d.event_id AND again.job_id = d.job_id
-                      AND again.id > d.id)
-"""
-_PICK = """
-WITH rows AS MATERIALIZED ({source} ORDER BY id LIMIT %(limit)s), {again}
-SELECT webhook_id, id, event_id, sequence, replay_of, {selected} AS selected, {settled} AS settled
+# Not those that it withdrew: a job that is resumed begins anew.
+_SENT_BEFORE = failure_groups.has_replay(
+    "r.job_id = %(job)s AND NOT (r.status = 'cancelled' AND r.attempts = 0)"
+)
+_PICK = f"""
+WITH rows AS MATERIALIZED ({{source}} ORDER BY id LIMIT %(limit)s), {failure_groups.AGAIN}
+SELECT id, event_id, sequence, replay_of,
+       {BELONGS} AND {STATE} = 'selected' AND NOT ({IS_REPLAYED} AND {_SENT_BEFORE}) AS selected,
+       {SETTLED} AS settled
   FROM rows ORDER BY id
 """
 
@@ -165,20 +154,9 @@ SELECT webhook_id, id, event_id, sequence, replay_of, {selected} AS selected, {s
 def pick(session: Session, job: Job, selection: Selection, scan: Scan, limit: int) -> list[Source]:
     """Return the next sources of a scan, in the order of their ids."""
     one = Selection(scan.webhook, selection.wanted, selection.as_of)
-    withdrawn = scan.table == UNSENT
-    query = _PICK.format(
-        source=_WITHDRAWN if withdrawn else replay_selection.sources(one, scan.table),
-        again=failure_groups.AGAIN,
-        selected="true" if withdrawn else f"{BELONGS} AND {STATE} = 'selected'",
-        settled=SETTLED,
-    )
+    query = _PICK.format(source=replay_selection.sources(one, scan.table))
     named = replay_selection.values(session, job.tenant_id, one)
-    named |= {
-        "job": job.id,
-        "oldest": earliest_id(job.created_at),
-        "after": scan.after,
-        "limit": limit,
-    }
+    named |= {"job": job.id, "after": scan.after, "limit": limit}
     return cursor(session, class_row(Source)).execute(query, named, prepare=False).fetchall()
 
 

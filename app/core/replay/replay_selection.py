@@ -6,14 +6,12 @@ or will. The moment is part of the selection: preview, total and job agree despi
 
 import enum
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app import ids
@@ -215,103 +213,82 @@ def moment(session: Session, tenant_id: UUID, webhook_id: UUID | None) -> dateti
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Sources of one webhook: `state` is selected, arrived or waiting."""
+class Preview:
+    """A selection's counts; `complete` if all of it was counted.
 
-    webhook_id: UUID
-    sends: bool
-    state: str
+    `count` events are sent again, to lanes `webhooks` (in lock order); the `oldest` and the
+    `newest` were made then. `seconds` is estimated from the slowest receiver's latency, if known.
+    """
+
+    selection: Selection
+    complete: bool
     count: int
-    oldest: datetime | None = None
-    newest: datetime | None = None
-    seconds_each: float | None = None
+    oldest: datetime | None
+    newest: datetime | None
+    arrived_since: int
+    already_waiting: int
+    not_sending: int
+    seconds: int | None
+    webhooks: Sequence[UUID]
+
+    def represent(self, rate: int | None) -> dict[str, Any]:
+        """Return the preview's JSON representation, for a dry run; at a `rate`, if there is one."""
+        left_out = ("arrived_since", "already_waiting", "not_sending")
+        return {
+            "count": self.count,
+            "oldest": self.oldest and rfc3339(self.oldest),
+            "newest": self.newest and rfc3339(self.newest),
+            "left_out": {name: getattr(self, name) for name in left_out},
+            "seconds": self.seconds if rate is None else math.ceil(self.count / rate),
+            "as_of": rfc3339(self.selection.as_of),
+        }
 
 
-_PARTS = f"""
+# `others` are deliveries of a group or of given ids that are not replayed, as they have not failed.
+_COUNTED = f"""
 WITH candidates AS MATERIALIZED (
     SELECT * FROM ({{sources}}) AS d {{order}}
 ), rows AS MATERIALIZED (
     SELECT * FROM candidates {{newest}}
 ), {failure_groups.AGAIN}, marked AS (
     SELECT webhook_id, created_at, {BELONGS} AS counts, {STATE} AS state FROM rows
+), others AS MATERIALIZED (
+    SELECT d.webhook_id, d.finished_at FROM deliveries AS d
+     WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
+       AND webhook_of(d.webhook_id) = coalesce(%(webhook)s, webhook_of(d.webhook_id))
+       AND {{others}}
+     LIMIT {{limit}}
 ), parts AS (
-    SELECT webhook_id, state, count(*) AS count, min(created_at) AS oldest,
-           max(created_at) AS newest
+    SELECT webhook_id, state, count(*) AS n, min(created_at) AS oldest, max(created_at) AS newest
       FROM marked WHERE counts GROUP BY 1, 2
+     UNION ALL
+    SELECT webhook_id, CASE WHEN finished_at IS NULL THEN 'waiting' ELSE 'arrived' END,
+           count(*), NULL, NULL
+      FROM others GROUP BY 1, 2
+), judged AS (
+    SELECT part.*, l.latency_ms / 1000 / least(l.concurrency, w.max_in_flight) AS each,
+           part.state = 'selected' AND w.status = 'enabled' AND w.deleted_at IS NULL AS goes
+      FROM parts AS part
+      LEFT JOIN webhooks AS w ON w.tenant_id = %(tenant)s AND w.id = webhook_of(part.webhook_id)
+      LEFT JOIN lanes AS l ON l.tenant_id = %(tenant)s AND l.webhook_id = part.webhook_id
+), counted AS (
+    SELECT sum(n) FILTER (WHERE goes) AS count, min(oldest) FILTER (WHERE goes) AS oldest,
+           max(newest) FILTER (WHERE goes) AS newest,
+           sum(n) FILTER (WHERE state = 'arrived') AS arrived,
+           sum(n) FILTER (WHERE state = 'waiting') AS waiting,
+           sum(n) FILTER (WHERE state = 'selected' AND NOT goes) AS not_sending,
+           max(ceil(n * each)) FILTER (WHERE goes) AS seconds,
+           bool_or(each IS NULL) FILTER (WHERE goes) AS unknown,
+           array_agg(webhook_id ORDER BY webhook_id) FILTER (WHERE goes) AS webhooks
+      FROM judged
 )
-SELECT (SELECT count(*) FROM candidates) AS read, part.webhook_id,
-       w.status = 'enabled' AND w.deleted_at IS NULL AS sends, part.state, part.count, part.oldest,
-       part.newest, l.latency_ms / 1000 / least(l.concurrency, w.max_in_flight) AS seconds_each
-  FROM (VALUES (true)) AS always
-  LEFT JOIN parts AS part ON true
-  LEFT JOIN webhooks AS w ON w.tenant_id = %(tenant)s AND w.id = webhook_of(part.webhook_id)
-  LEFT JOIN lanes AS l ON l.tenant_id = %(tenant)s AND l.webhook_id = part.webhook_id
+SELECT greatest((SELECT count(*) FROM candidates), (SELECT count(*) FROM others)) AS read,
+       coalesce(count, 0)::bigint, oldest, newest, coalesce(arrived, 0)::bigint,
+       coalesce(waiting, 0)::bigint, coalesce(not_sending, 0)::bigint,
+       CASE WHEN unknown IS NOT TRUE THEN coalesce(seconds, 0)::bigint END,
+       coalesce(webhooks, ARRAY[]::uuid[])
+  FROM counted
 """
-
-# Deliveries of a group or of given ids that are not replayed, because they have not failed.
-_OTHERS = """
-SELECT d.webhook_id, true AS sends,
-       CASE WHEN d.finished_at IS NULL THEN 'waiting' ELSE 'arrived' END AS state, count(*) AS count
-  FROM (SELECT d.webhook_id, d.finished_at FROM deliveries AS d
-         WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
-           AND webhook_of(d.webhook_id) = coalesce(%(webhook)s, webhook_of(d.webhook_id))
-           AND {conditions}
-         LIMIT {most}) AS d
- GROUP BY 1, 2, 3
-"""
-
-
-@dataclass(frozen=True)
-class Preview:
-    """A selection's counts, by webhook; `complete` if all of it was counted."""
-
-    selection: Selection
-    parts: Sequence[_Part]
-    complete: bool
-
-    @property
-    def webhooks(self) -> list[UUID]:
-        """The lanes that replays are sent to, in lock order."""
-        return sorted({part.webhook_id for part in self._selected})
-
-    @property
-    def count(self) -> int:
-        """The number of events to send again."""
-        return sum(part.count for part in self._selected)
-
-    @property
-    def _selected(self) -> list[_Part]:
-        return [part for part in self.parts if part.state == "selected" and part.sends]
-
-    def represent(self, rate: int | None) -> dict[str, Any]:
-        """Return the preview's JSON representation, for a dry run.
-
-        `seconds` is estimated from the rate, or from the slowest receiver's latency.
-        """
-        selected = self._selected
-        oldest = min((part.oldest for part in selected if part.oldest), default=None)
-        newest = max((part.newest for part in selected if part.newest), default=None)
-        left_out: Counter[str] = Counter()
-        for part in self.parts:
-            left_out[part.state] += 0 if part in selected else part.count
-        seconds: int | None = None
-        if rate is not None:
-            seconds = math.ceil(self.count / rate)
-        elif all(part.seconds_each is not None for part in selected):
-            each = (math.ceil(part.count * (part.seconds_each or 0)) for part in selected)
-            seconds = max(each, default=0)
-        return {
-            "count": self.count,
-            "oldest": oldest and rfc3339(oldest),
-            "newest": newest and rfc3339(newest),
-            "left_out": {
-                "arrived_since": left_out["arrived"],
-                "already_waiting": left_out["waiting"],
-                "not_sending": left_out["selected"],
-            },
-            "seconds": seconds,
-            "as_of": rfc3339(self.selection.as_of),
-        }
 
 
 def counted(
@@ -332,24 +309,22 @@ def counted(
     if selection.webhook_id is not None:
         keys = lanes.of_webhook(session, tenant_id, selection.webhook_id)
         tables = lanes.on_each(tables, "webhook", keys, named)
-    query = _PARTS.format(
+    others = "false"
+    if wanted.ids is not None:
+        others = "d.id = ANY (%(ids)s) AND d.status NOT IN ('failed', 'cancelled')"
+    elif wanted.group is not None:
+        others = "d.status = 'retrying' AND d.kind <> 'test'"
+        others += f" AND d.webhook_id = %(group_of)s AND {_SAME_FAILURE}"
+    query = _COUNTED.format(
         sources=" UNION ALL ".join(tables),
         order="" if most is None else f"ORDER BY id DESC LIMIT {most} + 1",
         newest="" if most is None else f"ORDER BY id DESC LIMIT {most}",
+        others=others,
+        limit="ALL" if most is None else most + 1,
     )
     # A prepared statement's generic plan reads far more.
-    rows = cursor(session).execute(query, named, prepare=False).fetchall()
-    read, parts = rows[0][0], [_Part(*row[1:]) for row in rows if row[1] is not None]
-    others = "d.id = ANY (%(ids)s) AND d.status NOT IN ('failed', 'cancelled')"
-    if wanted.group is not None:
-        others = "d.status = 'retrying' AND d.kind <> 'test'"
-        others += f" AND d.webhook_id = %(group_of)s AND {_SAME_FAILURE}"
-    if wanted.ids is not None or wanted.group is not None:
-        query = _OTHERS.format(conditions=others, most="ALL" if most is None else most + 1)
-        left = cursor(session, class_row(_Part)).execute(query, named).fetchall()
-        read = max(read, sum(part.count for part in left))
-        parts += left
-    return Preview(selection, parts, complete=most is None or read <= most)
+    ((read, *counts),) = cursor(session).execute(query, named, prepare=False).fetchall()
+    return Preview(selection, most is None or read <= most, *counts)
 
 
 _NAMED = """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from psycopg.rows import class_row, scalar_row
+from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
 from app.core.rules import matches, subjects
@@ -33,20 +33,20 @@ _SLOW_FOR = timedelta(minutes=5)
 # Work that commits later than this behind its time is found once a minute.
 _LATE = timedelta(minutes=2)
 
-# A tenant is due with work, or with an hour that ended and is to be told.
-_DUE = """
+_WORK_FROM = """
+CASE WHEN date_part('second', clock_timestamp()) < 3 THEN 'epoch' ELSE t.work_from END
+"""
+# A tenant is due with work that nobody is at, or with an hour that ended and is to be told.
+DUE = f"""
 SELECT t.tenant_id FROM rule_turns AS t
  WHERE (t.locked_until IS NULL OR t.locked_until < clock_timestamp())
    AND t.tenant_id NOT IN (SELECT id FROM tenants WHERE suspended_at IS NOT NULL)
    AND (EXISTS (SELECT FROM rule_work AS w
-                 WHERE w.tenant_id = t.tenant_id AND w.at >= {work_from})
+                 WHERE w.tenant_id = t.tenant_id AND w.at >= {_WORK_FROM})
         OR EXISTS (SELECT FROM rule_hours AS h
                     WHERE h.tenant_id = t.tenant_id AND h.withheld > 0 AND NOT h.told
                       AND h.hour < date_trunc('hour', clock_timestamp(), 'UTC')))
  ORDER BY random()
-"""
-_WORK_FROM = """
-CASE WHEN date_part('second', clock_timestamp()) < 3 THEN 'epoch' ELSE t.work_from END
 """
 _CLAIM = """
 UPDATE rule_turns SET claim_no = claim_no + 1, locked_until = clock_timestamp() + %(lease)s
@@ -132,13 +132,6 @@ class Batch:
                 for since, until in self.periods[place]
             )
         ]
-
-
-def due(session: Session) -> Sequence[UUID]:
-    """Return the tenants with work that nobody is at, in a session that sees all tenants."""
-    return (
-        cursor(session, scalar_row).execute(_DUE.format(work_from=_WORK_FROM).encode()).fetchall()
-    )
 
 
 def claim(session: Session, tenant_id: UUID) -> Turn | None:

@@ -39,8 +39,10 @@ _log = structlog.get_logger(__name__)
 
 _DUE = """
 SELECT tenant_id, id FROM sessions WHERE status = 'completed' AND sealed_at IS NULL
- ORDER BY completed_at LIMIT %s
+ ORDER BY completed_at LIMIT {most}
 """
+IS_DUE = f"SELECT NULL::uuid FROM ({_DUE.format(most=1)}) AS waits"
+"""A query for a row if a session waits for its statement, in a session that sees all tenants."""
 # The lock lets findings come, and has no two workers sign.
 _TAKE = """
 SELECT s.external_id, s.principal, s.created_at, s.completed_at, s.outcome,
@@ -76,11 +78,6 @@ SELECT digests FROM session_digests WHERE tenant_id = %s AND session_id = %s AND
 """
 
 
-def is_due(session: Session) -> bool:
-    """Say whether a session waits for its statement, in a session that sees all tenants."""
-    return bool(cursor(session).execute(_DUE, (1,)).fetchall())
-
-
 def seal_due(database: Database, master_keys: MasterKeys, until: float) -> bool:
     """Seal completed sessions until `until` (monotonic); say whether more are due.
 
@@ -88,7 +85,7 @@ def seal_due(database: Database, master_keys: MasterKeys, until: float) -> bool:
     other.
     """
     with database.across_tenants() as session:
-        due = cursor(session).execute(_DUE, (MOST_SESSIONS,)).fetchall()
+        due = cursor(session).execute(_DUE.format(most=MOST_SESSIONS).encode()).fetchall()
     sealed = 0
     for tenant_id, session_id in due:
         if time.monotonic() > until:

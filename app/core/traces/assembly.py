@@ -49,6 +49,8 @@ _log = structlog.get_logger(__name__)
 _DUE = """
 SELECT DISTINCT tenant_id FROM traces WHERE status = 'staged' AND due_at <= clock_timestamp()
 """
+IS_DUE = f"SELECT NULL::uuid WHERE EXISTS ({_DUE})"
+"""A query for a row if traces are to be assembled, in a session that sees all tenants."""
 
 
 def due_tenants(session: Session) -> list[UUID]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv6Network
-from types import TracebackType
 from typing import Any, Self
 
 from app.lib.outbound import dialing
@@ -216,12 +215,7 @@ class Burst:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _reused(self, target: Target) -> Connection | None:

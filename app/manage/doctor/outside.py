@@ -16,8 +16,8 @@ from app.core.log import head_store
 from app.core.log import status as log_status
 from app.database import cursor
 from app.errors import LogHalted, Unavailable
+from app.evidence.timestamps import NotStamped
 from app.ledger.policy import Policy, Witness
-from app.lib.crypto.timestamps import NotStamped
 from app.lib.mail.mailer import NotAccepted, Refusal
 from app.lib.mail.smtp import Smtp
 from app.lib.outbound.addresses import EVERYWHERE

@@ -13,14 +13,13 @@ from sqlalchemy.orm import Session
 from app.core.anchoring import heads, monitor
 from app.core.delivery import sweeping
 from app.core.health import gauges
-from app.core.statements import statements
-from app.core.traces import assembly
 from app.database import Database
 from app.settings import Settings
 from bench.figures import Bound, Figure, Reach, p95, percentile
 from bench.lab import Lab, owner_url
 from bench.pace import milliseconds
 from bench.scale import Scale
+from jobs.actors.sweep import OTHERS
 
 _TENANTS = (1_000, 50_000, 200_000)
 # Each with a webhook that never had anything to send, and a chain that is anchored.
@@ -71,9 +70,7 @@ def _queries(settings: Settings) -> Mapping[str, Callable[[Session], Any]]:
 
     def sweep(session: Session) -> None:
         sweeping.wake(session)
-        sweeping.due(session)
-        assembly.due_tenants(session)
-        statements.is_due(session)
+        sweeping.due(session, OTHERS)
 
     def anchoring(session: Session) -> None:
         heads.enqueue_due(session)

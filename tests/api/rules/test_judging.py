@@ -4,9 +4,10 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
+from app.core.delivery import sweeping
 from app.core.rules import judging
 from app.core.rules.judging import NotOurs
-from jobs.actors import judge
+from jobs.actors import judge, sweep
 from tests.api.rules.conftest import RULE, STEP, Ruled
 from tests.support.callers.sending import Worker, make_webhook
 
@@ -216,7 +217,7 @@ def test_findings_beyond_the_limit_are_told_in_one_when_the_hour_ends(
             {"tenant": ruled.tenant.id},
         )
     with ruled.runtime.database.across_tenants() as session:
-        assert ruled.tenant.id in judging.due(session)
+        assert (ruled.tenant.id,) in sweeping.due(session, sweep.OTHERS)["judge"]
     judge.run(ruled.runtime, str(ruled.tenant.id))
     judge.run(ruled.runtime, str(ruled.tenant.id))
 

@@ -89,8 +89,10 @@ def test_the_warning_of_a_failing_webhook_fits_its_schema_and_shows_in_its_healt
     for told_now in (True, False):
         with database.transaction(tenant.id) as session:
             lane = lane_changes.lock(session, [(tenant.id, webhook_id)])[tenant.id, webhook_id]
-            reason = cancelling.Reason("failing", lane.receiver_since, lane.health.failing_since)
-            assert told_now is cancelling.warn(
+            reason = cancelling.Reason(
+                "failing", lane.receiver_since, lane.health.failing_since, warns=True
+            )
+            assert told_now is cancelling.follow(
                 session, tenant.id, webhook_id, reason, timedelta(days=5)
             )
 
@@ -111,7 +113,8 @@ def test_the_news_of_a_disabled_webhook_fits_its_schema(
     told, disabled = make_webhook(api()), make_webhook(api())
     webhook_id = uuid_of(disabled["id"])
     with database.transaction(tenant.id) as session:
-        assert cancelling.disable(session, tenant.id, webhook_id, cancelling.Reason("gone", None))
+        gone = cancelling.Reason("gone", None)
+        assert cancelling.follow(session, tenant.id, webhook_id, gone, timedelta(days=5))
 
     (row,) = history(api(), told)
 

@@ -17,7 +17,7 @@ from app.errors import (
     LogRolledBack,
 )
 from app.ledger import leaves, merkle
-from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Checkpoint
 from app.lib.crypto.sealing import MasterKeys
 from tests.support.evidence.logs import (
     FLIP,

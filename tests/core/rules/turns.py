@@ -13,9 +13,10 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 
+from app.core.delivery import sweeping
 from app.core.rules import judging
 from app.settings import load
-from jobs.actors import judge
+from jobs.actors import judge, sweep
 from jobs.process.runtime import Runtime
 
 # Short, so that turns are also taken over from workers that live.
@@ -48,8 +49,8 @@ def _forked(*, to_the_end: bool) -> int:
             with here.database.across_tenants() as session:
                 left = session.connection().exec_driver_sql("SELECT count(*) FROM rule_work")
                 waits = left.scalar_one()
-                due = judging.due(session)
-            for tenant_id in due:
+                due = sweeping.due(session, sweep.OTHERS)["judge"]
+            for (tenant_id,) in due:
                 judge.run(here, str(tenant_id))
             if to_the_end and not waits:
                 os._exit(0)

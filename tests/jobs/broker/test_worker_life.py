@@ -7,13 +7,17 @@ import pytest
 from dramatiq import Worker
 
 from app.queue import Bell
+from jobs.process import broker
 from jobs.process.broker import BellBroker
 from jobs.process.middleware import Lifetime
 from tests.jobs.broker.working import TENANT, Seen, declare, working
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 
 
-def test_the_messages_of_a_worker_that_died_are_done_by_another(own_valkey: OwnValkey) -> None:
+def test_the_messages_of_a_worker_that_died_are_done_by_another(
+    own_valkey: OwnValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "_MAINTENANCE_CHANCE", 1_000_000)
     seen = Seen()
     Bell(own_valkey.url).ring("run_job", (TENANT, "orphan"))
     orphan = own_valkey.client.lpop("dramatiq:jobs")
@@ -50,13 +54,13 @@ def test_what_a_process_needs_is_opened_before_its_first_message_and_closed_afte
     lifetime = Lifetime(
         lambda threads: seen.note("open", str(threads)), lambda: seen.note("closed")
     )
-    broker = BellBroker(own_valkey.url, [lifetime])
-    declare(broker, "sweep", lambda: seen.note("work"))
-    worker = Worker(broker, worker_threads=2, worker_timeout=100)
+    bell = BellBroker(own_valkey.url, [lifetime])
+    declare(bell, "sweep", lambda: seen.note("work"))
+    worker = Worker(bell, worker_threads=2, worker_timeout=100)
     worker.start()
     until(lambda: ("work",) in seen.calls)
     worker.stop()
-    broker.close()
+    bell.close()
 
     assert seen.calls == [("open", "2"), ("work",), ("closed",)]
 
@@ -65,7 +69,7 @@ def test_a_process_that_cannot_open_what_it_needs_ends(own_valkey: OwnValkey) ->
     def fail(_threads: int) -> None:
         raise OSError("no database")
 
-    broker = BellBroker(own_valkey.url, [Lifetime(fail, lambda: None)])
+    dying = BellBroker(own_valkey.url, [Lifetime(fail, lambda: None)])
 
     with pytest.raises(SystemExit):
-        Worker(broker, worker_threads=1).start()
+        Worker(dying, worker_threads=1).start()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -195,11 +196,11 @@ def test_a_success_between_the_verdict_and_the_disabling_keeps_the_webhook(
         webhook = world.webhook(receiver.url())
         world.emit()
         world.turn(webhook)
-    (row,) = world.rows("SELECT * FROM webhooks WHERE id = :w", w=webhook)
-    reason = Reason("refusing", row["url"], world.lane(webhook)["unsuccessful_since"])
+    lane = world.lane(webhook)
+    reason = Reason("refusing", lane["receiver_since"], lane["unsuccessful_since"])
     world.run("UPDATE lanes SET unsuccessful_since = NULL WHERE webhook_id = :w", w=webhook)
     with world.runtime.database.transaction(world.tenant_id) as session:
-        assert not cancelling.disable(session, world.tenant_id, webhook, reason)
+        assert not cancelling.follow(session, world.tenant_id, webhook, reason, timedelta(days=5))
 
 
 def test_an_endpoint_that_fails_again_is_warned_of_again(

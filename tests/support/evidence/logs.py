@@ -21,8 +21,7 @@ from app.core.log.sequencer import Sequencer, prepare
 from app.database import Database, cursor
 from app.errors import LogHalted, LogHeadUnavailable
 from app.ledger import leaves, merkle
-from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import Note
+from app.ledger.notes import Checkpoint, Note
 from app.lib.crypto.sealing import MasterKeys
 from app.settings import Settings
 from tests.support.database.databases import empty

@@ -73,7 +73,7 @@ class Outbox:
         """Return the webhooks, of any tenant, that a sweep would ring now."""
         with self.database.across_tenants() as session:
             sweeping.wake(session)
-            return {webhook for _, webhook in sweeping.due(session)[0]}
+            return {webhook for _, webhook in sweeping.due(session)["deliver"]}
 
     def run(self, sql: str, **values: Any) -> None:
         with self.database.transaction(self.tenant_id) as session:

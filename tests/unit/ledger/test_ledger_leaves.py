@@ -8,9 +8,9 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ledger import entry_bundles, leaves
-from app.ledger.checkpoints import Checkpoint
+from app.ledger import leaves, tiles
 from app.ledger.leaves import AuditHead, Leaf, LogSuccessor, Record, SessionStatement
+from app.ledger.notes import Checkpoint
 
 HASHES = st.binary(min_size=32, max_size=32)
 AT = "2026-11-21T09:00:00.123456Z"
@@ -62,7 +62,7 @@ def test_a_chain_is_named_by_its_salt_alone() -> None:
 @given(LEAVES)
 def test_every_leaf_is_read_back_and_fits_an_entry(leaf: Leaf) -> None:
     assert leaves.parse(leaf.data) == leaf
-    assert entry_bundles.parse(entry_bundles.encode([leaf.data])) == [leaf.data]
+    assert tiles.parse_entries(tiles.encode_entries([leaf.data])) == [leaf.data]
 
 
 HASH = "ab" * 32

@@ -13,7 +13,7 @@ from tlog_scales.reader import TilesReader
 from tlog_scales.signing import DummySigner
 from tlog_scales.writer import TilesWriter
 
-from app.ledger import entry_bundles, merkle, tiles
+from app.ledger import merkle, tiles
 from app.ledger.merkle import EMPTY_ROOT, leaf_hash, verify_consistency, verify_inclusion
 from app.ledger.tiles import ENTRIES, Growth, Tile, TileId
 from tests.unit.ledger.tile_entries import ENTRY_DATA, MANY, Stored, grown_entries
@@ -39,7 +39,7 @@ class Served:
         if tile.width > tiles.width(tile.level, tile.number, self.size):
             return None
         if tile.level == ENTRIES:
-            return entry_bundles.cut(self.stored[tile.id], tile.width)
+            return tiles.cut_entries(self.stored[tile.id], tile.width)
         return tiles.cut(self.stored[tile.id], tile.width)
 
 
@@ -119,7 +119,7 @@ def test_another_writer_of_tiles_writes_the_same_bytes(batches: list[int]) -> No
 
 
 def _is_full(where: TileId, data: bytes) -> bool:
-    held = len(entry_bundles.parse(data)) if where.level == ENTRIES else len(data) // 32
+    held = len(tiles.parse_entries(data)) if where.level == ENTRIES else len(data) // 32
     return held == 256
 
 

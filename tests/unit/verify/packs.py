@@ -11,8 +11,7 @@ from app.evidence import bundle, statement
 from app.evidence.bundle import Approval, Record
 from app.evidence.pack import Evidence, SessionEvidence, findings_file
 from app.ledger import leaves, merkle
-from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import COSIGNATURE, Signature, Signer, VerifierKey, cosigned_bytes
+from app.ledger.notes import COSIGNATURE, Checkpoint, Signature, Signer, VerifierKey, cosigned_bytes
 from app.lib import canonical_json
 from app.lib.crypto.signing import SigningKey
 

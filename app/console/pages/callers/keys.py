@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response
 from app import clock, ids
 from app.api.http.services import caller, transaction
 from app.api.pages import site
-from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, new_key
+from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, list_keys, new_key
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -45,7 +45,7 @@ _KEYS = lists.serve(
     blp,
     Listed(
         "keys",
-        lambda session, _, *where: keys.rows(session, caller(), *where),
+        list_keys,
         lambda row: {**keys.represent(row), "state": _state(row)},
         named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
         beside=lambda *_: {

@@ -12,12 +12,13 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.replays import BulkReplaySchema, wanted_of
+from app.api.resources.jobs import list_jobs
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
 from app.console.frame.lists import Listed
 from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
-from app.console.pages.jobs import find, is_watched, move, position
+from app.console.pages.jobs import is_watched, move
 from app.core.callers import Role
 from app.core.delivery.history import delivery_history, delivery_list, failure_groups
 from app.core.delivery.history.delivery_history import Status
@@ -56,9 +57,9 @@ lists.serve(
     blp,
     Listed(
         "replays",
-        lambda session, _, *where: find(session, {"kind": bulk_replay.KIND}, *where),
+        lambda session, _, *where: list_jobs(session, {"kind": bulk_replay.KIND}, *where),
         itemgetter(1),
-        position=position,
+        position=itemgetter(0),
         named=_about,
         does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
     ),

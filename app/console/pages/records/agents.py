@@ -12,11 +12,11 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http import large_work
-from app.api.http.paging import PageArgs, filters, page_of
+from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, reads_objects, services, transaction
-from app.api.resources.agents import AgentArgs
-from app.api.resources.sessions import SessionArgs, pack, statement
-from app.api.resources.traces import TraceArgs
+from app.api.resources.agents import AgentArgs, list_agents
+from app.api.resources.sessions import SessionArgs, list_sessions, pack, statement
+from app.api.resources.traces import TraceArgs, list_traces
 from app.clock import rfc3339
 from app.console.frame import browser, forms, lists, rendering, zone
 from app.console.frame.access import Pages
@@ -60,7 +60,7 @@ lists.serve(
     sessions_blp,
     Listed(
         "sessions",
-        lambda session, args, *where: sessions.rows(session, caller(), filters(args), *where),
+        list_sessions,
         listed,
         SessionArgs,
         SessionSchema,
@@ -218,7 +218,7 @@ lists.serve(
     blp,
     Listed(
         "agents",
-        lambda session, args, *where: agents.rows(session, caller(), filters(args), *where),
+        list_agents,
         agents.represent,
         AgentArgs,
         AgentSchema,
@@ -280,7 +280,7 @@ lists.serve(
     traces_blp,
     Listed(
         "traces",
-        lambda session, args, *where: traces.rows(session, caller(), *where, **filters(args)),
+        list_traces,
         traces.represent,
         TraceArgs,
         named=lambda _: (),

@@ -11,10 +11,9 @@ from app import ids
 from app.api.http import large_work
 from app.api.http.services import caller, services, transaction
 from app.api.pages.private_pages import view_of
-from app.api.resources.findings import FindingArgs
-from app.api.resources.findings import fetch as fetch_findings
+from app.api.resources.findings import FindingArgs, list_findings
 from app.api.resources.records import bundle_access, bundles, evidence_packs
-from app.api.resources.records.records import RecordArgs, fetch, position
+from app.api.resources.records.records import RecordArgs, list_records
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import browser, forms, lists, rendering
 from app.console.frame.access import Pages
@@ -45,11 +44,11 @@ lists.serve(
     blp,
     Listed(
         "records",
-        fetch,
+        list_records,
         itemgetter(1),
         RecordArgs,
         RecordSchema,
-        position,
+        itemgetter(0),
         does=("records list", "GET /v1/records"),
     ),
 )
@@ -164,7 +163,7 @@ lists.serve(
     findings_blp,
     Listed(
         "findings",
-        fetch_findings,
+        list_findings,
         findings.represent,
         FindingArgs,
         FindingSchema,

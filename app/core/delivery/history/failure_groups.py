@@ -36,7 +36,8 @@ ranges AS MATERIALIZED (
      GROUP BY 1
 ), again AS MATERIALIZED (
     SELECT r.* FROM ranges CROSS JOIN LATERAL (
-        SELECT r.webhook_id, r.event_id, r.id, r.status, r.created_at, r.finished_at
+        SELECT r.webhook_id, r.event_id, r.id, r.status, r.created_at, r.finished_at, r.job_id,
+               r.attempts
           FROM deliveries AS r
          WHERE r.tenant_id = (SELECT %(tenant)s::uuid) AND r.kind = 'replay'
            AND r.webhook_id = ranges.webhook_id

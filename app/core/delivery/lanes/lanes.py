@@ -136,15 +136,17 @@ def on_each(
     return found
 
 
-def lock_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> list[UUID]:
-    """Lock all lanes of a webhook in the order of their keys, as all do; return these."""
-    locked: list[UUID] = []
-    # Another lane may have been made while this waited.
-    while left := sorted({*of_webhook(session, tenant_id, webhook_id)} - {*locked}):
-        for lane in left:
+def lock_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
+    """Lock all lanes of a webhook in the order of their keys, as all do."""
+    while True:
+        found = of_webhook(session, tenant_id, webhook_id)
+        cursor(session).execute("SAVEPOINT lanes")
+        for lane in found:
             lock(session, tenant_id, lane)
-        locked += left
-    return locked
+        if of_webhook(session, tenant_id, webhook_id) == found:
+            return
+        # Lanes were made while this waited, and their keys may come before: all are locked anew.
+        cursor(session).execute("ROLLBACK TO SAVEPOINT lanes")
 
 
 # The open rows of a level of urgency, as `claim_deliveries` finds them.

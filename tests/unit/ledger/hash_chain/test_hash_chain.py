@@ -30,6 +30,7 @@ from tests.unit.ledger.hash_chain.chains import (
     SYSTEM,
     TENANT,
     Row,
+    bare,
     broken,
     check,
     fields,
@@ -100,7 +101,7 @@ def test_memory_does_not_grow_with_the_chain() -> None:
     assert end.seq == 100
     tracemalloc.start()
     try:
-        assert verify(rows(), tenant_id=TENANT, end=end) is None
+        assert verify(bare(rows()), tenant_id=TENANT, end=end) is None
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()
@@ -112,7 +113,7 @@ def test_nothing_is_read_behind_the_first_break() -> None:
         yield ROWS[2]
         pytest.fail("read on")
 
-    assert verify(rows(), tenant_id=TENANT, end=END) is not None
+    assert verify(bare(rows()), tenant_id=TENANT, end=END) is not None
 
 
 @settings(max_examples=200)
@@ -212,7 +213,7 @@ def test_an_end_before_a_verified_head_is_a_break() -> None:
 
 
 def test_another_tenants_chain_is_found_at_its_first_entry() -> None:
-    found = verify(ROWS, tenant_id=STRANGER, end=END)
+    found = verify(bare(ROWS), tenant_id=STRANGER, end=END)
     assert found == Break(1, Reason.WRONG_TENANT, STRANGER, TENANT)
 
 
