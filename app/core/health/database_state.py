@@ -58,7 +58,7 @@ def is_current(database: Database) -> bool:
         return False
     if row is not None and row[1]:
         # A connection is made to a primary alone; what a pooler leads to may change behind it.
-        database.renew()
+        database.pool.renew()
         raise Unavailable(STANDBY)
     return row is not None and row[0] not in superseded()
 
