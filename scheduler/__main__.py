@@ -40,6 +40,7 @@ def _ring_now(client: redis.Redis, name: str) -> int:
     actor = TIMETABLE[name].actor
     with client.pipeline(transaction=True) as pipe:
         queue.push(pipe, actor, [()])
+        queue.wake(pipe, [actor])
         pipe.execute()
     worker = (
         "" if heartbeats.presence(client)["worker"] else "; no worker is up, so it waits for one"
