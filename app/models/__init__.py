@@ -7,7 +7,6 @@ from app.models.base import Base
 from app.models.deliveries import (
     Event,
     Lane,
-    LaneSlot,
     Webhook,
     WebhookLane,
 )
@@ -71,7 +70,6 @@ __all__ = [
     "Job",
     "KnownPerson",
     "Lane",
-    "LaneSlot",
     "LogGeneration",
     "Record",
     "RecordWords",
