@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from cryptography.x509 import Certificate
 
 from app import setting_values as values
+from app.evidence import signing_certificates, timestamps
+from app.evidence.signing_certificates import SigningChain
 from app.ledger.policy import NONE, Policy
 from app.lib import forwarded, stores
-from app.lib.crypto import signing_certificates, timestamps
 from app.lib.crypto.sealing import MasterKeys
-from app.lib.crypto.signing_certificates import SigningChain
 from app.lib.mail.mailer import MailServer
 from app.lib.outbound.addresses import Network
 from app.lib.rates import Rate
@@ -264,15 +264,15 @@ def load() -> Settings:
 
 
 def kept_settings(data_dir: Path) -> dict[str, str]:
-    """Read the `NAME=value` files that `make up` keeps in its data folder; empty without them."""
-    kept: dict[str, str] = {}
-    for name in ("secrets", "env"):
-        file = data_dir / name
-        if file.is_file():
-            for word in shlex.split(file.read_text("utf-8"), comments=True):
-                variable, _, value = word.partition("=")
-                kept[variable] = value
-    return kept
+    """Read the files that `make up` keeps in its data folder; empty without them."""
+    return {**variables(data_dir / "secrets"), **variables(data_dir / "env")}
+
+
+def variables(file: Path) -> dict[str, str]:
+    """Read a file of `NAME=value` words as a shell does; empty without it. Raises `ValueError`."""
+    text = file.read_text("utf-8") if file.is_file() else ""
+    pairs = (word.partition("=") for word in shlex.split(text, comments=True))
+    return {name: value for name, _, value in pairs}
 
 
 def _read_all(group: type, environ: Mapping[str, str]) -> dict[str, Any]:

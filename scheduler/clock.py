@@ -147,9 +147,9 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         self.connection.delete(self.job_class.key_for(entry.name))
         self.schedule(
             datetime.fromtimestamp(moment, UTC),
-            entry.actor,
+            entry.name,
             id=entry.name,
-            queue_name=queue.ACTORS[entry.actor],
+            queue_name=queue.ACTORS[entry.name],
             meta={"interval": entry.every},
         )
 
@@ -162,20 +162,20 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         with self.connection.pipeline(transaction=False) as pipe:
             for entry in rung:
                 max_age_ms = None if entry.max_age is None else entry.max_age * 1000
-                queue.push(pipe, entry.actor, [()], max_age_ms=max_age_ms)
-            queue.wake(pipe, [entry.actor for entry in rung])
+                queue.push(pipe, entry.name, [()], max_age_ms=max_age_ms)
+            queue.wake(pipe, [entry.name for entry in rung])
             next_times = {entry.name: entry.next_after(now) for entry in due}
             pipe.zadd(self.scheduled_jobs_key, next_times, xx=True)
             # HSET and RPUSH of each.
             lengths = pipe.execute()[1::2]
         for entry, length in zip(rung, lengths, strict=False):
-            self._waiting[entry.actor] = length
+            self._waiting[entry.name] = length
 
     def _is_pointless(self, entry: Entry) -> bool:
         """Say whether an expiring ring is useless because enough of them are queued."""
-        if entry.max_age is None or self._waiting[entry.actor] < _MOST_WAITING:
+        if entry.max_age is None or self._waiting[entry.name] < _MOST_WAITING:
             return False
-        waiting = self.connection.llen(queue.queue_key(queue.ACTORS[entry.actor]))
+        waiting = self.connection.llen(queue.queue_key(queue.ACTORS[entry.name]))
         return bool(waiting >= _MOST_WAITING)
 
     def _drop(self, unknown: bytes) -> None:

@@ -6,9 +6,11 @@ Tests of a module are apart by tenant, as customers are; those that need an empt
 """
 
 import gc
+import os
 import signal
 import threading
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,19 +24,18 @@ from app.core import tenants
 from app.core.log.sequencer import Sequencer
 from app.database import Database
 from app.settings import Settings
-from dev.stores.postgres import EmbeddedPostgres
 from jobs.actors import ticks
 from jobs.durable import run_job
 from jobs.process.runtime import Runtime
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint, application
 from tests.support.callers.sending import Worker, make_webhook
-from tests.support.database import leftovers
+from tests.support.database import copies, leftovers
+from tests.support.database.copies import Copy
 from tests.support.database.databases import (
     SpareDatabase,
     copy_template,
     empty,
     made_database,
-    make_template,
     of_database,
 )
 from tests.support.faults import OwnValkey
@@ -113,12 +114,19 @@ def no_threads_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a migrated PostgreSQL: each process of this run copies it."""
+    folder = tmp_path_factory.getbasetemp()
+    return copies.migrated(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
+
+
+@pytest.fixture(scope="session")
+def postgres(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     """Run a PostgreSQL for this test process, migrated to this release."""
-    with EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), durable=False) as server:
-        make_template(server)
-        with shared.shared(Shared("PostgreSQL", lambda: server.process, server.log, server.start)):
-            yield server
+    server = Copy(tmp_path_factory.mktemp("postgres"), migrated)
+    watched = Shared("PostgreSQL", lambda: server.process, server.log, server.start)
+    with server, shared.shared(watched):
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +146,7 @@ def own_valkey(shared_valkey: OwnValkey) -> OwnValkey:
 
 
 @pytest.fixture(scope="session")
-def environ(postgres: EmbeddedPostgres) -> dict[str, str]:
+def environ(postgres: Copy) -> dict[str, str]:
     """Return the environment of a service on the test's servers, without Redis."""
     copy_template(postgres, "tests")
     return {

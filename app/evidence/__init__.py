@@ -2,5 +2,6 @@
 
 `bundle` is what is signed; `prov` writes PROV-JSON, `gen_ai` and `otlp` OTLP;
 `statement` is what a session held; `streaming` and `times` serve them. `pack/` makes the evidence
-pack, with `verify` and the `page/` for people in it.
+pack, with `verify`, the `signing_certificates` of its keys, `timestamps` (RFC 3161) and the `page/`
+for people in it.
 """

@@ -1,6 +1,5 @@
 """Pure mathematics of tamper evidence: no clock, no database, no network.
 
-`hash_chain` is the audit chain. `leaves` enter the tree by `entry_bundles`; `merkle` and
-`tiles` grow it; `checkpoints` and `notes` sign it, under a `policy`; `tile_verification` proves
-tiles.
+`hash_chain` is the audit chain. `leaves` enter the tree, which `merkle` and `tiles` grow and prove;
+`notes` sign its checkpoints, under a `policy`.
 """

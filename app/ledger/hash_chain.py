@@ -97,6 +97,7 @@ class Reason(StrEnum):
     NOT_AN_ENTRY = "not_an_entry"  # the body is not an object with exactly an entry's members
     WRONG_SEQ = "wrong_seq"  # the body has another number than its place
     WRONG_TENANT = "wrong_tenant"
+    MISFILED = "misfiled"  # the copies beside the body say something else
     BAD_LINK = "bad_link"  # `prev_hash` is not the hash of the entry before
     OTHER_HEAD = "other_head"  # the chain agrees with itself, but not with a head kept of it
 
@@ -111,14 +112,23 @@ class Break:
     found: str
 
 
-def verify(
-    entries: Iterable[tuple[int, bytes, bytes]], *, tenant_id: str, end: Head, after: Head = START
-) -> Break | None:
-    """Recompute a tenant's chain from its rows (seq, body, hash), ordered by seq, up to `end`.
+Copies = tuple[Any, ...]
+"""What stands beside a body to filter by: its action, actor, target (ids), outcome and time."""
 
-    `tenant_id` is as bodies have it (`ten_…`). `after` is a head already verified; the rows begin
-    behind it. Returns the first break; None where every entry is good and the last one is `end`.
-    From the start, a chain without any entry is broken: each begins with entry 1.
+
+def verify(
+    entries: Iterable[tuple[int, bytes, bytes, Copies | None]],
+    *,
+    tenant_id: str,
+    end: Head,
+    after: Head = START,
+) -> Break | None:
+    """Recompute a tenant's chain from its rows (seq, body, hash, copies), by seq, up to `end`.
+
+    A row without copies has nothing beside its body. `tenant_id` is as bodies have it (`ten_…`).
+    `after` is a head already verified; the rows begin behind it. Returns the first break; None
+    where every entry is good and the last one is `end`. From the start, a chain without any entry
+    is broken: each begins with entry 1.
 
     Memory does not grow with the chain, and nothing is read behind the first break.
     """
@@ -127,7 +137,7 @@ def verify(
         return _beyond(end, seq)
     if seq == end.seq and link != end.hash:
         return _broken(seq, Reason.OTHER_HEAD, end.hash, link)
-    for number, body, stored in entries:
+    for number, body, stored, beside in entries:
         digest = sha256(body).digest()
         if number != seq + 1:
             reason = Reason.MISSING if number > seq + 1 else Reason.OUT_OF_ORDER
@@ -136,7 +146,7 @@ def verify(
             return _beyond(end, number)
         if digest != stored:
             return _broken(number, Reason.BAD_HASH, stored.hex(), digest.hex())
-        found = _examine(number, body, tenant_id, link)
+        found = _examine(number, body, tenant_id, link, beside)
         if found is not None:
             return found
         seq, link = number, digest.hex()
@@ -147,7 +157,9 @@ def verify(
     return None
 
 
-def _examine(seq: int, body: bytes, tenant_id: str, link: str) -> Break | None:
+def _examine(
+    seq: int, body: bytes, tenant_id: str, link: str, beside: Copies | None
+) -> Break | None:
     """Return what is wrong with a body whose hash is right, at its place in the chain."""
     try:
         entry: Any = canonical_json.parse(body)
@@ -167,6 +179,17 @@ def _examine(seq: int, body: bytes, tenant_id: str, link: str) -> Break | None:
         return _broken(seq, Reason.WRONG_TENANT, tenant_id, entry["tenant_id"])
     if entry["prev_hash"] != link:
         return _broken(seq, Reason.BAD_LINK, link, entry["prev_hash"])
+    if beside is not None and beside != _copies(entry):
+        expected = "action, actor, target, outcome and time as its body has them"
+        found = ", ".join(str(each) for each in beside if each is not None)
+        return _broken(seq, Reason.MISFILED, expected, f"{found} beside it")
+    return None
+
+
+def _copies(entry: Mapping[str, Any]) -> Copies | None:
+    match entry:
+        case {"actor": {"id": actor}, "target": {"id": target}}:
+            return entry["action"], actor, target, entry.get("outcome"), entry["at"]
     return None
 
 

@@ -1,4 +1,7 @@
-"""Signed notes (C2SP signed-note): a text, and lines that say who signed it.
+"""Signed notes (C2SP signed-note), and checkpoints, whose text says how large a log is.
+
+A note is a text, and lines that say who signed it; that of a checkpoint (C2SP tlog-checkpoint) is
+the log's origin, size and root.
 
 Checked are Ed25519 over the text (0x01), and the witnesses' timestamped cosignatures (C2SP
 tlog-cosignature): Ed25519 (0x04), and ML-DSA-44 (0x06) where OpenSSL knows it. Others are kept as
@@ -16,6 +19,8 @@ from hashlib import sha256
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PublicKey
+
+from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, MAX_SIZE
 
 ED25519 = 0x01
 COSIGNATURE = 0x04
@@ -295,3 +300,66 @@ class Note:
 
 def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+_CHECKPOINT_SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A log's origin, the number of its leaves, and the root over them; without extension lines.
+
+    Raises Malformed for what could not be written, or not be read back.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+
+    def __post_init__(self) -> None:
+        if not self.origin or "\n" in self.origin:
+            raise Malformed("The origin of a checkpoint is one line, and not empty.")
+        if not 0 <= self.size <= MAX_SIZE or len(self.root) != HASH_BYTES:
+            raise Malformed(f"A checkpoint has a size below 2^63 and a root of {HASH_BYTES} bytes.")
+        if self.size == 0 and self.root != EMPTY_ROOT:
+            raise Malformed("An empty tree has another root.")
+        check_text(self.text)
+
+    @property
+    def text(self) -> str:
+        """The note text."""
+        return f"{self.origin}\n{self.size}\n{encode_base64(self.root)}\n"
+
+    @classmethod
+    def parse(cls, text: str) -> "Checkpoint":
+        """Read a note text. Raises Malformed unless it is as `text` would write it."""
+        *lines, end = text.split("\n")
+        if end or len(lines) != 3:
+            raise Malformed("A checkpoint is three lines, each ending with a newline.")
+        origin, size, root = lines
+        if not _CHECKPOINT_SIZE.fullmatch(size):
+            raise Malformed("The second line of a checkpoint is its size, without leading zeros.")
+        return cls(origin, int(size), decode_base64(root))
+
+    def sign(self, signer: Signer) -> Note:
+        """Return it as a note signed by the log, whose key has the origin as its name.
+
+        Raises ValueError for a signer of another name.
+        """
+        if signer.name != self.origin:
+            raise ValueError(f"{signer.name} does not sign for {self.origin}.")
+        return Note(self.text, (signer.sign(self.text),))
+
+
+def read_checkpoint(data: bytes, key: VerifierKey) -> Checkpoint:
+    """Read a signed checkpoint of the log with this key.
+
+    Raises Malformed, or Unverified if the log did not sign it or it has another origin.
+    """
+    note = Note.parse(data)
+    if not note.signed_by([key]):
+        raise Unverified("The note has no signature by a key that is known.")
+    found = Checkpoint.parse(note.text)
+    if found.origin != key.name:
+        raise Unverified(f"The checkpoint is of {found.origin}, not of {key.name}.")
+    return found

@@ -1,7 +1,8 @@
-"""Tiles: how the tree is stored and served (C2SP tlog-tiles, "Merkle Tree").
+"""Tiles: how the tree is stored and served (C2SP tlog-tiles), and proven by a published root.
 
 Tile (level, number) holds up to 256 joined hashes of complete subtrees of 256^level leaves, from
-256 * number on. A partial tile is the beginning of the full one, so only the widest is stored.
+256 * number on. A partial tile is the beginning of the full one, so only the widest is stored. Its
+leaves' data is in the entry bundle (level -1) of the same number: each entry after its length.
 """
 
 import re
@@ -9,7 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from app.ledger.merkle import EMPTY_ROOT, HASH_BYTES, MAX_SIZE, ReadHash, Subtree, fold, parents
+from app.ledger.merkle import (
+    EMPTY_ROOT,
+    HASH_BYTES,
+    MAX_SIZE,
+    ReadHash,
+    Subtree,
+    fold,
+    leaf_hash,
+    parents,
+)
 
 HEIGHT = 8
 WIDTH = 1 << HEIGHT
@@ -175,6 +185,120 @@ def grow(old_size: int, read_tile: ReadTile, leaf_hashes: Sequence[bytes]) -> Gr
         level += 1
     old_root = _root_over(list(stored.values()))
     return Growth(old_root, _root_over(rests), grown)
+
+
+MAX_ENTRY_BYTES = 0xFFFF
+_LENGTH_BYTES = 2
+
+
+def encode_entries(entries: Iterable[bytes]) -> bytes:
+    """Write entries one behind the other. Raises ValueError for one of more than 65,535 bytes."""
+    parts: list[bytes] = []
+    for each in entries:
+        if len(each) > MAX_ENTRY_BYTES:
+            raise ValueError(f"An entry has {MAX_ENTRY_BYTES} bytes at most, not {len(each)}.")
+        parts += (len(each).to_bytes(_LENGTH_BYTES, "big"), each)
+    return b"".join(parts)
+
+
+def parse_entries(bundle: bytes) -> list[bytes]:
+    """Read all entries. Raises ValueError unless it is 1 to 256 of them and nothing else."""
+    entries = []
+    at, end = 0, len(bundle)
+    # Of a whole log that is millions: no call that is not needed.
+    while at + _LENGTH_BYTES <= end:
+        start = at + _LENGTH_BYTES
+        at = start + (bundle[at] << 8 | bundle[at + 1])
+        entries.append(bundle[start:at])
+    if at != end:
+        raise ValueError("An entry bundle ends within an entry, or has too few.")
+    if not 0 < len(entries) <= WIDTH:
+        raise ValueError(f"An entry bundle has 1 to {WIDTH} entries, not {len(entries)}.")
+    return entries
+
+
+def cut_entries(bundle: bytes, to: int) -> bytes:
+    """Return the bundle of the first `to` entries. Raises ValueError if it has fewer."""
+    entries = parse_entries(bundle)
+    if not 0 < to <= len(entries):
+        raise ValueError(f"An entry bundle of {len(entries)} entries has no first {to}.")
+    return encode_entries(entries[:to])
+
+
+def grow_entries(old_size: int, last: bytes, entries: Sequence[bytes]) -> dict[int, bytes]:
+    """Append entries to a log of `old_size`; return the bundles to store anew, by number.
+
+    `last` is the stored partial bundle number old_size // 256, empty if there is none. Raises
+    ValueError if it has not as many entries as the size says.
+    """
+    number, held = divmod(old_size, WIDTH)
+    if (len(parse_entries(last)) if last else 0) != held:
+        raise ValueError(f"Entry bundle {number} does not hold {held} entries.")
+    grown = {}
+    start = 0
+    while start < len(entries):
+        end = start + WIDTH - held
+        grown[number] = last + encode_entries(entries[start:end])
+        number, held, last, start = number + 1, 0, b"", end
+    return grown
+
+
+class Unproven(ValueError):
+    """A stored tile does not belong to the tree; `tile` is the highest such tile."""
+
+    def __init__(self, tile: Tile) -> None:
+        super().__init__(f"{tile.path} does not belong to the tree.")
+        self.tile = tile
+
+
+def needed(where: TileId, size: int) -> list[TileId]:
+    """Return the tiles that `proven` reads for a tile or entry bundle of the tree at `size`."""
+    hashes = TileId(max(where.level, 0), where.number)
+    above = {each.id for each in _ancestry(hashes, size)}
+    return sorted({where, *above, *(each.id for each in edge(size))})
+
+
+def proven(where: TileId, size: int, root_hash: bytes, read_tile: ReadTile) -> bytes:
+    """Return a tile or entry bundle as wide as it is in the tree of this size and root.
+
+    `where` is in that tree. Costs a hash for each hash of the tiles of `needed`. Raises `Unproven`.
+    """
+    try:
+        found = root(size, read_tile)
+    except (KeyError, ValueError):
+        found = None
+    if found != root_hash:
+        raise Unproven(edge(size)[-1])
+    # Each tile from the edge down to that of the hashes is held against the one above it.
+    hashes = b""
+    for tile in reversed(_ancestry(TileId(max(where.level, 0), where.number), size)):
+        try:
+            data = cut(read_tile(tile.id), tile.width)
+        except (KeyError, ValueError):
+            raise Unproven(tile) from None
+        first = tile.number % WIDTH * HASH_BYTES
+        if tile.width == WIDTH and fold(data) != hashes[first : first + HASH_BYTES]:
+            raise Unproven(tile)
+        hashes = data
+    if where.level != ENTRIES:
+        return hashes
+    asked = Tile(*where, len(hashes) // HASH_BYTES)
+    try:
+        bundle = cut_entries(read_tile(where), asked.width)
+    except (KeyError, ValueError):
+        raise Unproven(asked) from None
+    if b"".join(map(leaf_hash, parse_entries(bundle))) != hashes:
+        raise Unproven(asked)
+    return bundle
+
+
+def _ancestry(where: TileId, size: int) -> list[Tile]:
+    """Return a tile and those above it, up to the first partial one."""
+    found = [Tile(*where, width(*where, size))]
+    while found[-1].width == WIDTH:
+        level, number = found[-1].level + 1, found[-1].number // WIDTH
+        found.append(Tile(level, number, width(level, number, size)))
+    return found
 
 
 def _hashes(level: int, size: int) -> int:

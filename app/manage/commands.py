@@ -12,7 +12,7 @@ from app import logs, migrations
 from app.core import signing_keys, tenants
 from app.core.master_keys import key_registry
 from app.core.records import records
-from app.core.verification import sealed_notes
+from app.core.verification import alerts
 from app.errors import ServiceError
 from app.lib.crypto import api_keys
 from app.lib.crypto.sealing import MasterKeys
@@ -107,7 +107,7 @@ def acknowledge(chain: str) -> None:
     with service() as (settings, database):
         logs.configure(settings)
         with database.across_tenants() as session:
-            sealed_notes.acknowledge(session, settings.master_keys, bytes.fromhex(chain))
+            alerts.acknowledge(session, settings.master_keys, bytes.fromhex(chain))
 
 
 for _command in (doctor, tenant, console_key, signing_key, master_key, audit, blobs, log):

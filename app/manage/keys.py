@@ -9,7 +9,7 @@ from app.core import signing_keys
 from app.core.blobs import store
 from app.core.keys import console_sessions
 from app.core.master_keys import resealing
-from app.lib.crypto import signing_certificates
+from app.evidence import signing_certificates
 from app.manage.service import line, require_yes, service, tell_untold
 from app.settings import SettingError
 

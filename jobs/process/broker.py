@@ -154,6 +154,9 @@ class BellConsumer(_RedisConsumer):
             if message is not None:
                 self.queued_message_ids.add(message.message_id)
                 return MessageProxy(message)
+            # Nobody acknowledges it: the next fetch must not wait for a poll.
+            if self._full:
+                self._wake.set()
         return None
 
     def ack(self, message: MessageProxy) -> None:

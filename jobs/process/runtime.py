@@ -18,7 +18,7 @@ from app.core.log.sequencer import Sequencer
 from app.core.master_keys import key_registry
 from app.core.rules.evaluators import Evaluators
 from app.core.traces.assembly import Assembler
-from app.core.verification.stamps import Trust
+from app.core.verification.published_log import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database
 from app.lib.mail.mailer import Mailer, NoServer, Outbox

@@ -18,7 +18,6 @@ from record_service import webhooks
 from record_service.errors import HistoryRolledBack
 from record_service.errors import problem as records_problem
 
-from app import migrations
 from app.core import tenants
 from app.core.log import history
 from app.manage import commands
@@ -32,8 +31,8 @@ from jobs.process.runtime import Runtime
 from tests.support.callers.api import Api, FreshTenant, serving
 from tests.support.callers.making import refused, uuid_of
 from tests.support.callers.sending import deliveries, make_findings, make_webhook
-from tests.support.database.databases import sqlalchemy_url
-from tests.support.database.standby import NAME, Standby, follows
+from tests.support.database.copies import NAME, Copy, Standby, follows
+from tests.support.database.databases import allow_connections
 from tests.support.secrets import MASTER_KEYS, MASTER_KEYS_SETTING
 from tests.support.servers.receivers import Receiver
 from tests.support.workers.worlds import World
@@ -83,11 +82,10 @@ class Service:
 class Failover:
     """A primary with a standby that has four findings, and what a receiver saw of all."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, migrated: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
-        self.primary = stack.enter_context(EmbeddedPostgres(folder / "primary"))
-        urls = (self.primary.admin_url, self.primary.url)
-        migrations.migrate(sqlalchemy_url(urls[0]), app_url=sqlalchemy_url(urls[1]))
+        self.primary = stack.enter_context(Copy(folder / "primary", migrated, durable=True))
+        allow_connections(self.primary, allowed=True)
         self.receiver = stack.enter_context(Receiver())
         self.service = self.serve(self.primary)
         made = tenants.create(self.service.runtime.database, MASTER_KEYS, "the test's tenant")
@@ -131,10 +129,10 @@ class Failover:
 
 
 @pytest.fixture
-def failover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Failover]:
+def failover(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Failover]:
     monkeypatch.setattr(history, "EVERY", timedelta(0))
     with ExitStack() as stack:
-        yield Failover(tmp_path, stack)
+        yield Failover(tmp_path, migrated, stack)
 
 
 @pytest.fixture

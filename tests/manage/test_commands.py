@@ -10,7 +10,7 @@ import pytest
 from app.core import signing_keys, tenants
 from app.core.signing_keys import Purpose
 from app.database import Database
-from app.lib.crypto import signing_certificates
+from app.evidence import signing_certificates
 from tests.support.evidence.signers import LEAF, Authority
 from tests.support.secrets import MASTER_KEYS
 from tests.support.servers.ports import own_port

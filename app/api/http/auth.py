@@ -92,6 +92,14 @@ def requires(
     return decorate
 
 
+READ, WRITE, ADMIN = requires(Role.READ), requires(Role.WRITE), requires(Role.ADMIN)
+# Of what belongs to the whole tenant.
+READ_TENANT = requires(Role.READ, whole_tenant=True)
+WRITE_TENANT = requires(Role.WRITE, whole_tenant=True)
+ADMIN_TENANT = requires(Role.ADMIN, whole_tenant=True)
+WRITE_UNCONFIRMED = requires(Role.WRITE, confirmed_by_view=True)
+
+
 def body_limit(app: Flask, environ: dict[str, Any]) -> int:
     """Return how many bytes of a long body are read before its view is called.
 

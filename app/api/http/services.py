@@ -23,7 +23,7 @@ from app.core.master_keys import key_registry
 from app.core.records import intake as records_intake
 from app.core.rules.evaluators import Evaluators
 from app.core.traces.staging import Staging
-from app.core.verification.stamps import Trust
+from app.core.verification.published_log import Trust
 from app.core.verification.verifier import Verifier
 from app.database import Database, RawTransaction
 from app.errors import Unavailable

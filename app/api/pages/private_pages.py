@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from app.api.http import large_work
 from app.api.http.answers import answer
 from app.api.http.auth import public
-from app.api.http.documentation import Blueprint
+from app.api.http.routes import Routes
 from app.api.http.services import reads_objects, request_id, services
 from app.api.resources.records.bundle_access import QUERY, open_link
 from app.core import agents, findings, signing_keys
@@ -56,7 +56,7 @@ def add_headers(response: Response, *, form_action: str = "'none'") -> Response:
     return response
 
 
-unsubscribe = Blueprint(
+unsubscribe = Routes(
     "unsubscribe",
     __name__,
     url_prefix="/unsubscribe",
@@ -66,8 +66,7 @@ unsubscribe = Blueprint(
 _PAGE = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 
 
-@unsubscribe.route("/<token>", methods=["GET"])
-@public
+@unsubscribe.serves("GET /<token>", public)
 @unsubscribe.response(200)
 @unsubscribe.doc(responses=_PAGE)
 def ask(token: str) -> Response:
@@ -80,8 +79,7 @@ def ask(token: str) -> Response:
     return _page("ask", 200)
 
 
-@unsubscribe.route("/<token>", methods=["POST"])
-@public
+@unsubscribe.serves("POST /<token>", public)
 @unsubscribe.response(200)
 @unsubscribe.doc(responses=_PAGE)
 def end(token: str) -> Response:
@@ -115,7 +113,7 @@ def _page(name: str, status: int) -> Response:
     return page(f"unsubscribe/{name}", status)
 
 
-shared = Blueprint(
+shared = Routes(
     "shared_page",
     __name__,
     description="The page of a share link, for people and for programs.",
@@ -149,9 +147,7 @@ class SharedRecordSchema(RecordSchema):
     links = fields.Object(LinksSchema)
 
 
-@shared.route("/s/<token>", methods=["GET"])
-@public
-@shared.response(200, SharedRecordSchema)
+@shared.serves("GET /s/<token>", public, SharedRecordSchema)
 @shared.doc(responses={200: {"content": {_HTML: {"schema": {"type": "string"}}}}})
 def read(token: str) -> Response:
     """Open a share link

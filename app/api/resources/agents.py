@@ -1,24 +1,25 @@
 """Agents over HTTP."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from flask import Response
+from sqlalchemy.orm import Session
 
 from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import READ, WRITE_TENANT
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, filters, page, page_schema
+from app.api.http.paging import PageArgs, filters
 from app.api.http.parsing import load
+from app.api.http.routes import Routes
 from app.api.http.services import caller, transaction
 from app.core import agents
 from app.core.agents import AgentSchema
-from app.core.callers import Role
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint(
+blp = Routes(
     "agents", __name__, url_prefix="/v1/agents", description="The AI agents that act for people."
 )
 
@@ -50,9 +51,6 @@ class ExternalIdSchema(Schema):
     external_id = fields.ExternalId()
 
 
-AgentPageSchema = page_schema(AgentSchema)
-
-
 class AgentArgs(PageArgs):
     """Filters of the agents."""
 
@@ -63,10 +61,7 @@ class AgentArgs(PageArgs):
     )
 
 
-@blp.route("", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.arguments(NewAgentSchema)
-@blp.response(201, AgentSchema)
+@blp.serves("POST", WRITE_TENANT, AgentSchema, 201, takes=NewAgentSchema)
 def create(body: dict[str, Any]) -> Response:
     """Create an agent.
 
@@ -75,28 +70,19 @@ def create(body: dict[str, Any]) -> Response:
     return once(201, lambda session: agents.represent(agents.create(session, caller(), **body)))
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ)
-@blp.arguments(AgentArgs, location="query")
-@blp.response(200, AgentPageSchema)
-def list_agents(args: dict[str, Any]) -> Response:
+@blp.lists("", READ, AgentSchema, AgentArgs)
+def list_agents(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List agents, newest first.
 
     A pinned key sees its own agent. A page may hold fewer agents than `limit` (of a search, even
     none) although more follow: continue while there is a `next_cursor`.
     """
-    with transaction() as session:
-        return page(
-            args,
-            lambda *where: agents.rows(session, caller(), filters(args), *where),
-            agents.represent,
-        )
+    return agents.rows(session, caller(), filters(args), *where)
 
 
-@blp.route("/by-external-id/<rest:external_id>", methods=["PUT"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.arguments(NamedAgentSchema)
-@blp.response(200, AgentSchema)
+@blp.serves(
+    "PUT /by-external-id/<rest:external_id>", WRITE_TENANT, AgentSchema, takes=NamedAgentSchema
+)
 @blp.alt_response(201, schema=AgentSchema, description="It did not exist and was created.")
 def put(body: dict[str, Any], external_id: str) -> Response:
     """Get or create an agent by its external id.
@@ -110,26 +96,19 @@ def put(body: dict[str, Any], external_id: str) -> Response:
         return answer(agents.represent(found), 201 if is_new else 200)
 
 
-@blp.route("/<agent_id>", methods=["GET"])
-@requires(Role.READ)
-@blp.response(200, AgentSchema)
-def read(agent_id: UUID | None) -> Response:
+@blp.serves("GET /<agent_id>", READ, AgentSchema)
+def read(agent_id: UUID | None) -> dict[str, Any]:
     """Read an agent."""
     with transaction() as session:
-        found = agents.find(session, caller(), agent_id)
-        return answer(agents.represent(found))
+        return agents.represent(agents.find(session, caller(), agent_id))
 
 
-@blp.route("/<agent_id>", methods=["PATCH"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.arguments(AgentChangeSchema)
-@blp.response(200, AgentSchema)
-def change(body: dict[str, Any], agent_id: UUID | None) -> Response:
+@blp.serves("PATCH /<agent_id>", WRITE_TENANT, AgentSchema, takes=AgentChangeSchema)
+def change(body: dict[str, Any], agent_id: UUID | None) -> dict[str, Any]:
     """Change an agent.
 
     Fields not sent stay; null clears `description` and `metadata`. An agent belongs to the whole
     tenant, so a pinned key cannot change it.
     """
     with transaction() as session:
-        changed = agents.change(session, caller(), agent_id, body)
-        return answer(agents.represent(changed))
+        return agents.represent(agents.change(session, caller(), agent_id, body))

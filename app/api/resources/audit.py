@@ -15,9 +15,9 @@ from app import ids, metrics
 from app.api.http import admission, parsing
 from app.api.http.admission import truncated_stream
 from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import READ_TENANT
 from app.api.http.paging import PageArgs, filters, page, page_schema
+from app.api.http.routes import Routes
 from app.api.http.services import Services, caller, reads_objects, request_id, services, transaction
 from app.api.resources.verification import HASH, VerificationSchema, VerifyArgs
 from app.core.audit import archive, view
@@ -34,7 +34,7 @@ from app.models import AuditEntry, Job
 from app.schemas import fields, party_fields
 from app.schemas.schema import AnswerSchema, Schema
 
-blp = Blueprint(
+blp = Routes(
     "audit",
     __name__,
     url_prefix="/v1/audit",
@@ -158,13 +158,16 @@ def entries(
     return archive.filled(session, services().settings.master_keys, caller().tenant_id, found)
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(AuditArgs, location="query")
-@blp.response(200, EntryPageSchema)
-@blp.alt_response(409, "CONFLICT")
+@blp.serves(
+    "GET",
+    READ_TENANT,
+    EntryPageSchema,
+    args=AuditArgs,
+    errors=(409,),
+    endpoint="list",
+    around=(reads_objects,),
+)
 @blp.doc(responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
-@reads_objects
 def list_entries(args: dict[str, Any]) -> Response:
     """List the audit chain, or export it.
 
@@ -189,12 +192,14 @@ def list_entries(args: dict[str, Any]) -> Response:
         )
 
 
-@blp.route("/verify", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(VerifyArgs, location="query")
-@blp.response(200, VerificationSchema)
-@blp.alt_response(202, schema=JobSchema)
-@blp.alt_response(409, "CONFLICT")
+@blp.serves(
+    "GET /verify",
+    READ_TENANT,
+    VerificationSchema,
+    args=VerifyArgs,
+    errors=(409,),
+    also={202: JobSchema},
+)
 def verify(args: dict[str, Any]) -> Response:
     """Verify the audit chain.
 

@@ -8,13 +8,11 @@ from flask import Response
 from marshmallow import fields as plain
 
 from app.api.http import admission
-from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import READ, READ_TENANT
 from app.api.http.paging import DEFAULT_LIMIT, MAX_LIMIT, open_position, seal_position
+from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.core import findings, sessions
-from app.core.callers import Role
 from app.core.delivery import event_types
 from app.core.delivery.event_types import Entry, EventType
 from app.core.delivery.history import event_feed, event_history
@@ -36,7 +34,7 @@ CATALOGUE: Mapping[EventType, Entry] = {
     **event_types.OTHERS,
 }
 
-blp = Blueprint(
+blp = Routes(
     "events",
     __name__,
     url_prefix="/v1",
@@ -79,13 +77,11 @@ class EventSchema(AnswerSchema):
     webhooks = plain.List(plain.Nested(WebhookDecisionSchema))
 
 
-@blp.route("/event-types", methods=["GET"])
-@requires(Role.READ)
-@blp.response(200, EventTypePageSchema)
-def list_types() -> Response:
+@blp.serves("GET /event-types", READ, EventTypePageSchema)
+def list_types() -> dict[str, Any]:
     """List the types of events"""
     data = [{"type": name, **vars(CATALOGUE[name])} for name in EventType]
-    return answer({"data": data, "next_cursor": None})
+    return {"data": data, "next_cursor": None}
 
 
 class FeedArgs(Schema):
@@ -123,12 +119,8 @@ class FeedSchema(AnswerSchema):
     next_after = fields.Text(4000, description="Send it as `after`, even if `data` is empty.")
 
 
-@blp.route("/events", methods=["GET"])
-@requires(Role.READ)
-@blp.arguments(FeedArgs, location="query")
-@blp.response(200, FeedSchema)
-@blp.alt_response(410, "GONE")
-def feed(args: dict[str, Any]) -> Response:
+@blp.serves("GET /events", READ, FeedSchema, args=FeedArgs, errors=(410,))
+def feed(args: dict[str, Any]) -> Response | dict[str, Any]:
     """Follow all events, without a webhook
 
     Oldest first. A reader that sends each `next_after` as `after` misses no event. One whose
@@ -138,9 +130,7 @@ def feed(args: dict[str, Any]) -> Response:
     """
     if args.get("after") == NOW:
         with transaction(snapshot=True) as session:
-            return answer(
-                {"data": [], "next_after": _sealed(event_feed.present(session, caller()))}
-            )
+            return {"data": [], "next_after": _sealed(event_feed.present(session, caller()))}
     found = _page(args)
     if args["wait"] and not found.read:
         ready = _arrival(found.position)
@@ -148,7 +138,7 @@ def feed(args: dict[str, Any]) -> Response:
             return dropped
         found = _page(args)
     data = [event_feed.represent(each) for each in found.events]
-    return answer({"data": data, "next_after": _sealed(found.position)})
+    return {"data": data, "next_after": _sealed(found.position)}
 
 
 def _page(args: dict[str, Any]) -> Page:
@@ -190,12 +180,9 @@ def _identity() -> str:
     return f"event-feed/{caller().tenant_id}"
 
 
-@blp.route("/events/<event_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, EventSchema)
-def read(event_id: UUID | None) -> Response:
+@blp.serves("GET /events/<event_id>", READ_TENANT, EventSchema)
+def read(event_id: UUID | None) -> dict[str, Any]:
     """Read an event, with the routing decision and the deliveries of every webhook"""
     with transaction(snapshot=True) as session:
         found = event_history.find(session, caller(), event_id)
-        body: dict[str, Any] = event_history.describe(session, found)
-        return answer(body)
+        return event_history.describe(session, found)

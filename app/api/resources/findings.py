@@ -10,15 +10,15 @@ from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app.api.http import promises
-from app.api.http.answers import answer, answer_written
-from app.api.http.auth import confirmed_caller, requires
-from app.api.http.documentation import Blueprint, takes_gzip
+from app.api.http.answers import answer_written
+from app.api.http.auth import READ, READ_TENANT, WRITE_UNCONFIRMED, confirmed_caller
+from app.api.http.documentation import takes_gzip
 from app.api.http.idempotency import sent_request
-from app.api.http.paging import FeedArgs, PageArgs, filters, page, page_schema
+from app.api.http.paging import FeedArgs, PageArgs, filters
 from app.api.http.promises import may_promise
+from app.api.http.routes import Routes
 from app.api.http.services import caller, prefers_replica, services, transaction
 from app.core import feeds, finding_search, findings
-from app.core.callers import Role
 from app.core.findings import FindingSchema, NewFinding
 from app.core.records import finding_expiry
 from app.core.records.finding_expiry import ExpiredFindingsSchema
@@ -26,7 +26,7 @@ from app.models import Finding
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
-blp = Blueprint(
+blp = Routes(
     "findings", __name__, url_prefix="/v1/findings", description="Reports on what an agent did."
 )
 
@@ -68,9 +68,6 @@ class FindingsSchema(AnswerSchema):
     data = fields.Items(fields.Object(FindingSchema), max_items=MAX_BATCH)
 
 
-FindingPageSchema = page_schema(FindingSchema)
-
-
 class FindingArgs(FeedArgs):
     """Filters of the list of findings; all given must match."""
 
@@ -88,12 +85,8 @@ class FindingArgs(FeedArgs):
     digest_id = fields.Id("dig", description="The findings of one digest.")
 
 
-@blp.route("", methods=["POST"])
+@blp.serves("POST", WRITE_UNCONFIRMED, FindingSchema, 201, takes=NewFindingSchema, errors=(404,))
 @may_promise(_ON_LOOP)
-@requires(Role.WRITE, confirmed_by_view=True)
-@blp.arguments(NewFindingSchema)
-@blp.response(201, FindingSchema)
-@blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
     """Add a finding.
 
@@ -102,13 +95,11 @@ def create(body: dict[str, Any]) -> Response:
     return added([body], is_batch=False)
 
 
-@blp.route("/batch", methods=["POST"])
+@blp.serves(
+    "POST /batch", WRITE_UNCONFIRMED, FindingsSchema, 201, takes=NewFindingsSchema, errors=(404,)
+)
 @may_promise(_ON_LOOP)
-@requires(Role.WRITE, confirmed_by_view=True)
 @takes_gzip
-@blp.arguments(NewFindingsSchema)
-@blp.response(201, FindingsSchema)
-@blp.alt_response(404, "NOT_FOUND")
 def create_batch(body: dict[str, Any]) -> Response:
     """Add up to 1000 findings, all or none.
 
@@ -133,25 +124,15 @@ def added(sent: Sequence[Mapping[str, Any]], *, is_batch: bool) -> Response:
     return answer_written(found.body, found.status, {"Idempotent-Replayed": "true"})
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ)
-@blp.arguments(FindingArgs, location="query")
-@blp.response(200, FindingPageSchema)
-@prefers_replica
-def list_findings(args: dict[str, Any]) -> Response:
+@blp.lists("", READ, FindingSchema, FindingArgs, around=(prefers_replica,))
+def list_findings(
+    session: Session, args: Mapping[str, Any], before: UUID | None, limit: int
+) -> Sequence[Finding]:
     """Search findings, or list them; newest first.
 
     A page may hold fewer findings than `limit` (of a search, even none) although more follow:
     continue while there is a `next_cursor`.
     """
-    with transaction() as session:
-        return page(args, lambda *where: fetch(session, args, *where), findings.represent)
-
-
-def fetch(
-    session: Session, args: Mapping[str, Any], before: UUID | None, limit: int
-) -> Sequence[Finding]:
-    """Return the findings that `FindingArgs` selects."""
     others = {name: value for name, value in filters(args).items() if name != "q"}
     if "q" not in args:
         found = findings.rows(session, caller(), others, before, limit)
@@ -166,30 +147,25 @@ class ExpiredArgs(PageArgs):
     rule = fields.Text(200)
 
 
-@blp.route("/expired", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(ExpiredArgs, location="query")
-@blp.response(200, page_schema(ExpiredFindingsSchema))
-def list_expired(args: dict[str, Any]) -> Response:
+@blp.lists(
+    "/expired",
+    READ_TENANT,
+    ExpiredFindingsSchema,
+    ExpiredArgs,
+    represent=finding_expiry.represent,
+    position=lambda row: int(row["day"].toordinal()),
+    endpoint="list_expired",
+)
+def list_expired(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """Count the findings that have expired, by the day on which they were created
 
     A service may be set to delete findings after some days (`FINDINGS_DAYS`). Their counts stay.
     """
-    tenant_id = caller().tenant_id
-    with transaction() as session:
-        return page(
-            args,
-            lambda *where: finding_expiry.counts(session, tenant_id, args.get("rule"), *where),
-            finding_expiry.represent,
-            lambda row: int(row["day"].toordinal()),
-        )
+    return finding_expiry.counts(session, caller().tenant_id, args.get("rule"), *where)
 
 
-@blp.route("/<finding_id>", methods=["GET"])
-@requires(Role.READ)
-@blp.response(200, FindingSchema)
-def read(finding_id: UUID | None) -> Response:
+@blp.serves("GET /<finding_id>", READ, FindingSchema)
+def read(finding_id: UUID | None) -> dict[str, Any]:
     """Read a finding."""
     with transaction() as session:
-        found = findings.find(session, caller(), finding_id)
-        return answer(findings.represent(found))
+        return findings.represent(findings.find(session, caller(), finding_id))

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from app import counters
 from app.api.http.answers import answer, encode
 from app.api.http.auth import probed, public
-from app.api.http.documentation import Blueprint
+from app.api.http.routes import Routes
 from app.api.http.services import services
 from app.core.health import database_state, gauges, probes
 from app.core.health.parts import Gauge, Part
@@ -33,7 +33,7 @@ from app.models import NO_TENANT
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
 
-blp = Blueprint("system", __name__, description="Health and metrics, for operators.")
+blp = Routes("system", __name__, description="Health and metrics, for operators.")
 
 # A figure's rows: the values of its labels, and how much.
 _Rows = list[tuple[tuple[str, ...], float]]
@@ -56,18 +56,13 @@ class ReadinessSchema(AnswerSchema):
     parts = plain.Dict(keys=plain.String(), values=plain.String())
 
 
-@blp.route("/healthz", methods=["GET"])
-@probed
-@blp.response(200, AliveSchema)
-def healthz() -> Response:
+@blp.serves("GET /healthz", probed, AliveSchema)
+def healthz() -> dict[str, Any]:
     """Check that the process answers."""
-    return answer({"status": "ok"})
+    return {"status": "ok"}
 
 
-@blp.route("/readyz", methods=["GET"])
-@probed
-@blp.response(200, ReadinessSchema)
-@blp.alt_response(503, schema=ReadinessSchema)
+@blp.serves("GET /readyz", probed, ReadinessSchema, also={503: ReadinessSchema})
 def readyz() -> Response:
     """Check whether requests can be served.
 
@@ -122,11 +117,13 @@ def states() -> list[Part]:
     return [database, *probes.redis_and_roles(here.bell.presence(), here.bell.trouble), *kept]
 
 
-@blp.route("/metrics", methods=["GET"])
-@public
-@blp.response(200, {"type": "string"}, content_type="text/plain")
-@blp.alt_response(401, "UNAUTHORIZED")
-@blp.alt_response(404, "NOT_FOUND")
+@blp.serves(
+    "GET /metrics",
+    public,
+    {"type": "string"},
+    errors=(401, 404),
+    content_type="text/plain",
+)
 def read_metrics() -> Response:
     """Read the metrics of the whole stack, in Prometheus's text format.
 

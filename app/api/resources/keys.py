@@ -1,20 +1,20 @@
 """API keys over HTTP."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
+from sqlalchemy.orm import Session
 
 from app import ids
-from app.api.http.answers import answer, no_content
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import ADMIN, READ
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page, page_schema
+from app.api.http.paging import PageArgs
+from app.api.http.routes import Routes
 from app.api.http.services import caller, transaction
 from app.core.callers import Pin, Role
 from app.core.keys import keys
@@ -22,7 +22,7 @@ from app.core.keys.keys import KeySchema, PinSchema
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint("keys", __name__, url_prefix="/v1/keys", description="API keys: roles and pins.")
+blp = Routes("keys", __name__, url_prefix="/v1/keys", description="API keys: roles and pins.")
 
 
 class ExpiresIn(enum.StrEnum):
@@ -76,27 +76,20 @@ class MintedKeySchema(KeySchema):
     key = fields.Text(50, metadata={"pattern": "^svc_[0-9A-Za-z]{46}$"})
 
 
-KeyPageSchema = page_schema(KeySchema)
-
-
 class KeyArgs(PageArgs):
     """The filter of the list of keys."""
 
     q = fields.Text(1000, description="Words or parts of them, all in its name, in any case.")
 
 
-@blp.route("", methods=["POST"])
-@requires(Role.ADMIN)
-@blp.arguments(NewKeySchema)
-@blp.response(201, MintedKeySchema)
+@blp.serves("POST", ADMIN, MintedKeySchema, 201, takes=NewKeySchema)
 def mint(body: dict[str, Any]) -> Response:
     """Mint a key.
 
     The text in `key` is shown only once. A key mints no role above its own, a pinned key only keys
     with its own pin, and a key that expires no key that expires later.
     """
-    wanted = new_key(body)
-    return once(201, lambda session: keys.mint(session, caller(), wanted))
+    return once(201, lambda session: keys.mint(session, caller(), new_key(body)))
 
 
 def new_key(body: dict[str, Any]) -> keys.NewKey:
@@ -106,32 +99,24 @@ def new_key(body: dict[str, Any]) -> keys.NewKey:
     return keys.NewKey(body["name"], body["role"], pin, body["expires_at"], term)
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ)
-@blp.arguments(KeyArgs, location="query")
-@blp.response(200, KeyPageSchema)
-def list_keys(args: dict[str, Any]) -> Response:
+@blp.lists("", READ, KeySchema, KeyArgs, represent=keys.represent)
+def list_keys(
+    session: Session, args: Mapping[str, Any], before: UUID | None, limit: int
+) -> Sequence[Any]:
     """List keys, newest first.
 
     A pinned key sees itself and the keys with its pin. A page may hold fewer keys than `limit` (of
     a search, even none) although more follow: continue while there is a `next_cursor`.
     """
-    with transaction() as session:
-        return page(
-            args,
-            lambda before, limit: keys.rows(session, caller(), before, limit, args.get("q")),
-            keys.represent,
-        )
+    return keys.rows(session, caller(), before, limit, args.get("q"))
 
 
-@blp.route("/self", methods=["GET"], endpoint="self")
-@requires(Role.READ)
-@blp.response(200, OwnKeySchema)
-def own() -> Response:
+@blp.serves("GET /self", READ, OwnKeySchema, endpoint="self")
+def own() -> dict[str, Any]:
     """Read the key in use, and its tenant."""
     with transaction() as session:
         shown = keys.represent(keys.own(session, caller()))
-    return answer({**shown, "tenant_id": ids.text("ten", caller().tenant_id)})
+        return {**shown, "tenant_id": ids.text("ten", caller().tenant_id)}
 
 
 class RevokeArgs(Schema):
@@ -144,11 +129,8 @@ class RevokeArgs(Schema):
     )
 
 
-@blp.route("/<key_id>", methods=["DELETE"])
-@requires(Role.ADMIN)
-@blp.arguments(RevokeArgs, location="query")
-@blp.response(204)
-def revoke(args: dict[str, Any], key_id: UUID | None) -> Response:
+@blp.serves("DELETE /<key_id>", ADMIN, None, 204, args=RevokeArgs)
+def revoke(args: dict[str, Any], key_id: UUID | None) -> None:
     """Revoke a key, at once and for good.
 
     Revoking it again changes nothing and answers 204 too. The key in use cannot revoke itself, nor
@@ -156,4 +138,3 @@ def revoke(args: dict[str, Any], key_id: UUID | None) -> Response:
     """
     with transaction() as session:
         keys.revoke(session, caller(), key_id, **args)
-    return no_content()

@@ -5,9 +5,10 @@ no tile or entry ever changes; `/v1/log` is the newest generation's.
 """
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 from flask import Response, abort, request
 from marshmallow import ValidationError, validates_schema
@@ -17,7 +18,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http.answers import answer, encode, open_to_all
 from app.api.http.auth import public
-from app.api.http.documentation import Blueprint
+from app.api.http.routes import Routes
 from app.api.http.services import services
 from app.core import signing_keys
 from app.core.anchoring import quorum
@@ -27,12 +28,13 @@ from app.models import NO_TENANT
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
-blp = Blueprint("log", __name__, description="The public transparency log, and all public keys.")
+blp = Routes("log", __name__, description="The public transparency log, and all public keys.")
 _FOR_EVER = "public, max-age=31536000, immutable"
 _TEXT = "text/plain; charset=utf-8"
 _BYTES = "application/octet-stream"
 _STRING = {"type": "string"}
 _BINARY = {"type": "string", "format": "binary"}
+_View: TypeAlias = Callable[..., AnyResponse]
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -126,11 +128,18 @@ def _open_to_all(response: Response) -> Response:
     return open_to_all(response)
 
 
-@blp.route("/v1/log/checkpoint", methods=["GET"])
-@blp.route("/v1/log/<int:generation>/checkpoint", methods=["GET"], endpoint="old_checkpoint")
-@public
-@blp.response(200, _STRING, content_type="text/plain")
-@blp.alt_response(404, "NOT_FOUND")
+def _of_each_generation(
+    name: str, path: str, schema: dict[str, Any], content_type: str, error: int
+) -> Callable[[_View], _View]:
+    """Serve a path below the prefix of the newest generation, and below that of each."""
+    told: dict[str, Any] = {"content_type": content_type, "errors": (error,)}
+    newest = blp.serves(f"GET /v1/log/{path}", public, schema, **told)
+    each = f"GET /v1/log/<int:generation>/{path}"
+    old = blp.serves(each, public, schema, endpoint=f"old_{name}", **told)
+    return lambda view: old(newest(view))
+
+
+@_of_each_generation("checkpoint", "checkpoint", _STRING, "text/plain", 404)
 def checkpoint(generation: int | None = None) -> AnyResponse:
     """Read the newest published checkpoint, a signed note
 
@@ -145,11 +154,7 @@ def checkpoint(generation: int | None = None) -> AnyResponse:
     return _fresh(note, _TEXT)
 
 
-@blp.route("/v1/log/key", methods=["GET"])
-@blp.route("/v1/log/<int:generation>/key", methods=["GET"], endpoint="old_key")
-@public
-@blp.response(200, _STRING, content_type="text/plain")
-@blp.alt_response(404, "NOT_FOUND")
+@_of_each_generation("key", "key", _STRING, "text/plain", 404)
 def key(generation: int | None = None) -> AnyResponse:
     """Read the key that verifies checkpoints, as one line `name+hash+base64`."""
     with _log() as session:
@@ -157,11 +162,7 @@ def key(generation: int | None = None) -> AnyResponse:
     return _fresh(f"{found}\n".encode(), _TEXT)
 
 
-@blp.route("/v1/log/tile/<path:tile>", methods=["GET"])
-@blp.route("/v1/log/<int:generation>/tile/<path:tile>", methods=["GET"], endpoint="old_tile")
-@public
-@blp.response(200, _BINARY, content_type=_BYTES)
-@blp.alt_response(409, "CONFLICT")
+@_of_each_generation("tile", "tile/<path:tile>", _BINARY, _BYTES, 409)
 def tile(tile: str, generation: int | None = None) -> AnyResponse:
     """Read a tile or an entry bundle
 
@@ -176,12 +177,9 @@ def tile(tile: str, generation: int | None = None) -> AnyResponse:
     return Response(data, content_type=_BYTES, headers={"Cache-Control": _FOR_EVER})
 
 
-@blp.route("/v1/log/proof/inclusion", methods=["GET"])
-@public
-@blp.arguments(InclusionArgs, location="query")
-@blp.response(200, InclusionSchema)
-@blp.alt_response(404, "NOT_FOUND")
-@blp.alt_response(409, "CONFLICT")
+@blp.serves(
+    "GET /v1/log/proof/inclusion", public, InclusionSchema, args=InclusionArgs, errors=(404, 409)
+)
 def inclusion(args: dict[str, Any]) -> Response:
     """Read the inclusion proof of a leaf (RFC 9162)."""
     with _log() as session:
@@ -193,12 +191,13 @@ def inclusion(args: dict[str, Any]) -> Response:
     return answer(InclusionSchema.of(found), headers={"Cache-Control": "no-cache"})
 
 
-@blp.route("/v1/log/proof/consistency", methods=["GET"])
-@public
-@blp.arguments(ConsistencyArgs, location="query")
-@blp.response(200, ConsistencySchema)
-@blp.alt_response(404, "NOT_FOUND")
-@blp.alt_response(409, "CONFLICT")
+@blp.serves(
+    "GET /v1/log/proof/consistency",
+    public,
+    ConsistencySchema,
+    args=ConsistencyArgs,
+    errors=(404, 409),
+)
 def consistency(args: dict[str, Any]) -> Response:
     """Read the consistency proof between two tree sizes (RFC 9162)."""
     with _log() as session:
@@ -209,9 +208,7 @@ def consistency(args: dict[str, Any]) -> Response:
     return answer(body, headers={"Cache-Control": "no-cache"})
 
 
-@blp.route("/.well-known/jwks.json", methods=["GET"])
-@public
-@blp.response(200, JwksSchema)
+@blp.serves("GET /.well-known/jwks.json", public, JwksSchema)
 def jwks() -> AnyResponse:
     """Read all public keys that ever signed, with their dates
 

@@ -2,14 +2,10 @@
 
 from typing import Any
 
-from flask import Response
-
-from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import READ
+from app.api.http.routes import Routes
 from app.api.http.services import caller, prefers_replica, reads_objects, services, transaction
 from app.core import lookup
-from app.core.callers import Role
 from app.core.lookup import Type
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
@@ -17,7 +13,7 @@ from app.schemas.schema import AnswerSchema, Schema
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 20
 
-blp = Blueprint("search", __name__, url_prefix="/v1/search", description="Search by id or words.")
+blp = Routes("search", __name__, url_prefix="/v1/search", description="Search by id or words.")
 
 
 class SearchArgs(Schema):
@@ -59,13 +55,14 @@ class HitsSchema(AnswerSchema):
     data = fields.Items(fields.Object(HitSchema), max_items=MAX_LIMIT)
 
 
-@blp.route("", methods=["GET"])
-@requires(Role.READ)
-@blp.arguments(SearchArgs, location="query")
-@blp.response(200, HitsSchema)
-@prefers_replica
-@reads_objects
-def search(args: dict[str, Any]) -> Response:
+@blp.serves(
+    "GET",
+    READ,
+    HitsSchema,
+    args=SearchArgs,
+    around=(prefers_replica, reads_objects),
+)
+def search(args: dict[str, Any]) -> dict[str, Any]:
     """Find any resource by its id or name; records and findings by words
 
     An id finds the resource that it names. Anything else finds the agent and the session with that
@@ -77,4 +74,4 @@ def search(args: dict[str, Any]) -> Response:
     settings = services().settings
     with transaction() as session:
         hits = lookup.find(session, caller(), settings.master_keys, args["q"], args["limit"])
-    return answer({"data": [lookup.represent(hit, settings.base_url) for hit in hits]})
+    return {"data": [lookup.represent(hit, settings.base_url) for hit in hits]}

@@ -1,6 +1,6 @@
 """Sessions over HTTP, with their statements and evidence packs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -10,18 +10,17 @@ from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import READ, WRITE
 from app.api.http.idempotency import once
-from app.api.http.paging import FeedArgs, filters, page, page_schema
+from app.api.http.paging import FeedArgs, filters
 from app.api.http.parsing import load
+from app.api.http.routes import Routes
 from app.api.http.services import caller, transaction
 from app.api.resources.agents import ExternalIdSchema
 from app.api.resources.records.bundle_access import note_content_read
 from app.api.resources.records.bundles import SIGNED_HEADERS, signed_bytes
 from app.api.resources.records.evidence_packs import Asked, answer_pack, answers_a_pack
 from app.core import sessions
-from app.core.callers import Role
 from app.core.packs.session_packs import SessionSubject
 from app.core.sessions import SessionSchema
 from app.core.statements import statements
@@ -29,7 +28,7 @@ from app.models import SessionStatement
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint(
+blp = Routes(
     "sessions",
     __name__,
     url_prefix="/v1/sessions",
@@ -72,9 +71,6 @@ class CompletionSchema(Schema):
     summary = fields.Text(10_000, allow_none=True)
 
 
-SessionPageSchema = page_schema(SessionSchema)
-
-
 class SessionArgs(FeedArgs):
     """Filters of the sessions."""
 
@@ -87,11 +83,7 @@ class SessionArgs(FeedArgs):
     )
 
 
-@blp.route("", methods=["POST"])
-@requires(Role.WRITE)
-@blp.arguments(NewSessionSchema)
-@blp.response(201, SessionSchema)
-@blp.alt_response(404, "NOT_FOUND")
+@blp.serves("POST", WRITE, SessionSchema, 201, takes=NewSessionSchema, errors=(404,))
 def create(body: dict[str, Any]) -> Response:
     """Open a session.
 
@@ -100,30 +92,24 @@ def create(body: dict[str, Any]) -> Response:
     return once(201, lambda session: sessions.represent(sessions.create(session, caller(), **body)))
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ)
-@blp.arguments(SessionArgs, location="query")
-@blp.response(200, SessionPageSchema)
-def list_sessions(args: dict[str, Any]) -> Response:
+@blp.lists("", READ, SessionSchema, SessionArgs)
+def list_sessions(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List sessions, newest first.
 
     A page may hold fewer sessions than `limit` (of a search, even none) although more follow:
     continue while there is a `next_cursor`.
     """
-    with transaction() as session:
-        return page(
-            args,
-            lambda *where: sessions.rows(session, caller(), filters(args), *where),
-            sessions.represent,
-        )
+    return sessions.rows(session, caller(), filters(args), *where)
 
 
-@blp.route("/by-external-id/<rest:external_id>", methods=["PUT"])
-@requires(Role.WRITE)
-@blp.arguments(NamedSessionSchema)
-@blp.response(200, SessionSchema)
+@blp.serves(
+    "PUT /by-external-id/<rest:external_id>",
+    WRITE,
+    SessionSchema,
+    takes=NamedSessionSchema,
+    errors=(404,),
+)
 @blp.alt_response(201, schema=SessionSchema, description="It did not exist and was opened.")
-@blp.alt_response(404, "NOT_FOUND")
 def put(body: dict[str, Any], external_id: str) -> Response:
     """Get or open a session by its external id.
 
@@ -137,20 +123,15 @@ def put(body: dict[str, Any], external_id: str) -> Response:
         return answer(sessions.represent(found), 201 if is_new else 200)
 
 
-@blp.route("/<session_id>", methods=["GET"])
-@requires(Role.READ)
-@blp.response(200, SessionSchema)
-def read(session_id: UUID | None) -> Response:
+@blp.serves("GET /<session_id>", READ, SessionSchema)
+def read(session_id: UUID | None) -> dict[str, Any]:
     """Read a session."""
     with transaction() as session:
-        found = sessions.find(session, caller(), session_id)
-        return answer(sessions.represent(found))
+        return sessions.represent(sessions.find(session, caller(), session_id))
 
 
-@blp.route("/<session_id>/statement", methods=["GET"])
-@requires(Role.READ)
+@blp.serves("GET /<session_id>/statement", READ, errors=(409,))
 @blp.sends_bytes({"type": "object"}, {"type": "string"}, SIGNED_HEADERS)
-@blp.alt_response(409, "CONFLICT")
 def read_statement(session_id: UUID | None) -> Response:
     """Read the signed statement of a completed session
 
@@ -163,10 +144,7 @@ def read_statement(session_id: UUID | None) -> Response:
     return statement(session_id)
 
 
-@blp.route("/<session_id>/complete", methods=["POST"])
-@requires(Role.WRITE)
-@blp.arguments(CompletionSchema)
-@blp.response(200, SessionSchema)
+@blp.serves("POST /<session_id>/complete", WRITE, SessionSchema, takes=CompletionSchema)
 def complete(body: dict[str, Any], session_id: UUID | None) -> Response:
     """Complete a session, once.
 
@@ -184,7 +162,7 @@ def complete(body: dict[str, Any], session_id: UUID | None) -> Response:
     )
 
 
-evidence = Blueprint(
+evidence = Routes(
     "session_evidence",
     __name__,
     url_prefix="/v1/sessions/<session_id>",
@@ -192,8 +170,7 @@ evidence = Blueprint(
 )
 
 
-@evidence.route("/evidence.zip", methods=["GET"], endpoint="evidence")
-@requires(Role.READ)
+@evidence.serves("GET /evidence.zip", READ, endpoint="evidence")
 @answers_a_pack(evidence)
 def read_evidence(session_id: UUID | None) -> Response:
     """Read the evidence pack of a whole session

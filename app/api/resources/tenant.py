@@ -1,21 +1,20 @@
 """The tenant's settings, who is told of its troubles, and its digests, over HTTP."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import Response
 from marshmallow import ValidationError
+from sqlalchemy.orm import Session
 
-from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import ADMIN_TENANT, READ_TENANT
 from app.api.http.paging import PageArgs, page, page_schema
+from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.core import tenant_settings
-from app.core.callers import Role
-from app.core.digests import alert_mail, alerts, digest_history, sending
-from app.core.digests.alert_mail import AlertMailSchema
-from app.core.digests.alerts import MOST_RECIPIENTS, AlertsSchema, Policy
-from app.core.digests.digest_history import DigestSchema, NextSchema
+from app.core.digests import alerts, schedule, sending
+from app.core.digests.alerts import MOST_RECIPIENTS, AlertMailSchema, AlertsSchema, Policy
+from app.core.digests.schedule import DigestSchema, NextSchema
 from app.core.digests.troubles import Kind
 from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
 from app.lib.mail import mailbox
@@ -23,7 +22,7 @@ from app.models import AlertMail, Digest
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint(
+blp = Routes(
     "tenant",
     __name__,
     url_prefix="/v1/tenant",
@@ -61,21 +60,21 @@ class SettingsChangeSchema(Schema):
     )
 
 
-@blp.route("/settings", methods=["GET"], endpoint="settings")
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, SettingsSchema)
-def read() -> Response:
+@blp.serves("GET /settings", READ_TENANT, SettingsSchema, endpoint="settings")
+def read() -> dict[str, Any]:
     """Read the settings."""
     with transaction() as session:
-        tenant = tenant_settings.read(session, caller().tenant_id)
-        return answer(tenant_settings.represent(tenant))
+        return tenant_settings.represent(tenant_settings.read(session, caller().tenant_id))
 
 
-@blp.route("/settings", methods=["PATCH"], endpoint="change_settings")
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(SettingsChangeSchema)
-@blp.response(200, SettingsSchema)
-def change(body: dict[str, Any]) -> Response:
+@blp.serves(
+    "PATCH /settings",
+    ADMIN_TENANT,
+    SettingsSchema,
+    takes=SettingsChangeSchema,
+    endpoint="change_settings",
+)
+def change(body: dict[str, Any]) -> dict[str, Any]:
     """Change settings.
 
     Fields not sent stay. Each change is an entry of the audit chain with the old and new values;
@@ -85,7 +84,7 @@ def change(body: dict[str, Any]) -> Response:
         tenant = tenant_settings.change(
             session, caller(), body, services().settings.min_retention_days
         )
-        return answer(tenant_settings.represent(tenant))
+        return tenant_settings.represent(tenant)
 
 
 def _apart(emails: list[str]) -> None:
@@ -114,23 +113,17 @@ class AlertsChangeSchema(Schema):
     )
 
 
-AlertMailPageSchema = page_schema(AlertMailSchema)
-
-
-@blp.route("/alerts", methods=["GET"], endpoint="alerts")
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, AlertsSchema)
-def read_alerts() -> Response:
+@blp.serves("GET /alerts", READ_TENANT, AlertsSchema, endpoint="alerts")
+def read_alerts() -> dict[str, Any]:
     """Read who is told of troubles"""
     with transaction() as session:
-        return answer(alerts.represent(alerts.read(session, caller().tenant_id)))
+        return alerts.represent(alerts.read(session, caller().tenant_id))
 
 
-@blp.route("/alerts", methods=["PUT"], endpoint="set_alerts")
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(AlertsChangeSchema)
-@blp.response(200, AlertsSchema)
-def change_alerts(body: dict[str, Any]) -> Response:
+@blp.serves(
+    "PUT /alerts", ADMIN_TENANT, AlertsSchema, takes=AlertsChangeSchema, endpoint="set_alerts"
+)
+def change_alerts(body: dict[str, Any]) -> dict[str, Any]:
     """Set who is told of troubles
 
     A trouble is told once, when it begins: a webhook that fails for five minutes, refuses what is
@@ -139,24 +132,16 @@ def change_alerts(body: dict[str, Any]) -> Response:
     """
     with transaction() as session:
         wanted = Policy(body["emails"], body["kinds"])
-        return answer(alerts.represent(alerts.change(session, caller(), wanted)))
+        return alerts.represent(alerts.change(session, caller(), wanted))
 
 
-@blp.route("/alerts/mails", methods=["GET"], endpoint="alert_mails")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(PageArgs, location="query")
-@blp.response(200, AlertMailPageSchema)
-def list_alert_mails(args: dict[str, Any]) -> Response:
+@blp.lists("/alerts/mails", READ_TENANT, AlertMailSchema, endpoint="alert_mails")
+def list_alert_mails(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List the mails of alerts, newest first, with what became of each"""
-    with transaction() as session:
-        return page(
-            args,
-            lambda *where: sending.rows(session, AlertMail, caller().tenant_id, *where),
-            alert_mail.represent,
-        )
+    return sending.rows(session, AlertMail, caller().tenant_id, *where)
 
 
-digests = Blueprint(
+digests = Routes(
     "digests",
     __name__,
     url_prefix="/v1/digests",
@@ -172,18 +157,15 @@ DigestPageSchema = page_schema(
 )
 
 
-@digests.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@digests.arguments(PageArgs, location="query")
-@digests.response(200, DigestPageSchema)
+@digests.serves("GET", READ_TENANT, DigestPageSchema, args=PageArgs, endpoint="list")
 def list_digests(args: dict[str, Any]) -> Response:
     """List digests, newest first, and say when the next is due"""
     with transaction() as session:
         settle = services().settings.digest_settle
-        coming = digest_history.next_digest(session, caller().tenant_id, settle)
+        coming = schedule.next_digest(session, caller().tenant_id, settle)
         return page(
             args,
             lambda *where: sending.rows(session, Digest, caller().tenant_id, *where),
-            digest_history.represent,
+            schedule.represent,
             beside=lambda _: {"next": coming},
         )

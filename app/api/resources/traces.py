@@ -1,15 +1,17 @@
 """The front door over HTTP: spans from exporters (OTLP/HTTP), and what became of their traces."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import Response, g, request
+from sqlalchemy.orm import Session
 
 from app.api.http import parsing, problems
-from app.api.http.auth import requires
-from app.api.http.documentation import MEDIA_TYPE, Blueprint, takes_gzip
-from app.api.http.paging import PageArgs, filters, page, page_schema
-from app.api.http.services import caller, services, transaction
-from app.core.callers import Role
+from app.api.http.auth import READ, WRITE_UNCONFIRMED
+from app.api.http.documentation import MEDIA_TYPE, takes_gzip
+from app.api.http.paging import PageArgs, filters
+from app.api.http.routes import Routes
+from app.api.http.services import caller, services
 from app.core.traces import staging, traces
 from app.core.traces.staging import Sent
 from app.core.traces.traces import TraceSchema, TraceStatus
@@ -18,7 +20,7 @@ from app.evidence.spans import export
 from app.evidence.spans.protobuf import Malformed
 from app.schemas import fields
 
-blp = Blueprint(
+blp = Routes(
     "traces",
     __name__,
     url_prefix="/v1/traces",
@@ -52,11 +54,7 @@ class TraceArgs(PageArgs):
     status = fields.Choice(TraceStatus)
 
 
-TracePageSchema = page_schema(TraceSchema)
-
-
-@blp.route("", methods=["POST"])
-@requires(Role.WRITE, confirmed_by_view=True)
+@blp.serves("POST", WRITE_UNCONFIRMED)
 @blp.doc(
     requestBody={
         "required": False,
@@ -131,15 +129,7 @@ def answer_error(error: Exception) -> Response:
     return answered
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ)
-@blp.arguments(TraceArgs, location="query")
-@blp.response(200, TracePageSchema)
-def list_traces(args: dict[str, Any]) -> Response:
+@blp.lists("", READ, TraceSchema, TraceArgs, represent=traces.represent)
+def list_traces(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List traces that exporters sent, and what became of them; the newest first."""
-    with transaction() as session:
-        return page(
-            args,
-            lambda before, limit: traces.rows(session, caller(), before, limit, **filters(args)),
-            traces.represent,
-        )
+    return traces.rows(session, caller(), *where, **filters(args))

@@ -9,16 +9,15 @@ from marshmallow import ValidationError, validate, validates_schema
 from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import READ_TENANT
 from app.api.http.paging import PageArgs, page, page_schema
+from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.api.resources.log import Hash, LogProofSchema
 from app.clock import rfc3339
 from app.core.anchoring import anchors, incidents
 from app.core.anchoring.anchors import AnchorReader
 from app.core.anchoring.evidence import Voucher
-from app.core.callers import Role
 from app.lib.canonical_json import MAX_INTEGER
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
@@ -160,7 +159,7 @@ class VerificationSchema(AnswerSchema):
     leaves_read_from = fields.Count(description="With `since`: the first leaf that was read.")
 
 
-anchors_blp = Blueprint(
+anchors_blp = Routes(
     "anchors",
     __name__,
     url_prefix="/v1/audit",
@@ -233,11 +232,9 @@ class AnchoringSchema(AnswerSchema):
 AnchorPageSchema = page_schema(AnchorSchema, anchoring=fields.Object(AnchoringSchema))
 
 
-@anchors_blp.route("/anchors", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@anchors_blp.arguments(PageArgs, location="query")
-@anchors_blp.response(200, AnchorPageSchema)
-@anchors_blp.alt_response(409, "CONFLICT")
+@anchors_blp.serves(
+    "GET /anchors", READ_TENANT, AnchorPageSchema, args=PageArgs, errors=(409,), endpoint="list"
+)
 def list_anchors(args: dict[str, Any]) -> Response:
     """List the anchors of the audit chain
 

@@ -8,7 +8,6 @@ from marshmallow import ValidationError
 from marshmallow import fields as plain
 
 from app import ids
-from app.api.http.paging import page_schema
 from app.core.delivery import accounting, request_headers
 from app.core.delivery.event_types import EventType
 from app.core.delivery.lanes.lane_health import REFUSED_DELIVERIES, REFUSED_FOR
@@ -227,9 +226,6 @@ class WebhookWithSecretSchema(WebhookSchema):
     """A webhook with its secret, which is shown only once."""
 
     secret = fields.Text(80, metadata={"pattern": "^whsec_[0-9A-Za-z+/]{43}=$"})
-
-
-WebhookPageSchema = page_schema(WebhookSchema)
 
 
 class RotationSchema(Schema):

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -13,11 +13,9 @@ from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
 from app.api.http import large_work, parsing
-from app.api.http.answers import answer, no_content
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import ADMIN_TENANT, READ_TENANT, WRITE_TENANT
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page
+from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.api.resources.webhook_schemas import (
     AccountingArgs,
@@ -26,12 +24,10 @@ from app.api.resources.webhook_schemas import (
     NewWebhookSchema,
     RotationSchema,
     WebhookChangeSchema,
-    WebhookPageSchema,
     WebhookSchema,
     WebhookWithSecretSchema,
 )
 from app.clock import rfc3339
-from app.core.callers import Role
 from app.core.delivery import accounting
 from app.core.delivery.events import MAX_PAYLOAD
 from app.core.jobs import control as job_control
@@ -42,15 +38,27 @@ from app.core.webhooks.webhooks import Watched
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
-blp = Blueprint(
-    "webhooks", __name__, url_prefix="/v1/webhooks", description="Where events are sent."
-)
+blp = Routes("webhooks", __name__, url_prefix="/v1/webhooks", description="Where events are sent.")
 
 
-@blp.route("", methods=["POST"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(NewWebhookSchema)
-@blp.response(201, WebhookWithSecretSchema)
+def represent(watched: Watched) -> dict[str, Any]:
+    """Return a webhook as `WebhookSchema` describes it, to this request's caller."""
+    webhook, since = watched.webhook, watched.lane.held_since
+    return WebhookSchema.of(
+        webhook,
+        **webhooks.shown_target(webhook, caller(), services().settings.master_keys),
+        held=since is not None,
+        held_since=None if since is None else rfc3339(since),
+        health=LaneHealthSchema.of(watched.lane, **webhooks.health(watched)),
+    )
+
+
+def with_secret(watched: Watched, secret: str) -> dict[str, Any]:
+    """Return a webhook as `WebhookWithSecretSchema` describes it."""
+    return {**represent(watched), "secret": secret}
+
+
+@blp.serves("POST", ADMIN_TENANT, WebhookWithSecretSchema, 201, takes=NewWebhookSchema)
 def create(body: dict[str, Any]) -> Response:
     """Create a webhook
 
@@ -63,35 +71,21 @@ def create(body: dict[str, Any]) -> Response:
     )
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(PageArgs, location="query")
-@blp.response(200, WebhookPageSchema)
-def list_webhooks(args: dict[str, Any]) -> Response:
+@blp.lists("", READ_TENANT, WebhookSchema, represent=represent)
+def list_webhooks(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List webhooks, newest first"""
-    with transaction() as session:
-        return page(
-            args,
-            lambda *where: webhooks.rows(session, caller(), *where),
-            represent,
-        )
+    return webhooks.rows(session, caller(), *where)
 
 
-@blp.route("/<webhook_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, WebhookSchema)
-def read(webhook_id: UUID | None) -> Response:
+@blp.serves("GET /<webhook_id>", READ_TENANT, WebhookSchema)
+def read(webhook_id: UUID | None) -> dict[str, Any]:
     """Read a webhook"""
     with transaction() as session:
-        found = webhooks.find(session, caller(), webhook_id)
-        return answer(represent(found))
+        return represent(webhooks.find(session, caller(), webhook_id))
 
 
-@blp.route("/<webhook_id>", methods=["PATCH"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(WebhookChangeSchema)
-@blp.response(200, WebhookSchema)
-def change(body: dict[str, Any], webhook_id: UUID | None) -> Response:
+@blp.serves("PATCH /<webhook_id>", ADMIN_TENANT, WebhookSchema, takes=WebhookChangeSchema)
+def change(body: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Change a webhook
 
     Fields not sent stay. `headers` replaces all headers; another host gets none that is not sent
@@ -100,27 +94,23 @@ def change(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     `held` keeps waiting and new deliveries until it is false again.
     """
     with transaction() as session:
-        changed = webhooks.change(session, caller(), services().settings, webhook_id, body)
-        return answer(represent(changed))
+        settings = services().settings
+        return represent(webhooks.change(session, caller(), settings, webhook_id, body))
 
 
-@blp.route("/<webhook_id>", methods=["DELETE"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.response(204)
-def delete(webhook_id: UUID | None) -> Response:
+@blp.serves("DELETE /<webhook_id>", ADMIN_TENANT, None, 204)
+def delete(webhook_id: UUID | None) -> None:
     """Delete a webhook
 
     Its pending deliveries are cancelled; their history stays readable by id.
     """
     with transaction() as session:
         webhooks.delete(session, caller(), webhook_id)
-    return no_content()
 
 
-@blp.route("/<webhook_id>/rotate-secret", methods=["POST"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(RotationSchema)
-@blp.response(200, WebhookWithSecretSchema)
+@blp.serves(
+    "POST /<webhook_id>/rotate-secret", ADMIN_TENANT, WebhookWithSecretSchema, takes=RotationSchema
+)
 def rotate_secret(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Rotate a webhook's secret
 
@@ -136,9 +126,7 @@ def rotate_secret(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     )
 
 
-@blp.route("/<webhook_id>/check", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.response(202, JobSchema)
+@blp.serves("POST /<webhook_id>/check", WRITE_TENANT, JobSchema, 202)
 def check(webhook_id: UUID | None) -> Response:
     """Check how a receiver verifies deliveries
 
@@ -156,38 +144,24 @@ def check(webhook_id: UUID | None) -> Response:
     )
 
 
-@blp.route("/<webhook_id>/accounting", methods=["GET"], endpoint="accounting")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(AccountingArgs, location="query")
-@blp.response(200, AccountingSchema)
-def read_accounting(args: dict[str, Any], webhook_id: UUID | None) -> Response:
+@blp.serves(
+    "GET /<webhook_id>/accounting",
+    READ_TENANT,
+    AccountingSchema,
+    args=AccountingArgs,
+    endpoint="accounting",
+)
+def read_accounting(args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Read a webhook's accounting
 
     `accepted` comes from the webhook's own counter of events, never from the other figures.
     """
     with transaction() as session:
         known = webhooks.require_history(session, caller(), webhook_id)
-        return answer(accounting.of(session, caller().tenant_id, known, **args))
+        return accounting.of(session, caller().tenant_id, known, **args)
 
 
-def with_secret(watched: Watched, secret: str) -> dict[str, Any]:
-    """Return a webhook as `WebhookWithSecretSchema` describes it."""
-    return {**represent(watched), "secret": secret}
-
-
-def represent(watched: Watched) -> dict[str, Any]:
-    """Return a webhook as `WebhookSchema` describes it, to this request's caller."""
-    webhook, since = watched.webhook, watched.lane.held_since
-    return WebhookSchema.of(
-        webhook,
-        **webhooks.shown_target(webhook, caller(), services().settings.master_keys),
-        held=since is not None,
-        held_since=None if since is None else rfc3339(since),
-        health=LaneHealthSchema.of(watched.lane, **webhooks.health(watched)),
-    )
-
-
-signatures = Blueprint(
+signatures = Routes(
     "signatures", __name__, url_prefix="/v1/webhooks", description="Signatures of deliveries."
 )
 
@@ -270,11 +244,10 @@ class DiagnosisSchema(AnswerSchema):
     )
 
 
-@signatures.route("/<webhook_id>/verify-signature", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@signatures.arguments(PastedSchema)
-@signatures.response(200, DiagnosisSchema)
-def verify(body: dict[str, Any], webhook_id: UUID | None) -> Response:
+@signatures.serves(
+    "POST /<webhook_id>/verify-signature", WRITE_TENANT, DiagnosisSchema, takes=PastedSchema
+)
+def verify(body: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Find out why a receiver refuses a signature
 
     Send a request as the receiver got it, or with the signature that the receiver's code computes.
@@ -282,7 +255,7 @@ def verify(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     the request is stored or logged.
     """
     with room(), transaction() as session:
-        return answer(diagnosis(session, webhook_id, body))
+        return diagnosis(session, webhook_id, body)
 
 
 def room() -> AbstractContextManager[None]:

@@ -17,6 +17,7 @@ from app.api.resources.records.rules import (
     RuleChangeSchema,
     RuleTestSchema,
     changed,
+    list_rules,
     tried,
     tried_now,
 )
@@ -104,7 +105,7 @@ lists.serve(
     blp,
     Listed(
         "rules",
-        lambda session, _, *where: rules.rows(session, caller().tenant_id, *where),
+        list_rules,
         represent,
         named=lambda _: (),
         shown={"examples": library.examples()},

@@ -1,10 +1,12 @@
 """Cosigning: a job for each witness of the policy with a URL asks it to cosign a checkpoint.
 
+The request is C2SP tlog-witness's `add-checkpoint`.
 A witness that has seen a larger log, or one inconsistent with ours, raises an alarm: the log was
 forked by a copy, or rolled back. It ends when the witness accepts our log. Stored cosignatures are
 verified before they count.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,14 +16,23 @@ from uuid import UUID
 import structlog
 from sqlalchemy.orm import Session
 
-from app.core.anchoring import checkpoint_round, incidents, tlog_witness
-from app.core.anchoring.tlog_witness import Answer, Cosigned, Elsewhere, Inconsistent
+from app.core.anchoring import checkpoint_round, incidents
+from app.core.anchoring.checkpoint_round import NoAnswer
 from app.core.jobs import job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import proofs, publication
 from app.core.log.publication import Published
 from app.database import after_commit, cursor
-from app.ledger.notes import Signature, VerifierKey
+from app.ledger.merkle import MAX_SIZE
+from app.ledger.notes import (
+    MAX_SIGNATURES,
+    Malformed,
+    Note,
+    Signature,
+    Unverified,
+    VerifierKey,
+    encode_base64,
+)
 from app.ledger.policy import Policy, Witness
 from app.lib.outbound.client import Outbound
 from app.models import Job
@@ -101,6 +112,119 @@ def lines(session: Session, last: Published) -> list[str]:
     return [row[0] for row in cursor(session).execute(_LINES, place).fetchall()]
 
 
+_SIZE = re.compile(rb"(0|[1-9][0-9]{0,18})\n")
+_MOST_SECONDS = 253_402_300_799  # the last that a calendar of four-digit years has
+
+
+@dataclass(frozen=True)
+class Cosigned:
+    """The lines of a 200 by keys that were asked for."""
+
+    lines: tuple[Signature, ...]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A 409: the witness is at another size than `old`, or holds another root of this size.
+
+    None: it did not name its size, as some do not for another root.
+    """
+
+    size: int | None
+
+
+@dataclass(frozen=True)
+class Inconsistent:
+    """A 422: what the witness cosigned before is not how this checkpoint's tree begins."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Any other answer, or none; the text explains."""
+
+    detail: str
+
+
+Answer = Cosigned | Elsewhere | Inconsistent | Refused
+
+
+def add_checkpoint(
+    outbound: Outbound,
+    url: str,
+    old_size: int,
+    proof: Sequence[bytes],
+    note: bytes,
+    keys: Sequence[VerifierKey],
+) -> Answer:
+    """Submit a checkpoint to the witness with this submission prefix; return its answer.
+
+    `proof` leads from `old_size` to the checkpoint's size. Lines by other than `keys` are ignored.
+    """
+    lines = [f"old {old_size}", *map(encode_base64, proof), ""]
+    body = "".join(f"{line}\n" for line in lines).encode() + note
+    headers = {"Content-Type": "text/plain; charset=utf-8"}
+    try:
+        reply = checkpoint_round.post(outbound, f"{url.rstrip('/')}/add-checkpoint", body, headers)
+        if reply.status == 409:
+            match = _SIZE.fullmatch(reply.body)
+            known = match is not None and int(match[1]) <= MAX_SIZE
+            return Elsewhere(int(match[1]) if match and known else None)
+        if reply.status == 422:
+            return Inconsistent()
+        if reply.status in _REFUSALS:
+            return Refused(_REFUSALS[reply.status])
+        return Cosigned(tuple(_lines(reply.ok(), Note.parse(note).text, keys)))
+    except NoAnswer as error:
+        return Refused(str(error))
+    except (Malformed, Unverified) as error:
+        return Refused(f"Its cosignature cannot be taken: {error}")
+
+
+def holds(key: VerifierKey, note: bytes, line: str) -> bool:
+    """Whether a stored line is what a witness with this key may answer about a checkpoint's note.
+
+    Of an algorithm that is not checked here it need only name the key.
+    """
+    try:
+        signature = Signature.parse(line)
+        _check(key, Note.parse(note).text, signature)
+    except (Malformed, Unverified):
+        return False
+    return key.made(signature)
+
+
+_REFUSALS = {
+    400: "It took the request for a malformed one (400).",
+    403: "It knows this log by another key (403).",
+    404: "It does not know this log (404), or its URL is wrong.",
+}
+
+
+def _lines(body: bytes, text: str, keys: Sequence[VerifierKey]) -> list[Signature]:
+    """Return the lines by these keys, each key's first, those that can be checked checked."""
+    try:
+        *lines, end = body.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        raise Malformed("The answer is not UTF-8.") from None
+    if end or not 0 < len(lines) <= MAX_SIGNATURES:
+        raise Malformed("The answer is not signature lines.")
+    found: dict[VerifierKey, Signature] = {}
+    for signature in map(Signature.parse, lines):
+        key = next((key for key in keys if key.made(signature)), None)
+        if key is not None and key not in found:
+            _check(key, text, signature)
+            found[key] = signature
+    return list(found.values())
+
+
+def _check(key: VerifierKey, text: str, signature: Signature) -> None:
+    """Raise `Unverified` for a line that can be checked, and does not hold or has no time."""
+    if key.checkable:
+        seconds = key.verify(text, signature).seconds
+        if seconds is None or not 0 < seconds <= _MOST_SECONDS:
+            raise Unverified("It has no time.")
+
+
 @dataclass(frozen=True)
 class _Visit:
     """One call on a witness: what is submitted, from which size on, and how often it conflicted.
@@ -118,11 +242,9 @@ class _Visit:
     def ask(self, outbound: Outbound, proof: Sequence[bytes]) -> Answer:
         """Submit the checkpoint, outside any transaction."""
         url, own = self.witness.url or "", self.witness.key
-        answer = tlog_witness.add_checkpoint(
-            outbound, url, self.old_size, proof, self.last.note, self.keys
-        )
+        answer = add_checkpoint(outbound, url, self.old_size, proof, self.last.note, self.keys)
         if isinstance(answer, Cosigned) and not any(map(own.made, answer.lines)):
-            return tlog_witness.Refused("It answered without a line by its own key.")
+            return Refused("It answered without a line by its own key.")
         return answer
 
     def record(self, session: Session, answer: Answer) -> Step | Failed:
@@ -142,7 +264,7 @@ class _Visit:
                 )
             case Elsewhere(theirs):
                 return self._conflict(session, theirs)
-            case tlog_witness.Refused(detail):
+            case Refused(detail):
                 return self._failed(session, detail)
 
     def _store(self, session: Session, line: Signature) -> None:
@@ -150,7 +272,7 @@ class _Visit:
         key = next(each for each in self.keys if each.made(line))
         before = _line(session, self.last, key)
         place = _place(self.last, key)
-        if before is not None and not tlog_witness.holds(key, self.last.note, before):
+        if before is not None and not holds(key, self.last.note, before):
             cursor(session).execute(_DROP, (*place, before))
             number, size, name, _ = place
             event = partial(_log.warning, "cosignature_replaced", generation=number, size=size)
@@ -239,12 +361,12 @@ def _newest(session: Session, last: Published, witness: Witness) -> dict[int, Ca
     key = witness.key
     values = (last.generation.number, key.name, key.key_hash, checkpoint_round.MOST_VERIFIED)
     rows = cursor(session).execute(_NEWEST, values).fetchall()
-    return {size: partial(tlog_witness.holds, key, bytes(note), line) for size, line, note in rows}
+    return {size: partial(holds, key, bytes(note), line) for size, line, note in rows}
 
 
 def _is_cosigned(session: Session, last: Published, witness: Witness) -> bool:
     line = _line(session, last, witness.key)
-    return line is not None and tlog_witness.holds(witness.key, last.note, line)
+    return line is not None and holds(witness.key, last.note, line)
 
 
 def _line(session: Session, last: Published, key: VerifierKey) -> str | None:

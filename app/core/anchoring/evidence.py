@@ -19,11 +19,10 @@ from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import cursor
 from app.errors import LogPending
-from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import Malformed, Signature
+from app.evidence import timestamps
+from app.evidence.timestamps import NotStamped, Stamp
+from app.ledger.notes import Checkpoint, Malformed, Signature
 from app.ledger.policy import NONE, Policy
-from app.lib.crypto import timestamps
-from app.lib.crypto.timestamps import NotStamped, Stamp
 
 
 class Rank(IntEnum):

@@ -20,8 +20,8 @@ from app.core.anchoring.evidence import CheckpointCache
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log.publication import Published
 from app.database import after_commit, cursor
-from app.lib.crypto import timestamps
-from app.lib.crypto.timestamps import NotStamped, Stamp
+from app.evidence import timestamps
+from app.evidence.timestamps import NotStamped, Stamp
 from app.lib.outbound.client import Outbound
 from app.models import Job
 from app.settings import Settings

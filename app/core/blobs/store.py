@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
 import structlog
@@ -18,7 +18,10 @@ from app import ids
 from app.errors import Unavailable
 from app.lib.breaker import Breaker
 from app.lib.crypto.sealing import key_of
-from app.lib.objects.stores import AT_ONCE, Away, ObjectStore, opened
+from app.lib.objects.opening import AT_ONCE, Away, opened
+
+if TYPE_CHECKING:
+    from app.lib.objects.stores import Objects
 
 _NAME_PARTS = 5
 
@@ -155,7 +158,7 @@ _log = structlog.get_logger(__name__)
 class BlobStore:
     """The store that `BLOB_URL` names, for all threads of a process."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: "Objects") -> None:
         self._store = store
         self._breaker = Breaker(TRY_AGAIN_SECONDS)
         self.pool = ThreadPoolExecutor(_THREADS, "blobs")

@@ -16,9 +16,8 @@ from app.core import signing_keys
 from app.core.signing_keys import Purpose
 from app.database import Database, Tx, cursor
 from app.errors import LogDamaged
-from app.ledger.checkpoints import Checkpoint
 from app.ledger.merkle import EMPTY_ROOT
-from app.ledger.notes import VerifierKey
+from app.ledger.notes import Checkpoint, VerifierKey
 from app.lib.crypto.sealing import CannotOpen, KeyMissing, MasterKeys
 
 FIRST = 1

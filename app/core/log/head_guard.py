@@ -14,8 +14,7 @@ from app.core.log.head_store import HeadStore
 from app.core.log.publication import Prepared, Published
 from app.database import Database
 from app.errors import Conflict, HeadOfAnother, LogDamaged, LogHeadLost, LogRolledBack
-from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import Malformed
+from app.ledger.notes import Checkpoint, Malformed
 
 _log = structlog.get_logger(__name__)
 

@@ -5,7 +5,7 @@ and never a wrong proof.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,10 +14,9 @@ from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import Tx, cursor
 from app.errors import FieldError, Invalid, LogDamaged, LogPending, NotFound
-from app.ledger import entry_bundles, merkle, tile_verification, tiles
+from app.ledger import merkle, tiles
 from app.ledger.merkle import ProofRefused, Subtree
-from app.ledger.tile_verification import Unproven
-from app.ledger.tiles import ENTRIES
+from app.ledger.tiles import ENTRIES, TileId, Unproven
 
 _LEAVES = """
 SELECT leaf_hash, generation, leaf_index, data FROM log_leaves WHERE leaf_hash = ANY (%s)
@@ -82,20 +81,29 @@ def tile(tx: Tx, last: Published, path: str) -> bytes:
         raise NotFound(str(error)) from None
     if asked.width > tiles.width(asked.level, asked.number, last.checkpoint.size):
         raise NotFound("The published log has no such tile, or a narrower one.")
-    size = last.checkpoint.size
-    stored = tile_rows.read(tx, last.generation, tile_verification.needed(asked.id, size))
+    data = proven_tiles(tx, last, [asked.id])[asked.id]
+    return (
+        tiles.cut_entries(data, asked.width)
+        if asked.level == ENTRIES
+        else tiles.cut(data, asked.width)
+    )
+
+
+def proven_tiles(tx: Tx, last: Published, places: Collection[TileId]) -> dict[TileId, bytes]:
+    """Return these tiles or entry bundles as wide as they are published, each proven by the root.
+
+    Raises `LogDamaged` for what the root does not prove.
+    """
+    size, root = last.checkpoint.size, last.checkpoint.root
+    wanted = {each for place in places for each in tiles.needed(place, size)}
+    stored = tile_rows.read(tx, last.generation, wanted)
     try:
-        data = tile_verification.proven(asked.id, size, last.checkpoint.root, stored.__getitem__)
+        return {each: tiles.proven(each, size, root, stored.__getitem__) for each in places}
     except Unproven as refused:
         raise LogDamaged(
             f"The stored {refused.tile.path} is not of the tree that was published at {size}, "
             f"and nothing is served that it would prove. {publication.MENDED_BY}"
         ) from None
-    return (
-        entry_bundles.cut(data, asked.width)
-        if asked.level == ENTRIES
-        else tiles.cut(data, asked.width)
-    )
 
 
 def indexes(tx: Tx, leaf_hashes: Sequence[bytes]) -> dict[bytes, int]:

@@ -19,9 +19,8 @@ from app.core.log.generations import Generation
 from app.core.signing_keys import Purpose
 from app.database import Tx, cursor
 from app.errors import LogDamaged
-from app.ledger import checkpoints
-from app.ledger.checkpoints import Checkpoint
-from app.ledger.notes import Note, Signer, VerifierKey
+from app.ledger import notes
+from app.ledger.notes import Checkpoint, Note, Signer, VerifierKey
 from app.lib.crypto.sealing import MasterKeys
 from app.lib.crypto.signing import PublicKey, SigningKey
 
@@ -245,7 +244,7 @@ def _read_note(note: bytes, origin: str, key_id: str, public: bytes) -> Checkpoi
         if PublicKey(public).id != key_id:
             # The table has another key: no signature can be checked, and none is the worse for it.
             return Checkpoint.parse(Note.parse(note).text)
-        return checkpoints.read(note, VerifierKey.ed25519(origin, public))
+        return notes.read_checkpoint(note, VerifierKey.ed25519(origin, public))
     except ValueError:
         return None
 

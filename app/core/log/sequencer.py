@@ -18,8 +18,8 @@ from app.core.log.head_store import HeadStore
 from app.core.log.publication import Gate, Prepared
 from app.database import Database, cursor
 from app.errors import LogDamaged, LogHalted
-from app.ledger import entry_bundles, merkle, tiles
-from app.ledger.checkpoints import Checkpoint
+from app.ledger import merkle, tiles
+from app.ledger.notes import Checkpoint
 from app.ledger.tiles import ENTRIES, TileId
 from app.lib.crypto.sealing import MasterKeys
 
@@ -89,19 +89,20 @@ def _grow(session: Session, generation: Generation, most: int) -> Prepared | Non
             ) from None
     if not taken:
         return None
-    grown, root = _grown(session, generation, before, sorted(taken))
-    tile_rows.write(session, generation, grown)
-    now = Checkpoint(generation.origin, before.size + len(taken), root)
+    now = grow(session, generation, before, sorted(taken))
     return publication.prepare(session, generation, now, published)
 
 
-def _grown(
+def grow(
     session: Session,
     generation: Generation,
     before: Checkpoint,
     taken: list[tuple[int, bytes, bytes]],
-) -> tuple[dict[TileId, bytes], bytes]:
-    """Return the tiles to store, entry bundles among them, and the root."""
+) -> Checkpoint:
+    """Store the tiles of a tree that grows by leaves (index, hash, data), entry bundles among them.
+
+    Raises `LogDamaged` where what is stored does not give the root of `before`.
+    """
     hashes = [merkle.leaf_hash(data) for *_, data in taken]
     if hashes != [leaf_hash for _, leaf_hash, _ in taken]:
         raise LogDamaged("A waiting leaf's hash is not that of its data.")
@@ -110,14 +111,15 @@ def _grown(
         growth = tiles.grow(before.size, edge.__getitem__, hashes)
         number, held = divmod(before.size, tiles.WIDTH)
         last = edge[TileId(ENTRIES, number)] if held else b""
-        bundles = entry_bundles.grow(before.size, last, [data for *_, data in taken])
+        bundles = tiles.grow_entries(before.size, last, [data for *_, data in taken])
     except (KeyError, ValueError) as error:
         why = f"{error} is missing." if isinstance(error, KeyError) else error
         raise LogDamaged(f"The tiles do not end at size {before.size}: {why}") from None
     if growth.old_root != before.root:
         raise LogDamaged(f"The tiles give another root than was published at {before.size}.")
     grown = {TileId(ENTRIES, number): data for number, data in bundles.items()}
-    return {**growth.changed, **grown}, growth.root
+    tile_rows.write(session, generation, {**growth.changed, **grown})
+    return Checkpoint(generation.origin, before.size + len(taken), growth.root)
 
 
 _CHECK_SECONDS = 10.0

@@ -11,7 +11,7 @@ from app.core.log.head_store import HeadStore
 from app.core.log.publication import Published
 from app.database import Database, cursor
 from app.errors import LogHalted
-from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Checkpoint
 
 NO_HEAD = (
     "unset: a rollback of the database, or a lost end of its history, is found only by witnesses, "

@@ -13,7 +13,7 @@ from app.core.log.generations import Generation
 from app.core.log.publication import MENDED_BY, Published
 from app.database import cursor
 from app.errors import LogDamaged
-from app.ledger import entry_bundles, tiles
+from app.ledger import tiles
 from app.ledger.merkle import EMPTY_ROOT, leaf_hash
 from app.ledger.tiles import ENTRIES, WIDTH, Tile, TileId
 
@@ -81,7 +81,7 @@ class TreeWalk:
         """Let the tree grow by the leaves of the next entry bundle: 256, or fewer at the end."""
         if self._exact:
             number = (self._grown + len(self._waiting)) // WIDTH
-            self._computed[TileId(ENTRIES, number)] = entry_bundles.encode(data)
+            self._computed[TileId(ENTRIES, number)] = tiles.encode_entries(data)
         self._waiting += map(leaf_hash, data)
         ends = self._grown + len(self._waiting) == self._end
         if len(self._waiting) >= _AT_ONCE * WIDTH or ends:
@@ -104,7 +104,7 @@ class TreeWalk:
                 width = min(until - number * WIDTH, WIDTH)
                 bundle = rows.get(number)
                 try:
-                    data = [] if bundle is None else entry_bundles.parse(bundle)[:width]
+                    data = [] if bundle is None else tiles.parse_entries(bundle)[:width]
                 except ValueError:
                     data = []
                 if bundle is None or len(data) < width:

@@ -27,7 +27,7 @@ from app.core.log import generations
 from app.core.master_keys import key_registry
 from app.core.packs import store
 from app.core.records import bundles
-from app.core.verification import alerts, sealed_notes
+from app.core.verification import alerts
 from app.core.webhooks import webhook_secrets
 from app.core.words import word_index
 from app.database import Database, cursor, database_now
@@ -107,7 +107,7 @@ SEALED_COLUMNS = (
     SealedColumn(
         "signing_keys", "sealed_private_key", ("key_id",), signing_keys.identity, has_tenant=False
     ),
-    SealedColumn("sealed_notes", "sealed", ("name",), sealed_notes.identity, has_tenant=False),
+    SealedColumn("sealed_notes", "sealed", ("name",), alerts.note_identity, has_tenant=False),
     SealedColumn("tenants", "chain_seal", ("id",), chain.salt_identity),
     SealedColumn("tenants", "sealed_search_key", ("id",), word_index.identity),
     SealedColumn(

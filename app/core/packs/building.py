@@ -34,10 +34,10 @@ from app.errors import LogPending, NotFound
 from app.evidence import pack
 from app.evidence.pack import Archive
 from app.evidence.pack import archive as archives
+from app.evidence.signing_certificates import SigningChain
 from app.ledger.notes import Signature
 from app.ledger.policy import Policy
 from app.lib.crypto.sealing import KeyMissing
-from app.lib.crypto.signing_certificates import SigningChain
 from app.models import Job
 from app.settings import VERSION, Settings
 

@@ -7,23 +7,21 @@ be proven in the log by the published root.
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app.core.audit import view
-from app.core.log import tile_rows
+from app.core.log import proofs
 from app.core.log.generations import Generation
-from app.core.log.publication import MENDED_BY, Published
+from app.core.log.publication import Published
 from app.core.log.tree_walk import TreeWalk
 from app.database import cursor
-from app.errors import AuditChainBroken, LogDamaged
-from app.ledger import leaves, merkle, tile_verification
+from app.errors import AuditChainBroken
+from app.ledger import leaves, merkle
 from app.ledger.hash_chain import Head
 from app.ledger.leaves import AuditHead
 from app.ledger.merkle import HASH_BYTES
-from app.ledger.tile_verification import Unproven
 from app.ledger.tiles import WIDTH, TileId
 
 LOOK_BACK = 64 * WIDTH
@@ -56,8 +54,8 @@ SELECT asked.place, t.id, h.seq, substr(e.hash, 1, 33),
   LEFT JOIN log_leaves AS l ON l.leaf_hash = asked.leaf_hash
 """
 _ANCHORS = f"""
-SELECT a.seq, a.hash, a.leaf_hash, e.hash, l.leaf_hash IS NOT NULL, l.generation, l.leaf_index,
-       l.data
+SELECT a.seq, a.hash, a.leaf_hash, e.hash, l.leaf_hash IS NOT NULL,
+       CASE WHEN l.generation = %s AND l.leaf_index < %s THEN l.leaf_index END, l.data
   FROM audit_anchors AS a
   LEFT JOIN LATERAL (SELECT seq, hash FROM audit_entries WHERE tenant_id = a.tenant_id
                         AND seq >= a.seq ORDER BY seq LIMIT 1) AS e ON e.seq = a.seq
@@ -73,8 +71,12 @@ SELECT a.seq, a.hash FROM audit_anchors AS a JOIN log_leaves AS l ON l.leaf_hash
 
 @dataclass
 class Found:
-    """One chain's anchors: how many, up to which entry, where in the log, and the first break."""
+    """One chain's anchors: how many, up to which entry, where in the log, and the first break.
 
+    `read_from` is the first of the log's leaves that was read for it; None: none yet.
+    """
+
+    read_from: int | None = 0
     checked: int = 0
     pending: int = 0
     through: int | None = None
@@ -119,10 +121,6 @@ class HeadComparison:
         self._newest = newest
         self._wanted = _KIND if chain is None else chain.hex().encode()
         self._batch: list[tuple[int, AuditHead, bytes]] = []
-
-    def is_clean(self) -> bool:
-        """Say whether no chain is without a tenant, or contradicted, so far."""
-        return not self.unknown and all(each.broken is None for each in self.by_tenant.values())
 
     def add(self, first: int, bundle: bytes, data: list[bytes]) -> None:
         """Collect the heads of one entry bundle, whose first leaf is number `first`."""
@@ -187,11 +185,11 @@ class HeadComparison:
 
 def compare_newest(
     session: Session, tenant_id: UUID, chain: bytes, last: Published, found: Found
-) -> int:
-    """Compare the log's newest leaves with one chain; return the first that was read.
+) -> None:
+    """Compare the log's newest leaves with one chain.
 
     A chain that was truncated to an older anchor has a later head there; the leaves before are for
-    the daily run. Adds a break to `found`. Raises `LogDamaged`.
+    the daily run. Adds to `found`. Raises `LogDamaged`.
     """
     size = last.checkpoint.size
     begin = max(0, size - LOOK_BACK) // WIDTH * WIDTH
@@ -206,7 +204,7 @@ def compare_newest(
     held = heads.by_tenant.get(tenant_id)
     if held is not None and held.broken is not None:
         found.keep(held.broken)
-    return begin
+    found.read_from = begin
 
 
 def newest_anchor(session: Session, tenant_id: UUID, last: Published) -> Head | None:
@@ -231,23 +229,25 @@ def check(
     """
     cur = cursor(session)
     cur.execute(PLAN, prepare=False)
+    log = (0, 0) if last is None else (last.generation.number, last.checkpoint.size)
     # A row that the owner added may have any number.
     after = after or -(2**63)
-    while rows := cur.execute(_ANCHORS.encode(), (tenant_id, after), binary=True).fetchall():
+    while rows := cur.execute(_ANCHORS.encode(), (*log, tenant_id, after), binary=True).fetchall():
         after = rows[-1][0]
-        tiles = {} if last is None else _proven_tiles(session, last, rows)
-        for seq, digest, leaf_hash, entry, has_leaf, generation, index, data in rows:
+        places = {TileId(0, row[5] // WIDTH) for row in rows if row[5] is not None and row[5] >= 0}
+        tiles = {} if last is None else proofs.proven_tiles(session, last, places)
+        for seq, digest, leaf_hash, entry, has_leaf, index, data in rows:
             if entry != digest:
                 expected = f"{digest.hex()}, as its anchor says"
                 found.note(seq, "other_head", expected, "another entry, or none")
-            elif has_leaf and not _is_published(last, generation, index):
+            elif has_leaf and index is None:
                 found.pending += 1
             else:
                 number, offset = divmod(-1 if index is None else index, WIDTH)
-                proven = tiles.get(number, b"")[offset * HASH_BYTES : (offset + 1) * HASH_BYTES]
+                hashes = tiles.get(TileId(0, number), b"")[offset * HASH_BYTES :]
                 head = leaves.audit_head(data or b"")
                 if (
-                    proven != leaf_hash
+                    hashes[:HASH_BYTES] != leaf_hash
                     or merkle.leaf_hash(data) != leaf_hash
                     or head is None
                     or (head.chain, head.seq, head.hash) != (chain, seq, digest)
@@ -256,33 +256,6 @@ def check(
                 else:
                     found.checked += 1
                     found.through, found.index = seq, index
-
-
-def _is_published(last: Published | None, generation: int | None, index: int | None) -> bool:
-    return (
-        last is not None
-        and index is not None
-        and generation == last.generation.number
-        and index < last.checkpoint.size
-    )
-
-
-def _proven_tiles(session: Session, last: Published, rows: list[Any]) -> dict[int, bytes]:
-    """Return the tiles of leaf hashes that hold these anchors, each proven by the root."""
-    size, root = last.checkpoint.size, last.checkpoint.root
-    numbers = {row[6] // WIDTH for row in rows if _is_published(last, row[5], row[6])}
-    places = [TileId(0, number) for number in numbers if number >= 0]
-    needed = {each for place in places for each in tile_verification.needed(place, size)}
-    stored = tile_rows.read(session, last.generation, needed)
-    try:
-        return {
-            place.number: tile_verification.proven(place, size, root, stored.__getitem__)
-            for place in places
-        }
-    except Unproven as refused:
-        raise LogDamaged(
-            f"The stored {refused.tile.path} is not of the published tree. {MENDED_BY}"
-        ) from None
 
 
 def _place(index: int | None) -> str:

@@ -2,7 +2,8 @@
 
 The log names the chains. One that no tenant has was deleted with its tenant, or renamed by another
 salt. Sealed notes say when the last good run began, and how far the log was walked: the database's
-owner can end no run that verified nothing.
+owner can end no run that verified nothing. One that is killed begins anew: nothing has proven yet
+what it read.
 """
 
 from collections.abc import Mapping
@@ -22,10 +23,9 @@ from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log.publication import Published
 from app.core.log.tree_walk import TreeWalk
-from app.core.verification import alerts, published_log, sealed_notes
+from app.core.verification import alerts, published_log
 from app.core.verification.anchored_heads import HeadComparison
-from app.core.verification.published_log import Outside
-from app.core.verification.stamps import Stamps
+from app.core.verification.published_log import Outside, Stamps
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database, cursor, database_now
 from app.errors import (
@@ -50,8 +50,6 @@ _TENANTS_AT_ONCE = 500
 
 FULL_EVERY = timedelta(days=7)
 """What the tree cannot prove (a chain that was cut, or lost its tenant) is found within so long."""
-PART_LEAVES = 1_000_000
-"""A killed walk loses so many leaves."""
 WALKED = "walked_log"
 
 # A run that was missed, or came to nothing, is made up for from then on, once an hour.
@@ -67,69 +65,47 @@ KEY = "all"
 _FIRST_TENANT = "SELECT id FROM tenants ORDER BY id LIMIT 1"
 
 
-@dataclass
-class Walked:
+@dataclass(frozen=True)
+class _Walked:
     """How far each log is walked, by origin, and since when all of it was.
 
     What was found good is not walked again: the signed root at the end proves the tree before it.
-    All is walked each week, while a break is open, and on command. The sealed note follows a walk
-    from the first leaf while it finds nothing, so one that is killed goes on. Any other begins
-    anew: nothing has proven yet what it has passed.
+    All is walked each week, while a break is open, and on command (`forget_walk`).
     """
 
-    verifier: Verifier
     before: Mapping[str, Any] | None
-    logs: dict[str, int]
+    logs: Mapping[str, int]
     full: str
-    is_whole: bool
-    leaves: int = 0
 
     @classmethod
-    def plan(cls, verifier: Verifier, now: datetime) -> "Walked":
-        """Decide from the note how much this run walks."""
-        with verifier.database.across_tenants() as session:
-            note = sealed_notes.read(session, verifier.master_keys, WALKED)
-            doubted = alerts.count_open(session) > 0
-        if note is not None and not doubted:
-            # The owner may put back any sealed note; one of the future is of a wrong clock.
-            age = now - datetime.fromisoformat(note["full"])
-            if timedelta(0) <= age < FULL_EVERY:
-                return cls(verifier, note, dict(note["logs"]), note["full"], is_whole=False)
-        return cls(verifier, note, {}, rfc3339(now), is_whole=True)
+    def read(cls, session: Session, master_keys: MasterKeys, now: datetime) -> "_Walked":
+        """Read from the note what is not to be walked again."""
+        note = alerts.read_note(session, master_keys, WALKED)
+        # The owner may put back any sealed note; one of the future is of a wrong clock.
+        age = timedelta(-1) if note is None else now - datetime.fromisoformat(note["full"])
+        if timedelta(0) <= age < FULL_EVERY and not alerts.count_open(session):
+            return cls(note, note["logs"], note["full"])
+        return cls(note, {}, rfc3339(now))
 
-    def begin(self, origin: str, size: int) -> int:
-        """Return at which leaf to begin in a log of this size: a tile's first, and one there is."""
-        known = self.logs.get(origin, 0)
-        return min(known, size - 1) // WIDTH * WIDTH if 0 < known <= size else 0
-
-    def come_to(self, origin: str, size: int, leaves: int, *, good: bool) -> None:
-        """Count `leaves` more of a log, up to `size`; note that now and then while all is good."""
-        due = self.leaves // PART_LEAVES < (self.leaves + leaves) // PART_LEAVES
-        self.leaves += leaves
-        self.logs[origin] = size
-        if due and good and self.is_whole:
-            self.note({"logs": self.logs, "full": self.full})
-
-    def note(self, note: Mapping[str, Any] | None) -> None:
-        """Keep a note, None to have all walked; unless an operator asked for that meanwhile."""
-        keys = self.verifier.master_keys
-        with self.verifier.database.across_tenants() as session:
-            if note is None or sealed_notes.read(session, keys, WALKED) == self.before:
-                sealed_notes.write(session, keys, WALKED, note)
-                self.before = None if note is None else {**note, "logs": dict(self.logs)}
+    def note(self, session: Session, master_keys: MasterKeys, logs: list[Published] | None) -> None:
+        """Keep how far these are walked now; None has all walked, as an operator's command does."""
+        sizes = {each.generation.origin: each.checkpoint.size for each in logs or ()}
+        new = None if logs is None else {"logs": sizes, "full": self.full}
+        if new is None or alerts.read_note(session, master_keys, WALKED) == self.before:
+            alerts.write_note(session, master_keys, WALKED, new)
 
 
 def forget_walk(session: Session, master_keys: MasterKeys) -> None:
     """Have the next run walk everything, from the first leaf."""
-    sealed_notes.write(session, master_keys, WALKED, None)
+    alerts.write_note(session, master_keys, WALKED, None)
 
 
 def run(verifier: Verifier) -> dict[str, Any] | LogHeadUnavailable:
     """Verify everything; return what was found."""
     with verifier.database.across_tenants() as session:
         began = database_now(session)
+        walked = _Walked.read(session, verifier.master_keys, began)
     progress: dict[str, Any] = {"began": rfc3339(began)}
-    walked = Walked.plan(verifier, began)
     last: Published | None = None
     broken: dict[UUID, AuditChainBroken] = {}
     try:
@@ -139,7 +115,8 @@ def run(verifier: Verifier) -> dict[str, Any] | LogHeadUnavailable:
         return error
     except LogHalted as error:
         alerts.report_log(verifier.database, error)
-        walked.note(None)
+        with verifier.database.across_tenants() as session:
+            forget_walk(session, verifier.master_keys)
         progress["log"] = error.slug
     # Neither the log nor a chain has a break since the run began; and a chain without a tenant may
     # be any one's, from before its name was changed.
@@ -154,12 +131,12 @@ def _end(
     if isinstance(found, LogHeadUnavailable):
         return Failed(found.detail)
     if found["log"] == "intact" and not found["failed"]:
-        sealed_notes.write(session, master_keys, KIND, {"since": found["began"]})
+        alerts.write_note(session, master_keys, KIND, {"since": found["began"]})
     return Step(None, found)
 
 
 def _walk_log(
-    verifier: Verifier, walked: Walked, began: datetime
+    verifier: Verifier, walked: _Walked, began: datetime
 ) -> tuple[Published | None, dict[str, Any], dict[UUID, AuditChainBroken]]:
     """Walk the log and those before it; return what was read, and which chains it contradicts.
 
@@ -171,15 +148,16 @@ def _walk_log(
         with database.across_tenants(snapshot=True) as session:
             logs = published_log.read_logs(session, keys, outside).published
             Stamps(verifier.trust).check(session, keys, logs, full=False)
-            return logs, sealed_notes.acknowledged(session, keys)
+            return logs, alerts.acknowledged(session, keys)
 
     logs, acknowledged = verifier.behind_head(begin)
     heads = [
         HeadComparison(log.generation, newest=log is logs[0], acknowledged=acknowledged)
         for log in logs
     ]
+    leaves_read = 0
     for log, compared in zip(logs, heads, strict=True):
-        _walk(database, log, compared, walked)
+        leaves_read += _walk(database, log, compared, walked.logs.get(log.generation.origin, 0))
     unknown = {chain: place for each in reversed(heads) for chain, place in each.unknown.items()}
     broken: dict[UUID, AuditChainBroken] = {}
     for compared in heads:
@@ -190,45 +168,44 @@ def _walk_log(
         for chain, (index, head) in unknown.items():
             alerts.report_unknown(session, chain, head.seq, index)
         alerts.heal(session, NO_TENANT, began)
-        sealed_notes.keep_found(session, keys, unknown, began)
+        alerts.keep_found(session, keys, unknown, began)
+        walked.note(session, keys, None if broken or unknown else logs)
     if heads and heads[0].unexpected is not None:
         _log.critical("log_leaf_unexpected", leaf=heads[0].unexpected)
-    is_good = not broken and not unknown
-    walked.note({"logs": walked.logs, "full": walked.full} if is_good else None)
     counts = {
         "leaves": logs[0].checkpoint.size if logs else 0,
-        "walked": walked.leaves,
+        "walked": leaves_read,
         "heads": heads[0].matched if heads else 0,
         "unknown_chains": len(unknown),
     }
     return logs[0] if logs else None, counts, broken
 
 
-def _walk(database: Database, last: Published, heads: HeadComparison, walked: Walked) -> None:
-    """Read the leaves of a log that are to be walked, compare tiles with them, heads with chains.
+def _walk(database: Database, last: Published, heads: HeadComparison, known: int) -> int:
+    """Read the leaves of a log behind those `known`, compare tiles with them, heads with chains.
 
-    What was published never changes, so each part has a snapshot of its own. Raises `LogDamaged`.
+    Returns how many they were. What was published never changes, so each part has a snapshot of its
+    own. Raises `LogDamaged`.
     """
     generation, size = last.generation, last.checkpoint.size
-    before = generation.predecessor
-    walk, first_leaf = TreeWalk(generation, size), walked.begin(generation.origin, size)
-    if first_leaf:
+    before, walk = generation.predecessor, TreeWalk(generation, size)
+    # From a tile's first leaf on, and one there is.
+    begin = min(known, size - 1) // WIDTH * WIDTH if 0 < known <= size else 0
+    if begin:
         with database.across_tenants(snapshot=True) as session:
-            walk.begin_at(session, first_leaf, compare=True)
-    for begin in range(first_leaf, size, _LEAVES_AT_ONCE):
-        end = min(begin + _LEAVES_AT_ONCE, size)
+            walk.begin_at(session, begin, compare=True)
+    for end in range(begin + _LEAVES_AT_ONCE, size + _LEAVES_AT_ONCE, _LEAVES_AT_ONCE):
         with database.across_tenants(snapshot=True) as session:
             cursor(session).execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
-            for first, bundle, data in walk.read(session, end):
-                if first == 0 and before and data[0] != leaves.LogSuccessor(before).data:
+            for first, bundle, data in walk.read(session, min(end, size)):
+                if first == 0 and before and data[0] != leaves.successor(before):
                     raise LogDamaged(
                         f"The first leaf of {generation.origin} is not its predecessor."
                     )
                 heads.add(first, bundle, data)
             heads.settle(session)
-        good = not walk.wrong and heads.is_clean()
-        walked.come_to(generation.origin, end, end - begin, good=good)
     walk.require(last)
+    return size - begin
 
 
 def _verify_chains(
@@ -268,7 +245,7 @@ def _verify_chains(
 
 def verified_at(session: Session, master_keys: MasterKeys) -> datetime | None:
     """Return when the last run that verified every chain began; None where none is known."""
-    note = sealed_notes.read(session, master_keys, KIND)
+    note = alerts.read_note(session, master_keys, KIND)
     at = None if note is None else datetime.fromisoformat(note["since"])
     return at if at is not None and at <= database_now(session) + _SLACK else None
 

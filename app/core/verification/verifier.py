@@ -15,10 +15,9 @@ from app.core.audit import chain, view
 from app.core.log import status
 from app.core.log.head_store import HeadStore
 from app.core.log.publication import Published
-from app.core.verification import alerts, anchored_heads, published_log, sealed_notes, stored_chain
+from app.core.verification import alerts, anchored_heads, published_log, stored_chain
 from app.core.verification.anchored_heads import Found
-from app.core.verification.published_log import Outside
-from app.core.verification.stamps import NOT_VERIFIED, Stamps, Trust
+from app.core.verification.published_log import NOT_VERIFIED, Outside, Stamps, Trust
 from app.database import Database, database_now
 from app.errors import (
     AuditChainBroken,
@@ -81,9 +80,9 @@ class Verifier:
             alerts.report_log(self.database, error)
             raise
         with self.database.transaction(NO_TENANT) as session:
-            unknown = sealed_notes.unknown_chains(session, self.master_keys)
+            unknown = alerts.unknown_chains(session, self.master_keys)
             # What was read whole is verified for all tenants.
-            alerts.heal_log(session, began, leaves=is_whole, stamps=asked.full)
+            alerts.heal(session, NO_TENANT, began, chains=False, leaves=is_whole, stamps=asked.full)
         # A chain that no tenant has may be this one's, from before its name was changed.
         if is_whole and not unknown["unknown_chains"]:
             with self.database.transaction(tenant_id) as session:
@@ -115,31 +114,17 @@ class Verifier:
         `last` is the checkpoint that the run walked, None where it could not; `in_log` is the break
         that it found. Raises `AuditChainBroken` for the first one, after an alert.
         """
-        found, keys, after = Found(broken=in_log), self.master_keys, START
-        end: Head | None = None
         try:
-            try:
-                # In parts, so that no snapshot stands for long.
-                while after != end:
-                    with self.database.transaction(tenant_id, snapshot=True) as session:
-                        end = stored_chain.end(session, tenant_id)
-                        part = stored_chain.part_end(session, tenant_id, after, end)
-                        is_part = part != end
-                        stored_chain.check(session, keys, tenant_id, part, after, is_part=is_part)
-                    after = part
-            except AuditChainBroken as error:
-                found.keep(error)
             with self.database.transaction(tenant_id, snapshot=True) as session:
-                name = chain.chain_name(session, keys, tenant_id)
-                if last is not None:
-                    anchored_heads.check(session, tenant_id, name, last, found)
-                if found.broken is not None:
-                    raise found.broken
+                name = chain.chain_name(session, self.master_keys, tenant_id)
+                end = stored_chain.end(session, tenant_id)
+                found = Found(broken=in_log)
+                _compare(session, self.master_keys, tenant_id, name, last, end, found)
                 stored_chain.check_setting(session, tenant_id)
         except AuditChainBroken as error:
             alerts.report_break(self.database, tenant_id, error)
             raise
-        return after.seq
+        return end.seq
 
     def _verify(
         self, tenant_id: UUID, asked: Asked, outside: Outside
@@ -154,7 +139,8 @@ class Verifier:
             since = None
             if asked.since_anchor and last is not None:
                 since = anchored_heads.newest_anchor(session, tenant_id, last)
-            found, read_from = _compared(session, keys, tenant_id, name, last, end, since)
+            found = Found(read_from=None)
+            _compare(session, keys, tenant_id, name, last, end, found, since)
             stamped = NOT_VERIFIED
             if since is None:
                 stamps, newest = Stamps(self.trust), None
@@ -185,45 +171,49 @@ class Verifier:
             }
             if since is not None:
                 report["since"] = {**view.head_json(since), "leaf_index": found.index}
-                report["leaves_read_from"] = read_from
+                report["leaves_read_from"] = found.read_from
             contradiction = _contradiction(session, tenant_id, report, asked)
-            is_whole = last is not None and since is None and read_from == 0
+            is_whole = last is not None and since is None and found.read_from == 0
             return began, report, contradiction, is_whole
 
 
-def _compared(
+def _compare(
     session: Session,
     master_keys: MasterKeys,
     tenant_id: UUID,
     name: bytes,
     last: Published | None,
     end: Head,
-    since: Head | None,
-) -> tuple[Found, int]:
-    """Compare a chain with itself and the log; return its anchors, and the first leaf read.
+    found: Found,
+    since: Head | None = None,
+) -> None:
+    """Compare a chain with itself and the log from `since` on; `found` gets its anchors.
 
-    Raises `AuditChainBroken` with the first bad entry, `LogDamaged`.
+    For a request, of which no leaves were read, the log's newest are. Raises `AuditChainBroken`
+    with the first bad entry, `LogDamaged`.
     """
     broken: AuditChainBroken | None = None
-    found, read_from = Found(), 0
     try:
         stored_chain.check(session, master_keys, tenant_id, end, since or START)
     except AuditChainBroken as error:
         broken = error
+    is_request = found.read_from is None
     try:
-        if last is not None:
-            read_from = anchored_heads.compare_newest(session, tenant_id, name, last, found)
-        after = 0 if since is None else since.seq - 1
-        anchored_heads.check(session, tenant_id, name, last, found, after)
+        if last is not None and is_request:
+            anchored_heads.compare_newest(session, tenant_id, name, last, found)
+        # A daily run without a log says nothing of anchors.
+        if last is not None or is_request:
+            after = 0 if since is None else since.seq - 1
+            anchored_heads.check(session, tenant_id, name, last, found, after)
     except LogHalted:
         # A chain that is broken in itself is reported as that, regardless of the log.
         if broken is None:
             raise
+    # Of two breaks at one entry, what the log says of it is the nearer.
     if broken is not None:
         found.keep(broken)
     if found.broken is not None:
         raise found.broken
-    return found, read_from
 
 
 def _contradiction(

@@ -18,7 +18,7 @@ from app.evidence.pack.archive import Archive, Member, of_bytes
 from app.evidence.pack.evidence import Evidence, Proven, SessionEvidence
 from app.evidence.page.rendering import record_html
 from app.ledger import merkle
-from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Checkpoint
 from app.lib import canonical_json
 
 ANCHOR = "records/anchor/v2"

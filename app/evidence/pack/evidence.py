@@ -7,13 +7,11 @@ from datetime import timedelta
 from hashlib import sha256
 
 from app.evidence.pack.archive import Chunks
-from app.ledger import checkpoints, merkle
-from app.ledger.checkpoints import Checkpoint
-from app.ledger.leaves import Record, SessionStatement
-from app.ledger.notes import Note, Signature, VerifierKey, encode_base64
+from app.evidence.signing_certificates import SigningChain
+from app.evidence.timestamps import Stamp
+from app.ledger import leaves, merkle, notes
+from app.ledger.notes import Checkpoint, Note, Signature, VerifierKey, encode_base64
 from app.lib.crypto.signing import PublicKey, SigningKey
-from app.lib.crypto.signing_certificates import SigningChain
-from app.lib.crypto.timestamps import Stamp
 
 MAX_BUNDLE_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**20
@@ -98,7 +96,7 @@ class Proven:
         """Return the checkpoint. Raises Inconsistent, or what the readers of the parts raise."""
         if not self.public_key.verifies(self.signature, self.signed):
             raise Inconsistent("The signature is not by the key beside it.")
-        checkpoint = checkpoints.read(self.checkpoint, self.log_key)
+        checkpoint = notes.read_checkpoint(self.checkpoint, self.log_key)
         if len(Note.parse(self.checkpoint).signatures) != 1:
             raise Inconsistent("The checkpoint has more than the log's own signature.")
         if any(self.log_key.made(each) for each in self.cosignatures):
@@ -135,7 +133,7 @@ class Evidence(Proven):
     @property
     def leaf_data(self) -> bytes:
         """The data of the record's leaf."""
-        return Record(sha256(self.bundle).digest()).data
+        return leaves.record(sha256(self.bundle).digest())
 
     def check(self) -> Checkpoint:
         """Do what `Proven.check` does, and hold the bundle to its limit."""
@@ -173,7 +171,7 @@ class SessionEvidence(Proven):
     @property
     def leaf_data(self) -> bytes:
         """The data of the statement's leaf."""
-        return SessionStatement(sha256(self.statement).digest()).data
+        return leaves.session(sha256(self.statement).digest())
 
 
 def _check_timestamp(timestamp: Stamp) -> None:

@@ -1,1 +1,4 @@
-"""Stores of objects: `stores` has a folder of this host, `bucket` one of S3's protocol."""
+"""Stores of objects: `opening` opens one by its URL, `stores` has them.
+
+One is a bucket of S3's kind, the other a folder of this host.
+"""

@@ -9,15 +9,15 @@ from app.core.anchoring import cosigning, timestamping
 from app.core.anchoring.timestamping import Authority
 from app.core.blobs import store as blob_store
 from app.core.blobs.store import Blob
-from app.core.digests import digest_history
+from app.core.digests import schedule
 from app.core.health import probes
 from app.core.health.parts import Part, failed, not_checked, ok, warning
 from app.core.log import head_store
 from app.core.log import status as log_status
 from app.database import cursor
 from app.errors import LogHalted, Unavailable
+from app.evidence.timestamps import NotStamped
 from app.ledger.policy import Policy, Witness
-from app.lib.crypto.timestamps import NotStamped
 from app.lib.mail.mailer import NotAccepted, Refusal
 from app.lib.mail.smtp import Smtp
 from app.lib.outbound.addresses import EVERYWHERE
@@ -182,7 +182,7 @@ def mail(context: Context) -> Iterator[Part]:
     if settings.takes_mail:
         with context.reading() as session:
             found = list(probes.OF_DATABASE["mail"](session, settings))
-            refused = digest_history.counted(digest_history.standing(session))[Refusal.RECIPIENT]
+            refused = schedule.counted(schedule.standing(session))[Refusal.RECIPIENT]
         yield from found
         if refused:
             yield warning(

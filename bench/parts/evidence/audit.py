@@ -22,7 +22,7 @@ from app.core.callers import SYSTEM
 from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.verification import anchored_heads
-from app.core.verification.stamps import Trust
+from app.core.verification.published_log import Trust
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.settings import Settings

@@ -7,7 +7,7 @@ from app.core import tenants
 from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.verification import daily
-from app.core.verification.stamps import Trust
+from app.core.verification.published_log import Trust
 from app.core.verification.verifier import Verifier
 from app.errors import LogHeadUnavailable
 from bench.datasets import chains

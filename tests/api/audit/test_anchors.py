@@ -13,8 +13,8 @@ from app.clock import rfc3339
 from app.core.anchoring import incidents
 from app.core.log.sequencer import Sequencer
 from app.database import Database, database_now
+from app.evidence.timestamps import read_certificates
 from app.ledger.policy import Policy
-from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from dev.tsa import TimestampAuthority
 from tests.support.callers.api import Api, ApiOf, FreshTenant, serving

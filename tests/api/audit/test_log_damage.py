@@ -18,7 +18,7 @@ from sqlalchemy import Engine, text
 from app.api.http.services import EXTENSION
 from app.core import tenants
 from app.errors import LogHalted
-from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Checkpoint
 from app.manage import commands
 from app.settings import Settings
 from tests.support.callers.api import Answer, Api, application

@@ -5,7 +5,7 @@ import base64
 from tlog_scales.reader import TilesReader
 from tlog_scales.signing import Vkey
 
-from app.ledger import checkpoints, leaves, merkle
+from app.ledger import leaves, merkle, notes
 from app.ledger.notes import VerifierKey
 from tests.api.audit.log_service import Service, Stranger
 from tests.support.callers.making import make_record, make_session, pointers, refused
@@ -87,9 +87,9 @@ def test_a_record_is_proved_by_nothing_but_its_proof_and_the_log_s_key(service: 
     vkey = VerifierKey.parse(service.anyone.get("/v1/log/key").text.strip())
     for record in made:
         proof = service.api.get(f"/v1/records/{record['id']}/log-proof").json
-        checkpoint = checkpoints.read(proof["checkpoint"].encode(), vkey)
+        checkpoint = notes.read_checkpoint(proof["checkpoint"].encode(), vkey)
         data = base64.b64decode(proof["leaf_data"])
-        assert leaves.parse(data) == leaves.Record(bytes.fromhex(record["bundle"]["sha256"]))
+        assert data == leaves.record(bytes.fromhex(record["bundle"]["sha256"]))
         assert merkle.leaf_hash(data).hex() == proof["leaf_hash"]
         assert checkpoint.size == proof["tree_size"]
         merkle.verify_inclusion(

@@ -10,8 +10,8 @@ from sqlalchemy import Engine
 from app.core.exports import exports, parts
 from app.core.jobs import leases
 from app.core.jobs.steps import Errand
+from app.evidence.timestamps import read_certificates
 from app.ledger.policy import Policy
-from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from dev.tsa import KeyType, TimestampAuthority
 from jobs.durable import run_job

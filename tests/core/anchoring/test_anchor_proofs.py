@@ -12,11 +12,11 @@ from app.core.anchoring import evidence
 from app.core.anchoring.evidence import Rank
 from app.core.log import publication, succession
 from app.errors import LogDamaged, LogHalted
-from app.ledger import checkpoints, leaves, merkle
+from app.evidence.timestamps import read_certificates
+from app.ledger import leaves, merkle, notes
 from app.ledger.leaves import AuditHead
 from app.ledger.notes import VerifierKey
 from app.ledger.policy import Policy
-from app.lib.crypto.timestamps import read_certificates
 from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place, Witnessed, put_stamp
 from tests.support.evidence.witnesses import Witness
@@ -27,14 +27,14 @@ def check(anchor: dict[str, Any]) -> AuditHead:
     """Prove an anchor from nothing but itself; return its leaf."""
     proof = anchor["log_proof"]
     key = VerifierKey.parse(anchor["vkey"])
-    found = checkpoints.read(proof["checkpoint"].encode(), key)
+    found = notes.read_checkpoint(proof["checkpoint"].encode(), key)
     data = b64decode(proof["leaf_data"])
     path = [bytes.fromhex(each) for each in proof["inclusion"]]
     assert found.size == proof["tree_size"]
     leaf = merkle.leaf_hash(data)
     merkle.verify_inclusion(leaf, proof["leaf_index"], found.size, path, found.root)
-    parsed = leaves.parse(data)
-    assert isinstance(parsed, AuditHead)
+    parsed = leaves.audit_head(data)
+    assert parsed is not None
     assert (parsed.chain.hex(), parsed.seq, parsed.hash.hex(), parsed.at) == (
         anchor["chain"],
         anchor["seq"],

@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from app.core.anchoring import checkpoint_round, evidence
 from app.core.anchoring.evidence import Rank
-from app.lib.crypto.timestamps import read_certificates
+from app.evidence.timestamps import read_certificates
 from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place, put_stamp
 from tests.support.servers.receivers import Listener, Receiver, Request, http_answer, read_request

@@ -12,10 +12,9 @@ from rfc3161_client import decode_timestamp_response
 from app import ids
 from app.core.anchoring.timestamping import Authority, Stamper
 from app.core.jobs.steps import Errand, Step
-from app.evidence import verify
+from app.evidence import timestamps, verify
+from app.evidence.timestamps import Stamp
 from app.ledger.notes import Note
-from app.lib.crypto import timestamps
-from app.lib.crypto.timestamps import Stamp
 from app.models import NO_TENANT, Job
 from dev.tsa import KeyType, TimestampAuthority
 from tests.support.evidence.anchoring import Place

@@ -79,10 +79,11 @@ def begin_anew(place: Place, owner: Owner) -> None:
         ),
         (sql(NO_HEAD), (1, "missing")),
         (sql(SET.format("body = body || '\\x20'")), (6, "bad_hash")),
+        (sql(SET.format("body = '', hash = sha256('')")), (6, "not_json")),
         *(
             (sql(SET.format(change)), (6, "misfiled"))
             for change in (
-                "action = 'harmless.thing'", "action = ''", "body = '', hash = sha256('')",
+                "action = 'harmless.thing'", "action = ''",
                 "at = at - interval '1 year'", "at = 'infinity'",
                 "actor = 'key_another'", "target = 'key_another'", "target = ''",
                 "outcome = 'refused'", "outcome = NULL",

@@ -12,10 +12,10 @@ import pytest
 from app.core.anchoring.monitor import QuorumGate
 from app.core.log import publication, succession
 from app.core.verification import anchored_heads
-from app.core.verification.stamps import Trust
+from app.core.verification.published_log import Trust
 from app.errors import LogDamaged
+from app.evidence.timestamps import read_certificates
 from app.ledger.policy import Policy
-from app.lib.crypto.timestamps import read_certificates
 from dev.tsa import TimestampAuthority
 from tests.support.evidence.anchoring import put_line, put_stamp
 from tests.support.evidence.chains import Place, anchor, daily_run, standing

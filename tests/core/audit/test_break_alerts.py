@@ -12,7 +12,7 @@ from app import ids
 from app.core import tenants
 from app.core.audit import chain
 from app.core.callers import SYSTEM
-from app.core.verification import alerts, anchored_heads, sealed_notes
+from app.core.verification import alerts, anchored_heads
 from app.core.verification.verifier import Asked
 from app.errors import LogDamaged, NotFound
 from app.ledger.hash_chain import Head
@@ -208,7 +208,7 @@ def test_a_chain_that_no_tenant_has_is_missed_by_the_log_alone(
 
 def acknowledge(place: Place, chain: bytes) -> None:
     with place.world.database.across_tenants() as session:
-        sealed_notes.acknowledge(session, MASTER_KEYS, chain)
+        alerts.acknowledge(session, MASTER_KEYS, chain)
 
 
 def test_a_chain_whose_tenant_was_removed_on_purpose_is_closed_by_its_name(place: Place) -> None:
@@ -234,7 +234,7 @@ def test_who_has_the_database_alone_acknowledges_nothing(place: Place) -> None:
     daily_run(place)
     other = MasterKeys.parse(MasterKeys.generate())
     with place.world.database.across_tenants() as session:
-        sealed_notes.acknowledge(session, other, name)
+        alerts.acknowledge(session, other, name)
     assert daily_run(place)["unknown_chains"] == 1
     assert standing(place) == "1 in the log without a tenant"
 
@@ -248,13 +248,13 @@ def test_chains_that_are_acknowledged_at_once_are_both_kept(place: Place) -> Non
             alerts.report_unknown(session, name, 1, 0)
     other = MasterKeys.parse(MasterKeys.generate())
     with across() as session:
-        sealed_notes.acknowledge(session, other, lost)
+        alerts.acknowledge(session, other, lost)
     with across() as first, across() as second:
         for session, name in zip((first, second), others, strict=True):
-            sealed_notes.acknowledge(session, MASTER_KEYS, name)
+            alerts.acknowledge(session, MASTER_KEYS, name)
     with across() as session:
-        assert sealed_notes.acknowledged(session, MASTER_KEYS) == {*others}
-        assert sealed_notes.acknowledged(session, other) == {lost}
+        assert alerts.acknowledged(session, MASTER_KEYS) == {*others}
+        assert alerts.acknowledged(session, other) == {lost}
 
 
 def test_nothing_is_healed_while_a_chain_without_a_tenant_is_open(place: Place) -> None:

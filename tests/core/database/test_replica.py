@@ -1,10 +1,10 @@
 """Reads of a real replica: what was written before is read; one that is unfit is passed over."""
 
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -23,7 +23,8 @@ from dev.stores.postgres import EmbeddedPostgres
 from dev.stores.store import Store
 from tests.support.callers.api import serving
 from tests.support.callers.making import finding_of, make_session
-from tests.support.database.databases import make_template, of_database, sqlalchemy_url
+from tests.support.database.copies import Copy, Standby
+from tests.support.database.databases import allow_connections, sqlalchemy_url
 from tests.support.faults import until
 from tests.support.secrets import MASTER_KEYS
 
@@ -59,29 +60,12 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("pair")
-    with ExitStack() as held:
-        primary = held.enter_context(EmbeddedPostgres(folder / "a", durable=False))
-        make_template(primary)
-        owner = of_database(primary.admin_url, "postgres")
-        with psycopg.connect(owner, autocommit=True) as connection:
-            connection.execute("ALTER DATABASE record_service ALLOW_CONNECTIONS true")
-        (folder / "b").mkdir()
-        kept = (folder / "a" / "secrets").read_text().splitlines(keepends=True)
-        passwords = "".join(line for line in kept if not line.startswith("PORT"))
-        (folder / "b" / "secrets").write_text(passwords)
-        standby = held.enter_context(EmbeddedPostgres(folder / "b", durable=False))
-        for each in (standby, primary):
-            Store.stop(each)
-        subprocess.run(["rm", "-rf", str(standby.data)], check=True)
-        subprocess.run(["cp", "-a", str(primary.data), str(standby.data)], check=True)
-        (standby.data / "standby.signal").touch()
-        with (standby.data / "postgresql.auto.conf").open("a") as settings:
-            settings.write(f"primary_conninfo = '{owner}'\n")
-        for each in (primary, standby):
-            Store.start(each)
-        yield Pair(primary, standby)
+    with Copy(folder / "a", migrated) as primary:
+        allow_connections(primary, allowed=True)
+        with Standby(folder / "b", primary) as standby:
+            yield Pair(primary, standby)
 
 
 def is_on_standby(database: Database) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
@@ -29,7 +28,8 @@ from dev.stores.postgres import EmbeddedPostgres
 from dev.stores.store import Store
 from tests.support.callers.api import Api, serving
 from tests.support.callers.making import finding_of, make_session
-from tests.support.database.databases import make_template, of_database, sqlalchemy_url
+from tests.support.database.copies import Copy
+from tests.support.database.databases import allow_connections, sqlalchemy_url
 from tests.support.secrets import MASTER_KEYS
 
 TOKEN = "t0ken"
@@ -83,13 +83,9 @@ class Alone:
 
 
 @contextmanager
-def _own_server(folder: Path, settings: Settings) -> Iterator[Alone]:
-    folder.mkdir(exist_ok=True)
-    with EmbeddedPostgres(folder, durable=False) as server:
-        make_template(server)
-        owner = of_database(server.admin_url, "postgres")
-        with psycopg.connect(owner, autocommit=True) as connection:
-            connection.execute("ALTER DATABASE record_service ALLOW_CONNECTIONS true")
+def _own_server(folder: Path, migrated: Path, settings: Settings) -> Iterator[Alone]:
+    with Copy(folder, migrated) as server:
+        allow_connections(server, allowed=True)
         yield Alone(server, settings)
 
 
@@ -142,11 +138,11 @@ def test_a_database_that_takes_writes_is_up_and_its_rows_stay_as_they_were(
 
 
 def test_a_full_disk_is_told_by_readyz_metrics_and_doctor_until_there_is_room(
-    settings: Settings,
+    settings: Settings, migrated: Path
 ) -> None:
     with ExitStack() as held:
         disk = held.enter_context(_small_disk())
-        alone = held.enter_context(_own_server(disk / "pg", settings))
+        alone = held.enter_context(_own_server(disk / "pg", migrated, settings))
         database = Database(alone.settings.database_url, application="tests")
         held.callback(database.close)
         key = tenants.create(database, MASTER_KEYS, "on a small disk")[1]
@@ -181,9 +177,9 @@ def test_a_full_disk_is_told_by_readyz_metrics_and_doctor_until_there_is_room(
 
 
 def test_a_standby_and_a_database_set_read_only_are_told_apart(
-    settings: Settings, tmp_path: Path
+    settings: Settings, migrated: Path, tmp_path: Path
 ) -> None:
-    with _own_server(tmp_path / "pg", settings) as alone:
+    with _own_server(tmp_path / "pg", migrated, settings) as alone:
         assert alone.refusal() is None
         owner = create_engine(alone.settings.database_admin_url)
         with owner.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

@@ -218,7 +218,7 @@ def test_what_a_store_took_without_saying_so_is_swept_before_its_bytes_are_moved
 def test_what_a_killed_writer_left_goes_with_the_sweep(here: World, folder: Path) -> None:
     record = here.record()
     (name,) = names_in(folder)
-    left, fresh = (folder / name).with_name(".left"), (folder / name).with_name(".fresh")
+    left, fresh = (Path(f"{folder / name}#{number}") for number in (1, 2))
     for each in (left, fresh):
         each.write_bytes(b"sealed")
     os.utime(left, (0, 0))

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core import tenants
+from app.evidence.timestamps import read_certificates
 from app.ledger.policy import Policy
-from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from dev.tsa import KeyType, TimestampAuthority
 from tests.support.callers.api import FreshTenant, serving

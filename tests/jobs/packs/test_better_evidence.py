@@ -10,9 +10,9 @@ from app.core import signing_keys
 from app.core.packs import building
 from app.core.signing_keys import Purpose
 from app.database import Database
+from app.evidence import timestamps
+from app.evidence.timestamps import read_certificates
 from app.ledger.policy import Policy
-from app.lib.crypto import timestamps
-from app.lib.crypto.timestamps import read_certificates
 from app.settings import Settings
 from dev.tsa import KeyType, TimestampAuthority
 from tests.support.database.databases import execute

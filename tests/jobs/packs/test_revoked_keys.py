@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from app.core import signing_keys
 from app.core.log import succession
-from app.lib.crypto import timestamps
+from app.evidence import timestamps
 from dev.tsa import TimestampAuthority
 from tests.support.callers.making import refused
 from tests.support.database.databases import execute

@@ -13,8 +13,8 @@ from sqlalchemy import Engine
 from app import clock
 from app.core import signing_keys
 from app.core.signing_keys import Purpose
+from app.evidence.signing_certificates import read_chains
 from app.lib.crypto.signing import SigningKey
-from app.lib.crypto.signing_certificates import read_chains
 from app.settings import Settings
 from dev.tsa import TimestampAuthority
 from tests.support.callers.making import token_to

@@ -10,7 +10,7 @@ from app.clock import rfc3339
 from app.core.log import generations, succession
 from app.core.log.sequencer import Sequencer
 from app.core.packs import session_packs
-from app.core.verification import alerts, daily, sealed_notes
+from app.core.verification import alerts, daily
 from app.database import database_now
 from jobs.delivery.lane_run import LaneRun
 from jobs.process.runtime import Runtime
@@ -66,9 +66,9 @@ def fill(site: Site, records: int = 5, *, everywhere: bool = False) -> Known:
         succession.succeed(log, keys, force=True)
         with worker.database.across_tenants() as opened:
             alerts.report_unknown(opened, CHAIN, 1, 0)
-            sealed_notes.acknowledge(opened, keys, CHAIN)
+            alerts.acknowledge(opened, keys, CHAIN)
             since = {"since": rfc3339(database_now(opened))}
-            sealed_notes.write(opened, keys, daily.KIND, since)
+            alerts.write_note(opened, keys, daily.KIND, since)
             verified = daily.unverified_since(opened, keys)
     webhook = ids.parse("whk", made["id"])
     assert webhook is not None
@@ -111,7 +111,7 @@ def check_all_works(site: Site, known: Known, *keys: str) -> None:
             assert newest is not None
             generations.require_appointed(master_keys, newest)
             assert newest.trouble is None
-            assert sealed_notes.acknowledged(session, master_keys) == {CHAIN}
+            assert alerts.acknowledged(session, master_keys) == {CHAIN}
             assert daily.unverified_since(session, master_keys) == known.verified
         assert api.get("/v1/audit/verify").json["status"] == "intact"
         assert api.get("/readyz").json["parts"]["master_keys"] == "up"

@@ -1,4 +1,4 @@
-"""Databases of a test's own: copies of one that each test process migrates once."""
+"""Databases of a test's own: copies of one that is migrated once."""
 
 import secrets
 from collections.abc import Iterator
@@ -59,14 +59,22 @@ def make_template(server: EmbeddedPostgres) -> None:
     migrations.migrate(sqlalchemy_url(server.admin_url), app_url=sqlalchemy_url(server.url))
     with psycopg.connect(server.admin_url) as connection:
         connection.execute(_KEEP_ROWS.encode())
-    with psycopg.connect(of_database(server.admin_url, "postgres"), autocommit=True) as connection:
-        connection.execute(f"ALTER DATABASE {SERVICE} ALLOW_CONNECTIONS false".encode())
+    allow_connections(server, allowed=False)
+
+
+def allow_connections(server: EmbeddedPostgres, *, allowed: bool) -> None:
+    """Open or close the server's own database."""
+    _as_owner(server, f"ALTER DATABASE {SERVICE} ALLOW_CONNECTIONS {allowed}")
 
 
 def copy_template(server: EmbeddedPostgres, name: str) -> None:
     """Make a database of this name, empty and migrated, that stays."""
+    _as_owner(server, _COPY.format(name))
+
+
+def _as_owner(server: EmbeddedPostgres, command: str) -> None:
     with psycopg.connect(of_database(server.admin_url, "postgres"), autocommit=True) as connection:
-        connection.execute(_COPY.format(name).encode())
+        connection.execute(command.encode())
 
 
 def empty(owner: Engine) -> None:

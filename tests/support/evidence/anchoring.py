@@ -17,10 +17,10 @@ from app.core.anchoring.evidence import Chooser, Evidence
 from app.core.audit import chain
 from app.core.callers import OPERATOR
 from app.database import Database
+from app.evidence import timestamps
+from app.evidence.timestamps import read_certificates
 from app.ledger.notes import Note, Signature, VerifierKey
 from app.ledger.policy import Policy
-from app.lib.crypto import timestamps
-from app.lib.crypto.timestamps import read_certificates
 from app.models import NO_TENANT, AnchoringTrouble, Job
 from dev.tsa import TimestampAuthority
 from jobs.actors import ticks

@@ -21,7 +21,7 @@ from app.core.jobs.steps import Failed
 from app.core.log.head_store import FileHead
 from app.core.verification import alerts
 from app.core.verification import daily as verification
-from app.core.verification.stamps import Trust
+from app.core.verification.published_log import Trust
 from app.core.verification.verifier import Asked, Verifier
 from app.database import Database
 from app.errors import AuditChainBroken

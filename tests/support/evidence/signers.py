@@ -7,9 +7,9 @@ from pathlib import Path
 
 from cryptography import x509
 
-from app.lib.crypto import signing_certificates
+from app.evidence import signing_certificates
+from app.evidence.signing_certificates import SigningChain
 from app.lib.crypto.signing import SigningKey
-from app.lib.crypto.signing_certificates import SigningChain
 
 KINDS: Mapping[str, Sequence[str]] = {
     "p256": ("EC", "-pkeyopt", "ec_paramgen_curve:P-256"),

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PrivateKey
 
-from app.ledger import checkpoints, merkle
-from app.ledger.checkpoints import Checkpoint
+from app.ledger import merkle, notes
 from app.ledger.merkle import ProofRefused
 from app.ledger.notes import (
     COSIGNATURE,
     ML_DSA_44,
+    Checkpoint,
     Signature,
     VerifierKey,
     cosigned_bytes,
@@ -53,7 +53,7 @@ class Witness:
         head, _, note = request.body.partition(b"\n\n")
         old, *proof = head.decode().split("\n")
         assert self.log is not None
-        found = checkpoints.read(note, self.log)
+        found = notes.read_checkpoint(note, self.log)
         old_size = int(old.removeprefix("old "))
         if old_size > found.size:
             return http_answer(400)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tlog_scales import signing, tlog
 
-from app.ledger import checkpoints, notes
-from app.ledger.checkpoints import Checkpoint
+from app.ledger import notes
 from app.ledger.merkle import EMPTY_ROOT
 from app.ledger.notes import (
     COSIGNATURE,
+    Checkpoint,
     Malformed,
     Note,
     Signature,
@@ -109,7 +109,7 @@ def test_a_stranger_signs_the_same_checkpoint_and_verifies_ours() -> None:
     assert theirs.serialize() == str(note)
     read = tlog.Checkpoint.from_text(str(note))
     read.verify(signing.Vkey.from_string(str(SIGNER.verifier_key)))
-    assert checkpoints.read(bytes(note), SIGNER.verifier_key) == CHECKPOINT
+    assert notes.read_checkpoint(bytes(note), SIGNER.verifier_key) == CHECKPOINT
 
 
 def test_cosignatures_verify_here_and_elsewhere() -> None:
@@ -138,7 +138,7 @@ def test_a_note_with_one_bit_flipped_is_refused(bit: int) -> None:
     whole = bytearray(bytes(CHECKPOINT.sign(SIGNER)))
     whole[bit // 8] ^= 1 << bit % 8
     with pytest.raises((Malformed, Unverified)):
-        checkpoints.read(bytes(whole), SIGNER.verifier_key)
+        notes.read_checkpoint(bytes(whole), SIGNER.verifier_key)
 
 
 def test_lines_by_others_are_passed_over_and_kept() -> None:
@@ -151,7 +151,7 @@ def test_lines_by_others_are_passed_over_and_kept() -> None:
     assert Note.parse(bytes(note)) == note
     assert note.signed_by([VerifierKey.parse(NEUMANN)]) == note.signed_by([]) == []
     with pytest.raises(Unverified, match="no signature by a key that is known"):
-        checkpoints.read(bytes(note), VerifierKey.parse(NEUMANN))
+        notes.read_checkpoint(bytes(note), VerifierKey.parse(NEUMANN))
 
 
 def test_one_wrong_line_by_a_known_key_spoils_the_note() -> None:
@@ -336,7 +336,7 @@ def test_every_checkpoint_that_is_read_is_canonical(size: str, end: str) -> None
 
 def test_the_empty_log_has_a_checkpoint() -> None:
     note = Checkpoint(ORIGIN, 0, EMPTY_ROOT).sign(SIGNER)
-    assert checkpoints.read(bytes(note), SIGNER.verifier_key).size == 0
+    assert notes.read_checkpoint(bytes(note), SIGNER.verifier_key).size == 0
     assert note.text.split("\n")[1:3] == ["0", "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="]
 
 
@@ -346,7 +346,7 @@ def test_a_log_signs_under_its_own_name_only() -> None:
     text = Checkpoint("else.example", 0, EMPTY_ROOT).text
     note = Note(text, (SIGNER.sign(text),))
     with pytest.raises(Unverified, match=r"is of else\.example"):
-        checkpoints.read(bytes(note), SIGNER.verifier_key)
+        notes.read_checkpoint(bytes(note), SIGNER.verifier_key)
 
 
 @pytest.mark.parametrize("origin", ["", "two\nlines", "tab\t", "lone \ud800"])

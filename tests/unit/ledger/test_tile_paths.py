@@ -3,12 +3,11 @@
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ledger import entry_bundles, tiles
+from app.ledger import tiles
 from app.ledger.tiles import ENTRIES, Tile
-from tests.unit.ledger.tile_entries import ENTRY_DATA, Stored, grown_entries
 
 
 @pytest.mark.parametrize(
@@ -81,45 +80,33 @@ def test_every_path_that_is_read_is_canonical(path: str) -> None:
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=256), st.data())
 def test_entry_bundles_are_read_back_and_cut(entries: list[bytes], data: st.DataObject) -> None:
-    bundle = entry_bundles.encode(entries)
-    assert entry_bundles.parse(bundle) == entries
+    bundle = tiles.encode_entries(entries)
+    assert tiles.parse_entries(bundle) == entries
     width = data.draw(st.integers(1, len(entries)))
-    assert entry_bundles.cut(bundle, width) == entry_bundles.encode(entries[:width])
+    assert tiles.cut_entries(bundle, width) == tiles.encode_entries(entries[:width])
     with pytest.raises(ValueError, match="entr"):
-        entry_bundles.cut(bundle, len(entries) + 1)
+        tiles.cut_entries(bundle, len(entries) + 1)
     for odd in (bundle[:-1], bundle + b"\x00", bundle + b"\x00\x01"):
         with pytest.raises(ValueError, match="within an entry"):
-            entry_bundles.parse(odd)
+            tiles.parse_entries(odd)
 
 
 @given(st.binary(max_size=60))
 def test_every_entry_bundle_that_is_read_is_canonical(data: bytes) -> None:
     try:
-        entries = entry_bundles.parse(data)
+        entries = tiles.parse_entries(data)
     except ValueError:
         return
-    assert entry_bundles.encode(entries) == data
-
-
-@settings(max_examples=40)
-@given(st.lists(st.integers(0, 600), max_size=5))
-def test_entry_bundles_grow_alike_in_any_batches(batches: list[int]) -> None:
-    stored: Stored = {}
-    size = 0
-    for batch in batches:
-        grown_entries(stored, size, ENTRY_DATA[size : size + batch])
-        size += batch
-    at_once = entry_bundles.grow(0, b"", ENTRY_DATA[:size])
-    assert {each.number: data for each, data in stored.items()} == at_once
+    assert tiles.encode_entries(entries) == data
 
 
 def test_entry_bundles_have_limits() -> None:
-    assert entry_bundles.parse(entry_bundles.encode([bytes(65_535)])) == [bytes(65_535)]
+    assert tiles.parse_entries(tiles.encode_entries([bytes(65_535)])) == [bytes(65_535)]
     with pytest.raises(ValueError, match="65535"):
-        entry_bundles.encode([bytes(65_536)])
+        tiles.encode_entries([bytes(65_536)])
     with pytest.raises(ValueError, match="1 to 256"):
-        entry_bundles.parse(entry_bundles.encode([b""] * 257))
+        tiles.parse_entries(tiles.encode_entries([b""] * 257))
     with pytest.raises(ValueError, match="1 to 256"):
-        entry_bundles.parse(b"")
+        tiles.parse_entries(b"")
     with pytest.raises(ValueError, match="does not hold 3"):
-        entry_bundles.grow(3, entry_bundles.encode([b"one", b"two"]), [b"three"])
+        tiles.grow_entries(3, tiles.encode_entries([b"one", b"two"]), [b"three"])

@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 
-from app.ledger import entry_bundles, merkle, tile_verification, tiles
-from app.ledger.tile_verification import Unproven
-from app.ledger.tiles import ENTRIES, TileId
+from app.ledger import merkle, tiles
+from app.ledger.tiles import ENTRIES, TileId, Unproven
 
 SIZES = (1, 2, 255, 256, 257, 300, 511, 512, 65_535, 65_536, 65_537, 66_000)
 
@@ -21,7 +20,7 @@ class Log:
         hashes = [merkle.leaf_hash(each) for each in data]
         nothing: dict[TileId, bytes] = {}
         grown = tiles.grow(0, nothing.__getitem__, hashes)
-        bundles = entry_bundles.grow(0, b"", data)
+        bundles = tiles.grow_entries(0, b"", data)
         self.size, self.root = size, grown.root
         self.tiles = dict(grown.changed)
         self.tiles |= {TileId(ENTRIES, number): each for number, each in bundles.items()}
@@ -49,8 +48,8 @@ def made(size: int) -> Log:
 def test_every_tile_and_bundle_is_proven_by_what_is_needed_for_it(size: int) -> None:
     log = made(size)
     for place in log.places():
-        read = {each: log.tiles[each] for each in tile_verification.needed(place, size)}
-        found = tile_verification.proven(place, size, log.root, read.__getitem__)
+        read = {each: log.tiles[each] for each in tiles.needed(place, size)}
+        found = tiles.proven(place, size, log.root, read.__getitem__)
         assert found == log.tiles[place]
 
 
@@ -58,7 +57,7 @@ def test_every_tile_and_bundle_is_proven_by_what_is_needed_for_it(size: int) -> 
 def test_a_tile_that_has_grown_since_is_proven_as_wide_as_it_was(size: int) -> None:
     log, larger = made(size), made(size + 5)
     for place in log.places():
-        found = tile_verification.proven(place, size, log.root, larger.tiles.__getitem__)
+        found = tiles.proven(place, size, log.root, larger.tiles.__getitem__)
         assert found == log.tiles[place]
 
 
@@ -66,7 +65,7 @@ def test_a_tile_that_has_grown_since_is_proven_as_wide_as_it_was(size: int) -> N
 def test_one_changed_or_missing_tile_is_refused_and_named(size: int) -> None:
     log, rng = made(size), Random(size)
     for place in log.places():
-        needed = tile_verification.needed(place, size)
+        needed = tiles.needed(place, size)
         for damaged in needed:
             data = bytearray(log.tiles[damaged])
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
@@ -76,7 +75,7 @@ def test_one_changed_or_missing_tile_is_refused_and_named(size: int) -> None:
                 {each: log.tiles[each] for each in needed if each != damaged},
             ):
                 with pytest.raises(Unproven) as refused:
-                    tile_verification.proven(place, size, log.root, stored.__getitem__)
+                    tiles.proven(place, size, log.root, stored.__getitem__)
                 if damaged not in [each.id for each in tiles.edge(size)]:
                     assert refused.value.tile.id == damaged
 
@@ -84,6 +83,4 @@ def test_one_changed_or_missing_tile_is_refused_and_named(size: int) -> None:
 def test_another_root_proves_nothing() -> None:
     log = made(300)
     with pytest.raises(Unproven):
-        tile_verification.proven(
-            TileId(0, 0), 300, sha256(b"other").digest(), log.tiles.__getitem__
-        )
+        tiles.proven(TileId(0, 0), 300, sha256(b"other").digest(), log.tiles.__getitem__)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.ledger import entry_bundles
+from app.ledger import tiles
 from app.ledger.tiles import ENTRIES, TileId
 
 MANY = 70_000
@@ -12,5 +12,5 @@ Stored = dict[TileId, bytes]
 
 def grown_entries(stored: Stored, size: int, entries: Sequence[bytes]) -> None:
     last = stored[TileId(ENTRIES, size // 256)] if size % 256 else b""
-    for number, bundle in entry_bundles.grow(size, last, entries).items():
+    for number, bundle in tiles.grow_entries(size, last, entries).items():
         stored[TileId(ENTRIES, number)] = bundle

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.evidence import pack
-from app.lib.crypto.timestamps import Stamp
+from app.evidence.timestamps import Stamp
 from tests.support.evidence.verifying import Answer, answer
 from tests.unit.verify import packs
 from tests.unit.verify.authorities import Authority

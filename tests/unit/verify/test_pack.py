@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from app.evidence import pack, verify
 from app.evidence.pack.archive import Archive, Unrepeatable, measure, of_bytes
 from app.evidence.pack.evidence import MAX_BUNDLE_BYTES, MAX_FILE_BYTES
+from app.evidence.timestamps import Stamp
 from app.ledger.notes import Note, Signer
 from app.lib import canonical_json
-from app.lib.crypto.timestamps import Stamp
 from tests.unit.verify import packs
 from tests.unit.verify.pack.checking import files_of
 

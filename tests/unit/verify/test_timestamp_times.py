@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.evidence import verify
-from app.lib.crypto import timestamps
-from app.lib.crypto.timestamps import NotStamped
+from app.evidence import timestamps, verify
+from app.evidence.timestamps import NotStamped
 from dev.tsa import TimestampAuthority
 from tests.support.evidence.verifying import answer
 from tests.unit.verify.authorities import Authority, authority

@@ -1,5 +1,6 @@
 """Deliveries over HTTP, of one webhook or of all: history, traffic, feed, tests, single replays."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -9,10 +10,10 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import READ_TENANT, WRITE_TENANT
 from app.api.http.idempotency import once
 from app.api.http.paging import filters, page
+from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.api.resources.deliveries.delivery_schemas import (
     DecisionArgs,
@@ -26,7 +27,6 @@ from app.api.resources.deliveries.delivery_schemas import (
     TenantHistoryPageSchema,
 )
 from app.api.resources.deliveries.replays import MovedSchema, RetryNowSchema
-from app.core.callers import Role
 from app.core.delivery import hours
 from app.core.delivery.history import (
     catch_up,
@@ -46,7 +46,7 @@ from app.errors import FieldError, Invalid
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
-blp = Blueprint(
+blp = Routes(
     "deliveries",
     __name__,
     url_prefix="/v1",
@@ -55,11 +55,14 @@ blp = Blueprint(
 )
 
 
-@blp.route("/webhooks/<webhook_id>/deliveries", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(HistoryArgs, location="query")
-@blp.response(200, DeliveryPageSchema)
-@blp.alt_response(410, "GONE")
+@blp.serves(
+    "GET /webhooks/<webhook_id>/deliveries",
+    READ_TENANT,
+    DeliveryPageSchema,
+    args=HistoryArgs,
+    errors=(410,),
+    endpoint="list",
+)
 def list_deliveries(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     """List a webhook's deliveries, newest first, or catch up after a sequence number
 
@@ -71,33 +74,35 @@ def list_deliveries(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     return _history(args, webhook_id) if "after" not in args else _feed(args, webhook_id)
 
 
-@blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, DeliveryDetailSchema)
-def read(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
+@blp.serves(
+    "GET /webhooks/<webhook_id>/deliveries/<delivery_id>",
+    READ_TENANT,
+    DeliveryDetailSchema,
+)
+def read(webhook_id: UUID | None, delivery_id: UUID | None) -> dict[str, Any]:
     """Read a delivery with its payload and every attempt"""
     with transaction(snapshot=True) as session:
         tenant_id = caller().tenant_id
         known = webhooks.require_history(session, caller(), webhook_id)
         found = delivery_history.find(session, tenant_id, known, delivery_id)
-        return answer(delivery_history.describe(session, tenant_id, found))
+        return delivery_history.describe(session, tenant_id, found)
 
 
-@blp.route("/webhooks/<webhook_id>/decisions", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(DecisionArgs, location="query")
-@blp.response(200, DecisionSchema)
-def decisions(args: dict[str, Any], webhook_id: UUID | None) -> Response:
+@blp.serves(
+    "GET /webhooks/<webhook_id>/decisions",
+    READ_TENANT,
+    DecisionSchema,
+    args=DecisionArgs,
+)
+def decisions(args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Explain why a webhook did or did not get an event"""
     with transaction(snapshot=True) as session:
         known = webhooks.require_history(session, caller(), webhook_id)
         event = event_history.find(session, caller(), args["event_id"])
-        return answer(event_history.decision_for(session, event, known))
+        return event_history.decision_for(session, event, known)
 
 
-@blp.route("/webhooks/<webhook_id>/test", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.response(202, DeliverySchema)
+@blp.serves("POST /webhooks/<webhook_id>/test", WRITE_TENANT, DeliverySchema, 202)
 def test(webhook_id: UUID | None) -> Response:
     """Send a test event to a webhook
 
@@ -110,9 +115,9 @@ def test(webhook_id: UUID | None) -> Response:
     )
 
 
-@blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>/replay", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.response(202, DeliverySchema)
+@blp.serves(
+    "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/replay", WRITE_TENANT, DeliverySchema, 202
+)
 def replay_one(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Replay a delivery at once
 
@@ -127,10 +132,9 @@ def replay_one(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     )
 
 
-@blp.route("/webhooks/<webhook_id>/retry-now", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.arguments(RetryNowSchema)
-@blp.response(202, MovedSchema)
+@blp.serves(
+    "POST /webhooks/<webhook_id>/retry-now", WRITE_TENANT, MovedSchema, 202, takes=RetryNowSchema
+)
 def retry_now(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Send all waiting deliveries of a webhook now
 
@@ -144,9 +148,9 @@ def retry_now(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     )
 
 
-@blp.route("/webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.response(202, MovedSchema)
+@blp.serves(
+    "POST /webhooks/<webhook_id>/deliveries/<delivery_id>/retry-now", WRITE_TENANT, MovedSchema, 202
+)
 def retry_one_now(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Send one waiting delivery now
 
@@ -209,53 +213,49 @@ def _feed(args: dict[str, Any], webhook_id: UUID | None) -> Response:
     return answer(body, headers={"Link": link} if data else {})
 
 
-@blp.route("/deliveries", methods=["GET"], endpoint="of_tenant")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(TenantHistoryArgs, location="query")
-@blp.response(200, TenantHistoryPageSchema)
-def list_tenant_deliveries(args: dict[str, Any]) -> Response:
+@blp.lists(
+    "/deliveries",
+    READ_TENANT,
+    DeliverySchema,
+    TenantHistoryArgs,
+    represent=delivery_history.represent,
+    schema=TenantHistoryPageSchema,
+    endpoint="of_tenant",
+    snapshot=True,
+)
+def list_tenant_deliveries(
+    session: Session, args: Mapping[str, Any], before: Any, limit: int
+) -> Sequence[Any]:
     """List the deliveries of all webhooks, newest first
 
     All given filters must match. `status` takes several values. While over 10,000 are open, a page
     by an open status may hold fewer than `limit`, or none, although more follow: continue while
     there is a `next_cursor`.
     """
-    wanted = tenant_filters(args)
-    with transaction(snapshot=True) as session:
-        return page(
-            args,
-            lambda before, limit: delivery_list.page(
-                session, caller().tenant_id, wanted, before=before, limit=limit
-            ),
-            delivery_history.represent,
-        )
+    tenant_id, wanted = caller().tenant_id, tenant_filters(args)
+    return delivery_list.page(session, tenant_id, wanted, before=before, limit=limit)
 
 
-@blp.route("/deliveries/groups", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(GroupArgs, location="query")
-@blp.response(200, FailureGroupsSchema)
-def groups(args: dict[str, Any]) -> Response:
+@blp.serves("GET /deliveries/groups", READ_TENANT, FailureGroupsSchema, args=GroupArgs)
+def groups(args: dict[str, Any]) -> dict[str, Any]:
     """Group failed deliveries by webhook and cause
 
     Covers the newest 10,000 deliveries that failed or wait for a retry. A replayed delivery counts
     by its replay, so a delivered event is in no group. `group` filters the list of deliveries, and
     selects deliveries to replay.
     """
-    wanted = tenant_filters(args)
     with transaction(snapshot=True) as session:
-        return answer(
-            failure_groups.represent(failure_groups.find(session, caller().tenant_id, wanted))
-        )
+        found = failure_groups.find(session, caller().tenant_id, tenant_filters(args))
+        return failure_groups.represent(found)
 
 
-def tenant_filters(args: dict[str, Any]) -> Filters:
+def tenant_filters(args: Mapping[str, Any]) -> Filters:
     """Return the filters that a query names."""
     statuses = frozenset(map(Status, args.get("status", ())))
     return Filters(**{**filters(args), "status": statuses})
 
 
-stats = Blueprint("stats", __name__, url_prefix="/v1", description="Traffic by hour or day.")
+stats = Routes("stats", __name__, url_prefix="/v1", description="Traffic by hour or day.")
 
 
 class StatsArgs(Schema):
@@ -297,11 +297,8 @@ class StatsSchema(AnswerSchema):
     data = fields.Items(fields.Object(StatsRowSchema), max_items=max(hours.MOST_ROWS.values()))
 
 
-@stats.route("/stats", methods=["GET"], endpoint="tenant")
-@requires(Role.READ, whole_tenant=True)
-@stats.arguments(StatsArgs, location="query")
-@stats.response(200, StatsSchema)
-def read_tenant(args: dict[str, Any]) -> Response:
+@stats.serves("GET /stats", READ_TENANT, StatsSchema, args=StatsArgs, endpoint="tenant")
+def read_tenant(args: dict[str, Any]) -> dict[str, Any]:
     """Count the traffic of all webhooks, by hour or day
 
     By default of the last 24 hours. An attempt counts in the hour in which its outcome is recorded.
@@ -311,20 +308,24 @@ def read_tenant(args: dict[str, Any]) -> Response:
         return _stats(session, args)
 
 
-@stats.route("/webhooks/<webhook_id>/stats", methods=["GET"], endpoint="webhook")
-@requires(Role.READ, whole_tenant=True)
-@stats.arguments(StatsArgs, location="query")
-@stats.response(200, StatsSchema)
-def read_webhook(args: dict[str, Any], webhook_id: UUID | None) -> Response:
+@stats.serves(
+    "GET /webhooks/<webhook_id>/stats",
+    READ_TENANT,
+    StatsSchema,
+    args=StatsArgs,
+    endpoint="webhook",
+)
+def read_webhook(args: dict[str, Any], webhook_id: UUID | None) -> dict[str, Any]:
     """Count the traffic of a webhook, by hour or day
 
     As `GET /v1/stats`; a deleted webhook's traffic is kept too.
     """
     with transaction(snapshot=True) as session:
-        known = webhooks.require_history(session, caller(), webhook_id)
-        return _stats(session, args, known)
+        return _stats(session, args, webhooks.require_history(session, caller(), webhook_id))
 
 
-def _stats(session: Session, args: dict[str, Any], webhook_id: UUID | None = None) -> Response:
+def _stats(
+    session: Session, args: dict[str, Any], webhook_id: UUID | None = None
+) -> dict[str, Any]:
     span = hours.span(database_now(session), args.get("since"), args.get("until"), args["step"])
-    return answer({"data": hours.traffic(session, caller().tenant_id, span, webhook_id)})
+    return {"data": hours.traffic(session, caller().tenant_id, span, webhook_id)}

@@ -10,12 +10,11 @@ from marshmallow import fields as plain
 
 from app import ids
 from app.api.http.answers import answer
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import WRITE_TENANT
 from app.api.http.idempotency import once, sent_key
+from app.api.http.routes import Routes
 from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.delivery_schemas import group_field
-from app.core.callers import Role
 from app.core.delivery.event_types import EventType
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
@@ -26,7 +25,7 @@ from app.errors import FieldError, Invalid
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
-blp = Blueprint(
+blp = Routes(
     "replays", __name__, url_prefix="/v1", description="Bulk replays of deliveries, as jobs."
 )
 
@@ -167,11 +166,14 @@ def require_one_way(body: dict[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-@blp.route("/webhooks/<webhook_id>/replay", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.arguments(BulkReplaySchema)
-@blp.response(202, JobSchema)
-@blp.alt_response(200, schema=PreviewSchema)
+@blp.serves(
+    "POST /webhooks/<webhook_id>/replay",
+    WRITE_TENANT,
+    JobSchema,
+    202,
+    takes=BulkReplaySchema,
+    also={200: PreviewSchema},
+)
 def replay_webhook(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     """Replay deliveries of a webhook
 
@@ -185,12 +187,15 @@ def replay_webhook(body: dict[str, Any], webhook_id: UUID | None) -> Response:
     return _replay(body, webhook_id, all_webhooks=False)
 
 
-@blp.route("/deliveries/replay", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.arguments(BulkReplaySchema)
-@blp.response(202, JobSchema)
-@blp.alt_response(200, schema=PreviewSchema)
-@blp.alt_response(404, "NOT_FOUND")
+@blp.serves(
+    "POST /deliveries/replay",
+    WRITE_TENANT,
+    JobSchema,
+    202,
+    takes=BulkReplaySchema,
+    errors=(404,),
+    also={200: PreviewSchema},
+)
 def replay_tenant(body: dict[str, Any]) -> Response:
     """Replay deliveries of all webhooks
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,13 +12,13 @@ from flask import Response, request
 from app import evidence
 from app.api.http import large_work
 from app.api.http.answers import (
-    answer,
     conditional,
     conditional_bytes,
     is_current,
     not_modified,
 )
-from app.api.http.documentation import IF_NONE_MATCH, Blueprint, header_of
+from app.api.http.documentation import IF_NONE_MATCH, header_of
+from app.api.http.routes import Routes
 from app.api.http.services import reads_objects, services
 from app.api.resources.log import LogProofSchema
 from app.api.resources.records.bundle_access import (
@@ -38,7 +37,7 @@ from app.evidence.bundle import Bundle
 from app.models import Record
 from app.settings import VERSION
 
-blp = Blueprint(
+blp = Routes(
     "bundles",
     __name__,
     url_prefix="/v1/records/<record_id>",
@@ -55,12 +54,14 @@ SIGNED_HEADERS = {
 }
 
 
-@blp.route("/bundle", methods=["GET"], endpoint="bundle")
-@bundle_content(public=True)
-@blp.arguments(ShareTokenArgs, location="query")
+@blp.serves(
+    "GET /bundle",
+    bundle_content(public=True),
+    args=ShareTokenArgs,
+    errors=(409, 410),
+    endpoint="bundle",
+)
 @blp.sends_bytes({"type": "object"}, {"type": "string"}, SIGNED_HEADERS)
-@blp.alt_response(409, "CONFLICT")
-@blp.alt_response(410, "GONE")
 def read_bundle(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the exact bytes that were signed
 
@@ -109,18 +110,17 @@ _WRITERS = sha256(
 
 def _export(path: str, endpoint: str, *, public: bool) -> Callable[[_View], _View]:
     """Declare a GET route for one export format."""
-    decorators = (
-        blp.route(path, methods=["GET"], endpoint=endpoint),
+    serve = blp.serves(
+        f"GET {path}",
         bundle_content(public=public),
-        blp.arguments(ShareTokenArgs, location="query"),
-        blp.response(200, {"type": "object"}),
-        blp.alt_response(304, description="The caller has this version."),
-        blp.alt_response(409, "CONFLICT"),
-        blp.alt_response(410, "GONE"),
-        blp.alt_response(412, "PRECONDITION_FAILED"),
-        blp.doc(parameters=[IF_NONE_MATCH]),
+        {"type": "object"},
+        args=ShareTokenArgs,
+        errors=(409, 410, 412),
+        endpoint=endpoint,
     )
-    return lambda view: reduce(lambda made, decorate: decorate(made), reversed(decorators), view)
+    current = blp.alt_response(304, description="The caller has this version.")
+    conditional = blp.doc(parameters=[IF_NONE_MATCH])
+    return lambda view: serve(current(conditional(view)))
 
 
 @_export("/prov.json", "prov", public=True)
@@ -207,12 +207,14 @@ def _fill(
             answered.call_on_close(held.pop_all().close)
 
 
-@blp.route("/log-proof", methods=["GET"])
-@bundle_content(public=False)
-@blp.arguments(ShareTokenArgs, location="query")
-@blp.response(200, LogProofSchema)
-@blp.alt_response(409, "CONFLICT")
-def read_log_proof(args: dict[str, Any], record_id: UUID | None) -> Response:
+@blp.serves(
+    "GET /log-proof",
+    bundle_content(public=False),
+    LogProofSchema,
+    args=ShareTokenArgs,
+    errors=(409,),
+)
+def read_log_proof(args: dict[str, Any], record_id: UUID | None) -> dict[str, Any]:
     """Read the inclusion proof of a record
 
     409 `log-pending` with `Retry-After` until a published checkpoint covers the record. That takes
@@ -224,4 +226,4 @@ def read_log_proof(args: dict[str, Any], record_id: UUID | None) -> Response:
         last = proofs.newest(session)
         proof = proofs.of_leaf(session, last, records.leaf_hash(found.bundle_sha256))
         note = quorum.cosigned(session, services().settings.witness_policy, last)
-        return answer({**proof, "checkpoint": note.decode()})
+        return {**proof, "checkpoint": note.decode()}

@@ -20,6 +20,7 @@ from app.api.http import admission
 from app.api.http.admission import LONGEST_WAIT_WITHOUT_KEY, Patience, patience, truncated_stream
 from app.api.http.answers import answer, conditional
 from app.api.http.documentation import PREFER, Blueprint, header_of
+from app.api.http.routes import Routes
 from app.api.http.services import (
     Services,
     client_address,
@@ -58,7 +59,7 @@ LONGEST_RETRY_AFTER = 60
 
 _log = structlog.get_logger(__name__)
 
-blp = Blueprint(
+blp = Routes(
     "evidence_packs",
     __name__,
     url_prefix="/v1/records/<record_id>",
@@ -123,11 +124,14 @@ def answers_a_pack(blp: Blueprint) -> Callable[[_View], _View]:
     return documented
 
 
-@blp.route("/evidence.zip", methods=["GET"], endpoint="evidence")
-@bundle_content(public=True)
-@blp.arguments(ShareTokenArgs, location="query")
+@blp.serves(
+    "GET /evidence.zip",
+    bundle_content(public=True),
+    args=ShareTokenArgs,
+    errors=(410,),
+    endpoint="evidence",
+)
 @answers_a_pack(blp)
-@blp.alt_response(410, "GONE")
 def read_evidence(args: dict[str, Any], record_id: UUID | None) -> Response:
     """Read the evidence pack of a record
 

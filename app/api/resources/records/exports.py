@@ -1,6 +1,6 @@
 """Period exports over HTTP: order one, follow its making, download its file, delete it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Any
@@ -8,18 +8,18 @@ from uuid import UUID
 
 import structlog
 from flask import Response
+from sqlalchemy.orm import Session
 
 from app import ids
 from app.api.http.admission import truncated_stream
-from app.api.http.answers import answer, conditional, no_content
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint, header_of
+from app.api.http.answers import conditional
+from app.api.http.auth import ADMIN_TENANT, READ_TENANT
+from app.api.http.documentation import header_of
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page, page_schema
+from app.api.http.routes import Routes
 from app.api.http.services import caller, request_id, services, transaction
 from app.api.resources.records.bundles import SIGNED_HEADERS, signed_bytes
 from app.core.blobs.reading import Vanished
-from app.core.callers import Role
 from app.core.exports import exports, parts
 from app.core.exports.exports import FILE, ExportSchema, Found
 from app.errors import ExportGone, NotFound, Unavailable
@@ -32,7 +32,7 @@ MEDIA_TYPE = "application/x-ndjson"
 
 _log = structlog.get_logger(__name__)
 
-blp = Blueprint(
+blp = Routes(
     "exports",
     __name__,
     url_prefix="/v1/exports",
@@ -50,7 +50,10 @@ class NewExportSchema(Schema):
     agent_id = fields.Id("agt", allow_none=True, load_default=None)
 
 
-ExportPageSchema = page_schema(ExportSchema)
+def represent(found: Found) -> dict[str, Any]:
+    """Return an export as JSON."""
+    return exports.represent(services().settings, found)
+
 
 _NDJSON = {"type": "string", "format": "binary"}
 _HEADERS = {
@@ -59,12 +62,14 @@ _HEADERS = {
 }
 
 
-@blp.route("", methods=["POST"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(NewExportSchema)
-@blp.response(202, ExportSchema)
-@blp.alt_response(404, "NOT_FOUND")
-@blp.alt_response(409, "CONFLICT")
+@blp.serves(
+    "POST",
+    ADMIN_TENANT,
+    ExportSchema,
+    202,
+    takes=NewExportSchema,
+    errors=(404, 409),
+)
 def create(body: dict[str, Any]) -> Response:
     """Export all records of a period, signed
 
@@ -75,43 +80,31 @@ def create(body: dict[str, Any]) -> Response:
     return once(202, lambda session: represent(exports.create(session, caller(), body)))
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(PageArgs, location="query")
-@blp.response(200, ExportPageSchema)
-def list_exports(args: dict[str, Any]) -> Response:
+@blp.lists("", READ_TENANT, ExportSchema, represent=represent)
+def list_exports(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List exports, newest first"""
-    with transaction() as session:
-        return page(
-            args, lambda *where: exports.rows(session, caller().tenant_id, *where), represent
-        )
+    return exports.rows(session, caller().tenant_id, *where)
 
 
-@blp.route("/<export_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, ExportSchema)
-def read(export_id: UUID | None) -> Response:
+@blp.serves("GET /<export_id>", READ_TENANT, ExportSchema)
+def read(export_id: UUID | None) -> dict[str, Any]:
     """Read an export: its state, its totals and where its file is"""
     with transaction() as session:
         found = exports.find(session, caller().tenant_id, export_id)
-        return answer(represent(found))
+        return represent(found)
 
 
-@blp.route("/<export_id>", methods=["DELETE"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.response(204)
-def delete(export_id: UUID | None) -> Response:
+@blp.serves("DELETE /<export_id>", ADMIN_TENANT, None, 204)
+def delete(export_id: UUID | None) -> None:
     """Delete an export's file, or stop its making
 
     What was signed stays readable.
     """
     with transaction() as session:
         exports.delete(session, caller(), export_id)
-    return no_content()
 
 
-@blp.route("/<export_id>/statement", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
+@blp.serves("GET /<export_id>/statement", READ_TENANT)
 @blp.sends_bytes({"type": "object"}, {"type": "string"}, SIGNED_HEADERS)
 def statement(export_id: UUID | None) -> Response:
     """Read the exact bytes that were signed
@@ -126,10 +119,8 @@ def statement(export_id: UUID | None) -> Response:
     return signed_bytes(export.statement, digest, export.key_id, export.signature)
 
 
-@blp.route(f"/<export_id>/{FILE}", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
+@blp.serves(f"GET /<export_id>/{FILE}", READ_TENANT, errors=(410,))
 @blp.sends_bytes(_NDJSON, _NDJSON, _HEADERS, MEDIA_TYPE)
-@blp.alt_response(410, "GONE")
 def download(export_id: UUID | None) -> Response:
     """Download the file of an export that is ready
 
@@ -171,8 +162,3 @@ def _told(export: Export, error: Exception) -> bool:
     if known:
         _log.error("export_part_missing", export=ids.text("exp", export.id), reason=str(error))
     return known
-
-
-def represent(found: Found) -> dict[str, Any]:
-    """Return an export as JSON."""
-    return exports.represent(services().settings, found)

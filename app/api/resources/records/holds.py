@@ -1,26 +1,25 @@
 """Legal holds over HTTP: placed and released by an administrator, listed with their ends."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from flask import Response
 from marshmallow import ValidationError
+from sqlalchemy.orm import Session
 
-from app.api.http.answers import answer, no_content
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import ADMIN_TENANT, READ_TENANT
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, filters, page, page_schema
+from app.api.http.paging import PageArgs, filters
+from app.api.http.routes import Routes
 from app.api.http.services import caller, transaction
-from app.core.callers import Role
 from app.core.records import holds
 from app.core.records.holds import HoldSchema, HoldStatus
 from app.errors import FieldError, Invalid
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint(
+blp = Routes(
     "holds",
     __name__,
     url_prefix="/v1/holds",
@@ -60,9 +59,6 @@ class HoldArgs(PageArgs):
     agent_id = fields.Id("agt", description="Holds on this very agent.")
 
 
-HoldPageSchema = page_schema(HoldSchema)
-
-
 def scope_of(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the scope among the fields of a `NewHoldSchema`.
 
@@ -74,11 +70,7 @@ def scope_of(body: Mapping[str, Any]) -> dict[str, Any]:
     return scope
 
 
-@blp.route("", methods=["POST"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(NewHoldSchema)
-@blp.response(201, HoldSchema)
-@blp.alt_response(404, "NOT_FOUND")
+@blp.serves("POST", ADMIN_TENANT, HoldSchema, 201, takes=NewHoldSchema, errors=(404,))
 def create(body: dict[str, Any]) -> Response:
     """Place a legal hold
 
@@ -94,34 +86,21 @@ def create(body: dict[str, Any]) -> Response:
     )
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(HoldArgs, location="query")
-@blp.response(200, HoldPageSchema)
-@blp.alt_response(404, "NOT_FOUND")
-def list_holds(args: dict[str, Any]) -> Response:
+@blp.lists("", READ_TENANT, HoldSchema, HoldArgs, represent=holds.represent, errors=(404,))
+def list_holds(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List legal holds, newest first, released ones too"""
-    with transaction() as session:
-        return page(
-            args,
-            lambda *where: holds.rows(session, caller(), filters(args), *where),
-            holds.represent,
-        )
+    return holds.rows(session, caller(), filters(args), *where)
 
 
-@blp.route("/<hold_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, HoldSchema)
-def read(hold_id: UUID | None) -> Response:
+@blp.serves("GET /<hold_id>", READ_TENANT, HoldSchema)
+def read(hold_id: UUID | None) -> dict[str, Any]:
     """Read a legal hold"""
     with transaction() as session:
-        return answer(holds.represent(holds.find(session, caller(), hold_id)))
+        return holds.represent(holds.find(session, caller(), hold_id))
 
 
-@blp.route("/<hold_id>", methods=["DELETE"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.response(204)
-def release(hold_id: UUID | None) -> Response:
+@blp.serves("DELETE /<hold_id>", ADMIN_TENANT, None, 204)
+def release(hold_id: UUID | None) -> None:
     """Release a legal hold
 
     What it kept beyond its retention, and no other hold covers, reads as 410 at once and is deleted
@@ -129,4 +108,3 @@ def release(hold_id: UUID | None) -> Response:
     """
     with transaction() as session:
         holds.release(session, caller(), hold_id)
-    return no_content()

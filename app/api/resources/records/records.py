@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain, islice
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -18,13 +18,14 @@ from marshmallow import fields as plain
 from sqlalchemy.orm import Session
 
 from app.api.http import large_work, parsing, promises
-from app.api.http.answers import answer, answer_written, encode
-from app.api.http.auth import confirmed_caller, requires
-from app.api.http.documentation import Blueprint, takes_gzip
+from app.api.http.answers import answer_written, encode
+from app.api.http.auth import READ, WRITE_UNCONFIRMED, confirmed_caller
+from app.api.http.documentation import takes_gzip
 from app.api.http.idempotency import REPLAYED, once, sent_key, sent_request
-from app.api.http.paging import FeedArgs, filters, page, page_schema
+from app.api.http.paging import FeedArgs, filters
 from app.api.http.parsing import MAX_RECORD, takes_a_record
 from app.api.http.promises import may_promise
+from app.api.http.routes import PAIRS, Routes
 from app.api.http.services import (
     caller,
     prefers_replica,
@@ -42,11 +43,10 @@ from app.api.resources.records.record_schemas import (
 )
 from app.core import feeds, idempotency
 from app.core.audit import record_reads
-from app.core.callers import Role
 from app.core.records import bundles, intake, records, search
 from app.core.records.intake import Again, Asked, OtherRefused, Result, Stored
 from app.core.records.records import RecordSchema
-from app.core.records.search import Found, Search
+from app.core.records.search import Search
 from app.core.records.signing import NewRecord
 from app.database import RawTransaction
 from app.errors import PROBLEM_TYPES, FieldError, Invalid, ServiceError
@@ -56,12 +56,14 @@ from app.models import Record
 from app.schemas import fields, span_fields
 from app.schemas.fields import MOST_ERRORS
 
-blp = Blueprint(
+blp = Routes(
     "records",
     __name__,
     url_prefix="/v1/records",
     description="What agents did: signed, searchable, and committed to in a public log.",
 )
+
+_log = structlog.get_logger(__name__)
 
 # What a millisecond signs.
 _ON_LOOP = 4 * 1024
@@ -93,9 +95,6 @@ class ListedRecordSchema(RecordSchema):
     damaged = fields.Boolean(
         description="True: the stored bundle cannot be opened, so its content is null. Else absent."
     )
-
-
-RecordPageSchema = page_schema(ListedRecordSchema)
 
 
 class LabelPair(fields.Text):
@@ -139,17 +138,19 @@ class RecordArgs(FeedArgs):
     )
 
 
-FoundRecord: TypeAlias = tuple[Found, dict[str, Any]]
 _NO_FILTERS = ("q", "label", "order", "after", "include")
 
 
-@blp.route("", methods=["POST"])
+@blp.serves(
+    "POST",
+    WRITE_UNCONFIRMED,
+    RecordSchema,
+    201,
+    takes=NewRecordSchema,
+    errors=(404,),
+    around=(takes_a_record,),
+)
 @may_promise(_ON_LOOP)
-@requires(Role.WRITE, confirmed_by_view=True)
-@takes_a_record
-@blp.arguments(NewRecordSchema)
-@blp.response(201, RecordSchema)
-@blp.alt_response(404, "NOT_FOUND")
 def create(body: dict[str, Any]) -> Response:
     """Sign and store a record of what an agent did.
 
@@ -172,14 +173,17 @@ def create(body: dict[str, Any]) -> Response:
     return answer_written(found.body, found.status, REPLAYED if found.replayed else None)
 
 
-@blp.route("/batch", methods=["POST"])
-@requires(Role.WRITE, confirmed_by_view=True)
+@blp.serves(
+    "POST /batch",
+    WRITE_UNCONFIRMED,
+    RecordsSchema,
+    201,
+    takes=NewRecordsSchema,
+    args=BatchArgs,
+    errors=(404,),
+    around=(takes_a_record,),
+)
 @takes_gzip
-@takes_a_record
-@blp.arguments(NewRecordsSchema)
-@blp.arguments(BatchArgs, location="query")
-@blp.response(201, RecordsSchema)
-@blp.alt_response(404, "NOT_FOUND")
 def create_batch(body: dict[str, Any], args: dict[str, Any]) -> Response:
     """Sign and store up to 1000 records
 
@@ -265,13 +269,17 @@ def _errors(error: ServiceError, record: str) -> list[dict[str, Any]]:
     return [{**each, "pointer": record + each["pointer"]} for each in places]
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ)
-@blp.arguments(RecordArgs, location="query")
-@blp.response(200, RecordPageSchema)
-@prefers_replica
-@reads_objects
-def list_records(args: dict[str, Any]) -> Response:
+@blp.lists(
+    "",
+    READ,
+    ListedRecordSchema,
+    RecordArgs,
+    around=(prefers_replica, reads_objects),
+    **PAIRS,
+)
+def list_records(
+    session: Session, args: Mapping[str, Any], after: Any, limit: int
+) -> feeds.Page[tuple[UUID | int, dict[str, Any]]]:
     """Search records, or list them newest first, or follow them with `order=asc`.
 
     A page of a search may hold fewer records than `limit`, even none, although more follow:
@@ -283,61 +291,29 @@ def list_records(args: dict[str, Any]) -> Response:
     if wrong:
         text = f"Query parameter: {'Not' if is_ascending else 'Only'} with order=asc."
         raise Invalid(*(FieldError(f"/{name}", text) for name in sorted(wrong)))
-    with transaction() as session:
-        if is_ascending:
-            return page(
-                args,
-                lambda *where: _ascending(session, args, *where),
-                lambda found: found[1],
-                lambda found: found[0],
-            )
-        return page(
-            args, lambda *where: fetch(session, args, *where), lambda found: found[1], position
-        )
+    others = {name: value for name, value in filters(args).items() if name not in _NO_FILTERS}
+    read_to: UUID | int | None = None
+    places: list[UUID | int]
+    if is_ascending:
+        rows = records.rows(session, caller(), others, after or args.get("after"), limit)
+        places = [row.id for row in rows]
+    else:
+        asked = Search(args.get("q"), args.get("label", ()), others)
+        found = search.rows(session, caller(), services().settings.master_keys, asked, after, limit)
+        rows, read_to = [each.record for each in found], found.read_to
+        places = [each.place.number for each in found]
+    shown = _shown(session, args, rows)
+    if len(shown) < len(rows):
+        read_to = places[len(shown) - 1]
+    return feeds.Page(zip(places, shown, strict=False), read_to)
 
 
-@blp.route("/<record_id>", methods=["GET"])
-@requires(Role.READ)
-@blp.response(200, RecordSchema)
-def read(record_id: UUID | None) -> Response:
+@blp.serves("GET /<record_id>", READ, RecordSchema)
+def read(record_id: UUID | None) -> dict[str, Any]:
     """Read a record's metadata, which remains after its bundle has expired."""
     with transaction() as session:
         found = records.find(session, caller(), record_id)
-        return answer(records.represent(session, [found])[0])
-
-
-_log = structlog.get_logger(__name__)
-
-
-def fetch(
-    session: Session, args: Mapping[str, Any], after: int | None, limit: int
-) -> feeds.Page[FoundRecord]:
-    """Return the records that `RecordArgs` selects, each as its GET answers it."""
-    asked = Search(args.get("q"), args.get("label", ()), _filters(args))
-    master_keys = services().settings.master_keys
-    rows = search.rows(session, caller(), master_keys, asked, after, limit)
-    shown = _shown(session, args, [row.record for row in rows])
-    read_to = rows.read_to if len(shown) == len(rows) else rows[len(shown) - 1].place.number
-    return feeds.Page(zip(rows, shown, strict=False), read_to)
-
-
-def position(found: FoundRecord) -> int:
-    """Return a found record's position in its list."""
-    return found[0].place.number
-
-
-def _ascending(
-    session: Session, args: Mapping[str, Any], after: UUID | None, limit: int
-) -> feeds.Page[tuple[UUID, dict[str, Any]]]:
-    """Return the same of `order=asc`, each with its id."""
-    rows = records.rows(session, caller(), _filters(args), after or args.get("after"), limit)
-    shown = _shown(session, args, rows)
-    read_to = None if len(shown) == len(rows) else rows[len(shown) - 1].id
-    return feeds.Page(zip((row.id for row in rows), shown, strict=False), read_to)
-
-
-def _filters(args: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in filters(args).items() if name not in _NO_FILTERS}
+        return records.represent(session, [found])[0]
 
 
 def _shown(session: Session, args: Mapping[str, Any], rows: Sequence[Record]) -> list[Any]:

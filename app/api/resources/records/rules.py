@@ -1,6 +1,6 @@
 """Rules over HTTP: write, try on the past, switch on, and let them judge the past."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -8,13 +8,11 @@ from flask import Response
 from marshmallow import ValidationError
 from sqlalchemy.orm import Session
 
-from app.api.http.answers import answer, no_content
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import ADMIN_TENANT, READ_TENANT, WRITE_TENANT
 from app.api.http.idempotency import once, sent_key
-from app.api.http.paging import MAX_LIMIT, PageArgs, page, page_schema
+from app.api.http.paging import MAX_LIMIT
+from app.api.http.routes import Routes
 from app.api.http.services import caller, reads_objects, services, transaction
-from app.core.callers import Role
 from app.core.jobs import control as job_control
 from app.core.jobs.control import JobSchema
 from app.core.rules import library, rules, scanning
@@ -32,7 +30,7 @@ from app.core.rules.scanning import LARGEST_TEST, MOST_AT_ONCE, ResultSchema, Wa
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema, Schema
 
-blp = Blueprint(
+blp = Routes(
     "rules",
     __name__,
     url_prefix="/v1/rules",
@@ -104,14 +102,7 @@ class RuleExamplesSchema(AnswerSchema):
     data = fields.Items(fields.Object(ExampleSchema), max_items=MAX_LIMIT)
 
 
-RulePageSchema = page_schema(RuleSchema)
-RuleVersionPageSchema = page_schema(VersionSchema)
-
-
-@blp.route("", methods=["POST"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(NewRuleSchema)
-@blp.response(201, RuleSchema)
+@blp.serves("POST", ADMIN_TENANT, RuleSchema, 201, takes=NewRuleSchema)
 def create(body: dict[str, Any]) -> Response:
     """Create a rule
 
@@ -124,48 +115,36 @@ def create(body: dict[str, Any]) -> Response:
     return once(201, lambda session: represent(rules.create(session, caller(), body)))
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(PageArgs, location="query")
-@blp.response(200, RulePageSchema)
-def list_rules(args: dict[str, Any]) -> Response:
+@blp.lists("", READ_TENANT, RuleSchema, represent=represent)
+def list_rules(session: Session, args: Mapping[str, Any], *where: Any) -> Sequence[Any]:
     """List rules, newest first"""
-    with transaction() as session:
-        return page(args, lambda *where: rules.rows(session, caller().tenant_id, *where), represent)
+    return rules.rows(session, caller().tenant_id, *where)
 
 
-@blp.route("/examples", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, RuleExamplesSchema)
-def examples() -> Response:
+@blp.serves("GET /examples", READ_TENANT, RuleExamplesSchema)
+def examples() -> dict[str, Any]:
     """List ready rules
 
     Each is the body of a POST, off, with records or a session that it matches and does not match.
     """
-    return answer({"data": library.examples()})
+    return {"data": library.examples()}
 
 
-@blp.route("/<rule_id>", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.response(200, RuleSchema)
-def read(rule_id: UUID | None) -> Response:
+@blp.serves("GET /<rule_id>", READ_TENANT, RuleSchema)
+def read(rule_id: UUID | None) -> dict[str, Any]:
     """Read a rule"""
     with transaction() as session:
-        found = rules.find(session, caller().tenant_id, rule_id)
-        return answer(represent(found))
+        return represent(rules.find(session, caller().tenant_id, rule_id))
 
 
-@blp.route("/<rule_id>", methods=["PATCH"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(RuleChangeSchema)
-@blp.response(200, RuleSchema)
-def change(body: dict[str, Any], rule_id: UUID | None) -> Response:
+@blp.serves("PATCH /<rule_id>", ADMIN_TENANT, RuleSchema, takes=RuleChangeSchema)
+def change(body: dict[str, Any], rule_id: UUID | None) -> dict[str, Any]:
     """Change a rule, or switch it on or off
 
     Fields not sent stay. A change of anything but `enabled` makes a new version, which judges what
     is created from then on.
     """
-    return answer(changed(rule_id, body, _in_transaction))
+    return changed(rule_id, body, _in_transaction)
 
 
 def changed(
@@ -194,41 +173,40 @@ def _in_transaction(make: Callable[[Session], dict[str, Any]]) -> dict[str, Any]
         return make(session)
 
 
-@blp.route("/<rule_id>", methods=["DELETE"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.response(204)
-def delete(rule_id: UUID | None) -> Response:
+@blp.serves("DELETE /<rule_id>", ADMIN_TENANT, None, 204)
+def delete(rule_id: UUID | None) -> None:
     """Delete a rule
 
     Its versions stay readable, and its name may be used again.
     """
     with transaction() as session:
         rules.delete(session, caller(), rule_id)
-    return no_content()
 
 
-@blp.route("/<rule_id>/versions", methods=["GET"])
-@requires(Role.READ, whole_tenant=True)
-@blp.arguments(PageArgs, location="query")
-@blp.response(200, RuleVersionPageSchema)
-def versions(args: dict[str, Any], rule_id: UUID | None) -> Response:
+@blp.lists(
+    "/<rule_id>/versions",
+    READ_TENANT,
+    VersionSchema,
+    represent=represent_version,
+    position=lambda each: each.version,
+    endpoint="versions",
+)
+def versions(
+    session: Session, args: Mapping[str, Any], *where: Any, rule_id: UUID | None
+) -> Sequence[Any]:
     """List a rule's versions, newest first, also of one that was deleted"""
-    with transaction() as session:
-        return page(
-            args,
-            lambda *where: rules.versions(session, caller().tenant_id, rule_id, *where),
-            represent_version,
-            lambda each: each.version,
-        )
+    return rules.versions(session, caller().tenant_id, rule_id, *where)
 
 
-@blp.route("/test", methods=["POST"])
-@requires(Role.WRITE, whole_tenant=True)
-@blp.arguments(RuleTestSchema)
-@blp.response(200, ResultSchema)
-@blp.alt_response(202, schema=JobSchema)
-@blp.alt_response(404, "NOT_FOUND")
-def test(body: dict[str, Any]) -> Response:
+@blp.serves(
+    "POST /test",
+    WRITE_TENANT,
+    ResultSchema,
+    takes=RuleTestSchema,
+    errors=(404,),
+    also={202: JobSchema},
+)
+def test(body: dict[str, Any]) -> Response | dict[str, Any]:
     """Try a rule on the past
 
     Nothing is stored, and no finding made. Up to 100 records are answered at once; more are a job,
@@ -244,7 +222,7 @@ def test(body: dict[str, Any]) -> Response:
                 scanning.start_test(session, caller().tenant_id, text, wanted)
             ),
         )
-    return answer(tried_now(text, wanted))
+    return tried_now(text, wanted)
 
 
 def tried(body: Mapping[str, Any]) -> tuple[RuleText, Wanted]:
@@ -264,10 +242,7 @@ def tried_now(text: RuleText, wanted: Wanted) -> dict[str, Any]:
     return scanning.judge(here.evaluators, text, chosen).answer()
 
 
-@blp.route("/<rule_id>/backfill", methods=["POST"])
-@requires(Role.ADMIN, whole_tenant=True)
-@blp.arguments(RuleBackfillSchema)
-@blp.response(202, JobSchema)
+@blp.serves("POST /<rule_id>/backfill", ADMIN_TENANT, JobSchema, 202, takes=RuleBackfillSchema)
 def backfill(body: dict[str, Any], rule_id: UUID | None) -> Response:
     """Let a rule judge the past
 

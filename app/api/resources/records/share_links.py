@@ -1,25 +1,23 @@
 """Share links over HTTP: minted and revoked by an administrator, listed without their tokens."""
 
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from flask import Response
+from sqlalchemy.orm import Session
 
-from app.api.http.answers import no_content
-from app.api.http.auth import requires
-from app.api.http.documentation import Blueprint
+from app.api.http.auth import ADMIN, READ
 from app.api.http.idempotency import once
-from app.api.http.paging import PageArgs, page, page_schema
+from app.api.http.routes import PAIRS, Routes
 from app.api.http.services import caller, services, transaction
-from app.core.callers import Role
 from app.core.records import share_links
 from app.core.records.share_links import ShareLinkSchema
 from app.database import database_now
 from app.schemas import fields
 from app.schemas.schema import Schema
 
-blp = Blueprint(
+blp = Routes(
     "share_links",
     __name__,
     url_prefix="/v1/records/<record_id>/share-links",
@@ -45,13 +43,7 @@ class MintedShareLinkSchema(ShareLinkSchema):
     url = fields.Text(2000)
 
 
-ShareLinkPageSchema = page_schema(ShareLinkSchema)
-
-
-@blp.route("", methods=["POST"])
-@requires(Role.ADMIN)
-@blp.arguments(NewShareLinkSchema)
-@blp.response(201, MintedShareLinkSchema)
+@blp.serves("POST", ADMIN, MintedShareLinkSchema, 201, takes=NewShareLinkSchema)
 def mint(body: dict[str, Any], record_id: UUID | None) -> Response:
     """Create a share link
 
@@ -64,29 +56,21 @@ def mint(body: dict[str, Any], record_id: UUID | None) -> Response:
     )
 
 
-@blp.route("", methods=["GET"], endpoint="list")
-@requires(Role.READ)
-@blp.arguments(PageArgs, location="query")
-@blp.response(200, ShareLinkPageSchema)
-def list_share_links(args: dict[str, Any], record_id: UUID | None) -> Response:
+@blp.lists("", READ, ShareLinkSchema, **PAIRS)
+def list_share_links(
+    session: Session, args: Mapping[str, Any], *where: Any, record_id: UUID | None
+) -> list[tuple[UUID, dict[str, Any]]]:
     """List a record's share links, newest first"""
-    with transaction() as session:
-        now: datetime = database_now(session)
-        return page(
-            args,
-            lambda *where: share_links.rows(session, caller(), record_id, *where),
-            lambda row: share_links.represent(row, now),
-        )
+    now = database_now(session)
+    rows = share_links.rows(session, caller(), record_id, *where)
+    return [(row.id, share_links.represent(row, now)) for row in rows]
 
 
-@blp.route("/<share_link_id>", methods=["DELETE"])
-@requires(Role.ADMIN)
-@blp.response(204)
-def revoke(record_id: UUID | None, share_link_id: UUID | None) -> Response:
+@blp.serves("DELETE /<share_link_id>", ADMIN, None, 204)
+def revoke(record_id: UUID | None, share_link_id: UUID | None) -> None:
     """Revoke a share link, at once and for good
 
     Revoking it again changes nothing and answers 204 too.
     """
     with transaction() as session:
         share_links.revoke(session, caller(), record_id, share_link_id)
-    return no_content()

@@ -1,6 +1,7 @@
 """Chains of hashes, and their verification."""
 
 import json
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -76,7 +77,11 @@ def head_of(rows: list[Row]) -> Head:
 def check(rows: list[Row], *, end: Head | None = None, **options: Any) -> Break | None:
     """Verify rows up to `end`; without it, up to what the last row says of itself."""
     own = head_of(rows) if rows else START
-    return verify(iter(rows), tenant_id=TENANT, end=end or own, **options)
+    return verify(bare(rows), tenant_id=TENANT, end=end or own, **options)
+
+
+def bare(rows: Iterable[Row]) -> Iterator[tuple[int, bytes, bytes, None]]:
+    return ((*row, None) for row in rows)
 
 
 def broken(rows: list[Row], **options: Any) -> tuple[int, Reason]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.ledger import hash_chain, leaves, merkle
-from app.ledger.checkpoints import Checkpoint
+from app.ledger.notes import Checkpoint
 from app.lib import canonical_json
 from tests.support.evidence.verifying import Answer, answer
 from tests.unit.verify import packs

@@ -13,7 +13,7 @@ import pytest
 
 from app.evidence import pack
 from app.evidence.pack.archive import Archive, of_bytes
-from app.lib.crypto.timestamps import Stamp
+from app.evidence.timestamps import Stamp
 from tests.support.evidence.verifying import answer
 from tests.unit.verify.authorities import authority, gen_time
 from tests.unit.verify.pack.checking import (

@@ -4,12 +4,11 @@ An answer counts when it grants what was asked: the same SHA-256, the same nonce
 certificate for `timeStamping` that leads to a root which the operator trusts, valid at genTime.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import NamedTuple
+from types import ModuleType
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -195,24 +194,10 @@ def _short(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
-_INTEGER = 0x02
-# In SignedData (RFC 5652 section 5.1): certificates and crls, both implicitly tagged sets.
-_UNSIGNED_SETS = (0xA0, 0xA1)
-_GRANTED, _WITH_MODS = b"\x00", b"\x01"
-# In UTC, with a fraction of any length that does not end with a zero (RFC 3161 section 2.4.2).
-_GENERALIZED_TIME = 0x18
-_TIME = re.compile(
-    rb"([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})(\.[0-9]*[1-9])?Z"
-)
-
-
-class _Element(NamedTuple):
-    """A tag, and where in the bytes the element begins, its content begins, and both end."""
-
-    tag: int
-    begin: int
-    content: int
-    end: int
+# As `verify.der` reads them: PKIStatus, SignedData with TSTInfo, its certificates and revocation
+# lists; in TSTInfo the time.
+_WHOLE = "30 ( 30 ( 02 .. ) 30 ( 06 a0 ( 30 ( 02 31 30 ( 06 a0 ( 04 ) ) ?a0 ?a1 31 ( 30 ) ) ) ) )"
+_CONTENT = "30 ( 02 06 30 02 * .. )"
 
 
 def strict(response: bytes) -> bytes:
@@ -220,20 +205,17 @@ def strict(response: bytes) -> bytes:
 
     For parsing alone: what is kept and given out is the response as it came. No length changes.
     """
-    made = bytearray(response)
+    verify, made = _verifier(), response
     try:
-        granted, signed = _at(response, 0, 0), _at(response, 1, 1, 0)
-        if granted.tag == _INTEGER and response[granted.content : granted.end] == _WITH_MODS:
-            made[granted.content : granted.end] = _GRANTED
-        for each in _inside(response, signed):
-            members = _inside(response, each) if each.tag in _UNSIGNED_SETS else []
-            if members:
-                # In the order of their bytes (X.690 section 11.6).
-                ordered = sorted(response[member.begin : member.end] for member in members)
-                made[members[0].begin : members[-1].end] = b"".join(ordered)
-    except (IndexError, ValueError):
+        status, _, _, _, _, _, *sets, _ = verify.der(response, _WHOLE)
+        for each in sets:
+            # In the order of their bytes (X.690 section 11.6).
+            ordered = b"".join(sorted(member.raw for member in verify.values(each.content)))
+            made = made.replace(each.content, ordered, 1)
+        # With modifications; the first integer of a response is its status.
+        return made.replace(status.raw, b"\x02\x01\x00", 1) if status.content == b"\x01" else made
+    except verify.Verdict:
         return response
-    return bytes(made)
 
 
 def gen_time(response: bytes) -> str:
@@ -241,38 +223,16 @@ def gen_time(response: bytes) -> str:
 
     Raises ValueError where there is none. Whether it was signed, the caller has to know.
     """
+    verify = _verifier()
     try:
-        # TimeStampToken, its content, SignedData; encapContentInfo, eContent, TSTInfo; genTime.
-        time = _at(response, 1, 1, 0, 2, 1, 0, 0, 4)
-    except (IndexError, ValueError):
-        raise ValueError("It has no genTime.") from None
-    found = _TIME.fullmatch(response[time.content : time.end])
-    if time.tag != _GENERALIZED_TIME or found is None:
-        raise ValueError("Its genTime is not as RFC 3161 writes it.")
-    year, month, day, hour, minute, second, fraction = (
-        (part or b"").decode("ascii") for part in found.groups()
-    )
-    return f"{year}-{month}-{day}T{hour}:{minute}:{second}{fraction}Z"
+        info = verify.der(response, _WHOLE)[5]
+        return verify.stated(verify.der(info.content, _CONTENT)[-1])
+    except verify.Verdict:
+        raise ValueError("Its genTime is not as RFC 3161 writes it.") from None
 
 
-def _at(data: bytes, *path: int) -> _Element:
-    """Return the element at a place: of the whole of it, which is one, the numbers of members."""
-    (found,) = _inside(data, _Element(0, 0, 0, len(data)))
-    for number in path:
-        found = _inside(data, found)[number]
-    return found
+def _verifier() -> ModuleType:
+    # Its memory is for those alone who have timestamps.
+    from app.evidence import verify  # noqa: PLC0415
 
-
-def _inside(data: bytes, element: _Element) -> list[_Element]:
-    found = []
-    begin = element.content
-    while begin < element.end:
-        content, size = begin + 2, data[begin + 1]
-        if size >= 0x80:
-            content += size - 0x80
-            size = int.from_bytes(data[begin + 2 : content], "big")
-        if content + size > element.end:
-            raise ValueError("An element ends behind what it is in.")
-        found.append(_Element(data[begin], begin, content, content + size))
-        begin = content + size
-    return found
+    return verify

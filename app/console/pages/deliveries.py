@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.services import caller, transaction
-from app.api.resources.deliveries.deliveries import tenant_filters
+from app.api.resources.deliveries.deliveries import list_tenant_deliveries, tenant_filters
 from app.api.resources.deliveries.delivery_schemas import GroupArgs, TenantHistoryArgs
 from app.api.resources.webhooks import represent
 from app.clock import rfc3339
@@ -23,7 +23,6 @@ from app.core.delivery import accounting, hours
 from app.core.delivery.event_types import EventType
 from app.core.delivery.history import (
     delivery_history,
-    delivery_list,
     event_history,
     failure_groups,
 )
@@ -86,9 +85,7 @@ lists.serve(
     blp,
     Listed(
         "deliveries",
-        lambda session, args, before, limit: delivery_list.page(
-            session, caller().tenant_id, tenant_filters(dict(args)), before=before, limit=limit
-        ),
+        list_tenant_deliveries,
         delivery_history.represent,
         TenantHistoryArgs,
         DeliverySchema,

@@ -1,7 +1,7 @@
 """Certificates (RFC 5280) by which a certificate authority says whose a signing key is.
 
 The operator sends `request` (PKCS #10) to an authority, and sets the chain that it answers.
-`verify.py` checks a chain; what it would refuse or not check is refused here, in words.
+`verify.py` checks a chain; what it would refuse or not check is refused.
 """
 
 import base64
@@ -9,18 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TypeVar
+from itertools import pairwise
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import (
-    ExtendedKeyUsageOID,
-    ExtensionOID,
-    NameOID,
-    SignatureAlgorithmOID,
-)
+from cryptography.x509.oid import NameOID
 
 from app.lib.crypto.signing import PublicKey, SigningKey
 
@@ -35,22 +29,6 @@ SUBJECT = {
     "common_name": NameOID.COMMON_NAME,
 }
 """The parts of a subject by their names here, in the order in which a request has them."""
-
-_UNDERSTOOD = {
-    ExtensionOID.BASIC_CONSTRAINTS,
-    ExtensionOID.KEY_USAGE,
-    ExtensionOID.EXTENDED_KEY_USAGE,
-}
-# To sign documents, in the words of RFC 9336, S/MIME, Microsoft and Adobe, or anything.
-_DOCUMENTS = {
-    ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,
-    ExtendedKeyUsageOID.EMAIL_PROTECTION,
-    x509.ObjectIdentifier("1.3.6.1.5.5.7.3.36"),
-    x509.ObjectIdentifier("1.3.6.1.4.1.311.10.3.12"),
-    x509.ObjectIdentifier("1.2.840.113583.1.1.5"),
-}
-_Kind = TypeVar("_Kind", x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage)
-_HASHES = ("sha256", "sha384", "sha512")
 
 
 @dataclass(frozen=True)
@@ -101,19 +79,27 @@ class SigningChain:
 
     def check(self) -> None:
         """Raise ValueError, in words, for what `verify.py` would not call VALID."""
-        leaf, *issuers = self.certificates
         if not self.holder or not self.authority:
             raise ValueError("its certificate names no organisation and no common name")
-        for below, (lower, upper) in enumerate(zip(self.certificates, issuers, strict=False)):
-            _check_issued(lower, upper, below)
-        for each in self.certificates:
-            _check_extensions(each)
-        usage = _extension(leaf, x509.KeyUsage)
-        if usage and not (usage.digital_signature or usage.content_commitment):
-            raise ValueError(f"{_name(leaf)} is not for signatures (its key usage)")
+        for lower, upper in pairwise(self.certificates):
+            if lower.issuer != upper.subject:
+                raise ValueError(
+                    f"{_name(lower)} was issued by {lower.issuer.rfc4514_string()}, and behind it"
+                    f" stands {_name(upper)}: put each certificate before that of its issuer"
+                )
         begins, ends = self.period
         if begins >= ends:
             raise ValueError("its certificates are at no time valid together")
+        # Its memory is for those alone who have certificates.
+        from app.evidence import verify  # noqa: PLC0415
+
+        try:
+            leaf, *issuers = verify.certificates(self.pem)
+            if not (leaf.may(0) or leaf.may(1)):
+                raise ValueError(f"{_name(self.certificates[0])} is not for signatures")
+            verify.check_chain(leaf, issuers, [leaf, *issuers][-1:], begins, verify.DOCUMENTS)
+        except verify.Verdict as verdict:
+            raise ValueError(f"verify.py would say {verdict.status}: {verdict}") from None
 
 
 def named(name: x509.Name) -> str:
@@ -131,8 +117,7 @@ def read_chains(pem: bytes) -> tuple[SigningChain, ...]:
     """
     chains: list[list[x509.Certificate]] = []
     for each in x509.load_pem_x509_certificates(pem):
-        constraints = _extension(each, x509.BasicConstraints)
-        if constraints and constraints.ca:
+        if _issues(each):
             if not chains:
                 raise ValueError(
                     f"the first certificate is {_name(each)}, an authority's: begin with the one"
@@ -186,62 +171,11 @@ def request(key: SigningKey, subject: Mapping[str, str]) -> bytes:
     return builder.sign(private, None).public_bytes(Encoding.PEM)
 
 
-def _check_issued(lower: x509.Certificate, upper: x509.Certificate, below: int) -> None:
-    """Check that `upper`, with `below` issuers beneath it, may have issued `lower`, and has."""
-    if lower.issuer != upper.subject:
-        raise ValueError(
-            f"{_name(lower)} was issued by {lower.issuer.rfc4514_string()}, and behind it stands"
-            f" {_name(upper)}: put each certificate before that of its issuer"
-        )
-    _check_algorithm(lower, upper)
+def _issues(each: x509.Certificate) -> bool:
     try:
-        lower.verify_directly_issued_by(upper)
-    except (InvalidSignature, ValueError, TypeError):
-        raise ValueError(
-            f"the signature of {_name(upper)} on {_name(lower)} does not hold"
-        ) from None
-    constraints = _extension(upper, x509.BasicConstraints)
-    usage = _extension(upper, x509.KeyUsage)
-    if not (constraints and constraints.ca) or (usage and not usage.key_cert_sign):
-        raise ValueError(f"{_name(upper)} may not issue certificates")
-    if constraints.path_length is not None and constraints.path_length < below:
-        raise ValueError(f"{_name(upper)} may not have {below} issuers beneath it")
-
-
-def _check_algorithm(lower: x509.Certificate, upper: x509.Certificate) -> None:
-    key, hashed = upper.public_key(), lower.signature_hash_algorithm
-    known = isinstance(key, ed25519.Ed25519PublicKey)
-    if isinstance(key, ec.EllipticCurvePublicKey):
-        known = key.curve.name in ("secp256r1", "secp384r1")
-    elif isinstance(key, rsa.RSAPublicKey):
-        is_pss = lower.signature_algorithm_oid == SignatureAlgorithmOID.RSASSA_PSS
-        known = 2048 <= key.key_size <= 8192 and not is_pss
-    if not known or (hashed is not None and hashed.name not in _HASHES):
-        raise ValueError(
-            f"{_name(lower)} is signed in a way that verify.py does not check: it takes Ed25519,"
-            " ECDSA with P-256 or P-384, and RSA (PKCS #1 v1.5), with SHA-256, -384 or -512"
-        )
-
-
-def _check_extensions(each: x509.Certificate) -> None:
-    """Refuse what `verify.py` does not understand, and other purposes than signing documents."""
-    for extension in each.extensions:
-        understood = extension.oid in _UNDERSTOOD or not extension.critical
-        if not understood or extension.oid == ExtensionOID.NAME_CONSTRAINTS:
-            raise ValueError(
-                f"{_name(each)} has the extension {extension.oid.dotted_string}, which verify.py"
-                " does not check"
-            )
-    usages = _extension(each, x509.ExtendedKeyUsage)
-    if usages and not _DOCUMENTS.intersection(usages):
-        raise ValueError(f"{_name(each)} is for other purposes than signing documents")
-
-
-def _extension(each: x509.Certificate, kind: type[_Kind]) -> _Kind | None:
-    try:
-        return each.extensions.get_extension_for_class(kind).value
+        return each.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
-        return None
+        return False
 
 
 def _name(each: x509.Certificate) -> str:
