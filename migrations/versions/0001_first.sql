@@ -37,8 +37,8 @@ CREATE TABLE tenants (
     -- Of which troubles its operators are told; null: nobody is.
     alert_kinds           text[] CHECK (cardinality(alert_kinds) > 0),
     suspended_at          timestamptz,
-    patrolled_at          timestamptz,
-    patrolled_id          uuid,
+    -- When all that has expired was last looked through for bundles that are still there.
+    looked_through_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     sealed_search_key     bytea,
     -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
     -- It counts only with its seal, which only who holds MASTER_KEYS makes.
