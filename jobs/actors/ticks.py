@@ -14,7 +14,7 @@ from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, mo
 from app.core.blobs import store
 from app.core.delivery import hours
 from app.core.digests import alerts, schedule
-from app.core.digests.alert_mail import AlertSending
+from app.core.digests.alerts import AlertSending
 from app.core.digests.digest_mail import DigestSending
 from app.core.erasure import archiving, erasing, moving, sweeping
 from app.core.exports import exports

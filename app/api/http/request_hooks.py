@@ -91,6 +91,9 @@ def _enter() -> None:
     # Read once: each use of Flask's `request` looks it up.
     environ = request.environ
     g.began = environ.get(READY) or time.perf_counter()
+    if connection := environ.get("gunicorn.socket"):
+        # Read and written in the thread, which a silent client must not hold.
+        connection.settimeout(services().settings.web.body_seconds)
     auth.refuse_two_credentials()
     # There is one Host, and it is one (RFC 9112 section 3.2). Two are joined by a comma; HTTP/1.0
     # needs none.

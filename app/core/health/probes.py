@@ -15,7 +15,7 @@ from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import incidents
 from app.core.anchoring.evidence import Chooser
 from app.core.blobs import store
-from app.core.digests import digest_history
+from app.core.digests import schedule
 from app.core.erasure import erasing
 from app.core.health.parts import Part, State, failed, ok
 from app.core.log import generations, history, publication
@@ -190,11 +190,11 @@ def _master_keys(session: Session, settings: Settings) -> Iterator[Part]:
 
 def _mail(session: Session, settings: Settings) -> Iterator[Part]:
     """Yield why digests do not go out; a refused recipient is its tenant's to mend."""
-    waiting = 0 if settings.takes_mail else digest_history.open_ones(session)
+    waiting = 0 if settings.takes_mail else schedule.open_ones(session)
     if waiting:
         reason = f"SMTP_URL is not set: {waiting} digests wait"
         yield failed(reason, "set SMTP_URL and MAIL_FROM", see="setup.md#the-digest")
-    for each in digest_history.standing(session) if settings.takes_mail else ():
+    for each in schedule.standing(session) if settings.takes_mail else ():
         if each.what == Refusal.RECIPIENT:
             continue
         since = None
