@@ -1527,7 +1527,6 @@ SELECT isolate('evidence_exports');
 CREATE TABLE rule_turns (
     tenant_id    uuid PRIMARY KEY REFERENCES tenants,
     changes      bigint NOT NULL DEFAULT 0,
-    claim_no     bigint NOT NULL DEFAULT 0,
     locked_until timestamptz,
     -- Its rules were slow: until then an evaluator of its own kind serves it.
     slow_until   timestamptz,
