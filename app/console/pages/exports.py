@@ -5,7 +5,8 @@ from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.services import caller, transaction
-from app.api.resources.records.exports import NewExportSchema, list_exports, represent, sent
+from app.api.resources.records import exports as exports_api
+from app.api.resources.records.exports import NewExportSchema, list_exports, represent
 from app.console.frame import browser, forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
@@ -58,7 +59,7 @@ def download(export_id: str) -> Response:
     if not browser.is_from_here():
         text = "Another page has asked for the file. Take it here, if you want it."
         return rendering.done(url_for(".show", export_id=export_id), text)
-    return sent(ids.parse("exp", export_id))
+    return exports_api.download(ids.parse("exp", export_id))
 
 
 @blp.form("/<export_id>/delete", Role.ADMIN)

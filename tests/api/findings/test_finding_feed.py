@@ -1,11 +1,9 @@
 """The feed of findings: its filters and its pages."""
 
-from tests.api.findings.feed import BATCH, listed
+from tests.api.findings.feed import listed
 from tests.support.callers.api import ApiOf
 from tests.support.callers.making import (
     NOBODY,
-    all_pages,
-    finding_of,
     make_finding,
     make_session,
 )
@@ -27,11 +25,3 @@ def test_the_feed_combines_its_filters(api: ApiOf) -> None:
     assert listed(api(), f"severity=high&rule=r1&agent_id={alice['agent_id']}") == [b]
     assert listed(api(), "severity=critical") == []
     assert listed(api(), f"session_id=ses_{NOBODY}") == []
-
-
-def test_the_pages_of_the_feed_stay_right_while_findings_arrive(api: ApiOf) -> None:
-    session_id = make_session(api())["id"]
-    body = {"findings": [finding_of(session_id)] * 7}
-    made = [finding["id"] for finding in api().post(BATCH, body).json["data"]]
-    seen = all_pages(api(), "/v1/findings?limit=3", lambda: make_finding(api(), session_id))
-    assert [finding["id"] for finding in seen] == made[::-1]

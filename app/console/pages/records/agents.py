@@ -15,7 +15,7 @@ from app.api.http import large_work
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, reads_objects, services, transaction
 from app.api.resources.agents import AgentArgs, list_agents
-from app.api.resources.sessions import SessionArgs, list_sessions, pack, statement
+from app.api.resources.sessions import SessionArgs, list_sessions, read_evidence, read_statement
 from app.api.resources.traces import TraceArgs, list_traces
 from app.clock import rfc3339
 from app.console.frame import browser, forms, lists, rendering, zone
@@ -80,14 +80,14 @@ def download(session_id: str, name: str) -> Response:
     A pack is audited as taken by the reader's key, so another site's link leads to the page only.
     """
     if name == "statement.json":
-        answered = statement(ids.parse("ses", session_id))
+        answered = read_statement(ids.parse("ses", session_id))
     elif name != "evidence.zip":
         raise NotFound("A session has no such file.")
     elif not browser.is_from_here():
         text = "Another page has asked for the evidence pack. Take it here, if you want it."
         return rendering.done(url_for(".show", session_id=session_id), text)
     else:
-        answered = pack(ids.parse("ses", session_id))
+        answered = read_evidence(ids.parse("ses", session_id))
         if answered.status_code == 202:
             text = "The evidence pack is being made: ask for it again in a moment."
             return rendering.done(url_for(".show", session_id=session_id), text)
