@@ -42,7 +42,7 @@ from app.api.resources.records import (
     share_links,
 )
 from app.console import site as console
-from app.console.pages.callers import sign_in
+from app.console.pages import sign_in
 from app.lib import forwarded
 from app.lib.fair_shares import Shares
 from app.lib.gateway.answers import Answer

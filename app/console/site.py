@@ -13,19 +13,18 @@ from app.api.http.services import caller
 from app.console.frame import assets, browser, lists, navigation, rendering
 from app.console.frame.access import signed_in
 from app.console.pages import (
+    agents,
     audit,
-    exports,
-    holds,
+    deliveries,
     jobs,
+    operator,
     overview,
+    records,
     rules,
-    search,
     settings,
-    views,
+    sign_in,
+    webhooks,
 )
-from app.console.pages.callers import keys, operator, sign_in
-from app.console.pages.deliveries import deliveries, replays, webhooks
-from app.console.pages.records import agents, records
 from app.core.callers import Role
 from app.errors import PROBLEM_TYPES
 
@@ -33,7 +32,7 @@ PAGES = (
     sign_in.blp,
     overview.blp,
     deliveries.blp,
-    replays.blp,
+    jobs.replays_blp,
     webhooks.blp,
     records.blp,
     records.findings_blp,
@@ -41,16 +40,16 @@ PAGES = (
     agents.sessions_blp,
     agents.blp,
     agents.traces_blp,
-    exports.blp,
-    holds.blp,
+    audit.exports_blp,
+    audit.holds_blp,
     audit.blp,
-    keys.blp,
+    settings.keys_blp,
     sign_in.people_blp,
     operator.blp,
     jobs.blp,
     settings.blp,
-    search.blp,
-    views.blp,
+    overview.search_blp,
+    overview.views_blp,
     assets.blp,
 )
 

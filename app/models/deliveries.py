@@ -1,6 +1,6 @@
 """Webhooks, the cold row that people change, and lanes, the hot row that workers lock; events.
 
-Of a lane and its slots `webhook_id` is the lane's key: of the first lane the webhook's id itself
+Of a lane `webhook_id` is the lane's key: of the first lane the webhook's id itself
 (`ids.lane_of`).
 """
 
@@ -10,10 +10,10 @@ from uuid import UUID
 from sqlalchemy import ARRAY, BigInteger, DateTime, FetchedValue, SmallInteger, Text, Uuid, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Count, CreatedAt, Id, SmallCount, TenantId
+from app.models.base import Base, Count, CreatedAt, Row, SmallCount, TenantId
 
 
-class Webhook(Base):
+class Webhook(Row):
     """Where a tenant wants its events, and the sealed secrets that sign them.
 
     `url` is what anybody may see; the URL itself is in `sealed_target`, with headers.
@@ -21,8 +21,6 @@ class Webhook(Base):
 
     __tablename__ = "webhooks"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     url: Mapped[str]
     event_types: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     description: Mapped[str | None]
@@ -37,13 +35,11 @@ class Webhook(Base):
     deleted_at: Mapped[datetime | None]
 
 
-class WebhookLane(Base):
+class WebhookLane(Row):
     """A lane of a webhook, which may have up to 16; none is taken away when it has fewer."""
 
     __tablename__ = "webhook_lanes"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     webhook_id: Mapped[UUID]
 
 
@@ -81,11 +77,16 @@ class Lane(Base):
     last_failures: Mapped[list[datetime]] = mapped_column(
         ARRAY(DateTime(timezone=True)), server_default=text("'{}'")
     )
+    slot_holders: Mapped[list[int]] = mapped_column(ARRAY(BigInteger), server_default=text("'{}'"))
+    slot_leases: Mapped[list[datetime]] = mapped_column(
+        ARRAY(DateTime(timezone=True)), server_default=text("'{}'")
+    )
     warned_at: Mapped[datetime | None]
     concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
     halved_at: Mapped[datetime | None]
     latency_ms: Mapped[float | None]
     recovering_since: Mapped[datetime | None]
+    recovered_through: Mapped[datetime | None]
     receiver_since: Mapped[datetime | None]
     open_from: Mapped[list[datetime]] = mapped_column(
         ARRAY(DateTime(timezone=True)),
@@ -110,20 +111,7 @@ class Lane(Base):
     cancelled_arrived: Mapped[Count]
 
 
-class LaneSlot(Base):
-    """One place in a lane: a worker holds it while it sends, until its lease ends."""
-
-    __tablename__ = "lane_slots"
-
-    tenant_id: Mapped[TenantId]
-    webhook_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    slot: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
-    version: Mapped[Count]
-    holder: Mapped[UUID | None]
-    lease_until: Mapped[datetime | None]
-
-
-class Event(Base):
+class Event(Row):
     """Something that happened, with the exact bytes that every receiver gets.
 
     `payload` is None of a new finding: the view `events` makes it of the finding.
@@ -135,8 +123,6 @@ class Event(Base):
 
     __tablename__ = "stored_events"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     subject_id: Mapped[UUID | None]
     created_at: Mapped[CreatedAt]
     # The transaction that wrote it.

@@ -20,7 +20,7 @@ from app.core.blobs import store
 from app.core.blobs.reading import at_once
 from app.core.callers import SYSTEM
 from app.core.delivery.lanes.lanes import Lane
-from app.core.digests.alert_mail import AlertSending
+from app.core.digests.alerts import AlertSending
 from app.core.digests.digest_mail import DigestSending
 from app.core.digests.sending import Sender
 from app.core.erasure import archiving, erasing, moving, sweeping

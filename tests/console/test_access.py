@@ -61,7 +61,7 @@ def test_a_form_sent_after_its_session_ended_comes_back_with_its_input(
     admin: Visitor, tenant: FreshTenant
 ) -> None:
     typed = {**admin.form("/console/replays/new", "/console/replays/new"), "rate": '7"<b>'}
-    admin.post("/console/sign-out", admin.form(PAGE, "/console/sign-out"))
+    admin.send(PAGE, to="/console/sign-out")
     asked = admin.post("/console/replays/new", typed)
     assert asked.status_code == 401
     again = admin.sign_in(tenant.root_key, **hidden(asked.text, "/console/sign-in"))

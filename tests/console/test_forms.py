@@ -114,7 +114,7 @@ def test_a_form_sent_twice_says_so_and_not_what_is_true_no_more(admin: Visitor, 
     hold = {**admin.form(path), "held": "true"}
     admin.post(path, hold)
     assert "The webhook is held" in admin.get(path).text
-    admin.post(path, {**admin.form(path), "held": "false"})
+    admin.send(path, {"held": "false"})
     assert "The webhook is released" in admin.get(path).text
     admin.post(path, hold)
     page = admin.get(path).text
@@ -124,7 +124,7 @@ def test_a_form_sent_twice_says_so_and_not_what_is_true_no_more(admin: Visitor, 
 
 
 def test_settings_confirmed_twice_were_changed(admin: Visitor) -> None:
-    asked = admin.post(SETTINGS, {**admin.form(SETTINGS), "bundle_visibility": "public"})
+    asked = admin.send(SETTINGS, {"bundle_visibility": "public"})
     sure = hidden(asked.text, SETTINGS)
     said = []
     for _ in range(2):
@@ -214,7 +214,7 @@ def test_enabling_offers_what_was_skipped_and_only_if_something_was(
     admin: Visitor, api: ApiOf, webhook: dict[str, Any], path: str
 ) -> None:
     def turn(status: str) -> str:
-        answer = admin.post(path, {**admin.form(path, path), "status": status})
+        answer = admin.send(path, {"status": status})
         assert answer.status_code == 303
         return str(answer.headers["Location"])
 

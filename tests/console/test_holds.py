@@ -38,7 +38,7 @@ def test_a_hold_is_placed_from_a_record_s_page_shown_and_released(
     assert "Content under legal hold does not expire" in admin.get("/console/settings").text
     confirmed = admin.get(one).text
     assert "deleted within minutes, for good" in confirmed
-    released = admin.post(f"{one}/release", admin.form(one, f"{one}/release"))
+    released = admin.send(one, to=f"{one}/release")
     assert released.status_code == 303
     assert api().get(f"/v1/holds/{hold['id']}").json["status"] == "released"
     assert rows(admin.get(f"{HOLDS}?status=standing").text) == []
@@ -49,7 +49,7 @@ def test_a_form_with_two_scopes_is_shown_again(
     admin: Visitor, api: ApiOf, record: dict[str, Any]
 ) -> None:
     typed = {"reason": "r", "record_id": record["id"], "session_id": record["session_id"]}
-    answer = admin.post(HOLDS, {**admin.form(HOLDS, HOLDS), **typed})
+    answer = admin.send(HOLDS, typed)
     assert answer.status_code == 422
     assert "Send exactly one of" in answer.text
     assert api().get("/v1/holds").json["data"] == []
@@ -111,7 +111,7 @@ def test_the_chain_is_filtered_by_chips_and_a_key_s_page_leads_to_what_it_did(
 @pytest.mark.usefixtures("forgotten")
 def test_a_verification_has_an_address_that_verifies_again(admin: Visitor, api: ApiOf) -> None:
     assert "No daily verification has ended yet" in admin.get(AUDIT).text
-    verified = admin.post(f"{AUDIT}/verify", admin.form(AUDIT, f"{AUDIT}/verify")).text
+    verified = admin.send(AUDIT, to=f"{AUDIT}/verify").text
     (address,) = re.findall(r'href="([^"]+)">Verify through this head', verified)
     address = address.replace("&amp;", "&")
     api().patch("/v1/tenant/settings", {"bundle_retention_days": 5})
@@ -129,5 +129,5 @@ def test_a_range_is_exported_and_a_wrong_one_is_shown_again(admin: Visitor) -> N
     taken = admin.post(f"{AUDIT}/export", {**form, "layout": "events"})
     assert taken.text.startswith('{"at":')
     typed = {"since": "2026-01-02T00:00", "until": "2026-01-01T00:00"}
-    wrong = admin.post(f"{AUDIT}/export", {**admin.form(AUDIT, f"{AUDIT}/export"), **typed})
+    wrong = admin.send(AUDIT, typed, to=f"{AUDIT}/export")
     assert (wrong.status_code, "send a moment after since" in wrong.text) == (422, True)

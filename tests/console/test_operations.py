@@ -15,7 +15,6 @@ from app.clock import rfc3339
 from app.core.audit import view
 from app.core.delivery import accounting
 from app.core.digests import letters
-from app.core.digests.digest_mail import Content, Group, Line, Part
 from app.core.digests.troubles import Kind, Trouble
 from app.core.jobs import job_queue, leases, steps
 from app.core.records import retention
@@ -99,10 +98,10 @@ def test_the_audit_chain_is_listed_filtered_verified_and_taken(admin: Visitor, a
     newest = admin.get(f"{AUDIT}?limit=1").text
     (older,) = re.findall(r'rel="next" href="([^"]+)"', newest)
     assert webhook["id"] not in admin.get(older.replace("&amp;", "&")).text
-    verified = admin.post(f"{AUDIT}/verify", admin.form(AUDIT, f"{AUDIT}/verify"))
+    verified = admin.send(AUDIT, to=f"{AUDIT}/verify")
     head = api().get("/v1/audit/verify").json["head"]
     assert f"{head['seq']} {head['hash']}" in verified.text
-    taken = admin.post(f"{AUDIT}/export", admin.form(AUDIT, f"{AUDIT}/export"))
+    taken = admin.send(AUDIT, to=f"{AUDIT}/export")
     lines = [json.loads(line) for line in taken.text.splitlines()]
     assert lines[-2]["action"] == "audit.export"
     assert lines[-1]["type"] == "trailer"
@@ -215,7 +214,7 @@ def test_jobs_are_listed_filtered_and_tried_again(
     assert "\\u202e" in shown
     reader = signed_in(app, mint("read"))
     assert f"{place}/retry" not in reader.get(place).text
-    assert admin.post(f"{place}/retry", admin.form(place, f"{place}/retry")).status_code == 303
+    assert admin.send(place, to=f"{place}/retry").status_code == 303
     assert "queued" in admin.get(place).text
     assert f"{JOBS}/{waiting}/cancel" not in admin.get(f"{JOBS}/{waiting}").text
 
@@ -231,7 +230,7 @@ def test_all_dead_jobs_of_a_kind_are_tried_again_once_their_number_was_shown(
     place = f"{JOBS}/all?verb=retry&kind={kind}"
     assert "3 jobs" in admin.get(place).text
 
-    sent = admin.post(f"{JOBS}/all", admin.form(place, f"{JOBS}/all"))
+    sent = admin.send(place, to=f"{JOBS}/all")
 
     assert sent.status_code == 303
     assert all(api().get(f"/v1/jobs/{each}").json["status"] == "queued" for each in dead)
@@ -271,7 +270,7 @@ def test_settings_say_what_they_delete_before_they_are_saved(
         admin.post(SETTINGS, {**sure, "_name": name, "bundle_retention_days": "1"}).status_code
         == 200
     )
-    cleared = admin.post(SETTINGS, {**admin.form(SETTINGS), "bundle_retention_days": ""})
+    cleared = admin.send(SETTINGS, {"bundle_retention_days": ""})
     assert "kept for ever" in cleared.text
     assert "No more mail is sent" not in cleared.text
     assert admin.post(SETTINGS, hidden(cleared.text, SETTINGS)).status_code == 303
@@ -285,7 +284,7 @@ def test_settings_say_what_they_delete_before_they_are_saved(
 def test_settings_that_are_wrong_come_back_with_their_input(
     admin: Visitor, fields: dict[str, str]
 ) -> None:
-    answer = admin.post(SETTINGS, {**admin.form(SETTINGS), **fields})
+    answer = admin.send(SETTINGS, fields)
     assert answer.status_code == 422
     (name,) = fields
     assert f'id="e-{name}"' in answer.text
@@ -296,17 +295,25 @@ def test_settings_that_are_wrong_come_back_with_their_input(
 def places(api: ApiOf, webhook: dict[str, Any]) -> list[str]:
     """Return the path of each link in a mail with a finding and a webhook of the tenant."""
     finding = make_finding(api(), make_session(api())["id"])
-    line = Line(ids.read("fnd", finding["id"]), "A title", "bob", AT, again=False)
+    line = {"id": ids.read("fnd", finding["id"]), "title": "A title", "created_at": AT}
+    line |= {"principal": "bob", "again": False}
     failing = Kind.WEBHOOK_FAILING
-    trouble = Trouble(failing, webhook["id"], AT, "https://hooks.example.com", "failing")
-    parts = [Part(ids.new(), AT) for _ in range(12)]
-    content = Content(
-        *("Acme", 1, 0, {"high": 1}, [Group("high", "pii", 1, [line])], 0, 1, [trouble], parts)
-    )
+    content = {
+        "tenant": "Acme",
+        "total": 1,
+        "again": 0,
+        "by_severity": {"high": 1},
+        "groups": [{"severity": "high", "rule": "pii", "count": 1, "lines": [line]}],
+        "groups_left": 0,
+        "shown": 1,
+        "troubles": [Trouble(failing, webhook["id"], AT, "https://hooks.example.com", "failing")],
+        "parts": [{"id": ids.new(), "data_at": AT} for _ in range(12)],
+        "brief": False,
+    }
     letter = letters.write(
         "name",
         "digest",
-        {"content": content, "tenant": content.tenant},
+        content,
         subject="news",
         base_url=BASE,
         token="t" * 90,

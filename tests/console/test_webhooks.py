@@ -67,10 +67,10 @@ def test_headers_are_typed_in_lines_and_never_shown_again(
     value = "Bearer s3cr3t"
     typed = {"url": URL, "headers": f"Authorization: {value}\r\n\r\nX-Env:prod\r\n"}
     for wrong in ("Authorization", "A: b\nA: c", "Host: x", "A: \x00"):
-        refused = admin.post(NEW, {**admin.form(NEW), **typed, "headers": wrong})
+        refused = admin.send(NEW, {**typed, "headers": wrong})
         assert refused.status_code == 422
         assert "header" in refused.text
-    assert admin.post(NEW, {**admin.form(NEW), **typed}).status_code == 201
+    assert admin.send(NEW, typed).status_code == 201
     (made,) = api().get("/v1/webhooks").json["data"]
     assert list(made["headers"]) == ["Authorization", "X-Env"]
     path = f"/console/webhooks/{made['id']}"
@@ -154,7 +154,7 @@ def test_an_event_is_explained_and_a_signature_judged(
 
 
 def test_a_check_of_the_receiver_begins_and_is_watched(admin: Visitor, path: str) -> None:
-    begun = admin.post(f"{path}/check", admin.form(path, f"{path}/check"))
+    begun = admin.send(path, to=f"{path}/check")
     shown = admin.get(begun.headers["Location"])
     assert 'data-live="watch"' in shown.text
     assert "0 of 5 requests are out." in shown.text

@@ -2,11 +2,11 @@
 
 import email
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import default
 from html.parser import HTMLParser
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from app import ids
 from app.core.digests import digest_mail, letters
-from app.core.digests.digest_mail import Content, Group, Line, Part
 from app.core.digests.troubles import Kind, Trouble
 from app.lib import text_sanitizer
 from app.lib.mail import mailbox
@@ -38,42 +37,36 @@ HOSTILE = [
 ]
 
 
-def content_of(title: str = "A title", **changes: object) -> Content:
+def content_of(title: str = "A title", **changes: object) -> dict[str, Any]:
     shown = text_sanitizer.one_line(title, 200)
-    made = Content(
-        tenant=text_sanitizer.one_line(title, 100),
-        total=3,
-        again=0,
-        by_severity={"critical": 1, "low": 2},
-        groups=[
-            Group("critical", shown, 1, [Line(FINDING, shown, shown, AT, again=False)]),
-            Group("low", "rule.b", 2, []),
+    line = {"id": FINDING, "title": shown, "principal": shown, "created_at": AT, "again": False}
+    trouble = (ids.text("whk", WEBHOOK), AT, "https://hooks.example.com", "fails")
+    return {
+        "tenant": text_sanitizer.one_line(title, 100),
+        "total": 3,
+        "again": 0,
+        "by_severity": {"critical": 1, "low": 2},
+        "groups": [
+            {"severity": "critical", "rule": shown, "count": 1, "lines": [line]},
+            {"severity": "low", "rule": "rule.b", "count": 2, "lines": []},
         ],
-        groups_left=0,
-        shown=1,
-        troubles=[
-            Trouble(
-                Kind.WEBHOOK_FAILING,
-                ids.text("whk", WEBHOOK),
-                AT,
-                "https://hooks.example.com",
-                "fails",
-            )
-        ],
-        parts=[Part(DIGEST, None)],
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
+        "groups_left": 0,
+        "shown": 1,
+        "troubles": [Trouble(Kind.WEBHOOK_FAILING, *trouble)],
+        "parts": [{"id": DIGEST, "data_at": None}],
+        "brief": False,
+    } | changes
 
 
 def letter_of(
-    content: Content,
+    content: dict[str, Any],
     sender: str = "records@example.com",
     recipient: str = "o'neil+digest@mail.example.co.uk",
 ) -> Letter:
     return letters.write(
         ids.text("dig", DIGEST),
         "digest",
-        {"content": content, "tenant": content.tenant},
+        content,
         subject=digest_mail.subject(content),
         base_url="https://records.test",
         token="t" * 90,
@@ -82,7 +75,7 @@ def letter_of(
     )
 
 
-def mail_of(content: Content) -> EmailMessage:
+def mail_of(content: dict[str, Any]) -> EmailMessage:
     return email.message_from_bytes(letter_of(content).content, policy=default)
 
 
@@ -134,7 +127,8 @@ def test_what_cannot_be_seen_is_shown_and_marks_do_not_pile_up() -> None:
 
 
 def test_of_many_digests_that_may_be_lost_some_are_linked_and_the_rest_are_counted() -> None:
-    parts = [Part(DIGEST, None), *(Part(UUID(int=n), AT) for n in range(100, 112))]
+    more = [{"id": UUID(int=n), "data_at": AT} for n in range(100, 112)]
+    parts = [{"id": DIGEST, "data_at": None}, *more]
     mail = mail_of(content_of(parts=parts))
     for body in (part(mail, "plain"), part(mail, "html")):
         assert body.count("/console/findings?digest_id=") == 10

@@ -12,10 +12,9 @@ from app.api.http.paging import PageArgs, page, page_schema
 from app.api.http.routes import Routes
 from app.api.http.services import caller, services, transaction
 from app.core import tenant_settings
-from app.core.digests import alerts, digest_history, sending
-from app.core.digests.alert_mail import AlertMailSchema
-from app.core.digests.alerts import MOST_RECIPIENTS, AlertsSchema, Policy
-from app.core.digests.digest_history import DigestSchema, NextSchema
+from app.core.digests import alerts, schedule, sending
+from app.core.digests.alerts import MOST_RECIPIENTS, AlertMailSchema, AlertsSchema, Policy
+from app.core.digests.schedule import DigestSchema, NextSchema
 from app.core.digests.troubles import Kind
 from app.core.tenant_settings import EMAIL, SettingsSchema, Visibility
 from app.lib.mail import mailbox
@@ -163,10 +162,10 @@ def list_digests(args: dict[str, Any]) -> Response:
     """List digests, newest first, and say when the next is due"""
     with transaction() as session:
         settle = services().settings.digest_settle
-        coming = digest_history.next_digest(session, caller().tenant_id, settle)
+        coming = schedule.next_digest(session, caller().tenant_id, settle)
         return page(
             args,
             lambda *where: sending.rows(session, Digest, caller().tenant_id, *where),
-            digest_history.represent,
+            schedule.represent,
             beside=lambda _: {"next": coming},
         )

@@ -97,7 +97,7 @@ class Pages(Blueprint):
         def add(view: View) -> View:
             checked = signed_in(role, whole_tenant=whole)(view)
             self.add_url_rule(path, endpoint or view.__name__, checked, methods=methods)
-            return checked
+            return view
 
         return add
 
@@ -113,7 +113,8 @@ class Pages(Blueprint):
 
         def add(view: View) -> View:
             tried = view if again is None else forms.shown_again(again)(view)
-            return self.page(path, role, methods=("POST",), whole_tenant=whole_tenant)(tried)
+            self.page(path, role, methods=("POST",), whole_tenant=whole_tenant)(tried)
+            return view
 
         return add
 
@@ -185,7 +186,7 @@ def recognise() -> bool:
         here.keyring.forget(token.digest)
         return False
     here.keyring.remember(token.digest, found[0])
-    g.caller, g.key_name = found
+    g.caller, g.key_name, g.session_id = found
     admission.admitted_by(partial(_require_session, here.database, token, request_id()))
     g.notices = list(_notices(open_breaks))
     g.form_token = token.form_token

@@ -99,6 +99,14 @@ class Input:
                 _put(made, data, name, [text for text in self.typed.getlist(name) if text])
         return parsing.load(made, data)
 
+    def load_filters(self, schema: type[marshmallow.Schema]) -> dict[str, Any]:
+        """Deserialize filters; where any is wrong, take its error, and return the defaults."""
+        try:
+            return self.load(schema)
+        except Invalid as wrong:
+            self.errors = self.refused(wrong).errors
+        return parsing.load(schema(), {})
+
     @property
     def form_token(self) -> str:
         """The CSRF token, of the session whose page has shown the form."""

@@ -3,7 +3,7 @@
 import base64
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -97,6 +97,25 @@ def done(location: str, message: str) -> AnyResponse:
     answered = redirect(location, 303)
     value = base64.urlsafe_b64encode((_sent_twice() or message).encode()).decode()
     browser.set_cookie(answered, "said", value, _MESSAGE_SECONDS)
+    return answered
+
+
+def attached(answer: Response, name: str) -> Response:
+    """Have a browser save an answer as a file."""
+    answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+def taken(take: Callable[[], Response], page: str) -> AnyResponse:
+    """Return a file whose taking is audited; for another site's link its page, to take it there.
+
+    Its page too while a job makes the file.
+    """
+    if not browser.is_from_here():
+        return done(page, "Another page has asked for this file. Take it here, if you want it.")
+    answered = take()
+    if answered.status_code == 202:
+        return done(page, "The evidence pack is being made: ask for it again in a moment.")
     return answered
 
 

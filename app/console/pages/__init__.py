@@ -1,5 +1,6 @@
-"""The pages, each with its views; packages: `records`, `deliveries` and webhooks, `callers`.
+"""The pages, each with its views.
 
-`overview`, `rules`, `exports`, `audit`, `holds`, `jobs`, `settings` (also digests, alerts, the
-time zone), `search`, `views`.
+`overview` (with the search box and saved views), `records`, `agents` (sessions, traces), `rules`,
+`deliveries`, `webhooks`, `jobs` (replays), `audit` (exports, holds), `settings` (mails, keys),
+`sign_in` (people), `operator`.
 """

@@ -1,6 +1,7 @@
-"""The audit chain: its entries, verification, anchors, and export as a file."""
+"""The audit chain: entries, verification, anchors, export; period exports; legal holds."""
 
-from operator import attrgetter
+from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from flask import request, url_for
@@ -8,9 +9,10 @@ from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
-from app.api.http.paging import PageArgs, page_of
-from app.api.http.services import services, transaction
+from app.api.http.services import caller, services, transaction
 from app.api.resources.audit import AuditArgs, RangeArgs, entries, export_answer, verify_now
+from app.api.resources.records.exports import NewExportSchema, download, list_exports, represent
+from app.api.resources.records.holds import HoldArgs, NewHoldSchema, list_holds, scope_of
 from app.api.resources.verification import VerifyArgs, anchor_reader, anchoring
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
@@ -18,6 +20,9 @@ from app.console.frame.forms import Input
 from app.console.frame.lists import Listed
 from app.core.audit import view
 from app.core.callers import Role
+from app.core.exports import exports
+from app.core.records import holds
+from app.core.records.holds import HoldStatus
 from app.core.verification import daily
 from app.errors import AuditChainBroken, LogHalted
 from app.ledger.hash_chain import Outcome
@@ -90,31 +95,121 @@ def _verified(typed: Input) -> Response:
 @blp.form("/export", Role.READ, again=_ENTRIES.page)
 def export(typed: Input) -> Response:
     """Send the chain between two moments as NDJSON, and append an entry that records that."""
-    answered = export_answer(typed.load(RangeArgs))
-    answered.headers["Content-Disposition"] = 'attachment; filename="audit.ndjson"'
-    return answered
+    return rendering.attached(export_answer(typed.load(RangeArgs)), "audit.ndjson")
 
 
-@blp.page("/anchors")
-def anchor_list() -> Response:
-    """List the heads of the chain in the transparency log, each with its evidence."""
-    broken: AuditChainBroken | LogHalted | None = None
-    stands: dict[str, Any] | None = None
-    found: dict[str, Any] = {"data": [], "next_cursor": None}
-    typed = forms.query()
-    with transaction(snapshot=True) as session, typed.refusing():
-        try:
-            reader = anchor_reader(session)
-            stands = anchoring(session, reader)
-            args = typed.load(PageArgs)
-            found = page_of(args, reader.rows, reader.represent, attrgetter("seq"))
-        except (AuditChainBroken, LogHalted) as error:
-            broken = error
-    return rendering.page(
-        "audit/anchors",
-        typed=typed,
-        found=found,
-        stands=stands,
-        broken=broken,
+def _anchors(session: Session, _: object, *where: Any) -> list[tuple[int, dict[str, Any]]]:
+    """Return the heads of the chain in the transparency log, each with its evidence."""
+    reader = anchor_reader(session)
+    return [(row.seq, reader.represent(row)) for row in reader.rows(*where)]
+
+
+lists.serve(
+    blp,
+    Listed(
+        "anchors",
+        _anchors,
+        itemgetter(1),
+        position=itemgetter(0),
+        named=lambda _: (),
+        template="audit/anchors",
+        beside=lambda session, *_: _stands(session),
+        breaks=(AuditChainBroken, LogHalted),
         does=(None, "GET /v1/audit/anchors"),
+    ),
+    "/anchors",
+    endpoint="anchor_list",
+)
+
+
+exports_blp = Pages("exports", "/exports")
+
+_EXPORTS = lists.serve(
+    exports_blp,
+    Listed(
+        "exports",
+        list_exports,
+        represent,
+        does=("exports list", "GET /v1/exports"),
+    ),
+)
+
+
+@exports_blp.form("", Role.ADMIN, again=_EXPORTS.page)
+def order_export(typed: Input) -> Response:
+    """Order an export."""
+    made = forms.do(exports.create, typed.load(NewExportSchema), show=represent)
+    return rendering.done(url_for(".show", export_id=made["id"]), "The export is being made.")
+
+
+@exports_blp.page("/<export_id>", endpoint="show")
+def show_export(export_id: str) -> Response:
+    """Show one export, with its totals once it is made."""
+    with transaction() as session:
+        found = exports.find(session, caller().tenant_id, ids.parse("exp", export_id))
+        export = represent(found)
+        names = rendering.names_in(session, export)
+    return rendering.page(
+        "exports/one",
+        export=export,
+        names=names,
+        watched=export["state"] == "making",
+        does=(f"exports show {export_id}", f"GET /v1/exports/{export_id}"),
     )
+
+
+@exports_blp.page(f"/<export_id>/files/{exports.FILE}")
+def download_export(export_id: str) -> Response:
+    """Send an export's file, as the API does."""
+    take = partial(download, ids.parse("exp", export_id))
+    return rendering.taken(take, url_for(".show", export_id=export_id))
+
+
+@exports_blp.form("/<export_id>/delete", Role.ADMIN)
+def delete_export(export_id: str) -> Response:
+    """Delete an export's file, or stop its making."""
+    forms.do(exports.delete, ids.parse("exp", export_id))
+    place = url_for(".show", export_id=export_id)
+    return rendering.done(place, "The file was deleted. What was signed stays here.")
+
+
+holds_blp = Pages("holds", "/holds")
+
+_HOLDS = lists.serve(
+    holds_blp,
+    Listed(
+        "holds",
+        list_holds,
+        holds.represent,
+        HoldArgs,
+        shown={"statuses": forms.choices(HoldStatus)},
+        does=("holds list", "GET /v1/holds"),
+    ),
+)
+
+
+@holds_blp.form("", Role.ADMIN, again=_HOLDS.page)
+def place_hold(typed: Input) -> Response:
+    """Place a hold."""
+    wanted = typed.load(NewHoldSchema)
+    given = (wanted["reason"], scope_of(wanted))
+    made = forms.do(holds.create, *given, show=holds.represent)
+    return rendering.done(url_for(".show", hold_id=made["id"]), "What it covers stays.")
+
+
+@holds_blp.page("/<hold_id>", endpoint="show")
+def show_hold(hold_id: str) -> Response:
+    """Show one hold."""
+    with transaction() as session:
+        hold = holds.represent(holds.find(session, caller(), ids.parse("hld", hold_id)))
+        names = rendering.names_in(session, hold)
+    does = (f"holds show {hold_id}", f"GET /v1/holds/{hold_id}")
+    return rendering.page("holds/one", hold=hold, names=names, does=does)
+
+
+@holds_blp.form("/<hold_id>/release", Role.ADMIN)
+def release(hold_id: str) -> Response:
+    """Release a hold."""
+    forms.do(holds.release, ids.parse("hld", hold_id))
+    text = "The hold was released. What no other hold covers expires when its time is over."
+    return rendering.done(url_for(".show", hold_id=hold_id), text)

@@ -1,29 +1,41 @@
-"""The overview: items that need attention, the traffic, the accounting, and the service's parts."""
+"""The overview: what needs attention, traffic, accounting, parts; the search box; saved views."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
-from flask import url_for
+from flask import redirect, url_for
 from sqlalchemy.orm import Session
+from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
-from app.api.http.services import caller, transaction
+from app import ids
+from app.api.http.services import caller, reads_objects, services, transaction
 from app.api.resources import health
 from app.api.resources.deliveries.deliveries import StatsArgs
-from app.console.frame import browser, forms, rendering, zone
+from app.api.resources.search import SearchArgs
+from app.console.frame import browser, forms, lists, navigation, rendering, zone
 from app.console.frame.access import Pages
-from app.console.pages.deliveries.deliveries import charted, known_webhooks, webhook_names
+from app.console.frame.forms import Input
+from app.console.pages.deliveries import charted, known_webhooks, webhook_names
+from app.core import lookup
+from app.core.callers import Role
 from app.core.delivery import accounting, hours
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_history import Status
 from app.core.delivery.history.delivery_list import Filters
-from app.core.digests import digest_history, sending, troubles
+from app.core.digests import schedule, sending, troubles
 from app.core.health import probes
 from app.core.health.parts import Part
 from app.core.jobs import control as job_control
+from app.core.keys import saved_views
+from app.core.lookup import Hit, Type
 from app.database import database_now
+from app.errors import FieldError, Invalid
 from app.models import Digest
+from app.schemas import fields
+from app.schemas.schema import Schema
 
 blp = Pages("overview")
 
@@ -47,9 +59,7 @@ def index() -> Response:
     typed = forms.query()
     parts = health.states()
     with transaction(snapshot=True) as session:
-        args = StatsArgs().load({})
-        with typed.refusing():
-            args = typed.load(StatsArgs)
+        args = typed.load_filters(StatsArgs)
         books = accounting.of_all(session, caller().tenant_id)
         webhooks = known_webhooks(session)
         needs = list(_needs(session, parts, books, webhooks))
@@ -112,7 +122,7 @@ def _needs(
 def _mail(session: Session) -> Iterator[Need]:
     """Yield whether the newest digest is refused for good."""
     for newest in sending.rows(session, Digest, caller().tenant_id, None, 1):
-        what = _REFUSED.get(digest_history.represent(newest)["status"])
+        what = _REFUSED.get(schedule.represent(newest)["status"])
         if what is not None:
             text = f"The mail server refuses the mail with new findings: {what}."
             yield Need(text, "See what it said", url_for("console.settings.mail"))
@@ -125,7 +135,7 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
     """
     failed = Filters(status=frozenset((Status.FAILED,)))
     found = failure_groups.find(session, caller().tenant_id, failed, window=_MOST_FAILED)
-    count = sum(group.count for group, _ in found.groups)
+    count = sum(group.count for group in found.groups)
     left = books["failed"] - books["arrived_by_replay"]
     in_all = f"{left:,} of {books['failed']:,} events that failed for good have not arrived by a "
     in_all += f"replay. Of the newest {_MOST_FAILED:,}, "
@@ -143,3 +153,125 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
         text = f"{in_all}all were replayed; older ones may wait."
         place = url_for("console.deliveries.index", status="failed")
         yield Need(text, "See what failed", place)
+
+
+search_blp = Pages("search", "/search", whole_tenant=False)
+
+
+class BoxArgs(SearchArgs):
+    """What is searched for; for a field that takes ids, by its name, what it may mean alone."""
+
+    kind = fields.Text(50)
+
+
+@search_blp.page("", endpoint="index")
+@reads_objects
+def find() -> Response:
+    """Redirect to the only result, or list the results."""
+    typed = forms.query()
+    keys = services().settings.master_keys
+    found: list[dict[str, Any]] = []
+    with typed.refusing():
+        if typed.value("q").strip():
+            args = typed.load(BoxArgs)
+            kinds = forms.kinds_of(args.get("kind", ""))
+            with transaction() as session:
+                hits = lookup.find(session, caller(), keys, args["q"], args["limit"], kinds)
+            found = [{**lookup.represent(hit, ""), "place": _place(hit)} for hit in hits]
+    if len(found) == 1 and "kind" not in typed.typed:
+        return redirect(found[0]["place"], 303)
+    return rendering.page(
+        "search/index", typed=typed, found=found, does=("search WORDS", "GET /v1/search?q=WORDS")
+    )
+
+
+# These stand on the page of something else, or below it.
+_WITHIN: dict[Type, Callable[[Hit], str]] = {
+    Type.DELIVERY: lambda hit: url_for(
+        "console.deliveries.show",
+        webhook_id=ids.text("whk", hit.parent or hit.id),
+        delivery_id=ids.text("dlv", hit.id),
+    ),
+    Type.SHARE_LINK: lambda hit: url_for(
+        "console.records.show",
+        record_id=ids.text("rec", hit.parent or hit.id),
+        _anchor="share-links",
+    ),
+}
+
+
+def _place(hit: Hit) -> str:
+    """Return the URL of the console's page that shows the result."""
+    if hit.type in _WITHIN:
+        return _WITHIN[hit.type](hit)
+    return navigation.place_of(lookup.represent(hit, "")["id"])
+
+
+views_blp = Pages("views", "/views")
+
+_LONGEST_QUERY = 4_000
+
+
+class NameSchema(Schema):
+    """The name of a view."""
+
+    name = fields.Text(80, required=True)
+
+
+class ViewSchema(NameSchema):
+    """The list of a view, and the query that selects its rows."""
+
+    page = fields.Text(40, required=True)
+    query = fields.Text(_LONGEST_QUERY, required=True)
+
+
+def _views(typed: Input, status: int = 200, **_: str) -> Response:
+    with transaction() as session:
+        shown = [
+            {
+                "id": ids.text("viw", each.id),
+                "page": each.page,
+                "name": each.name,
+                "query": each.query,
+                "place": url_for(f"console.{each.page}.index") + f"?{each.query}",
+                "created_at": each.created_at,
+            }
+            for each in saved_views.rows(session, caller())
+            if each.page in lists.LISTS
+        ]
+    return rendering.page("views/list", status, typed=typed, views=shown)
+
+
+@views_blp.page("", endpoint="index")
+def list_views() -> Response:
+    """List all views."""
+    return _views(forms.blank())
+
+
+@views_blp.form("", Role.WRITE, again=_views)
+def keep_view(typed: Input) -> Response:
+    """Keep a list's filters under a name."""
+    wanted = typed.load(ViewSchema)
+    listed = lists.LISTS.get(wanted["page"])
+    if listed is None:
+        raise Invalid(FieldError("/page", "No list has this name."))
+    pairs = [pair for pair in parse_qsl(wanted["query"]) if pair[0] not in ("cursor", "limit")]
+    Input(MultiDict(pairs)).load(listed.args)
+    forms.do(saved_views.create, listed.name, wanted["name"], urlencode(pairs))
+    place = rendering.address(dict(MultiDict(pairs).lists()), f"console.{listed.name}.index")
+    return rendering.done(place, f"The view “{wanted['name']}” is kept for everybody.")
+
+
+@views_blp.form("/<view_id>/rename", Role.WRITE, again=_views)
+def rename_view(typed: Input, view_id: str) -> Response:
+    """Give a view another name."""
+    name = typed.load(NameSchema)["name"]
+    forms.do(saved_views.rename, ids.parse("viw", view_id), name)
+    return rendering.done(url_for(".index"), f"The view is called “{name}” now.")
+
+
+@views_blp.form("/<view_id>/delete", Role.WRITE)
+def delete_view(view_id: str) -> Response:
+    """Delete a view."""
+    name = forms.do(saved_views.delete, ids.parse("viw", view_id))
+    return rendering.done(url_for(".index"), f"The view “{name}” was deleted.")

@@ -1,7 +1,8 @@
-"""Settings: the tenant's, with their effects shown first; digests and alerts; the reader's zone."""
+"""Settings, with their effects shown first; digests and alerts; the reader's zone; API keys."""
 
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -11,8 +12,11 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 from werkzeug.wrappers import Response as AnyResponse
 
+from app import clock, ids
 from app.api.http.answers import encode
 from app.api.http.services import caller, services, transaction
+from app.api.pages import site
+from app.api.resources.keys import ExpiresIn, NewKeySchema, RevokeArgs, list_keys, new_key
 from app.api.resources.tenant import AlertsChangeSchema, SettingsChangeSchema, list_alert_mails
 from app.console.frame import browser, forms, lists, rendering, zone
 from app.console.frame.access import Pages
@@ -20,9 +24,10 @@ from app.console.frame.forms import Input
 from app.console.frame.lists import Listed
 from app.core import tenant_settings
 from app.core.callers import Role
-from app.core.digests import alert_mail, alerts, digest_history, sending
+from app.core.digests import alerts, schedule, sending
 from app.core.digests.alerts import Policy
 from app.core.digests.troubles import Kind
+from app.core.keys import keys
 from app.core.records import holds, retention
 from app.core.records.holds import HoldStatus
 from app.core.tenant_settings import Visibility
@@ -154,7 +159,7 @@ def _state(before: dict[str, Any]) -> str:
 
 def _coming(session: Session, *_: object) -> dict[str, Any]:
     settle = services().settings.digest_settle
-    return {"coming": digest_history.next_digest(session, caller().tenant_id, settle)}
+    return {"coming": schedule.next_digest(session, caller().tenant_id, settle)}
 
 
 lists.serve(
@@ -162,7 +167,7 @@ lists.serve(
     Listed(
         "mail",
         lambda session, _, *where: sending.rows(session, Digest, caller().tenant_id, *where),
-        digest_history.represent,
+        schedule.represent,
         named=lambda _: (),
         template="settings/mail",
         beside=_coming,
@@ -185,7 +190,7 @@ _ALERTS = lists.serve(
     Listed(
         "alerts",
         list_alert_mails,
-        alert_mail.represent,
+        alerts.represent_mail,
         named=lambda _: (),
         template="settings/alerts",
         beside=lambda session, *_: {
@@ -241,3 +246,90 @@ def choose_zone(typed: Input) -> AnyResponse:
     answer = redirect(place if browser.is_ours(place) else browser.HOME, 303)
     zone.choose(answer, typed.value("zone"))
     return answer
+
+
+keys_blp = Pages("keys", "/keys", whole_tenant=False)
+
+_TERMS = {
+    ExpiresIn.HOUR: "1 hour",
+    ExpiresIn.DAY: "1 day",
+    ExpiresIn.WEEK: "7 days",
+    ExpiresIn.MONTH: "30 days",
+    ExpiresIn.QUARTER: "90 days",
+    ExpiresIn.YEAR: "1 year",
+}
+
+
+def _pin() -> dict[str, str] | None:
+    if (pin := caller().pin) is None:
+        return None
+    return {"agent_id": ids.text("agt", pin.agent_id), "principal": pin.principal}
+
+
+def _key_state(key: keys.Minted) -> str:
+    row = key.row
+    if row.revoked_at is not None:
+        return "revoked"
+    return "expired" if row.expires_at is not None and row.expires_at <= clock.now() else "active"
+
+
+_KEYS = lists.serve(
+    keys_blp,
+    Listed(
+        "keys",
+        list_keys,
+        lambda row: {**keys.represent(row), "state": _key_state(row)},
+        named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
+        beside=lambda *_: {
+            "pin": _pin(),
+            "own": ids.text("key", caller().key_id),
+            "roles": forms.choices(role for role in Role if caller().role.allows(role)),
+        },
+        shown={"terms": [(term.value, text) for term, text in _TERMS.items()]},
+        does=("keys list", "GET /v1/keys"),
+    ),
+)
+
+
+@keys_blp.form("", Role.ADMIN, again=_KEYS.page)
+def mint(typed: Input) -> Response:
+    """Mint a key, and show_key its text on this page only."""
+    made = forms.do(keys.mint, new_key(typed.load(NewKeySchema)))
+    with transaction() as session:
+        names = rendering.names_in(session, made["pin"] or {})
+    return rendering.page(
+        "keys/minted",
+        key=made,
+        names=names,
+        does=(f"keys mint NAME --role {made['role']}", "POST /v1/keys"),
+        requirement=site.requirement(),
+    )
+
+
+@keys_blp.page("/<key_id>", endpoint="show")
+def show_key(key_id: str) -> Response:
+    """Show a key, and the effects of its revocation."""
+    with transaction(snapshot=True) as session:
+        found = keys.find(session, caller(), ids.parse("key", key_id))
+        effects = keys.effects(session, caller(), found.id)
+        key = keys.represent(found)
+        names = rendering.names_in(session, key["pin"] or {})
+    return rendering.page(
+        "keys/one",
+        key=key,
+        names=names,
+        state=_key_state(found),
+        own=found.id == caller().key_id,
+        effects=effects,
+        most=keys.MOST,
+        does=(f"keys revoke {key_id}", f"DELETE /v1/keys/{key_id}"),
+    )
+
+
+@keys_blp.form("/<key_id>/revoke", Role.ADMIN)
+def revoke(key_id: str) -> Response:
+    """Revoke a key, alone or with all its descendants."""
+    args = forms.sent().load(RevokeArgs)
+    forms.do(partial(keys.revoke, **args), ids.parse("key", key_id))
+    others = ", with all that descend from it" if args["descendants"] else ""
+    return rendering.done(url_for(".show", key_id=key_id), f"The key was revoked{others}.")

@@ -4,9 +4,7 @@ All findings are counted, some listed. A lost worker or answer (`uncertain`), or
 refused also without words, has the next digest list the same.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +13,7 @@ from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.digests import letters, troubles
-from app.core.digests.sending import ACCEPTED_BY, TIMES, Outcome, Sending
-from app.core.digests.troubles import Trouble
+from app.core.digests.sending import ACCEPTED_BY, READDRESSED, TIMES, Outcome, Sending
 from app.core.findings import Severity
 from app.database import cursor
 from app.lib.text_sanitizer import one_line
@@ -26,60 +23,6 @@ MOST_FINDINGS = 50
 MOST_GROUPS = 50
 _MOST_TROUBLES = 20
 _TITLE, _RULE, _NAME = 200, 80, 100
-
-
-@dataclass(frozen=True)
-class Line:
-    """A listed finding; `again` says that an earlier mail may have listed it.
-
-    Of a mail without words `title` is the finding's id, and `principal` empty.
-    """
-
-    id: UUID
-    title: str
-    principal: str
-    created_at: datetime
-    again: bool
-
-
-@dataclass(frozen=True)
-class Group:
-    """All findings of one severity and rule; `lines` are those listed.
-
-    Of a mail without words all of one severity; `rule` is empty.
-    """
-
-    severity: str
-    rule: str
-    count: int
-    lines: Sequence[Line]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A digest whose findings are listed: the one being sent, or one that may have been lost."""
-
-    id: UUID
-    data_at: datetime | None
-
-
-@dataclass(frozen=True)
-class Content:
-    """The content of a mail. `again` of the `total` findings are of `parts` beyond the first.
-
-    `brief`: without anybody's words, which the mail server refused.
-    """
-
-    tenant: str
-    total: int
-    again: int
-    by_severity: Mapping[str, int]
-    groups: Sequence[Group]
-    groups_left: int
-    shown: int
-    troubles: Sequence[Trouble]
-    parts: Sequence[Part]
-    brief: bool = False
 
 
 # The last digest of the chain may be lost, and so may those that listed its findings since.
@@ -98,7 +41,7 @@ _RANK = "array_position(%(ranks)s::text[], severity)"
 _LISTED = "FROM findings WHERE tenant_id = %(tenant)s AND digest_id = ANY(%(parts)s)"
 # One scan of the findings yields the totals by severity, then the groups.
 _COUNTS = f"""
-SELECT severity, rule, grouping(rule) = 1 AS is_total, count(*) AS n,
+SELECT severity, rule, grouping(rule) = 1 AS is_total, count(*) AS count,
        count(*) FILTER (WHERE digest_id <> %(id)s) AS again, count(*) OVER () AS rows
   {_LISTED}
  GROUP BY GROUPING SETS ((severity), (severity, rule))
@@ -112,75 +55,57 @@ SELECT id, severity, rule, left(title, 1000) AS title, left(principal, 1000) AS 
 """
 
 
-def read(session: Session, tenant_id: UUID, name: str, digest_id: UUID) -> Content:
-    """Return the content of a digest; `name` is the tenant's name."""
-    wanted = {"tenant": tenant_id, "id": digest_id, "ranks": [*reversed(Severity)]}
-    rows = cursor(session).execute(_PARTS, wanted).fetchall()
-    parts = [Part(*row) for row in rows]
-    wanted["parts"] = [part.id for part in parts]
-    counted = _rows(session, _COUNTS, wanted, len(Severity) + MOST_GROUPS)
-    totals = [row for row in counted if row["is_total"]]
-    lines = _rows(session, _LINES, wanted, MOST_FINDINGS)
-    groups = _groups([row for row in counted if not row["is_total"]], lines)
-    return Content(
-        tenant=one_line(name, _NAME),
-        total=sum(row["n"] for row in totals),
-        again=sum(row["again"] for row in totals),
-        by_severity={row["severity"]: row["n"] for row in totals},
-        groups=groups,
-        groups_left=(counted[0]["rows"] if counted else 0) - len(totals) - len(groups),
-        shown=sum(len(group.lines) for group in groups),
-        troubles=troubles.of_tenant(session, tenant_id)[:_MOST_TROUBLES],
-        parts=parts,
-    )
+def read(
+    session: Session, tenant_id: UUID, name: str, digest_id: UUID, *, brief: bool = False
+) -> dict[str, Any]:
+    """Return the content of a digest of the tenant called `name`, for its template.
 
-
-def without_words(full: Content, tenant_id: UUID) -> Content:
-    """Return the content with numbers, severities and ids alone: none of it is a stranger's word.
-
-    The mail then has nothing of one customer that a server could object to.
+    `again` of the `total` findings are of digests beyond the first of `parts`, which may be lost;
+    each of `groups` has the findings of one severity and rule, some of them listed. With `brief`
+    it has nobody's words, which the mail server refused: numbers, severities and ids alone.
     """
-    lines: dict[str, list[Line]] = {severity: [] for severity in full.by_severity}
-    for group in full.groups:
-        for line in group.lines:
-            named = replace(line, title=ids.text("fnd", line.id), principal="")
-            lines[group.severity].append(named)
-    return replace(
-        full,
-        tenant=ids.text("ten", tenant_id),
-        groups=[Group(each, "", n, lines[each]) for each, n in full.by_severity.items()],
-        groups_left=0,
-        troubles=list(map(troubles.without_words, full.troubles)),
-        brief=True,
-    )
+    wanted: dict[str, Any] = {"tenant": tenant_id, "id": digest_id}
+    wanted["ranks"] = [*reversed(Severity)]
+    parts = _rows(session, _PARTS, wanted)
+    wanted["parts"] = [part["id"] for part in parts]
+    counted = _rows(session, _COUNTS, wanted | {"most": len(Severity) + MOST_GROUPS})
+    totals = [row for row in counted if row["is_total"]]
+    of_rules = [row for row in counted if not row["is_total"]]
+    told = troubles.of_tenant(session, tenant_id)[:_MOST_TROUBLES]
+    found = {
+        "tenant": ids.text("ten", tenant_id) if brief else one_line(name, _NAME),
+        "total": sum(row["count"] for row in totals),
+        "again": sum(row["again"] for row in totals),
+        "by_severity": {row["severity"]: row["count"] for row in totals},
+        "groups": totals if brief else of_rules,
+        "groups_left": 0 if brief else (counted or [{"rows": 0}])[0]["rows"] - len(counted),
+        "troubles": [troubles.without_words(each) for each in told] if brief else told,
+        "parts": parts,
+        "brief": brief,
+    }
+    # A finding of a group that is not shown is left out.
+    under = {(row["severity"], row["rule"]): row.setdefault("lines", []) for row in found["groups"]}
+    for line in _rows(session, _LINES, wanted | {"most": MOST_FINDINGS}):
+        rule = None if brief else line["rule"]
+        title = ids.text("fnd", line["id"]) if brief else one_line(line["title"], _TITLE)
+        line |= {"title": title, "principal": one_line(line["principal"], _NAME)}
+        under.get((line["severity"], rule), []).append(line)
+    for row in found["groups"]:
+        row["rule"] = row["rule"] and one_line(row["rule"], _RULE)
+    found["shown"] = sum(map(len, under.values()))
+    return found
 
 
-def _rows(
-    session: Session, query: str, wanted: Mapping[str, Any], most: int
-) -> list[dict[str, Any]]:
-    return cursor(session, dict_row).execute(query.encode(), {**wanted, "most": most}).fetchall()
+def _rows(session: Session, query: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return cursor(session, dict_row).execute(query.encode(), wanted).fetchall()
 
 
-def _groups(counted: list[dict[str, Any]], lines: list[dict[str, Any]]) -> list[Group]:
-    """Return the groups, with the listed findings of each."""
-    under: dict[tuple[str, str], list[Line]] = {(r["severity"], r["rule"]): [] for r in counted}
-    for row in lines:
-        # A finding of a group that is not shown is left out.
-        shown = (one_line(row["title"], _TITLE), one_line(row["principal"], _NAME))
-        line = Line(row["id"], *shown, row["created_at"], row["again"])
-        under.get((row["severity"], row["rule"]), []).append(line)
-    return [
-        Group(row["severity"], one_line(row["rule"], _RULE), row["n"], lines_shown)
-        for row, lines_shown in zip(counted, under.values(), strict=True)
-    ]
-
-
-def subject(content: Content) -> str:
+def subject(content: Mapping[str, Any]) -> str:
     """Return the subject: numbers and severities, no untrusted text."""
-    new = content.total - content.again
-    again = f"{letters.of(content.again, 'finding')}, listed again"
+    new = content["total"] - content["again"]
+    again = f"{letters.of(content['again'], 'finding')}, listed again"
     count = letters.of(new, "new finding") if new else again
-    worst = next(iter(content.by_severity.items()), None)
+    worst = next(iter(content["by_severity"].items()), None)
     return count if worst is None else f"{count} ({worst[1]:,} {worst[0]})"
 
 
@@ -264,28 +189,25 @@ class DigestSending(Sending[Digest]):
         # A series lasts as long as there is an address, and each address has a nonce.
         return str(self.tenant.notification_email)
 
-    def _over(self, session: Session) -> Outcome | None:
-        return None if self._locked(session)[0] == self.mail.series else _CLEARED
-
-    def _readdressed(self, session: Session) -> bool:
-        return self._locked(session)[1] != self.tenant.address_nonce
+    def _changed(self, session: Session, *, lock: bool = False) -> Outcome | None:
+        tenant, cur = self.tenant, cursor(session)
+        series, nonce = tenant.digest_series, tenant.address_nonce
+        if lock:
+            series, nonce = cur.execute(_LOCK_TENANT, (self.mail.tenant_id,)).fetchall()[0]
+        if series != self.mail.series:
+            return _CLEARED
+        return None if nonce == tenant.address_nonce else READDRESSED
 
     def _prepare(self, session: Session) -> str | None:
         return _take(session, self.mail, self.job.cursor) if self.mail.findings is None else None
 
     def _content(self, session: Session) -> tuple[str, dict[str, Any], UUID]:
         tenant = self.tenant
-        content = read(session, tenant.id, tenant.name, self.mail.id)
-        if self.mail.brief:
-            content = without_words(content, tenant.id)
+        found = self.mail.id
+        content = read(session, tenant.id, tenant.name, found, brief=self.mail.brief)
         assert tenant.address_nonce is not None  # noqa: S101  # as the address
-        data = {"content": content, "tenant": content.tenant}
-        return subject(content), data, tenant.address_nonce
+        return subject(content), content, tenant.address_nonce
 
     def _begin(self, session: Session) -> bool:
         wanted = {"tenant": self.mail.tenant_id, "id": self.mail.id, **TIMES}
         return cursor(session).execute(_BEGIN.encode(), wanted).rowcount == 1
-
-    def _locked(self, session: Session) -> Sequence[UUID | None]:
-        """Return the tenant's series and nonce, locked until the transaction ends."""
-        return cursor(session).execute(_LOCK_TENANT, (self.mail.tenant_id,)).fetchall()[0]

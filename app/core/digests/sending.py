@@ -87,6 +87,8 @@ class Outcome:
 
 
 _LOST = Outcome("uncertain", "The worker was lost while it sent.")
+READDRESSED = Outcome("pending")
+"""The mail has another address since its attempt began."""
 _CONCLUDE = """
 UPDATE {table}
    SET status = %(status)s, error = %(why)s, refusal = %(refusal)s, said = %(said)s,
@@ -196,8 +198,8 @@ class Sending(ABC, Generic[Row]):
         elif mail.status == "sending":
             # The worker that began it was lost before it could record the answer.
             one._conclude(session, _LOST)
-        elif mail.status == "pending" and (over := one._over(session)) is not None:
-            one._conclude(session, over)
+        elif mail.status == "pending" and (gone := one._changed(session)) is not None:
+            one._conclude(session, gone)
         if mail.status != "pending":
             return one._step(None)
         if (prepared := one._prepare(session)) is not None:
@@ -212,8 +214,11 @@ class Sending(ABC, Generic[Row]):
         """The recipient's address, as this attempt has it."""
 
     @abstractmethod
-    def _over(self, session: Session) -> Outcome | None:
-        """Return why the mail is for nobody any more; locks its recipient until the commit."""
+    def _changed(self, session: Session, *, lock: bool = False) -> Outcome | None:
+        """Return what a change of the recipient makes of the mail: `cancelled`, or `READDRESSED`.
+
+        With `lock` a further change waits until this transaction has ended.
+        """
 
     def _prepare(self, session: Session) -> str | None:
         """Do what comes before sending; return the job's next cursor, None when all is done."""
@@ -222,10 +227,6 @@ class Sending(ABC, Generic[Row]):
     @abstractmethod
     def _content(self, session: Session) -> tuple[str, Mapping[str, Any], UUID]:
         """Return the mail's subject, what its template shows, and its recipient's nonce."""
-
-    @abstractmethod
-    def _readdressed(self, session: Session) -> bool:
-        """Say whether the address has changed since this attempt began."""
 
     @abstractmethod
     def _begin(self, session: Session) -> bool:
@@ -312,7 +313,7 @@ class Sending(ABC, Generic[Row]):
         with self.sender.database.transaction(self.mail.tenant_id) as session:
             if not leases.renew(session, self.job):
                 self.withdrawn = "the job was taken over"
-            elif self._over(session) or self._readdressed(session):
+            elif self._changed(session, lock=True) is not None:
                 self.withdrawn = "the address was changed or cleared"
             elif not self._begin(session):
                 self.withdrawn = "it was ended, or another was sent lately"
@@ -338,16 +339,15 @@ class Sending(ABC, Generic[Row]):
         A later change of the address makes the waiting job due. Content that was refused is sent
         without words soon, and given up when it was without them.
         """
-        over, of_content = self._over(session), outcome.refusal is Refusal.CONTENT
-        readdressed = over is None and self._readdressed(session)
-        if over is not None:
-            outcome = over
-        elif of_content and was_brief and not readdressed:
+        changed, of_content = self._changed(session, lock=True), outcome.refusal is Refusal.CONTENT
+        if changed is not None and changed is not READDRESSED:
+            outcome = changed
+        elif of_content and was_brief and changed is None:
             outcome = replace(outcome, status="content_refused")
         self._conclude(session, outcome)
         if self.mail.status != "pending":
             return self._step(None)
-        if readdressed:
+        if changed is READDRESSED:
             return self._step("readdressed", _AGAIN_SOON)
         if of_content:
             return self._step("without words", _AGAIN_SOON)

@@ -130,7 +130,12 @@ def read(session: Session, query: str, values: Mapping[str, Any]) -> list[Troubl
         for row in rows
         for kind in [Kind(row["kind"])]
     ]
-    return sorted(found, key=lambda each: (_GRAVEST_FIRST.index(each.kind), each.subject))
+    return sorted(found, key=lambda each: (gravest_first(each), each.subject))
+
+
+def gravest_first(trouble: Trouble) -> int:
+    """Return a trouble's place in a list."""
+    return _GRAVEST_FIRST.index(trouble.kind)
 
 
 def without_words(trouble: Trouble) -> Trouble:

@@ -17,7 +17,7 @@ from app.core.anchoring import anchors as anchoring_status
 from app.core.anchoring import monitor
 from app.core.anchoring.evidence import Voucher
 from app.core.delivery.lanes.lane_health import REFUSES
-from app.core.digests import digest_history
+from app.core.digests import schedule
 from app.core.health.parts import Gauge
 from app.core.master_keys import key_registry
 from app.core.verification import daily
@@ -350,7 +350,7 @@ def _log(session: Session, settings: Settings) -> Iterator[Gauge]:
 
 def _of_rest(session: Session, settings: Settings) -> Iterator[Gauge]:
     """Yield what digests, master keys and the verification of the chains lack."""
-    refused = digest_history.counted(digest_history.standing(session))
+    refused = schedule.counted(schedule.standing(session))
     text = "Digests that the mail server refuses for good, by what of them."
     yield Gauge("digests_refused", text, {(what,): n for what, n in refused.items()}, ("what",))
     missing = len(key_registry.missing(session, settings.master_keys))

@@ -93,9 +93,9 @@ def computed_at(tx: Tx) -> datetime | None:
 
 
 def rows(
-    tx: Tx, sort: Sort, after: tuple[int, UUID] | None, limit: int, *, suspended: bool = False
+    tx: Tx, sort: Sort, after: UUID | None, limit: int, *, suspended: bool = False
 ) -> Sequence[Figures]:
-    """Return a page of tenants, those with the most of `sort` first, behind the position `after`.
+    """Return a page of tenants, those with the most of `sort` first, behind the tenant `after`.
 
     With `suspended` only those that are.
     """
@@ -103,8 +103,9 @@ def rows(
     values: dict[str, object] = {"limit": limit}
     conditions = ["t.suspended_at IS NOT NULL"] if suspended else []
     if after is not None:
-        conditions.append(f"(f.{sort}, f.tenant_id) < (%(number)s, %(tenant)s)")
-        values |= {"number": after[0], "tenant": after[1]}
+        last = f"SELECT {sort}, tenant_id FROM tenant_figures WHERE tenant_id = %(after)s"
+        conditions.append(f"(f.{sort}, f.tenant_id) < ({last})")
+        values["after"] = after
     if conditions:
         query += f" WHERE {' AND '.join(conditions)}"
     query += f" ORDER BY f.{sort} DESC, f.tenant_id DESC LIMIT %(limit)s"

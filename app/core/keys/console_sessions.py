@@ -60,11 +60,10 @@ _GOOD = f"""
 """
 _FIND = f"""
 SELECT coalesce(k.id, p.id), coalesce(k.role, g.role), k.pin_agent_id, k.pin_principal,
-       coalesce(k.name, p.name), p.issuer, p.subject, p.email,
+       coalesce(k.name, p.name), p.issuer, p.subject, p.email, s.id,
        s.last_used_at < clock_timestamp() - %(write_every)s AS was_used_before
   {_GOOD} AND s.digest = %(digest)s
 """
-_ID = "SELECT id FROM console_sessions WHERE tenant_id = %s AND digest = %s"
 _USE = """
 UPDATE console_sessions SET last_used_at = clock_timestamp() WHERE tenant_id = %s AND digest = %s
 """
@@ -82,7 +81,7 @@ SELECT s.id, coalesce(k.id, p.id) AS caller_id, coalesce(k.name, p.name) AS name
 """
 _END_SOME = """
 DELETE FROM console_sessions
- WHERE tenant_id = %(tenant)s AND digest <> %(but)s
+ WHERE tenant_id = %(tenant)s AND id <> %(own)s
    AND (%(id)s::uuid IS NULL OR id = %(id)s)
    AND (%(of)s::uuid IS NULL OR coalesce(api_key_id, person_id) = %(of)s)
 RETURNING id, coalesce(api_key_id, person_id)
@@ -146,8 +145,8 @@ class Token:
 
     def find(
         self, tx: Tx, request_id: str, *, use: bool, origin: str | None = None
-    ) -> tuple[Caller, str] | None:
-        """Return the session's caller and their name; None once the session or key has ended.
+    ) -> tuple[Caller, str, UUID] | None:
+        """Return the session's caller, their name, and its id; None once it or its key has ended.
 
         Without `use` the session stays idle: a page that refreshes itself does not keep it alive.
         """
@@ -160,15 +159,15 @@ class Token:
         row = cursor(tx).execute(_FIND.encode(), values).fetchone()
         if row is None:
             return None
-        caller_id, role, agent_id, principal, name, issuer, subject, email, was_used_before = row
-        if use and was_used_before:
+        caller_id, role, agent_id, principal, name, issuer, subject, email, own, was_before = row
+        if use and was_before:
             cursor(tx).execute(_USE, (self.tenant_id, self.digest))
         pin = None if agent_id is None else Pin(agent_id, principal)
         person = None if issuer is None else Person(issuer, subject, name, email)
         found = Caller(
             self.tenant_id, caller_id, Role(role), pin, request_id, origin=origin, person=person
         )
-        return found, name
+        return found, name, own
 
     def end(self, session: Session, request_id: str, origin: str) -> AuditChainBroken | None:
         """End the session, if it has not ended; returns as `begin` does."""
@@ -225,22 +224,15 @@ def rows(
     return cursor(session, class_row(SignedIn)).execute(_ROWS.encode(), wanted).fetchall()
 
 
-def id_of(tx: Tx, token: Token) -> UUID:
-    """Return the id of the session that was found by a token."""
-    wanted = (token.tenant_id, token.digest)
-    found: UUID = cursor(tx).execute(_ID, wanted).fetchall()[0][0]
-    return found
-
-
 def end_some(
-    session: Session, caller: Caller, own: Token, *, one: UUID | None = None, of: UUID | None = None
+    session: Session, caller: Caller, own: UUID, *, one: UUID | None = None, of: UUID | None = None
 ) -> int:
     """End other sessions of the caller's tenant than `own`; return how many.
 
     Only the session `one`, or only those `of` a key or person, if given. Raises `NotFound` where
     there is no such session.
     """
-    wanted = {"tenant": caller.tenant_id, "but": own.digest, "id": one, "of": of}
+    wanted = {"tenant": caller.tenant_id, "own": own, "id": one, "of": of}
     ended = cursor(session).execute(_END_SOME, wanted).fetchall()
     if one is not None and not ended:
         raise NotFound("There is no such session: it has ended.")

@@ -1,6 +1,5 @@
 """Authentication of requests by API key."""
 
-import threading
 import time
 from dataclasses import replace
 from uuid import UUID
@@ -19,6 +18,26 @@ _NO_KEY = "Send an API key: Authorization: Bearer <key>."
 
 # Most cached callers; a full cache is cleared, which bounds its memory.
 _MOST_KNOWN = 10_000
+# The last uses of keys are written so often, and at the end for so long.
+_EVERY_SECONDS = 20.0
+_LAST_WRITE_SECONDS = 1.0
+# Rows are locked in one order everywhere, so two processes do not deadlock. A use after a key's end
+# was refused, and does not count.
+_WRITE = """
+WITH used AS (
+    SELECT tenant_id, id, clock_timestamp() - seconds * interval '1 second' AS at
+      FROM unnest(%b::uuid[], %b::uuid[], %b::float8[]) AS new (tenant_id, id, seconds)
+), stale AS (
+    SELECT k.tenant_id, k.id, date_trunc('minute', used.at, 'UTC') AS minute
+      FROM api_keys AS k JOIN used USING (tenant_id, id)
+     WHERE (k.last_used_at IS NULL OR k.last_used_at < date_trunc('minute', used.at, 'UTC'))
+       AND (k.revoked_at IS NULL OR k.revoked_at > used.at)
+       AND (k.expires_at IS NULL OR k.expires_at > used.at)
+     ORDER BY k.tenant_id, k.id FOR NO KEY UPDATE OF k
+)
+UPDATE api_keys AS k SET last_used_at = stale.minute
+  FROM stale WHERE k.tenant_id = stale.tenant_id AND k.id = stale.id
+"""
 
 
 class KeyEnded(Unauthenticated):
@@ -58,7 +77,7 @@ def authenticate(
 
 
 class Keyring:
-    """Cache of callers by key or session; one per process, shared by its threads.
+    """Cache of callers by key or session, and last uses of keys; one per process, for its threads.
 
     It caches what never changes in a key (tenant, id, role, pin), and never whether the key is
     valid: revocation and expiry take effect at once, in every process.
@@ -67,11 +86,18 @@ class Keyring:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: dict[bytes, Caller] = {}
-        self._usage = KeyUsage(database)
+        self._used: dict[tuple[UUID, UUID], float] = {}
+        self._thread = Repeater(
+            "key-usage",
+            self._write,
+            _EVERY_SECONDS,
+            failed="key_usage_not_written",
+            at_end=_LAST_WRITE_SECONDS,
+        )
 
     def close(self) -> None:
-        """Write the last uses of keys."""
-        self._usage.close()
+        """Write the last uses of keys, for at most a second."""
+        self._thread.close(_LAST_WRITE_SECONDS)
 
     def authenticate(self, key_text: str, request_id: str, origin: str | None = None) -> Caller:
         """Return the caller of a key, from the key's current row, and cache it.
@@ -85,7 +111,7 @@ class Keyring:
             self.forget(digest)
             raise
         self.remember(digest, found)
-        self._usage.note(found)
+        self.note_use(found)
         return found
 
     def known(self, key_text: str) -> Caller | None:
@@ -118,7 +144,7 @@ class Keyring:
 
     def used(self, known: Caller, request_id: str, origin: str | None) -> Caller:
         """Return a cached caller as that of a request, and note that its key is used now."""
-        self._usage.note(known)
+        self.note_use(known)
         return replace(known, request_id=request_id, origin=origin)
 
     def tenant_of(self, key_text: str) -> UUID | None:
@@ -130,8 +156,28 @@ class Keyring:
         return None if known is None else known.tenant_id
 
     def note_use(self, caller: Caller) -> None:
-        """Note that a session of the console used its key now."""
-        self._usage.note(caller)
+        """Note in memory that a key was used now; executes no statement."""
+        self._used[caller.tenant_id, caller.key_id] = time.monotonic()
+        self._thread.begin()
+
+    def write_uses(self) -> None:
+        """Write the uses noted since the last time; after an error the next call writes them."""
+        self._thread.work()
+
+    def _write(self) -> None:
+        # Copied atomically, as requests keep adding notes.
+        used = self._used.copy()
+        if not used:
+            return
+        now = time.monotonic()
+        rows = [(*key, now - at) for key, at in used.items()]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        with self._database.across_tenants() as session:
+            cursor(session).execute(_WRITE, columns)
+        for key, at in used.items():
+            # A key used again meanwhile is kept for the next write.
+            if self._used.get(key) == at:
+                self._used.pop(key, None)
 
 
 def _digest(key_text: str) -> bytes:
@@ -140,70 +186,3 @@ def _digest(key_text: str) -> bytes:
     if not api_keys.well_formed(key_text):
         raise Unauthenticated(BAD_KEY)
     return api_keys.digest(key_text)
-
-
-EVERY_SECONDS = 20.0
-_LAST_WRITE_SECONDS = 1.0
-
-# Rows are locked in one order everywhere, so two processes do not deadlock. A use after a key's end
-# was refused, and does not count.
-_WRITE = """
-WITH used AS (
-    SELECT tenant_id, id, clock_timestamp() - seconds * interval '1 second' AS at
-      FROM unnest(%b::uuid[], %b::uuid[], %b::float8[]) AS new (tenant_id, id, seconds)
-), stale AS (
-    SELECT k.tenant_id, k.id, date_trunc('minute', used.at, 'UTC') AS minute
-      FROM api_keys AS k JOIN used USING (tenant_id, id)
-     WHERE (k.last_used_at IS NULL OR k.last_used_at < date_trunc('minute', used.at, 'UTC'))
-       AND (k.revoked_at IS NULL OR k.revoked_at > used.at)
-       AND (k.expires_at IS NULL OR k.expires_at > used.at)
-     ORDER BY k.tenant_id, k.id FOR NO KEY UPDATE OF k
-)
-UPDATE api_keys AS k SET last_used_at = stale.minute
-  FROM stale WHERE k.tenant_id = stale.tenant_id AND k.id = stale.id
-"""
-
-
-class KeyUsage:
-    """Buffers the last uses of keys of one process until they are written."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._used: dict[tuple[UUID, UUID], float] = {}
-        self._writing = threading.Lock()
-        self._thread = Repeater(
-            "key-usage",
-            self._write,
-            EVERY_SECONDS,
-            failed="key_usage_not_written",
-            at_end=_LAST_WRITE_SECONDS,
-        )
-
-    def note(self, caller: Caller) -> None:
-        """Note in memory that a key was used now; executes no statement."""
-        self._used[caller.tenant_id, caller.key_id] = time.monotonic()
-        self._thread.begin()
-
-    def write(self) -> None:
-        """Write the uses noted since the last time; after an error the next call writes them."""
-        self._thread.work()
-
-    def close(self) -> None:
-        """Write the remaining notes, for at most a second, and stop."""
-        self._thread.close(_LAST_WRITE_SECONDS)
-
-    def _write(self) -> None:
-        with self._writing:
-            # Copied atomically, as requests keep adding notes.
-            used = self._used.copy()
-            if not used:
-                return
-            now = time.monotonic()
-            rows = [(*key, now - at) for key, at in used.items()]
-            columns = [list(column) for column in zip(*rows, strict=True)]
-            with self._database.across_tenants() as session:
-                cursor(session).execute(_WRITE, columns)
-            for key, at in used.items():
-                # A key used again meanwhile is kept for the next write.
-                if self._used.get(key) == at:
-                    del self._used[key]

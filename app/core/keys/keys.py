@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import scalar_row
+from psycopg.rows import class_row
 from sqlalchemy import ColumnElement, Select, func, select, union_all
 from sqlalchemy.orm import Session, aliased
 
@@ -157,16 +157,17 @@ def rows(
     return [Minted(*row) for row in session.execute(query)]
 
 
-def pinned_to(session: Session, caller: Caller, agent_id: UUID, limit: int) -> Sequence[Minted]:
-    """Return up to `limit` keys that are pinned to an agent and not revoked, newest first."""
-    query = _minted(caller).where(ApiKey.pin_agent_id == agent_id, ApiKey.revoked_at.is_(None))
+def current(session: Session, caller: Caller, limit: int, **of: UUID) -> Sequence[Minted]:
+    """Return up to `limit` keys that were not revoked, newest first: `of` are columns' values."""
+    wanted = [getattr(ApiKey, name) == value for name, value in of.items()]
+    query = _minted(caller).where(ApiKey.revoked_at.is_(None), *wanted)
     found = session.execute(query.order_by(ApiKey.id.desc()).limit(limit))
     return [Minted(*row) for row in found]
 
 
 def own(session: Session, caller: Caller) -> Minted:
     """Return the key that the caller used."""
-    return Minted(*session.execute(_minted(caller).where(ApiKey.id == caller.key_id)).one())
+    return find(session, caller, caller.key_id)
 
 
 def find(session: Session, caller: Caller, key_id: UUID | None) -> Minted:
@@ -276,32 +277,27 @@ MOST = 1000
 """The count of descendants stops after this many."""
 
 # Also follows ended keys, as keys that they minted may be valid; stops at the LIMIT of rows.
-_DESCENDANTS = """
+_EFFECTS = """
 WITH RECURSIVE minted AS (
     SELECT id, revoked_at, expires_at FROM api_keys
      WHERE tenant_id = %(tenant)s AND created_by = %(key)s
     UNION ALL
     SELECT k.id, k.revoked_at, k.expires_at FROM minted AS m
       JOIN api_keys AS k ON k.tenant_id = %(tenant)s AND k.created_by = m.id
-)
-SELECT count(*)
-  FROM (SELECT FROM minted
-         WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
-         LIMIT %(most)s + 1) AS good
-"""
-_ANCESTORS = """
-WITH RECURSIVE minters AS (
+), minters AS (
     SELECT created_by AS id FROM api_keys WHERE tenant_id = %(tenant)s AND id = %(own)s
     UNION
     SELECT k.created_by FROM minters AS m
       JOIN api_keys AS k ON k.tenant_id = %(tenant)s AND k.id = m.id
 )
-SELECT EXISTS (SELECT FROM minters WHERE id = %(key)s)
-"""
-_SESSIONS = """
-SELECT count(*) FROM console_sessions
- WHERE tenant_id = %s AND api_key_id = %s
-   AND expires_at > clock_timestamp() AND last_used_at > clock_timestamp() - %s
+SELECT (SELECT count(*)
+          FROM (SELECT FROM minted
+                 WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+                 LIMIT %(most)s + 1) AS good) AS descendants,
+       EXISTS (SELECT FROM minters WHERE id = %(key)s) AS own,
+       (SELECT count(*) FROM console_sessions
+         WHERE tenant_id = %(tenant)s AND api_key_id = %(key)s AND expires_at > clock_timestamp()
+           AND last_used_at > clock_timestamp() - %(idle)s) AS sessions
 """
 
 
@@ -345,14 +341,9 @@ class Effects:
 
 def effects(session: Session, caller: Caller, key_id: UUID) -> Effects:
     """Return the effects of revoking a key; counts at most `MOST` + 1 descendants."""
-    wanted = {"tenant": caller.tenant_id, "key": key_id, "own": caller.key_id, "most": MOST}
-    sessions = (caller.tenant_id, key_id, IDLE)
-    cur = cursor(session, scalar_row)
-    return Effects(
-        descendants=cur.execute(_DESCENDANTS, wanted).fetchone() or 0,
-        own=bool(cur.execute(_ANCESTORS, wanted).fetchone()),
-        sessions=cur.execute(_SESSIONS, sessions).fetchone() or 0,
-    )
+    wanted: dict[str, Any] = {"tenant": caller.tenant_id, "key": key_id, "own": caller.key_id}
+    wanted |= {"most": MOST, "idle": IDLE}
+    return cursor(session, class_row(Effects)).execute(_EFFECTS, wanted).fetchall()[0]
 
 
 def _lock_descendants(session: Session, root: ApiKey) -> list[ApiKey]:

@@ -1,23 +1,26 @@
-"""The engine of a process, its pool of connections, and connections that notice a dead server."""
+"""The engine of a process, its pool of connections that notice a dead server, and pipelines."""
 
 import asyncio
 import logging
 import random
 import select
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import psycopg
 import structlog
+from psycopg.abc import PQGen
+from psycopg.rows import RowFactory
 from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 from sqlalchemy.util.queue import Empty
 
+_Row = TypeVar("_Row")
 _log = structlog.get_logger(__name__)
 # Where SQLAlchemy logs each use of a connection, by the pool's module.
 logging.getLogger(__name__).setLevel(logging.WARNING)
@@ -45,8 +48,8 @@ _NONE_LEFT_TEXTS = (
 _NEW = "record_service.new"
 # An operator who sets a primary read-only for a while has it reconnected to no more often.
 _RENEW_AGAIN_SECONDS = 1.0
-_LARGE = 256 * 1024
-_closed_after_use: WeakSet[psycopg.Connection[Any]] = WeakSet()
+# Connections that are closed when they come back.
+close_after_use: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
 def none_left(error: psycopg.Error) -> bool:
@@ -65,14 +68,6 @@ def _is_event_loop() -> bool:
 
 class _WouldWait(Exception):
     """There is no idle connection, or only one that would have to be made anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolUse:
-    """How large a pool is, and the most connections that were in use at once lately."""
-
-    size: int
-    most_in_use: int
 
 
 class PatientPool(QueuePool):
@@ -151,11 +146,11 @@ class PatientPool(QueuePool):
         again.patience, again.on_wait = self.patience, self.on_wait
         return again
 
-    def use(self) -> PoolUse:
-        """Return its use since the last call of this, or since it was made."""
+    def most_in_use(self) -> int:
+        """Return how many were in use at once since the last call, or since it was made."""
         now = self.checkedout()
         most, self._most = max(self._most, now), now
-        return PoolUse(self.size(), most)
+        return most
 
 
 def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
@@ -183,18 +178,8 @@ def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
     event.listen(engine, "do_connect", _refuse_on_loop)
     event.listen(engine, "connect", _note_new)
     event.listen(engine, "checkout", _refuse_closed)
-    event.listen(engine, "checkin", _close_after_use)
+    event.listen(engine, "checkin", _close_swollen)
     return engine
-
-
-def note_carried(connection: "psycopg.Connection[Any]", size: int) -> None:
-    """Have a pool close a connection that carried a value of so many bytes, if that is large.
-
-    libpq's buffers grow to the longest message and stay so: a pool of them would hold ten times as
-    much as all that is worked on.
-    """
-    if size > _LARGE:
-        _closed_after_use.add(connection)
 
 
 def _refuse_on_loop(*_: object) -> None:
@@ -207,10 +192,10 @@ def _note_new(_connection: object, entry: ConnectionPoolEntry) -> None:
     entry.info[_NEW] = True
 
 
-def _close_after_use(
+def _close_swollen(
     connection: "psycopg.Connection[Any] | None", entry: ConnectionPoolEntry
 ) -> None:
-    if connection in _closed_after_use:
+    if connection in close_after_use:
         entry.close()
 
 
@@ -223,3 +208,48 @@ def _refuse_closed(
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
         raise InvalidatePoolError
+
+
+class SyncedPipeline(psycopg.Pipeline):
+    """Sends nothing before a Sync, where psycopg sends each statement as it is executed.
+
+    The server counts a client's silence in a transaction from Sync on. A host that is cut off
+    between a statement and its Sync would keep its locks until TCP notices.
+    """
+
+    def _enqueue_sync(self) -> None:
+        super()._enqueue_sync()
+        # All at once into libpq's buffer: psycopg waits for the socket before each command.
+        while self.command_queue:
+            self.command_queue.popleft()()
+
+    def _communicate_gen(self) -> PQGen[None]:
+        if not self.command_queue:
+            yield from super()._communicate_gen()
+
+
+class SyncedCursor(psycopg.Cursor[_Row]):
+    """Ends a pipelined batch with Sync when a result is fetched, where psycopg only flushes."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        pipeline: psycopg.Pipeline,
+        row_factory: RowFactory[_Row],
+    ) -> None:
+        super().__init__(connection, row_factory=row_factory)
+        self._batch = pipeline
+
+    def _fetch_pipeline(self) -> None:
+        if self.pgresult is None and self.connection.info.pipeline_status:
+            self._batch.sync()
+        super()._fetch_pipeline()
+
+
+@contextmanager
+def synced_pipeline(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Pipeline]:
+    """Open such a pipeline on a connection, for the length of the `with`."""
+    # It enters the pipeline that is there, and makes psycopg's own only where there is none.
+    connection._pipeline = SyncedPipeline(connection)  # noqa: SLF001  # psycopg has no other way
+    with connection.pipeline() as pipeline:
+        yield pipeline

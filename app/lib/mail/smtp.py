@@ -1,8 +1,7 @@
 """Mail over SMTP (RFC 5321) to one relay: one mail a connection, one conversation a process.
 
-All before DATA has half a minute, what follows a minute, name resolution and TLS included. A server
-that was away or hung is left alone for half a minute. Reasons have only numbers of its answers: the
-words may quote.
+All before DATA has half a minute, what follows a minute, TLS included. A server that was away or
+hung is left alone for half a minute. Reasons have only numbers of its answers: the words may quote.
 """
 
 import re
@@ -10,8 +9,7 @@ import smtplib
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Timer
 
@@ -30,10 +28,10 @@ from app.lib.mail.mailer import (
     Write,
 )
 from app.lib.outbound import dialing
-from app.lib.outbound.attempt import TooManyLookups
-from app.lib.outbound.dialing import Resolver
 
 _OPENING_SECONDS = 30.0
+# One address of the server's that does not answer leaves time for others.
+_ADDRESSES = 4
 _FAREWELL_SECONDS = 1.0
 _BREAK_SECONDS = 30.0
 
@@ -73,7 +71,6 @@ class Smtp:
             self._context.verify_mode = ssl.CERT_NONE
         self._opening_seconds = opening_seconds
         self._data_seconds = data_seconds
-        self._resolver = Resolver()
         self._free = Lock()
         self._breaker = Breaker(break_seconds)
 
@@ -98,14 +95,12 @@ class Smtp:
     @contextmanager
     def _opened(self, sender: str, recipient: str | None = None) -> Iterator["_Conversation"]:
         """Do all that comes before DATA, where every failure is `NotAccepted`; part afterwards."""
-        ends, talk, greeted = time.monotonic() + self._opening_seconds, None, False
+        server, greeted = self._server, False
+        talk = _Conversation(server, self._helo, self._context, self._opening_seconds / _ADDRESSES)
         try:
             try:
-                talk = _Conversation(self._connected(ends), self._server.host, self._helo)
-                with _deadline(ends - time.monotonic(), talk.hang_up):
-                    if self._server.tls is Tls.AT_ONCE:
-                        talk.encrypt(self._context)
-                    _expect(talk.getreply(), "the connection", _READY)
+                with talk.within(self._opening_seconds):
+                    _expect(talk.connect(server.host, server.port), "the connection", _READY)
                     self._breaker.succeeded()
                     greeted = True
                     self._introduce(talk, sender)
@@ -113,7 +108,7 @@ class Smtp:
                         answer, of = talk.rcpt(recipient), Refusal.RECIPIENT
                         _expect(answer, "the recipient", _TAKES_IT, _WILL_FORWARD, of=of)
             except (NotAccepted, *_FAILURES) as error:
-                late = talk is not None and talk.late.is_set()
+                late = talk.late.is_set()
                 if late or not greeted:
                     self._breaker.failed()
                 if isinstance(error, NotAccepted) and not late:
@@ -121,25 +116,8 @@ class Smtp:
                 raise _before_data(error, late=late) from error
             yield talk
         finally:
-            if talk is not None:
-                with _deadline(_FAREWELL_SECONDS, talk.hang_up):
-                    talk.part()
-
-    def _connected(self, ends: float) -> socket.socket:
-        """Connect to the first address that answers; each may use its share of the time."""
-        addresses = self._resolver.resolve(self._server.host, ends - time.monotonic())
-        share = (ends - time.monotonic()) / len(addresses)
-        failed: OSError = TimeoutError()
-        for address in addresses:
-            try:
-                sock = socket.create_connection((str(address), self._server.port), max(share, 0.01))
-            except OSError as error:
-                failed = error
-            else:
-                # From now on `_deadline` ends every wait.
-                sock.settimeout(None)
-                return sock
-        raise failed
+            with talk.within(_FAREWELL_SECONDS):
+                talk.part()
 
     def _introduce(self, talk: "_Conversation", sender: str) -> None:
         """Greet, encrypt, sign in, and name the sender."""
@@ -161,7 +139,7 @@ class Smtp:
 
     def _hand_over(self, talk: "_Conversation", letter: Letter, go_ahead: GoAhead) -> None:
         # `go_ahead` records its time, so the time for the content begins before that.
-        with _deadline(self._data_seconds, talk.hang_up):
+        with talk.within(self._data_seconds):
             if not go_ahead():
                 raise Withdrawn
             if talk.late.is_set():
@@ -182,38 +160,49 @@ class Smtp:
             raise AnswerLost("The mail server's answer made no sense.")
 
 
-@contextmanager
-def _deadline(seconds: float, alarm: Callable[[], None]) -> Iterator[None]:
-    """Call `alarm` from another thread if the block takes longer than `seconds`."""
-    timer = Timer(seconds, alarm)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 class _Conversation(smtplib.SMTP):
     """smtplib's dialogue, over a connection that another thread can end.
 
     A socket's own timeout bounds one read, so a server that drips would never exceed it.
     """
 
-    def __init__(self, sock: socket.socket, host: str, helo: str) -> None:
-        # Without a name smtplib asks the name server, with no limit of time.
-        super().__init__(local_hostname=helo)
-        self.sock: socket.socket | None = sock
+    def __init__(self, server: MailServer, helo: str, context: ssl.SSLContext, each: float) -> None:
+        # Without a name smtplib asks the name server. `each` address may use so many seconds.
+        super().__init__(local_hostname=helo, timeout=each)
         # By this name smtplib checks the certificate after STARTTLS.
-        self._host = host
+        self._host = server.host
+        self._context = context if server.tls is Tls.AT_ONCE else None
         # The same connection, also once TLS has taken the socket over.
-        self._connection = sock.dup()
+        self._connection: socket.socket | None = None
         self.late = threading.Event()
 
-    def encrypt(self, context: ssl.SSLContext) -> None:
-        """Begin with TLS."""
-        assert self.sock is not None  # noqa: S101  # it was connected
-        self.sock = context.wrap_socket(self.sock, server_hostname=self._host)
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        sock = socket.create_connection((host, port), timeout)
+        self._connection = sock.dup()
+        if self.late.is_set():
+            raise TimeoutError
+        # From now on `within` ends every wait.
+        sock.settimeout(None)
+        return (
+            sock if self._context is None else self._context.wrap_socket(sock, server_hostname=host)
+        )
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """End the connection if the block takes longer than `seconds`: what waits for it wakes."""
+        timer = Timer(seconds, self._hang_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _hang_up(self) -> None:
+        self.late.set()
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
 
     def content(self, content: bytes) -> tuple[int, bytes, Refusal]:
         """Send DATA and the content; return the last answer, and what it is an answer to."""
@@ -223,22 +212,17 @@ class _Conversation(smtplib.SMTP):
             # The word DATA itself was answered, and not with "go ahead".
             return error.smtp_code, _bytes(error.smtp_error), Refusal.RECIPIENT
 
-    def hang_up(self) -> None:
-        """End the connection, because its time is over: whatever waits for it wakes up."""
-        self.late.set()
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-
     def part(self) -> None:
         """Say goodbye and close: a courtesy, whose failure means nothing."""
         with suppress(OSError, smtplib.SMTPException):
             if self.sock is not None:
                 self.docmd("QUIT")
         self.close()
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
-_FAILURES = (OSError, smtplib.SMTPException, TooManyLookups, ValueError)
+_FAILURES = (OSError, smtplib.SMTPException, ValueError)
 _KINDS: tuple[tuple[type[BaseException], str], ...] = (
     (ssl.SSLCertVerificationError, "its certificate is not trusted"),
     (TimeoutError, "it took too long"),

@@ -9,7 +9,7 @@ from app.core.anchoring import cosigning, timestamping
 from app.core.anchoring.timestamping import Authority
 from app.core.blobs import store as blob_store
 from app.core.blobs.store import Blob
-from app.core.digests import digest_history
+from app.core.digests import schedule
 from app.core.health import probes
 from app.core.health.parts import Part, failed, not_checked, ok, warning
 from app.core.log import head_store
@@ -182,7 +182,7 @@ def mail(context: Context) -> Iterator[Part]:
     if settings.takes_mail:
         with context.reading() as session:
             found = list(probes.OF_DATABASE["mail"](session, settings))
-            refused = digest_history.counted(digest_history.standing(session))[Refusal.RECIPIENT]
+            refused = schedule.counted(schedule.standing(session))[Refusal.RECIPIENT]
         yield from found
         if refused:
             yield warning(

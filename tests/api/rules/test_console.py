@@ -30,7 +30,7 @@ def admin(app: Flask, tenant: FreshTenant) -> Visitor:
 
 @pytest.fixture
 def rule(admin: Visitor, api: ApiOf) -> dict[str, Any]:
-    assert admin.post(NEW, admin.form(NEW) | TYPED).status_code == 303
+    assert admin.send(NEW, TYPED).status_code == 303
     (made,) = api().get("/v1/rules").json["data"]
     return dict(made)
 
@@ -41,7 +41,7 @@ def test_a_rule_is_written_mended_tried_and_switched_on(admin: Visitor, api: Api
         make_record(api(), session["id"], content={"amount": amount})
     wrong = TYPED | {"when": "recrod.kind == 'a'"}
 
-    refused = admin.post(NEW, admin.form(NEW) | wrong)
+    refused = admin.send(NEW, wrong)
     assert refused.status_code == 422
     assert "Line 1, column 1: `recrod` is not declared; `record` is." in refused.text
     assert "recrod.kind ==" in refused.text
@@ -73,7 +73,7 @@ def test_a_change_makes_a_version_that_has_its_page(admin: Visitor, rule: dict[s
 
 def test_a_ready_rule_is_added_by_one_click_and_off(admin: Visitor, api: ApiOf) -> None:
     path = "/console/rules/examples/card-number"
-    added = admin.post(path, admin.form("/console/rules", path))
+    added = admin.send("/console/rules", to=path)
 
     assert added.status_code == 303
     (made,) = api().get("/v1/rules").json["data"]
@@ -87,7 +87,7 @@ def test_a_backfill_begins_and_a_rule_is_deleted_by_its_name(
     place = f"/console/rules/{rule['id']}"
     times = {"since": "2026-01-01T00:00", "until": "2026-01-02T00:00", "rate": ""}
 
-    begun = admin.post(f"{place}/backfill", admin.form(place, f"{place}/backfill") | times)
+    begun = admin.send(place, times, to=f"{place}/backfill")
     assert begun.status_code == 303
     assert "/console/jobs/job_" in begun.headers["Location"]
     form = admin.form(place, f"{place}/delete")
@@ -104,7 +104,7 @@ def test_who_may_write_tries_rules_and_who_may_read_sees_them(
     place = f"/console/rules/{rule['id']}"
     writer, reader = signed_in(app, mint("write")), signed_in(app, mint("read"))
 
-    tried = writer.post(f"{place}/try", writer.form(place, f"{place}/try") | TYPED)
+    tried = writer.send(place, TYPED, to=f"{place}/try")
     assert "of 0 matched" in tried.text
     assert "Save as" not in writer.get(place).text
     assert "content.amount &gt; 1000" in reader.get(place).text

@@ -13,7 +13,7 @@ from app import clock
 from app.api.http.rate_limit import REFUSALS
 from app.api.http.services import EXTENSION
 from app.core.keys import keyring
-from app.core.keys.keyring import KeyUsage
+from app.core.keys.keyring import Keyring
 from app.database import Database
 from app.errors import Unauthenticated
 from app.lib.crypto import api_keys
@@ -174,7 +174,7 @@ def test_too_many_bad_keys_are_429_and_good_ones_still_pass(
 
 
 def write_usage(app: Flask) -> None:
-    app.extensions[EXTENSION].keyring._usage.write()  # as its thread does
+    app.extensions[EXTENSION].keyring.write_uses()
 
 
 def shown(api: ApiOf, key: dict[str, Any]) -> dict[str, Any]:
@@ -199,23 +199,23 @@ def test_a_key_shows_the_minute_of_its_last_use(api: ApiOf, app: Flask) -> None:
 def test_a_use_goes_back_in_time_never_and_forward_by_minutes(
     database: Database, api: ApiOf
 ) -> None:
-    minted, usage = make_key(api()), KeyUsage(database)
+    minted, usage = make_key(api()), Keyring(database)
     caller = keyring.authenticate(database, minted["key"], "r")
     written = []
     for seconds in (600.0, 7200.0, 0.0):
         usage._used[caller.tenant_id, caller.key_id] = time.monotonic() - seconds
-        usage.write()
+        usage.write_uses()
         written.append(datetime.fromisoformat(shown(api, minted)["last_used_at"]))
     assert written[0] == written[1] < written[2]
 
 
 def test_many_requests_of_a_key_are_one_statement(database: Database, tenant: FreshTenant) -> None:
-    usage = KeyUsage(database)
+    usage = Keyring(database)
     caller = keyring.authenticate(database, tenant.root_key, "r")
     said: list[str] = []
     event.listen(database.engine, "checkout", lambda *_: said.append("checkout"))
     for _ in range(1000):
-        usage.note(caller)
+        usage.note_use(caller)
     usage.close()
     # The thread writes as it begins and as it ends.
     assert len(said) <= 2
@@ -225,10 +225,10 @@ def test_a_key_that_has_ended_is_not_used(
     api: ApiOf, database: Database, tenant: FreshTenant
 ) -> None:
     minted = make_key(api())
-    usage = KeyUsage(database)
+    usage = Keyring(database)
     caller = keyring.authenticate(database, minted["key"], "r")
     assert api().delete(f"/v1/keys/{minted['id']}").status_code == 204
-    usage.note(caller)
+    usage.note_use(caller)
     usage.close()
     with database.transaction(tenant.id) as session:
         last = text("SELECT last_used_at FROM api_keys WHERE id = :id")

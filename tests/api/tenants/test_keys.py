@@ -12,8 +12,6 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.clock import rfc3339
-from app.core.callers import Caller, Role
-from app.core.keys import keyring, keys
 from app.database import Database
 from app.lib.crypto import api_keys
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
@@ -174,20 +172,6 @@ def test_a_key_cannot_revoke_itself_and_another_admin_may_revoke_the_root_key(
     assert api(mint("admin")).delete(f"/v1/keys/{root}").status_code == 204
 
     assert api().get("/v1/keys/self").status_code == 401
-
-
-def test_core_mints_no_role_above_the_callers_own(database: Database, tenant: FreshTenant) -> None:
-    """Over HTTP only admins get this far; the verb holds the rule by itself."""
-    root = keyring.authenticate(database, tenant.root_key, "r")
-    writer = Caller(tenant.id, root.key_id, Role.WRITE, None, "r")
-
-    with (
-        pytest.raises(Exception, match="role admin") as refused,
-        database.transaction(tenant.id) as session,
-    ):
-        keys.mint(session, writer, keys.NewKey("n", Role.ADMIN))
-
-    assert refused.type.__name__ == "InsufficientRole"
 
 
 SOON = datetime(2060, 1, 1, tzinfo=UTC)

@@ -98,7 +98,7 @@ def test_what_still_retries_is_sent_now_and_not_replayed(
     assert now in preview
 
     make_findings(api(), 2)
-    led = admin.post(f"{path}/retry-now", admin.form(path, f"{path}/retry-now"))
+    led = admin.send(path, to=f"{path}/retry-now")
 
     assert led.status_code == 303
     page = admin.get(led.headers["Location"]).text
@@ -293,7 +293,7 @@ def test_a_replay_of_a_group_says_why_it_failed_and_an_error_keeps_the_preview(
     page = said(admin.get(place).text)
     assert "failed at Incident room between" in page
     assert "status 503" in page
-    wrong = admin.post(REPLAY, admin.form(place, REPLAY) | {"canary": "101"})
+    wrong = admin.send(place, {"canary": "101"}, to=REPLAY)
     assert wrong.status_code == 422
     assert "3 events are sent again" in said(wrong.text)
     assert 'id="e-canary"' in wrong.text

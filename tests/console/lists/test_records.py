@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from app.console.pages.records import records
+from app.console.pages import records
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.console import HERE, Visitor, paths, signed_in
 from tests.support.callers.making import (
@@ -136,7 +136,7 @@ def test_a_share_link_is_shown_once_and_revoked(
     (revoke,) = re.findall(rf'action="({links}/[^"]+/revoke)"', admin.get(page).text)
     reader = signed_in(app, mint("read"))
     assert links not in reader.get(page).text
-    assert admin.post(revoke, admin.form(page, revoke)).status_code == 303
+    assert admin.send(page, to=revoke).status_code == 303
     assert Visitor(app).get(url).status_code == 404
     assert "revoked" in admin.get(page).text
 
@@ -251,7 +251,7 @@ def test_a_period_is_ordered_followed_downloaded_and_deleted(
     visitor = signed_in(app, tenant.root_key)
     period = {"since": "2026-01-01T00:00", "until": exporter.now().strftime("%Y-%m-%dT%H:%M:%S.%f")}
 
-    ordered = visitor.post(EXPORTS, {**visitor.form(EXPORTS), **period, "agent_id": ""})
+    ordered = visitor.send(EXPORTS, {**period, "agent_id": ""})
     page = ordered.headers["Location"]
     making = visitor.get(page).text
     export = exporter.work({"id": page.rpartition("/")[2]})
@@ -265,7 +265,7 @@ def test_a_period_is_ordered_followed_downloaded_and_deleted(
     assert all(each["id"].encode() in file.data for each in made)
     assert visitor.get(f"{page}/files/export.ndjson").headers["Location"] == page
     assert "3" in visitor.get(EXPORTS).text
-    visitor.post(f"{page}/delete", visitor.form(page, f"{page}/delete"))
+    visitor.send(page, to=f"{page}/delete")
     assert "The file is gone" in visitor.get(page).text
 
 
@@ -273,7 +273,7 @@ def test_a_bad_period_is_shown_at_its_field(app: Flask, tenant: FreshTenant) -> 
     visitor = signed_in(app, tenant.root_key)
     period = {"since": "2026-01-02T00:00", "until": "2026-01-01T00:00"}
 
-    answer = visitor.post(EXPORTS, {**visitor.form(EXPORTS), **period})
+    answer = visitor.send(EXPORTS, period)
 
     assert answer.status_code == 422
     assert 'id="e-until"' in answer.text

@@ -98,7 +98,7 @@ def test_a_view_is_kept_renamed_and_deleted_for_everybody(
     shown = reader.get(FINDINGS).text
     assert f'href="?{here.partition("?")[2].replace("&", "&amp;")}"' in shown
     assert "&lt;b&gt;Grave&lt;/b&gt;" in shown
-    again = admin.post(VIEWS, admin.form(here, VIEWS) | {"name": "<b>Grave</b>"})
+    again = admin.send(here, {"name": "<b>Grave</b>"}, to=VIEWS)
     assert again.status_code == 422
     assert "Another view of this list has this name." in again.text
     wrong = admin.form(here, VIEWS) | {"name": "x", "query": "severity=none"}
@@ -106,10 +106,10 @@ def test_a_view_is_kept_renamed_and_deleted_for_everybody(
     listed = admin.get(VIEWS).text
     view = listed.partition("/rename")[0].rpartition("/")[2]
     rename = f"{VIEWS}/{view}/rename"
-    assert admin.post(rename, admin.form(VIEWS, rename) | {"name": "Red"}).status_code == 303
+    assert admin.send(VIEWS, {"name": "Red"}, to=rename).status_code == 303
     assert ">Red<" in reader.get(FINDINGS).text
     delete = f"{VIEWS}/{view}/delete"
-    assert admin.post(delete, admin.form(VIEWS, delete)).status_code == 303
+    assert admin.send(VIEWS, to=delete).status_code == 303
     assert ">Red<" not in reader.get(FINDINGS).text
 
 

@@ -76,7 +76,10 @@ def test_the_audit_chain_names_the_person_on_every_way_out_of_it(
     assert api().get("/v1/audit/verify").status_code == 200
     page = ada.get(f"/console/audit?actor={who}").text
     assert f'<a href="/console/people/{who}">' in page
-    assert "ada@example.com" in ada.get(f"/console/people/{who}").text
+    page = ada.get(f"/console/people/{who}").text
+    assert "ada@example.com" in page
+    assert "They are the tenant's" in page
+    assert f'data-row="{minted["id"]}"' in page
 
 
 def test_a_role_that_is_taken_away_and_a_session_that_is_over_end_access(
@@ -203,7 +206,7 @@ def test_signing_out_ends_the_session_and_shows_the_way_out_of_the_provider(
 ) -> None:
     give(Role.READ)
     ada = entered(with_provider)
-    out = ada.post("/console/sign-out", ada.form(PAGE, "/console/sign-out"))
+    out = ada.send(PAGE, to="/console/sign-out")
     page = ada.get(out.headers["Location"]).text
     assert f"{provider.issuer}/end_session?client_id={CLIENT_ID}" in page
     assert "Sign out there as well" in page

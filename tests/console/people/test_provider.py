@@ -201,7 +201,7 @@ def test_a_provider_that_somebody_else_wrote_signs_people_in_and_out(
         assert '<span class="soft">write</span>' in shown
         # A code counts once, at the provider too; and the answer is of the browser that asked.
         assert visitor.get(step.removeprefix(BASE)).status_code == 401
-        out = visitor.post("/console/sign-out", visitor.form(PAGE, "/console/sign-out"))
+        out = visitor.send(PAGE, to="/console/sign-out")
         link = re.search(r'href="([^"]+session/end[^"]+)"', visitor.get(out.location).text)
         assert link
         asked = browser.get(unescape(link[1]), timeout=5)

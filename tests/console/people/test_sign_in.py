@@ -87,7 +87,7 @@ def test_signing_out_revoking_the_key_and_age_end_a_session(
     visitors = [signed_in(app, key) for key in (*keys, tenant.root_key)]
     assert all(is_signed_in(visitor) for visitor in visitors)
     one, other, root = visitors
-    one.post("/console/sign-out", one.form(PAGE, "/console/sign-out"))
+    one.send(PAGE, to="/console/sign-out")
     assert not is_signed_in(one)
     revoke(api, keys[1])
     assert not is_signed_in(other)
@@ -125,7 +125,7 @@ _TEXT = re.compile(r"svc_[0-9A-Za-z]{46}")
 
 
 def minted(visitor: Visitor, **fields: str) -> str:
-    answer = visitor.post(KEYS_PAGE, {**visitor.form(KEYS_PAGE), "role": "admin", **fields})
+    answer = visitor.send(KEYS_PAGE, {"role": "admin", **fields})
     assert answer.status_code == 200, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
     (text,) = _TEXT.findall(answer.text)
@@ -163,7 +163,7 @@ def test_a_key_is_shown_once_and_a_form_that_is_sent_twice_mints_one(
 def test_a_form_that_is_wrong_comes_back_with_its_input(
     admin: Visitor, api: ApiOf, fields: dict[str, str], said: str
 ) -> None:
-    answer = admin.post(KEYS_PAGE, {**admin.form(KEYS_PAGE), "role": "write", **fields})
+    answer = admin.send(KEYS_PAGE, {"role": "write", **fields})
     assert answer.status_code == 422
     assert said in answer.text
     assert '<option value="write" selected>' in answer.text

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from app import ids
 from app.core.audit import view
-from app.core.digests import alert_mail, alerts, letters, sending
+from app.core.digests import alerts, letters, sending
 from app.core.digests.alerts import Policy
 from app.core.digests.troubles import Kind
 from app.core.verification import alerts as breaks
@@ -57,7 +57,7 @@ class Watched(Tenant):
         """Return what it is shown of its mails, oldest first."""
         with self._database.transaction(self.id) as session:
             rows = sending.rows(session, AlertMail, self.id, None, 50)
-            return [alert_mail.represent(row) for row in reversed(rows)]
+            return [alerts.represent_mail(row) for row in reversed(rows)]
 
     def _lane(self, webhook: str, columns: str, minutes: float) -> None:
         since = f"clock_timestamp() - interval '{minutes} minutes'"

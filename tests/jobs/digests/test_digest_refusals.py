@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.core.digests import digest_history, sending
+from app.core.digests import schedule, sending
 from app.core.health import probes
 from app.core.health.readiness import Readiness
 from app.lib.mail.mailer import MailServer, Tls
@@ -21,7 +21,7 @@ def shown(desk: Desk, tenant: Tenant) -> list[dict[str, Any]]:
     """Return what the tenant is shown of its digests, oldest first."""
     with desk.runtime.database.transaction(tenant.id) as session:
         rows = sending.rows(session, Digest, tenant.id, None, 50)
-        return [digest_history.represent(row) for row in reversed(rows)]
+        return [schedule.represent(row) for row in reversed(rows)]
 
 
 def mail_state(desk: Desk) -> str:
@@ -38,7 +38,7 @@ def mail_state(desk: Desk) -> str:
 def standing(desk: Desk) -> dict[str, int]:
     """Return how many digests stand refused, by what is refused."""
     with desk.runtime.database.across_tenants() as session:
-        return digest_history.counted(digest_history.standing(session))
+        return schedule.counted(schedule.standing(session))
 
 
 def find_poison(desk: Desk, tenant: Tenant) -> set[str]:
@@ -146,21 +146,6 @@ def test_what_was_put_off_without_its_words_stays_without_them(desk: Desk, tenan
     (mail,) = desk.send()
     assert POISON not in mail.part("plain")
     assert refused == []
-
-
-def test_an_answer_lost_on_the_mail_without_words_is_as_uncertain_as_any(
-    desk: Desk, tenant: Tenant
-) -> None:
-    found = find_poison(desk, tenant)
-    assert desk.send() == []
-    desk.wait(0.01)
-    desk.postbox.taken(Mood.GONE_AFTER_DOT)
-    (taken,) = desk.send()
-    assert listed(taken) == found
-    assert tenant.statuses() == ["uncertain"]
-    desk.postbox.taken(Mood.TAKE)
-    desk.wait(23.9)
-    assert send_again(desk) == []
 
 
 def test_a_refused_recipient_is_a_state_of_its_own_tried_once_a_day(

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app import ids
-from app.core.digests import digest_history
+from app.core.digests import schedule
 from app.database import database_now
 from tests.jobs.digesting import ADDRESS, Desk, Tenant
 from tests.support.servers.mail import Mood
@@ -15,7 +15,7 @@ _SLACK = timedelta(minutes=2)
 def coming(desk: Desk, tenant: Tenant) -> tuple[dict[str, Any] | None, datetime]:
     """Return the next digest of a tenant, and the time by the database."""
     with desk.runtime.database.transaction(tenant.id) as session:
-        found = digest_history.next_digest(session, tenant.id, desk.settings.digest_settle)
+        found = schedule.next_digest(session, tenant.id, desk.settings.digest_settle)
         return found, database_now(session)
 
 

@@ -45,6 +45,17 @@ class Visitor:
         assert page.status_code == 200, page.text
         return hidden(page.text, action or path)
 
+    def send(
+        self,
+        page: str,
+        typed: dict[str, Any] | None = None,
+        *,
+        to: str | None = None,
+        **headers: str,
+    ) -> Answer:
+        """Send what is typed with the form on a page that leads to `to`, or to its path."""
+        return self.post(to or page, {**self.form(page, to), **(typed or {})}, **headers)
+
     def _open(self, path: str, **options: Any) -> Answer:
         return cast(Answer, self.client.open(path, base_url=BASE, buffered=True, **options))
 

@@ -1,9 +1,9 @@
 """The operator's view over tenants: figures, and nothing of content; suspend and resume."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import ParamSpec
 from uuid import UUID
 
 from flask import Blueprint, g, redirect, request, url_for
@@ -19,7 +19,6 @@ from app.core.health import tenant_figures
 from app.core.health.tenant_figures import Figures, Sort
 from app.core.keys.console_sessions import OperatorToken
 from app.core.verification import alerts
-from app.errors import FieldError, Invalid
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -35,8 +34,8 @@ class TenantArgs(Schema):
 
     sort = fields.Choice(Sort, load_default=Sort.WAITING)
     q = fields.Text(200)
-    suspended = fields.Boolean()
-    after = fields.Text(60)
+    suspended = fields.Boolean(load_default=False)
+    after = fields.Id("ten", load_default=None)
 
 
 class SuspendSchema(Schema):
@@ -73,21 +72,20 @@ def operator_only(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
 def index() -> AnyResponse:
     """List tenants by their figures."""
     typed = forms.query()
-    args: dict[str, Any] = {"sort": Sort.WAITING}
-    found: list[Figures] = []
-    with typed.refusing():
-        args = typed.load(TenantArgs)
-        found = _found(args)
+    args = typed.load_filters(TenantArgs)
+    found: Sequence[Figures] = ()
     with services().database.across_tenants() as session:
         computed_at = tenant_figures.computed_at(session)
-    more = len(found) > _MOST
+        if "q" in args:
+            found = tenant_figures.find(session, args["q"], _MOST)
+        elif not typed.errors:
+            found = tenant_figures.rows(session, limit=_MOST + 1, **args)
     rows = [{"id": ids.text("ten", each.tenant_id), **vars(each)} for each in found[:_MOST]]
-    last = f"{rows[-1][args['sort']]}-{rows[-1]['tenant_id'].hex}" if more and rows else None
     return rendering.page(
         "operator/list",
         typed=typed,
         found=rows,
-        last=last,
+        last=rows[-1]["id"] if len(found) > _MOST else None,
         sort=str(args["sort"]),
         computed_at=computed_at,
         operator=g.operator,
@@ -123,19 +121,3 @@ def sign_out() -> AnyResponse:
     answered = redirect(url_for("console.sign_in.ask"), 303)
     browser.set_cookie(answered, "operator", "", 0)
     return answered
-
-
-def _found(args: dict[str, Any]) -> list[Figures]:
-    after = None
-    if "after" in args:
-        number, dash, tenant = args["after"].partition("-")
-        tenant_id = ids.parse("ten", f"ten_{tenant}")
-        if not (dash and number.isdecimal() and tenant_id and len(number) < 20):
-            raise Invalid(FieldError("/after", "This is no position: begin again."))
-        after = (int(number), tenant_id)
-    with services().database.across_tenants() as session:
-        if args.get("q"):
-            return list(tenant_figures.find(session, args["q"], _MOST))
-        suspended = bool(args.get("suspended"))
-        page = tenant_figures.rows(session, args["sort"], after, _MOST + 1, suspended=suspended)
-        return list(page)

@@ -19,7 +19,7 @@ from app.api.resources.webhooks import PastedSchema, diagnosis, represent, room,
 from app.console.frame import forms, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
-from app.console.pages.deliveries.deliveries import charted, known_webhooks, subjects
+from app.console.pages.deliveries import charted, known_webhooks, subjects
 from app.core.callers import Role
 from app.core.delivery import accounting, hours
 from app.core.delivery.event_types import EventType
@@ -79,7 +79,7 @@ _SORTS: dict[Sort, Callable[[dict[str, Any]], Any]] = {
 class WebhookListArgs(Schema):
     """How the list is sorted, and the state of what it shows."""
 
-    sort = fields.Choice(Sort)
+    sort = fields.Choice(Sort, load_default=Sort.STATE)
     state = fields.Choice(State)
 
 
@@ -130,19 +130,17 @@ def _new(typed: Input, status: int = 200) -> Response:
 def index() -> Response:
     """List the webhooks, with their last 24 hours and what waits, as the URL sorts them."""
     typed = forms.query()
-    args: dict[str, Any] = {}
-    with typed.refusing():
-        args = typed.load(WebhookListArgs)
+    args = typed.load_filters(WebhookListArgs)
     with transaction(snapshot=True) as session:
         found = _glance(session)
-    key = _SORTS[args.get("sort", Sort.STATE)]
+    key = _SORTS[args["sort"]]
     state = args.get("state")
     return rendering.page(
         "webhooks/list",
         typed=typed,
         found=sorted((each for each in found if state in (None, each["health"]["state"])), key=key),
         in_all=len(found),
-        sort=args.get("sort", Sort.STATE),
+        sort=args["sort"],
         does=("webhooks list", "GET /v1/webhooks"),
     )
 

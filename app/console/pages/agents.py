@@ -9,6 +9,7 @@ from uuid import UUID
 from flask import url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
+from werkzeug.wrappers import Response as AnyResponse
 
 from app import ids
 from app.api.http import large_work
@@ -18,7 +19,7 @@ from app.api.resources.agents import AgentArgs, list_agents
 from app.api.resources.sessions import SessionArgs, list_sessions, read_evidence, read_statement
 from app.api.resources.traces import TraceArgs, list_traces
 from app.clock import rfc3339
-from app.console.frame import browser, forms, lists, rendering, zone
+from app.console.frame import forms, lists, rendering, zone
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed
 from app.core import agents, feeds, findings, sessions
@@ -74,34 +75,22 @@ lists.serve(
 
 
 @sessions_blp.page("/<session_id>/files/<name>")
-def download(session_id: str, name: str) -> Response:
-    """Send the session's statement or evidence pack, as the API does.
-
-    A pack is audited as taken by the reader's key, so another site's link leads to the page only.
-    """
+def download(session_id: str, name: str) -> AnyResponse:
+    """Send the session's statement or evidence pack, as the API does."""
+    session, file = ids.parse("ses", session_id), f"{session_id}-{name}"
     if name == "statement.json":
-        answered = read_statement(ids.parse("ses", session_id))
-    elif name != "evidence.zip":
+        return rendering.attached(read_statement(session), file)
+    if name != "evidence.zip":
         raise NotFound("A session has no such file.")
-    elif not browser.is_from_here():
-        text = "Another page has asked for the evidence pack. Take it here, if you want it."
-        return rendering.done(url_for(".show", session_id=session_id), text)
-    else:
-        answered = read_evidence(ids.parse("ses", session_id))
-        if answered.status_code == 202:
-            text = "The evidence pack is being made: ask for it again in a moment."
-            return rendering.done(url_for(".show", session_id=session_id), text)
-    answered.headers["Content-Disposition"] = f'attachment; filename="{session_id}-{name}"'
-    return answered
+    page = url_for(".show", session_id=session_id)
+    return rendering.taken(lambda: rendering.attached(read_evidence(session), file), page)
 
 
 @sessions_blp.page("/<session_id>")
 def show(session_id: str) -> Response:
     """Show one session and its way, oldest record first."""
     typed = forms.query()
-    args = PageArgs().load({})
-    with typed.refusing():
-        args = typed.load(PageArgs)
+    args = typed.load_filters(PageArgs)
     with transaction() as session:
         one = sessions.find(session, caller(), ids.parse("ses", session_id))
         found = page_of(
@@ -151,7 +140,7 @@ def _sent(session: Session, session_id: UUID) -> Counter[str] | Invalid | None:
         )
     except Invalid as too_many:
         return too_many
-    return Counter(each.row.status for each in page)
+    return Counter(each.status for each in page)
 
 
 def _way(found: Sequence[Record]) -> list[dict[str, Any]]:
@@ -249,7 +238,8 @@ def show_agent(agent_id: str) -> Response:
         days = hours.span(database_now(session), None, None, Step.DAY, zone.chosen())
         by_day = activity.by_day(session, caller(), found.id, days.starts, days.until)
         pinned = [
-            keys.represent(each) for each in keys.pinned_to(session, caller(), found.id, _MOST_KEYS)
+            keys.represent(each)
+            for each in keys.current(session, caller(), _MOST_KEYS, pin_agent_id=found.id)
         ]
         former = agents.former_names(session, found.tenant_id, found.id)
         names = rendering.names_in(session, *latest, *newest)

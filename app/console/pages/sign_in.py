@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from flask import Blueprint, Response, g, redirect, request, url_for
@@ -21,8 +21,8 @@ from app.console.frame import access, browser, forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed
 from app.core.callers import Caller, Person, Role
-from app.core.keys import console_sessions, groups
-from app.core.keys.console_sessions import OPERATOR_LONGEST, OperatorToken, SignedIn, Token
+from app.core.keys import console_sessions, groups, keys
+from app.core.keys.console_sessions import OPERATOR_LONGEST, OperatorToken, SignedIn
 from app.core.keys.groups import Membership
 from app.errors import NotFound, TenantSuspended, Unauthenticated
 from app.lib.openid_connect import Asked, Identity, NotSignedIn, Provider, ProviderAway
@@ -249,16 +249,15 @@ def _shown(found: SignedIn) -> dict[str, Any]:
     return vars(found) | named
 
 
-def _own_id(session: Session) -> str:
-    token = cast(Token, browser.read_token())
-    return ids.text("con", console_sessions.id_of(session, token))
+def _own_id() -> str:
+    return ids.text("con", g.session_id)
 
 
 def _groups(session: Session, *_: object) -> dict[str, Any]:
     """Return which groups may sign in, and whose session this is."""
     roles = groups.of_tenant(session, caller().tenant_id).items()
     shown = [{"name": name, "role": role} for name, role in roles]
-    return {"own": _own_id(session), "roles": shown}
+    return {"own": _own_id(), "roles": shown}
 
 
 lists.serve(
@@ -294,13 +293,14 @@ def show(person_id: str) -> Response:
     with transaction() as session:
         person = groups.person(session, tenant_id, wanted)
         good = console_sessions.rows(session, tenant_id, None, 50, of=wanted)
-        own = _own_id(session)
+        minted = [] if wanted is None else keys.current(session, caller(), 50, created_by=wanted)
     return rendering.page(
         "people/one",
         person=person,
         person_id=person_id,
         signed_in=[_shown(each) for each in good],
-        own=own,
+        minted=[keys.represent(each) for each in minted],
+        own=_own_id(),
     )
 
 
@@ -312,8 +312,7 @@ def end_of_person(person_id: str) -> AnyResponse:
 
 
 def _end(page: str, *, one: UUID | None = None, of: UUID | None = None, **at: Any) -> AnyResponse:
-    own = cast(Token, browser.read_token())
     end = partial(console_sessions.end_some, one=one, of=of)
-    count = forms.do(end, own)
+    count = forms.do(end, g.session_id)
     many = "1 session was" if count == 1 else f"{count:,} sessions were"
     return rendering.done(url_for(f"console.{page}", **at), f"{many} ended.")

@@ -15,10 +15,10 @@ from app.api.resources.findings import FindingArgs, list_findings
 from app.api.resources.records import bundle_access, bundles, evidence_packs
 from app.api.resources.records.records import RecordArgs, list_records
 from app.api.resources.records.share_links import NewShareLinkSchema
-from app.console.frame import browser, forms, lists, rendering
+from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed
-from app.console.pages.deliveries.deliveries import known_webhooks, webhook_names
+from app.console.pages.deliveries import known_webhooks, webhook_names
 from app.core import feeds, findings
 from app.core.callers import Role
 from app.core.delivery.history import delivery_list, event_history
@@ -62,28 +62,14 @@ def show(record_id: str) -> Response:
 
 @blp.page("/<record_id>/files/<name>")
 def download(record_id: str, name: str) -> Response:
-    """Send one of the record's files, as the API does.
-
-    A pack is audited as taken by the reader's key, so another site's link leads to the page only.
-    """
+    """Send one of the record's files, as the API does."""
     bundle_access.admit(caller(), ids.parse("rec", record_id))
     if name == "evidence.zip":
-        if not browser.is_from_here():
-            text = "Another page has asked for the evidence pack. Take it here, if you want it."
-            return rendering.done(url_for(".show", record_id=record_id), text)
-        answered = evidence_packs.pack()
-        if answered.status_code == 202:
-            text = "The evidence pack is being made: ask for it again in a moment."
-            return rendering.done(url_for(".show", record_id=record_id), text)
-        return answered
-    if name == "bundle.json":
-        answered = bundles.exact_bytes()
-    elif name in bundles.FORMATS:
-        answered = bundles.export(name)
-    else:
+        return rendering.taken(evidence_packs.pack, url_for(".show", record_id=record_id))
+    if name != "bundle.json" and name not in bundles.FORMATS:
         raise NotFound
-    answered.headers["Content-Disposition"] = f'attachment; filename="{record_id}-{name}"'
-    return answered
+    answered = bundles.exact_bytes() if name == "bundle.json" else bundles.export(name)
+    return rendering.attached(answered, f"{record_id}-{name}")
 
 
 @blp.form("/<record_id>/share-links", Role.ADMIN)
@@ -114,9 +100,7 @@ class StepArgs(Schema):
 
 def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
     typed = forms.query()
-    before = 0
-    with typed.refusing():
-        before = typed.load(StepArgs)["steps"]
+    before = typed.load_filters(StepArgs)["steps"]
     with transaction() as session:
         found = records.find(session, caller(), ids.parse("rec", record_id))
         of_record = {"record_id": found.id}

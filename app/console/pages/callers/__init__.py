@@ -1,1 +1,0 @@
-"""Pages of who calls: `keys`, people and their sessions (`sign_in`), and the `operator`'s list."""

@@ -1,1 +1,0 @@
-"""Pages of `webhooks`, of `deliveries` and their events, of `replays`."""

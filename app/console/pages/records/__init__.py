@@ -1,1 +1,0 @@
-"""Pages of `agents`, their sessions and traces, and of `records` and findings."""
