@@ -148,7 +148,7 @@ def test_the_same_json_written_in_another_way_is_the_same_body(api: ApiOf, raw: 
     assert again.headers["Idempotent-Replayed"] == "true"
     assert agents(api) == 1
     path = f"/v1/webhooks/{make_webhook(api())['id']}/rotate-secret"
-    none, empty = (api().post(path, body, **repeating("k")) for body in (None, {}))
+    none, empty = (api().post(path, sent, **repeating("k")) for sent in (None, dict[str, Any]()))
     assert (none.status_code, empty.data) == (200, none.data)
 
 
