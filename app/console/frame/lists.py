@@ -24,6 +24,7 @@ from app import clock
 from app.api.http.admission import truncated_stream
 from app.api.http.large_work import NO_PLACE
 from app.api.http.paging import PageArgs, page_of
+from app.api.http.routes import ListedBy
 from app.api.http.services import caller, reads_objects, request_id, services, transaction
 from app.console.frame import forms, rendering
 from app.console.frame.access import Pages
@@ -93,6 +94,13 @@ class Listed:
         if self.does is not None:
             shown["does"] = self.does
         return rendering.page(self.template or f"{self.name}/list", status, **shown)
+
+
+def of(view: Any, name: str, *, files: bool = False, **more: Any) -> Listed:
+    """Return the list of an API's route: read by its query, and shown, as the route answers it."""
+    told: ListedBy = view.listed
+    own = {"show": told.represent, "args": told.args, "position": told.position}
+    return Listed(name, view, **own | {"row": told.item if files else None} | more)
 
 
 LISTS: dict[str, Listed] = {}
