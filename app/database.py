@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app import metrics
 from app.errors import Unavailable
-from app.lib.database.pool import PatientPool, PoolUse, note_carried, pooled_engine
+from app.lib.database.pool import PatientPool, close_after_use, pooled_engine
 from app.lib.database.replica import Replica
 from app.lib.database.synced_pipeline import SyncedCursor, synced_pipeline
 from app.lib.metric_registry import Tally
@@ -34,6 +34,7 @@ from app.settings import Process, Settings
 _Row = TypeVar("_Row")
 
 _HOOKS = "after_commit"
+_LARGE = 256 * 1024
 # Behind a pooler, what became a standby; or a primary that is set read-only.
 _ONLY_READS = psycopg.errors.ReadOnlySqlTransaction
 _NO_WRITES = (_ONLY_READS, psycopg.errors.DiskFull)
@@ -108,7 +109,7 @@ class Database:
         self.engine = pooled_engine(
             url, pool_size, application_name=application, prepare_threshold=prepare_threshold
         )
-        self._pool.on_wait = on_wait
+        self.pool.on_wait = on_wait
         bell = bell or Bell(None)
         self._wakeups = WakeupBatcher(bell)
         self._info = {"bell": bell, "wakeups": self._wakeups, "first_wait": first_wait}
@@ -218,7 +219,7 @@ class Database:
     async def awaited_statement(self) -> AsyncIterator[RawTransaction]:
         """Open a connection as `statement` does, on an event loop: for one `rows_of`."""
         with self._translated():
-            pooled = self._pool.idle()
+            pooled = self.pool.idle()
             if pooled is None:
                 pooled = await asyncio.to_thread(self.engine.raw_connection)
             connection = _driver(pooled)
@@ -241,16 +242,9 @@ class Database:
         with self._translated(), self._connection() as connection:
             return connection.execute(query, values).fetchone()
 
-    def renew(self) -> None:
-        """Have every open connection replaced before its next use: its server is no primary."""
-        self._pool.renew()
-
-    def pool_use(self) -> PoolUse:
-        """Return the most connections in use at once since the last call."""
-        return self._pool.use()
-
     @property
-    def _pool(self) -> PatientPool:
+    def pool(self) -> PatientPool:
+        """The connections of this process, and how many were in use lately."""
         pool = self.engine.pool
         assert isinstance(pool, PatientPool)  # noqa: S101  # narrows the engine's type
         return pool
@@ -268,7 +262,7 @@ class Database:
             if isinstance(cause, _ONLY_READS):
                 # A connection that was lost: the next one finds the primary.
                 if on_primary:
-                    self._pool.renew()
+                    self.pool.renew()
             elif not isinstance(error, _AWAY) and not error.connection_invalidated:
                 raise
             raise _unavailable(error) from error
@@ -341,8 +335,13 @@ async def rows_of(tx: RawTransaction, query: bytes, values: Sequence[object]) ->
 
 
 def carried(tx: Tx, size: int) -> None:
-    """Note that a value of so many bytes is sent or read: the pool keeps no swollen connection."""
-    note_carried(_connection_of(tx), size)
+    """Note that a value of so many bytes is sent or read: the pool keeps no swollen connection.
+
+    libpq's buffers grow to the longest message and stay so: a pool of them would hold ten times as
+    much as all that is worked on.
+    """
+    if size > _LARGE:
+        close_after_use.add(_connection_of(tx))
 
 
 def _connection_of(tx: Tx) -> psycopg.Connection[Any]:

@@ -8,7 +8,6 @@ names and ids, never headers, query strings or bodies.
 import json
 import logging
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -19,9 +18,6 @@ from app.settings import Settings
 
 # `json.dumps` with a `default` makes an encoder for each call: a third of the line's time.
 _ENCODER = json.JSONEncoder(default=repr)
-
-_access = structlog.get_logger("access")
-_HOW = {"directly": False}
 
 _COMMON: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -39,26 +35,9 @@ def configure(settings: Settings) -> None:
         logger_factory=lambda *_: structlog.WriteLogger(sys.stdout),
         cache_logger_on_first_use=False,
     )
-    informs = logging.getLevelNamesMapping()[settings.log_level] <= logging.INFO
-    _HOW["directly"] = informs and len(rendering) > 1
     _redirect_standard_library(settings.log_level, rendering)
     if not settings.redis_tls_verify:
         structlog.get_logger(__name__).warning("redis_certificate_not_verified")
-
-
-def request_answered(**fields: Any) -> None:
-    """Log that a request was answered: the one line that is written with every request.
-
-    As JSON it is written without structlog, for a quarter of the time.
-    """
-    if not _HOW["directly"]:
-        _access.info("request", **fields)
-        return
-    moment = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    said = structlog.contextvars.get_contextvars()
-    line = {**said, **fields, "event": "request", "level": "info", "timestamp": moment}
-    sys.stdout.write(f"{_ENCODER.encode(line)}\n")
-    sys.stdout.flush()
 
 
 def _redirect_standard_library(level: str, rendering: tuple[Processor, ...]) -> None:

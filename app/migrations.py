@@ -47,8 +47,15 @@ def migrate(admin_url: str, *, app_url: str, history_days: int = 90) -> str:
     `history_days` cannot be dropped. Raises `MigrationError` when the database is away, or newer
     than this code.
     """
+    role = make_url(app_url).username
     with _connected(admin_url) as engine, _alone(engine):
-        return _brought_up(engine, make_url(app_url).username, history_days)
+        with engine.connect() as connection:
+            line = _upgrade(connection, role)
+        with engine.begin() as connection:
+            partitions.make_partitions(connection, clock.now(), history_days)
+            partitions.keep(connection, history_days)
+            _grant(connection, role)
+    return line
 
 
 @contextmanager
@@ -83,22 +90,6 @@ def _alone(engine: Engine) -> Iterator[None]:
                 return
         # Not within a statement, which holds a snapshot too.
         time.sleep(_TRY_AGAIN_SECONDS)
-
-
-def _brought_up(engine: Engine, role: str | None, history_days: int) -> str:
-    with engine.connect() as connection:
-        line = _upgrade(connection, role)
-    with engine.begin() as connection:
-        partitions.make_partitions(connection, clock.now(), history_days)
-        partitions.keep(connection, history_days)
-        _grant(connection, role)
-        locks = partitions.locks(connection)
-    if locks.are_few:
-        line += (
-            f"; a query of all history takes {locks.needed} locks and the server has room for"
-            f" {locks.most}: raise max_locks_per_transaction"
-        )
-    return line
 
 
 def _message(error: DBAPIError) -> str:
@@ -144,7 +135,12 @@ def _grant(connection: Connection, role: str | None) -> None:
     if role is None or role == connection.scalar(text("SELECT current_user")):
         return
     quoted = connection.dialect.identifier_preparer.quote(role)
-    tables = _tables(connection)
+    # Tables and views; partitions are accessed through their parents' policies.
+    query = """
+    SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
+       AND relkind IN ('r', 'p', 'v') AND NOT relispartition
+    """
+    tables = set(connection.scalars(text(query)))
     for statement in (
         f"GRANT USAGE ON SCHEMA public TO {quoted}",
         f"REVOKE ALL ON {', '.join(tables & _RIGHTS.keys())} FROM {quoted}",
@@ -157,16 +153,3 @@ def _grant(connection: Connection, role: str | None) -> None:
 def rights_on(table: str) -> str:
     """Return what the service's own role may do to a table, as in a GRANT."""
     return _RIGHTS.get(table, "SELECT, INSERT, UPDATE, DELETE")
-
-
-def _tables(connection: Connection) -> set[str]:
-    """Return tables and views; partitions are accessed through their parents' policies."""
-    return set(
-        connection.scalars(
-            text(
-                "SELECT relname FROM pg_class"
-                " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v')"
-                " AND NOT relispartition"
-            )
-        )
-    )

@@ -264,15 +264,15 @@ def load() -> Settings:
 
 
 def kept_settings(data_dir: Path) -> dict[str, str]:
-    """Read the `NAME=value` files that `make up` keeps in its data folder; empty without them."""
-    kept: dict[str, str] = {}
-    for name in ("secrets", "env"):
-        file = data_dir / name
-        if file.is_file():
-            for word in shlex.split(file.read_text("utf-8"), comments=True):
-                variable, _, value = word.partition("=")
-                kept[variable] = value
-    return kept
+    """Read the files that `make up` keeps in its data folder; empty without them."""
+    return {**variables(data_dir / "secrets"), **variables(data_dir / "env")}
+
+
+def variables(file: Path) -> dict[str, str]:
+    """Read a file of `NAME=value` words as a shell does; empty without it. Raises `ValueError`."""
+    text = file.read_text("utf-8") if file.is_file() else ""
+    pairs = (word.partition("=") for word in shlex.split(text, comments=True))
+    return {name: value for name, _, value in pairs}
 
 
 def _read_all(group: type, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -6,33 +6,16 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from app.settings import variables
 from dev.refusal import CannotStart
 
 
 def read(path: Path) -> dict[str, str]:
-    """Return the file's values by name; nothing when there is no file.
-
-    Raises `CannotStart` when a line is not what `write` would have written.
-    """
-    if not path.exists():
-        return {}
-    values = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        name, separator, quoted = line.partition("=")
-        value = _unquoted(quoted)
-        if not separator or value is None:
-            raise CannotStart(f"{path}, line {number}: this is not NAME=value")
-        values[name] = value
-    return values
-
-
-def _unquoted(text: str) -> str | None:
-    """Return the one word that a shell would read, or None."""
+    """Return the file's values by name; nothing when there is no file. Raises `CannotStart`."""
     try:
-        words = shlex.split(text)
-    except ValueError:
-        return None
-    return "".join(words) if len(words) < 2 else None
+        return variables(path)
+    except ValueError as error:
+        raise CannotStart(f"{path} cannot be read: {error}") from error
 
 
 def write(path: Path, values: Mapping[str, str]) -> None:

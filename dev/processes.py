@@ -1,8 +1,8 @@
 """Processes that end with the one that started them.
 
 The kernel kills a process when the thread that started it ends (PR_SET_PDEATHSIG). What it has
-forked itself is not reached by that: `stop` kills its session, `kill_orphans` what is left to this
-process, and the next run kills by `kill_carrying` what has outlived a killed one.
+forked itself is not reached by that: `kill_rest` kills its session, and the next run kills by
+`kill_carrying` what has outlived a killed one.
 """
 
 import argparse
@@ -12,13 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TypedDict
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 # Within so long a process that was asked to stop has drained.
@@ -88,11 +87,16 @@ def stop(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    kill_rest(process)
+    return process.returncode
+
+
+def kill_rest(process: "subprocess.Popen[bytes]") -> None:
+    """Kill what a process that has ended has left behind in its session."""
     # Its number may be another process's by now, whose group is none of ours.
     if not Path(f"/proc/{process.pid}").exists():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode
 
 
 def begin_program(name: str, description: str | None) -> None:
@@ -106,26 +110,8 @@ def begin_program(name: str, description: str | None) -> None:
 
 def tie_to_parent(number: signal.Signals) -> None:
     """Have the kernel send this process a signal when the thread that started it ends."""
-    _prctl(_PR_SET_PDEATHSIG, number)
-
-
-def adopt_orphans() -> None:
-    """Have the kernel hand this process the descendants that lose their parent."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def kill_orphans(but: Collection[int]) -> None:
-    """Kill and collect the children of this process that are not in `but`, and theirs in turn.
-
-    A dead child's own children become this process's, once it adopts orphans.
-    """
-    me = os.getpid()
-    while strays := [
-        pid for pid in children_by_parent(with_dead=True).get(me, []) if pid not in but
-    ]:
-        for pid in strays:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl was refused")
 
 
 def carrying(**mark: str) -> list[int]:
@@ -147,21 +133,3 @@ def kill_carrying(**mark: str) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
-
-
-def children_by_parent(*, with_dead: bool = False) -> dict[int, list[int]]:
-    """Return the living processes by their parents; also zombies, where `with_dead`."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            # The name before ")" may hold anything, a ")" included.
-            stat = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2]
-            state, parent, *_ = stat.split()
-            if with_dead or state != "Z":
-                children.setdefault(int(parent), []).append(int(folder.name))
-    return children
-
-
-def _prctl(option: int, value: int) -> None:
-    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl was refused")

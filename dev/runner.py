@@ -100,8 +100,6 @@ class Runner:
         self._output = output
         self._stop = stop
         self._all: list[_Kept] = []
-        # What a process leaves behind becomes this one's, and is killed with the next death.
-        processes.adopt_orphans()
 
     def watch(
         self, name: str, spawn: Spawn, process: "subprocess.Popen[bytes] | None" = None
@@ -188,6 +186,6 @@ class Runner:
 
     def _clean_up(self, kept: _Kept) -> None:
         """Kill what a process has left behind, and have the rest of its output passed on."""
-        processes.kill_orphans(but=[other.process.pid for other in self._all])
+        processes.kill_rest(kept.process)
         if kept.reader is not None:
-            kept.reader.join()
+            kept.reader.join(_FORCE_AFTER_SECONDS)

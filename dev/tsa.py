@@ -7,7 +7,6 @@ development only: its operator can set any time.
 """
 
 import argparse
-import datetime as dt
 import enum
 import shutil
 import signal
@@ -19,20 +18,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 from dev.refusal import CannotStart
 
 HOST = "127.0.0.1"
 
-_DAYS = 3650
-_RSA_BITS = 2048
+_DAYS = "3650"
 _MOST_BYTES = 16 * 1024
 _OPENSSL_SECONDS = 10.0
-_POLL_SECONDS = 0.05
 
 _CONFIGURATION = """\
 [tsa]
@@ -51,14 +43,18 @@ ess_cert_id_alg = sha256
 # Beside its own certificate; openssl leaves the two in no order.
 _WITH_ROOT = "certs = {folder}/root.pem\n"
 
-_Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
-
 
 class KeyType(enum.StrEnum):
     """The authority's signing key and certificates."""
 
     RSA = "rsa"
     P256 = "p256"
+
+
+_KEYS = {
+    KeyType.RSA: ("rsa:2048",),
+    KeyType.P256: ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+}
 
 
 class TimestampAuthority:
@@ -88,7 +84,7 @@ class TimestampAuthority:
         self._lock = threading.Lock()
         self._server: ThreadingHTTPServer | None = None
         if not self.ca_file.is_file():
-            _make(self.folder, key_type)
+            _make(openssl, self.folder, key_type)
         written = _CONFIGURATION + (_WITH_ROOT if sends_root else "")
         text = written.format(folder=self.folder) + configured
         (self.folder / "tsa.cnf").write_text(text, "utf-8")
@@ -169,64 +165,29 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: a timestamp is nothing to look at."""
 
 
-def _make(folder: Path, key_type: KeyType) -> None:
+def _make(openssl: str, folder: Path, key_type: KeyType) -> None:
     """Make the root and the authority's certificate; the root last, for it says all is there."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    root_key, own_key = _new_key(key_type), _new_key(key_type)
-    root_name, own_name = _name("Development TSA root"), _name("Development TSA")
-    root = (
-        _certificate(root_name, root_name, root_key, root_key)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(root_key, hashes.SHA256())
-    )
+    scratch = folder / "root.new"
+
+    def certify(name: str, key: str, out: Path, *options: str) -> None:
+        subject = ("-subj", f"/CN={name}", "-keyout", str(folder / key), "-out", str(out))
+        fresh = ("-newkey", *_KEYS[key_type], "-nodes", "-days", _DAYS)
+        command = [openssl, "req", "-x509", *fresh, *subject, *options]
+        made = subprocess.run(command, check=False, capture_output=True)  # noqa: S603  # as above
+        if made.returncode != 0:
+            raise CannotStart(f"openssl req: {made.stderr.decode(errors='replace').strip()}")
+
+    extension = "-addext"
+    is_root = (extension, "basicConstraints=critical,CA:TRUE,pathlen:0")
+    certify("Development TSA root", "root.key", scratch, *is_root)
+    signer = ("-CA", str(scratch), "-CAkey", str(folder / "root.key"))
     # Critical, and alone (RFC 3161 section 2.3).
-    purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING])
-    own = (
-        _certificate(own_name, root_name, own_key, root_key)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(purpose, critical=True)
-        .sign(root_key, hashes.SHA256())
-    )
-    for name, key in (("root.key", root_key), ("tsa.key", own_key)):
-        (folder / name).touch(0o600)
-        (folder / name).write_bytes(_private_bytes(key))
-    (folder / "tsa.pem").write_bytes(own.public_bytes(serialization.Encoding.PEM))
+    stamps = (extension, "extendedKeyUsage=critical,timeStamping")
+    own = (extension, "basicConstraints=critical,CA:FALSE")
+    certify("Development TSA", "tsa.key", folder / "tsa.pem", *signer, *stamps, *own)
     (folder / "serial").write_text("01\n", "ascii")
-    (folder / "root.pem").write_bytes(root.public_bytes(serialization.Encoding.PEM))
-
-
-def _new_key(key_type: KeyType) -> _Key:
-    if key_type is KeyType.P256:
-        return ec.generate_private_key(ec.SECP256R1())
-    return rsa.generate_private_key(public_exponent=65537, key_size=_RSA_BITS)
-
-
-def _private_bytes(key: _Key) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: _Key, signer: _Key
-) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
-    above = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + dt.timedelta(days=_DAYS))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(above, critical=False)
-    )
+    scratch.rename(folder / "root.pem")
 
 
 def main() -> int:

@@ -6,10 +6,13 @@ are there while all is up.
 """
 
 import errno
+import http.client
+import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -20,7 +23,6 @@ from app import heartbeats
 from app.settings import SettingError, Settings, environment
 from dev import env_file, processes, procfile
 from dev.data_dir import LINE, OWNED_BY, DataDir
-from dev.readiness import Readiness, get
 from dev.refusal import CannotStart
 from dev.runner import Output, Runner, Spawn, StopRequest
 from dev.stores.postgres import EmbeddedPostgres
@@ -44,6 +46,9 @@ _FOR_COMMANDS = (
     "LOG_REQUIRE_QUORUM",
     "LOG_QUORUM_GRACE_SECONDS",
 )
+# The parts of /readyz that must be up.
+_STARTED = frozenset({"web", "database", "redis", "worker", "scheduler"})
+_LOOK_SECONDS, _REMIND_SECONDS = 0.5, 15.0
 _STORE_OF = {"DATABASE_URL": "postgres", "DATABASE_ADMIN_URL": "postgres", "REDIS_URL": "valkey"}
 # Stand-ins for the addresses of stores that have not started, for the check of all other settings.
 _NOT_YET = {"DATABASE_URL": "postgresql://not-yet", "REDIS_URL": "redis://not-yet"}
@@ -115,23 +120,53 @@ def _serve(
         output.say("up", f"`. {env}` tells operators' commands the stores too")
         client = f"{base_url}/client/"
         with suppress(OSError):
-            status, line = get(HOST, port, "/client/requirement.txt")
+            status, line = _get(port, "/client/requirement.txt")
             if status == 200:
                 client = f'pip install "{line.decode().strip()}"'
         output.say("up", f"the client: {client}")
         if degraded:
             output.say("up", f"warning: degraded: {degraded} ({base_url}/readyz says why)")
 
-    readiness = Readiness(
-        HOST,
-        port,
-        ready=announce,
-        remind=lambda missing: output.say("up", f"still waiting for: {missing}"),
-    )
-    runner.run(readiness.poll)
+    look_at = remind_at = time.monotonic()
+    is_up = False
+
+    def look() -> None:
+        """Announce once what was started; what else is degraded may be so for days."""
+        nonlocal is_up, look_at, remind_at
+        now = time.monotonic()
+        if is_up or now < look_at:
+            return
+        look_at = now + _LOOK_SECONDS
+        try:
+            status, body = _get(port, "/readyz")
+            degraded = json.loads(body)["degraded"] if status == 200 else ["database"]
+        except OSError:
+            degraded = ["web"]
+        missing = ", ".join(name for name in degraded if name in _STARTED)
+        if not missing:
+            is_up = True
+            announce(", ".join(degraded))
+        elif now >= remind_at + _REMIND_SECONDS:
+            remind_at = now
+            output.say("up", f"still waiting for: {missing}")
+
+    runner.run(look)
     output.say("up", "stopping")
     home.withdraw()
     runner.stop(*lines)
+
+
+def _get(port: int, path: str) -> tuple[int, bytes]:
+    """GET a path of the service; return status and body. Raises `OSError` without an answer."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2.0)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(str(error)) from error
+    finally:
+        connection.close()
 
 
 def _line(name: str, command: str, env: Mapping[str, str], home: DataDir) -> Spawn:
@@ -148,9 +183,7 @@ def _start_stores(
     """Start the stores for which the settings have no address; return the addresses."""
     addresses = {}
     if not settings.get("DATABASE_URL"):
-        folder = home.path / "postgres"
-        postgres = EmbeddedPostgres(folder, sudo_user=settings.get("SUDO_USER"))
-        stores.enter_context(postgres)
+        postgres = stores.enter_context(EmbeddedPostgres(home.path / "postgres"))
         runner.watch(postgres.name, postgres.spawn, postgres.process)
         addresses["DATABASE_URL"] = postgres.url
         addresses["DATABASE_ADMIN_URL"] = postgres.admin_url

@@ -37,14 +37,13 @@ def _run(client: redis.Redis) -> int:
 
 def _ring_now(client: redis.Redis, name: str) -> int:
     """Ring an entry now, and leave its next time as it is."""
-    actor = TIMETABLE[name].actor
     with client.pipeline(transaction=True) as pipe:
-        queue.push(pipe, actor, [()])
+        queue.push(pipe, name, [()])
         pipe.execute()
-    worker = (
+    waits = (
         "" if heartbeats.presence(client)["worker"] else "; no worker is up, so it waits for one"
     )
-    print(f"rang {name}: actor {actor}, queue {queue.ACTORS[actor]}{worker}")
+    print(f"rang {name}: actor {name}, queue {queue.ACTORS[name]}{waits}")
     return _DONE
 
 

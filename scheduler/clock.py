@@ -144,9 +144,9 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         self.connection.delete(self.job_class.key_for(entry.name))
         self.schedule(
             datetime.fromtimestamp(moment, UTC),
-            entry.actor,
+            entry.name,
             id=entry.name,
-            queue_name=queue.ACTORS[entry.actor],
+            queue_name=queue.ACTORS[entry.name],
             meta={"interval": entry.every},
         )
 
@@ -158,17 +158,17 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         with self.connection.pipeline(transaction=False) as pipe:
             if not self._is_pointless(entry):
                 max_age_ms = None if entry.max_age is None else entry.max_age * 1000
-                queue.push(pipe, entry.actor, [()], max_age_ms=max_age_ms)
+                queue.push(pipe, entry.name, [()], max_age_ms=max_age_ms)
             pipe.zadd(self.scheduled_jobs_key, {entry.name: entry.next_after(now)}, xx=True)
             *pushed, _ = pipe.execute()
         if pushed:
-            _, self._waiting[entry.actor], _ = pushed
+            _, self._waiting[entry.name], _ = pushed
 
     def _is_pointless(self, entry: Entry) -> bool:
         """Say whether an expiring ring is useless because enough of them are queued."""
-        if entry.max_age is None or self._waiting[entry.actor] < _MOST_WAITING:
+        if entry.max_age is None or self._waiting[entry.name] < _MOST_WAITING:
             return False
-        waiting = self.connection.llen(queue.queue_key(queue.ACTORS[entry.actor]))
+        waiting = self.connection.llen(queue.queue_key(queue.ACTORS[entry.name]))
         return bool(waiting >= _MOST_WAITING)
 
     def _drop(self, unknown: bytes) -> None:

@@ -78,7 +78,7 @@ def test_every_queue_is_consumed_by_the_procfile_s_worker() -> None:
 
 
 def test_every_entry_of_the_timetable_names_an_actor() -> None:
-    assert {entry.actor for entry in TIMETABLE.values()} <= set(ACTORS)
+    assert {entry.name for entry in TIMETABLE.values()} <= set(ACTORS)
 
 
 ENQUEUEING = (enqueue.__name__, recur.__name__, order.__name__)

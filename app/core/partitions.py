@@ -23,8 +23,6 @@ WEEK = timedelta(days=7)
 # A service without a running scheduler must still have partitions for new rows for weeks.
 WEEKS_AHEAD = 5
 _DAYS_A_WEEK = 90
-# How many queries of all history the server's lock table must have room for.
-_QUERIES_AT_ONCE = 8
 
 _MAKE = text("SELECT make_history_partition(:parent, :lower, :upper)")
 
@@ -127,34 +125,3 @@ def drop(session: Session, partition: Partition) -> None:
 def _existing(session: Session | Connection) -> list[Partition]:
     found = session.execute(_PARTITIONS, {"parents": list(PARENTS)})
     return [Partition(*row) for row in found]
-
-
-@dataclass(frozen=True)
-class Locks:
-    """What a query of all history locks, and how many locks the whole server may hold at least."""
-
-    needed: int
-    most: int
-
-    @property
-    def are_few(self) -> bool:
-        """Whether a few such queries at once would find no more."""
-        return self.needed * _QUERIES_AT_ONCE > self.most
-
-
-_LOCKS = text("""
-SELECT (SELECT count(*) FROM pg_class AS c
-         WHERE c.relname = ANY (:parents) OR c.oid IN (
-               SELECT inhrelid FROM pg_inherits WHERE inhparent::regclass::text = ANY (:parents)))
-     + (SELECT count(*) FROM pg_index WHERE indrelid IN (
-               SELECT inhrelid FROM pg_inherits WHERE inhparent::regclass::text = ANY (:parents))),
-       current_setting('max_locks_per_transaction')::int
-       * (current_setting('max_connections')::int
-          + current_setting('max_prepared_transactions')::int)
-""")
-
-
-def locks(session: Session | Connection) -> Locks:
-    """Return what PostgreSQL's lock table has to hold for a query of all history."""
-    row = session.execute(_LOCKS, {"parents": list(PARENTS)}).one()
-    return Locks(*row)

@@ -64,16 +64,21 @@ def current_with_age(
     tx: Tx, master_keys: MasterKeys, purpose: Purpose
 ) -> tuple[SigningKey, datetime]:
     """Return the current signing key and when it was created; the first call creates it."""
-    found = cursor(tx).execute(_CURRENT, (purpose,)).fetchone()
+    cur = cursor(tx)
+    found = cur.execute(_CURRENT, (purpose,)).fetchone()
     if found is None:
-        return _make(tx, master_keys, purpose)
+        # Concurrent calls get the same key.
+        cur.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        found = cur.execute(_CURRENT, (purpose,)).fetchone()
+    if found is None:
+        return _insert(tx, master_keys, purpose)
     return _opened(master_keys, *found[:2]), found[2]
 
 
 def current_id(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> str:
     """Return the id of the current signing key without opening it; the first call creates it."""
     found = cursor(tx).execute(_CURRENT, (purpose,)).fetchone()
-    return _make(tx, master_keys, purpose)[0].public.id if found is None else str(found[0])
+    return current(tx, master_keys, purpose).public.id if found is None else str(found[0])
 
 
 def rows(session: Session) -> Sequence[SigningKeyRow]:
@@ -200,16 +205,6 @@ def replace(
         old.retired_at = database_now(session)
         session.flush()
     return (None if old is None else old.key_id), _insert(session, master_keys, purpose)[0]
-
-
-def _make(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> tuple[SigningKey, datetime]:
-    """Create the first key of a purpose; concurrent calls get the same key."""
-    cur = cursor(tx)
-    cur.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-    found = cur.execute(_CURRENT, (purpose,)).fetchone()
-    if found is None:
-        return _insert(tx, master_keys, purpose)
-    return _opened(master_keys, *found[:2]), found[2]
 
 
 def _insert(tx: Tx, master_keys: MasterKeys, purpose: Purpose) -> tuple[SigningKey, datetime]:

@@ -39,21 +39,14 @@ def create(
     `root_key` is the text of the key to install; by default a new one is generated. The text is not
     stored.
     """
-    tenant_id, key_id = ids.new(), ids.new()
+    tenant_id = ids.new()
     key_text = root_key or api_keys.new()
     salt, seal = chain.new_salt(master_keys, tenant_id)
     with database.transaction(tenant_id) as session:
         session.add(Tenant(id=tenant_id, name=name, chain_salt=salt, chain_seal=seal))
         session.flush()
-        session.add(
-            ApiKey(
-                tenant_id=tenant_id,
-                id=key_id,
-                name=ROOT_KEY_NAME,
-                role=Role.ADMIN,
-                digest=api_keys.digest(key_text),
-            )
-        )
+        key = _key(tenant_id, ROOT_KEY_NAME, Role.ADMIN, key_text)
+        session.add(key)
         session.flush()
         chain.begin(session, tenant_id, OPERATOR, {"name": name})
         chain.append(
@@ -61,7 +54,7 @@ def create(
             tenant_id,
             OPERATOR,
             "key.mint",
-            target=("key", ids.text("key", key_id)),
+            target=("key", ids.text("key", key.id)),
             details={"name": ROOT_KEY_NAME, "role": "admin"},
         )
     return tenant_id, key_text
@@ -167,23 +160,20 @@ def mint(
     A key of a suspended tenant is suspended too.
     """
     tenant = _locked(session, tenant_id)
-    suspended_at = tenant.suspended_at and database_now(session)
     key_text = api_keys.new()
-    key = ApiKey(
-        tenant_id=tenant_id,
-        id=ids.new(),
-        name=name,
-        role=role,
-        digest=api_keys.digest(key_text),
-        expires_at=expires_at,
-        revoked_at=suspended_at,
-        suspended_at=suspended_at,
-    )
+    key = _key(tenant_id, name, role, key_text)
+    key.expires_at = expires_at
+    key.revoked_at = key.suspended_at = tenant.suspended_at and database_now(session)
     session.add(key)
     session.flush()
     expiry = {} if expires_at is None else {"expires_at": rfc3339(expires_at)}
     details = {"name": name, "role": str(role), **expiry}
     return Act(key_text, _record_key(session, key, "key.mint", details))
+
+
+def _key(tenant_id: UUID, name: str, role: Role, key_text: str) -> ApiKey:
+    digest = api_keys.digest(key_text)
+    return ApiKey(tenant_id=tenant_id, id=ids.new(), name=name, role=role, digest=digest)
 
 
 def _locked(session: Session, tenant_id: UUID) -> Tenant:

@@ -5,53 +5,42 @@ hex.
 """
 
 import re
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import NamedTuple
 
 from app.ledger.merkle import HASH_BYTES
 from app.ledger.notes import Checkpoint
 from app.lib import canonical_json
 
 SALT_BYTES = 32
-
-_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
-_HASH = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True)
-class Record:
-    """Commits to a record: the SHA-256 (32 bytes) of its bundle."""
-
-    bundle_sha256: bytes
-
-    def __post_init__(self) -> None:
-        _check_hash(self.bundle_sha256)
-
-    @property
-    def data(self) -> bytes:
-        """The leaf's data."""
-        return canonical_json.dumps({"type": "record", "bundle_sha256": self.bundle_sha256.hex()})
+# As they are written here, and nothing else: a log holds millions, most of one kind.
+_HASHED = re.compile(
+    rb'\{("bundle_sha256":"[0-9a-f]{64}","type":"record"'
+    rb'|"statement_sha256":"[0-9a-f]{64}","type":"session")\}'
+).fullmatch
+_AUDIT_HEAD = re.compile(
+    rb'\{"at":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)","chain":"([0-9a-f]{64})",'
+    rb'"hash":"([0-9a-f]{64})","seq":([1-9][0-9]{0,15}),"type":"audit-head"\}'
+).fullmatch
 
 
-@dataclass(frozen=True)
-class SessionStatement:
-    """Commits to a completed session: the SHA-256 (32 bytes) of its statement."""
-
-    statement_sha256: bytes
-
-    def __post_init__(self) -> None:
-        _check_hash(self.statement_sha256)
-
-    @property
-    def data(self) -> bytes:
-        """The leaf's data."""
-        digest = self.statement_sha256.hex()
-        return canonical_json.dumps({"type": "session", "statement_sha256": digest})
+def record(bundle_sha256: bytes) -> bytes:
+    """Return a leaf that commits to a record: the SHA-256 (32 bytes) of its bundle."""
+    return canonical_json.dumps({"type": "record", "bundle_sha256": _hex(bundle_sha256)})
 
 
-@dataclass(frozen=True)
-class AuditHead:
+def session(statement_sha256: bytes) -> bytes:
+    """Return a leaf that commits to a session: the SHA-256 (32 bytes) of its statement."""
+    return canonical_json.dumps({"type": "session", "statement_sha256": _hex(statement_sha256)})
+
+
+def successor(old: Checkpoint) -> bytes:
+    """Return the first leaf of a log that goes on after another: the other's last checkpoint."""
+    members = {"origin": old.origin, "size": old.size, "root": _hex(old.root)}
+    return canonical_json.dumps({"type": "log-successor", **members})
+
+
+class AuditHead(NamedTuple):
     """Commits to the head of an audit chain at a time (RFC 3339, UTC, microseconds, `Z`).
 
     `chain` is `chain_name` of the tenant's salt; `hash` is that of the chain's entry `seq`.
@@ -62,36 +51,25 @@ class AuditHead:
     hash: bytes
     at: str
 
-    def __post_init__(self) -> None:
-        _check_hash(self.chain)
-        _check_hash(self.hash)
-        if type(self.seq) is not int or self.seq < 1:
-            raise ValueError("The entries of an audit chain are numbered from 1.")
-        if type(self.at) is not str or not _AT.fullmatch(self.at):
-            raise ValueError("A time in a leaf is in UTC, with microseconds and Z.")
-
     @property
     def data(self) -> bytes:
-        """The leaf's data."""
-        members = {"chain": self.chain.hex(), "seq": self.seq, "hash": self.hash.hex()}
+        """The leaf."""
+        members = {"chain": _hex(self.chain), "seq": self.seq, "hash": _hex(self.hash)}
         return canonical_json.dumps({"type": "audit-head", **members, "at": self.at})
 
 
-@dataclass(frozen=True)
-class LogSuccessor:
-    """The first leaf of a log that goes on after another: the other's last checkpoint."""
-
-    checkpoint: Checkpoint
-
-    @property
-    def data(self) -> bytes:
-        """The leaf's data."""
-        old = self.checkpoint
-        members = {"origin": old.origin, "size": old.size, "root": old.root.hex()}
-        return canonical_json.dumps({"type": "log-successor", **members})
+def audit_head(data: bytes) -> AuditHead | None:
+    """Read a leaf if it is exactly an audit head; None for everything else."""
+    found = _AUDIT_HEAD(data)
+    if found is None or int(found[4]) > canonical_json.MAX_INTEGER:
+        return None
+    chain, head = (bytes.fromhex(each.decode()) for each in found.group(2, 3))
+    return AuditHead(chain, int(found[4]), head, found[1].decode())
 
 
-Leaf = Record | SessionStatement | AuditHead | LogSuccessor
+def may_wait(data: bytes) -> bool:
+    """Say whether this is a leaf as the service has them wait for the log."""
+    return _HASHED(data) is not None or audit_head(data) is not None
 
 
 def chain_name(salt: bytes) -> bytes:
@@ -101,50 +79,7 @@ def chain_name(salt: bytes) -> bytes:
     return sha256(b"audit-chain:" + salt).digest()
 
 
-def parse(data: bytes) -> Leaf:
-    """Read a leaf's data. Raises ValueError unless it is exactly what one of these would write."""
-    leaf: Leaf
-    members: Any = canonical_json.parse(data)
-    match members:
-        case {"type": "record", "bundle_sha256": digest}:
-            leaf = Record(_hash(digest))
-        case {"type": "session", "statement_sha256": digest}:
-            leaf = SessionStatement(_hash(digest))
-        case {"type": "audit-head", "chain": chain, "seq": seq, "hash": digest, "at": at}:
-            leaf = AuditHead(_hash(chain), seq, _hash(digest), at)
-        case {"type": "log-successor", "origin": str(origin), "size": size, "root": root} if (
-            type(size) is int
-        ):
-            leaf = LogSuccessor(Checkpoint(origin, size, _hash(root)))
-        case _:
-            raise ValueError("It is no leaf, by its type or its members.")
-    if leaf.data != data:
-        raise ValueError("The leaf has other members, or is not canonical JSON.")
-    return leaf
-
-
-# As AuditHead.data writes it, and nothing else: a log holds millions, most of other kinds.
-_audit_head_bytes = re.compile(
-    rb'\{"at":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)","chain":"([0-9a-f]{64})",'
-    rb'"hash":"([0-9a-f]{64})","seq":([1-9][0-9]{0,15}),"type":"audit-head"\}'
-).fullmatch
-
-
-def audit_head(data: bytes) -> AuditHead | None:
-    """Read a leaf's data if it is exactly an audit head; None for everything else."""
-    found = _audit_head_bytes(data)
-    if found is None or int(found[4]) > canonical_json.MAX_INTEGER:
-        return None
-    chain, head = (bytes.fromhex(each.decode()) for each in found.group(2, 3))
-    return AuditHead(chain, int(found[4]), head, found[1].decode())
-
-
-def _hash(value: Any) -> bytes:
-    if not isinstance(value, str) or not _HASH.fullmatch(value):
-        raise ValueError("A hash in a leaf is 64 digits of hex in lower case.")
-    return bytes.fromhex(value)
-
-
-def _check_hash(value: bytes) -> None:
-    if len(value) != HASH_BYTES:
-        raise ValueError(f"A hash has {HASH_BYTES} bytes, not {len(value)}.")
+def _hex(digest: bytes) -> str:
+    if len(digest) != HASH_BYTES:
+        raise ValueError(f"A hash has {HASH_BYTES} bytes, not {len(digest)}.")
+    return digest.hex()

@@ -10,7 +10,6 @@ import re
 from array import array
 from collections.abc import Callable
 from itertools import accumulate
-from operator import indexOf
 from typing import Any, NoReturn, TypeAlias
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -142,10 +141,13 @@ _READER = json.JSONDecoder(
 )
 
 
-# No hook sees arrays, so depth is found in the text between strings. C does the work.
+# No hook sees arrays, so depth is found in the text between strings: piece by piece, since no other
+# thread runs while C goes through a megabyte.
 _OTHER_BYTES = bytes(set(range(256)) - set(b"[]{}"))
-_STEPS = bytes({91: 1, 123: 1, 93: 255, 125: 255}.get(byte, 0) for byte in range(256))
+_UP, _DOWN = 1, 255
+_STEPS = bytes({91: _UP, 123: _UP, 93: _DOWN, 125: _DOWN}.get(byte, 0) for byte in range(256))
 _CLOSING = bytes.maketrans(b"[{", b"]}")
+_PIECE = 128
 
 
 def _cut_where_too_deep(raw: bytes) -> bytes | None:
@@ -157,14 +159,11 @@ def _cut_where_too_deep(raw: bytes) -> bytes | None:
         return None
     # Without escapes every second piece between quotes is a string's.
     pieces = raw.replace(b"\\\\", b"__").replace(b'\\"', b"__").split(b'"')
-    outside = b"".join(pieces[::2]).translate(_STEPS, _OTHER_BYTES)
-    if max(accumulate(array("b", outside), initial=0)) <= MAX_DEPTH:
+    if _place_too_deep(b"".join(pieces[::2]).translate(_STEPS, _OTHER_BYTES)) is None:
         return None
     pieces[1::2] = map(bytes, map(len, pieces[1::2]))
     blanked = b'"'.join(pieces)
-    # Read only so far: a list of the depths of a hostile body takes a hundred times its size.
-    depths = accumulate(array("b", blanked.translate(_STEPS)), initial=0)
-    cut = indexOf(depths, MAX_DEPTH + 1)
+    cut = _place_too_deep(blanked.translate(_STEPS))
     opened = bytearray()
     brackets = blanked[:cut].translate(None, _OTHER_BYTES)
     for bracket in brackets.replace(b"[]", b"").replace(b"{}", b"").replace(b"[]", b""):
@@ -173,6 +172,20 @@ def _cut_where_too_deep(raw: bytes) -> bytes | None:
         elif opened:
             opened.pop()
     return raw[:cut] + bytes(reversed(opened)).translate(_CLOSING)
+
+
+def _place_too_deep(steps: bytes) -> int | None:
+    """Return after how many steps it is too deep for the first time, if ever."""
+    depth = 0
+    for at in range(0, len(steps), _PIECE):
+        piece = steps[at : at + _PIECE]
+        ups = piece.count(_UP)
+        if depth + ups > MAX_DEPTH:
+            depths = [*accumulate(array("b", piece), initial=depth)]
+            if MAX_DEPTH + 1 in depths:
+                return at + depths.index(MAX_DEPTH + 1)
+        depth += ups - piece.count(_DOWN)
+    return None
 
 
 def _path_to_last(value: Any) -> list[str | int]:

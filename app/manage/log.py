@@ -56,7 +56,8 @@ def rebuild(check: bool) -> int:
 @log.command()
 def verify() -> None:
     """Have a worker verify all of the log, from its first leaf."""
-    with service() as (_, database), database.across_tenants() as session:
+    with service() as (settings, database), database.across_tenants() as session:
+        verification_jobs.forget_walk(session, settings.master_keys)
         verification_jobs.enqueue_daily(session)
     print("a worker walks all of the log: `parts.audit` of /readyz says what it finds")
 

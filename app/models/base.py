@@ -11,7 +11,7 @@ from typing import Annotated
 from uuid import UUID
 
 from sqlalchemy import REAL, BigInteger, DateTime, SmallInteger, Text, Uuid, func, text
-from sqlalchemy.orm import DeclarativeBase, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import LargeBinary
 
 TenantId = Annotated[UUID, mapped_column(Uuid, primary_key=True)]
@@ -37,3 +37,12 @@ class Base(DeclarativeBase):
         float: REAL,
         UUID: Uuid,
     }
+
+
+class Row(Base):
+    """A row of one tenant with an id of its own."""
+
+    __abstract__ = True
+
+    tenant_id: Mapped[TenantId]
+    id: Mapped[Id]

@@ -10,10 +10,10 @@ from uuid import UUID
 from sqlalchemy import ARRAY, BigInteger, DateTime, FetchedValue, SmallInteger, Text, Uuid, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Count, CreatedAt, Id, SmallCount, TenantId
+from app.models.base import Base, Count, CreatedAt, Row, SmallCount, TenantId
 
 
-class Webhook(Base):
+class Webhook(Row):
     """Where a tenant wants its events, and the sealed secrets that sign them.
 
     `url` is what anybody may see; the URL itself is in `sealed_target`, with headers.
@@ -21,8 +21,6 @@ class Webhook(Base):
 
     __tablename__ = "webhooks"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     url: Mapped[str]
     event_types: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     description: Mapped[str | None]
@@ -37,13 +35,11 @@ class Webhook(Base):
     deleted_at: Mapped[datetime | None]
 
 
-class WebhookLane(Base):
+class WebhookLane(Row):
     """A lane of a webhook, which may have up to 16; none is taken away when it has fewer."""
 
     __tablename__ = "webhook_lanes"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     webhook_id: Mapped[UUID]
 
 
@@ -123,7 +119,7 @@ class LaneSlot(Base):
     lease_until: Mapped[datetime | None]
 
 
-class Event(Base):
+class Event(Row):
     """Something that happened, with the exact bytes that every receiver gets.
 
     `payload` is None of a new finding: the view `events` makes it of the finding.
@@ -135,8 +131,6 @@ class Event(Base):
 
     __tablename__ = "stored_events"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     subject_id: Mapped[UUID | None]
     created_at: Mapped[CreatedAt]
     # The transaction that wrote it.

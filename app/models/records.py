@@ -7,16 +7,14 @@ from sqlalchemy import ARRAY, BigInteger, FetchedValue, LargeBinary, Uuid, text
 from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Count, CreatedAt, Id, Json, TenantId
+from app.models.base import Base, Count, CreatedAt, Id, Json, Row, TenantId
 
 
-class Agent(Base):
+class Agent(Row):
     """An AI agent that acts for people."""
 
     __tablename__ = "agents"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     external_id: Mapped[str | None]
     name: Mapped[str]
     version: Mapped[str | None]
@@ -26,13 +24,11 @@ class Agent(Base):
     updated_at: Mapped[CreatedAt]
 
 
-class AgentSession(Base):
+class AgentSession(Row):
     """One run of an agent on behalf of a principal, from its start to its outcome."""
 
     __tablename__ = "sessions"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     external_id: Mapped[str | None]
     agent_id: Mapped[UUID]
     principal: Mapped[str]
@@ -62,13 +58,11 @@ class SessionStatement(Base):
     root: Mapped[bytes]
 
 
-class Record(Base):
+class Record(Row):
     """An agent's act; agent and principal are copied from its session for pins and feeds."""
 
     __tablename__ = "records"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     session_id: Mapped[UUID]
     agent_id: Mapped[UUID]
     principal: Mapped[str]
@@ -106,13 +100,11 @@ class BundleWords(Base):
     words: Mapped[str] = mapped_column(TSVECTOR)
 
 
-class Hold(Base):
+class Hold(Row):
     """A legal hold on a record, a session, an agent, or the records created in a range of time."""
 
     __tablename__ = "holds"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     reason: Mapped[str]
     record_id: Mapped[UUID | None]
     session_id: Mapped[UUID | None]
@@ -126,13 +118,11 @@ class Hold(Base):
     released_by: Mapped[UUID | None]
 
 
-class ShareLink(Base):
+class ShareLink(Row):
     """A link, known only by the SHA-256 of its token."""
 
     __tablename__ = "share_links"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     record_id: Mapped[UUID]
     digest: Mapped[bytes]
     created_at: Mapped[datetime]
@@ -143,7 +133,7 @@ class ShareLink(Base):
     last_opened_at: Mapped[datetime | None]
 
 
-class Finding(Base):
+class Finding(Row):
     """One finding; agent and principal are copied from its session for pins and feeds.
 
     `digest_id` is the digest that lists it; until there is one, the series in which it waits.
@@ -151,8 +141,6 @@ class Finding(Base):
 
     __tablename__ = "findings"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     session_id: Mapped[UUID]
     record_id: Mapped[UUID | None]
     agent_id: Mapped[UUID]
@@ -177,13 +165,11 @@ class FindingWords(Base):
     words: Mapped[str] = mapped_column(TSVECTOR)
 
 
-class Rule(Base):
+class Rule(Row):
     """A rule; what it is evaluated by stands in the row of its `version`."""
 
     __tablename__ = "rules"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     name: Mapped[str]
     version: Mapped[int]
     enabled: Mapped[bool]
@@ -272,7 +258,7 @@ class Trace(Base):
     due_at: Mapped[CreatedAt]
 
 
-class Export(Base):
+class Export(Row):
     """A signed export of the records of a time; its job may be pruned before it.
 
     Without `made_at` it is being made, or its job has failed. `deleted_at` is when its parts went,
@@ -281,8 +267,6 @@ class Export(Base):
 
     __tablename__ = "exports"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     since: Mapped[datetime]
     until: Mapped[datetime]
     agent_id: Mapped[UUID | None]

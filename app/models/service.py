@@ -6,7 +6,7 @@ from uuid import UUID
 from sqlalchemy import ARRAY, BigInteger, Text, false, func, text, true
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, Count, CreatedAt, Id, Json, TenantId
+from app.models.base import Base, Count, CreatedAt, Id, Json, Row, TenantId
 
 # The tenant of the service's own jobs: a primary key cannot begin with NULL.
 NO_TENANT = UUID(int=0)
@@ -41,7 +41,7 @@ class Tenant(Base):
     created_at: Mapped[CreatedAt]
 
 
-class ApiKey(Base):
+class ApiKey(Row):
     """A key, known only by the SHA-256 of its text.
 
     Those of a suspended tenant have `suspended_at`, and `revoked_at` until it is resumed.
@@ -50,8 +50,6 @@ class ApiKey(Base):
 
     __tablename__ = "api_keys"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     name: Mapped[str]
     role: Mapped[str]
     pin_agent_id: Mapped[UUID | None]
@@ -65,13 +63,11 @@ class ApiKey(Base):
     last_used_at: Mapped[datetime | None]
 
 
-class KnownPerson(Base):
+class KnownPerson(Row):
     """A person who signed in by OpenID Connect, with the labels that the provider told last."""
 
     __tablename__ = "people"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     issuer: Mapped[str]
     subject: Mapped[str]
     email: Mapped[str | None]
@@ -79,13 +75,11 @@ class KnownPerson(Base):
     created_at: Mapped[CreatedAt]
 
 
-class SavedView(Base):
+class SavedView(Row):
     """A list's filters under a name: `page` of the console with `query`."""
 
     __tablename__ = "saved_views"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     page: Mapped[str]
     name: Mapped[str]
     query: Mapped[str]
@@ -111,7 +105,7 @@ class SigningKey(Base):
     revocation_reason: Mapped[str | None]
 
 
-class _Mail(Base):
+class _Mail(Row):
     """What digests and mails of alerts have in common: a mail, from its claim to its end.
 
     `data_at` is the moment from which on a mail server may have accepted it: until `sent_at`, or,
@@ -122,8 +116,6 @@ class _Mail(Base):
 
     __abstract__ = True
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     status: Mapped[str] = mapped_column(server_default="pending")
     refusals: Mapped[Count]
     error: Mapped[str | None]
@@ -192,7 +184,7 @@ class AlertMail(_Mail):
     alerts: Mapped[int | None]
 
 
-class Job(Base):
+class Job(Row):
     """One job, from queued to its end; `cursor` is where a resumed run goes on.
 
     `claims_lost` counts the leases that ended without an outcome since the last outcome.
@@ -200,8 +192,6 @@ class Job(Base):
 
     __tablename__ = "jobs"
 
-    tenant_id: Mapped[TenantId]
-    id: Mapped[Id]
     kind: Mapped[str]
     args: Mapped[Json]
     dedupe_key: Mapped[str | None]

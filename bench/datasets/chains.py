@@ -35,7 +35,7 @@ def add_leaves(database: Database, count: int) -> None:
 
 def rows(count: int) -> Rows:
     """Return the columns of as many new leaves: ids, hashes and data."""
-    data = [leaves.Record(secrets.token_bytes(32)).data for _ in range(count)]
+    data = [leaves.record(secrets.token_bytes(32)) for _ in range(count)]
     return [ids.new() for _ in data], [merkle.leaf_hash(each) for each in data], data
 
 

@@ -29,7 +29,7 @@ from bench.parts.delivery import (
     snapshot,
     wal,
 )
-from bench.parts.evidence import audit, log
+from bench.parts.evidence import audit, daily, log
 from bench.parts.volume import console, expiry, history, search
 from bench.scale import Scale
 
@@ -56,6 +56,7 @@ PARTS: Mapping[str, Callable[[Lab, Scale], Iterator[Figure]]] = {
     "expiry": expiry.run,
     "log": log.run,
     "audit": audit.run,
+    "daily": daily.run,
     # What its webhooks leave is cancelled afterwards, beside whatever is measured then.
     "fan_out": fan_out.run,
 }

@@ -2,5 +2,5 @@
 
 It uses the public HTTP API alone: what it shows, any caller can do.
 `scene` speaks, claims and waits; `receivers` take what `webhooks` and a `session` cause; `proofs`
-are checked, by an `outsider` and by `packs` offline.
+are checked, by `packs` offline.
 """

@@ -139,7 +139,6 @@ def _tell(scene: Scene) -> None:
     proofs.what_proves_it(scene, record)
     session.the_digest(scene, expected)
     proofs.the_books(scene, security, ticketing)
-    proofs.the_audit_chain(scene)
     proofs.what_holds_the_chain(scene)
     proofs.what_one_link_opens(scene, record)
     scene.telling.chapter("The verdict")

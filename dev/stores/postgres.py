@@ -44,8 +44,7 @@ _THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "
 class EmbeddedPostgres(Store):
     """A PostgreSQL server in `folder`; once started, `admin_url` and `url` reach it.
 
-    With `durable=False` the data lives as long as the `with` does: for tests. `sudo_user` names the
-    user behind `sudo`, who is preferred to run the server when root starts it.
+    With `durable=False` the data lives as long as the `with` does: for tests.
     """
 
     name = "postgres"
@@ -58,12 +57,10 @@ class EmbeddedPostgres(Store):
         folder: Path,
         *,
         durable: bool = True,
-        sudo_user: str | None = None,
         also_on: IPv4Interface | None = None,
     ) -> None:
         super().__init__(folder, also_on=also_on)
         self._durable = durable
-        self._sudo_user = sudo_user
         self._place: Placement | None = None
 
     @property
@@ -109,7 +106,7 @@ class EmbeddedPostgres(Store):
             PASSWORD=lambda: secrets.token_hex(24),
         )
         self._keep_port()
-        self._place = place(self.folder, self._sudo_user)
+        self._place = place(self.folder)
         if not (self.data / "PG_VERSION").exists():
             self._make_data()
 

@@ -1,20 +1,16 @@
 """The doctor on PostgreSQL: each of its findings, brought about by the fault that it is for."""
 
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from app import ids
-from app.core import partitions
 from app.core.health.parts import State
 from app.lib.database.pool import PatientPool
 from tests.support.database.doctoring import Installation
 from tests.support.servers.pooler import Pooler
-
-LONG_AGO = datetime(2020, 1, 6, tzinfo=UTC)
 
 
 def moved(here: Installation, **changes: object) -> str:
@@ -26,29 +22,6 @@ def moved(here: Installation, **changes: object) -> str:
 def driver_url(here: Installation) -> str:
     """Return the address of the database as psycopg reads it."""
     return here.settings.database_url.replace("+psycopg", "")
-
-
-@pytest.mark.toolbox
-def test_a_lock_table_without_room_for_the_partitions_there_are_is_told(
-    own: Installation,
-) -> None:
-    assert own.states("locks") == {State.OK}
-    bounds = [ids.earliest_at(LONG_AGO + week * partitions.WEEK) for week in range(200)]
-    for parent in partitions.PARENTS:
-        own.run(
-            "SELECT make_history_partition(:parent, lower, upper)"
-            "  FROM unnest(CAST(:lower AS uuid[]), CAST(:upper AS uuid[])) AS week (lower, upper)",
-            parent=parent,
-            lower=bounds[:-1],
-            upper=bounds[1:],
-        )
-    assert own.states("locks") == {State.FAILED}
-    assert "max_locks_per_transaction" in own.failing("locks")
-
-
-def test_a_database_that_is_well_is_told_with_its_version(here: Installation) -> None:
-    assert here.states("database") == {State.OK}
-    assert "PostgreSQL " in here.found("database")["database"][0].text
 
 
 @pytest.mark.parametrize(
@@ -63,6 +36,8 @@ def test_a_database_that_is_well_is_told_with_its_version(here: Installation) ->
 def test_a_database_out_of_reach_is_told_with_the_reason_and_the_rest_is_not_checked(
     here: Installation, changes: dict[str, object], why: str, mend: str
 ) -> None:
+    (well,) = here.found("database")["database"]
+    assert (well.state, well.text[:11]) == (State.OK, "PostgreSQL ")
     here.change(database_url=moved(here, **changes))
     said = here.failing("database")
     assert why in said
@@ -73,7 +48,7 @@ def test_a_database_out_of_reach_is_told_with_the_reason_and_the_rest_is_not_che
         assert one.text == "not checked: the database does not answer"
 
 
-def test_a_role_without_a_free_connection_is_told_how_to_have_one(
+def test_a_role_without_a_free_connection_or_without_tables_is_told_what_to_do(
     own: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PatientPool, "patience", 0.1)
@@ -81,9 +56,7 @@ def test_a_role_without_a_free_connection_is_told_how_to_have_one(
     said = own.failing("database")
     assert "too many connections for role" in said
     assert "CONNECTION LIMIT" in said
-
-
-def test_a_database_that_was_never_migrated_names_the_command(own: Installation) -> None:
+    own.run(f"ALTER ROLE {own.role} CONNECTION LIMIT -1")
     own.run("DROP TABLE alembic_version")
     assert "python -m app.manage migrate" in own.failing("database")
     assert [each.text for each in own.found("roles")["roles"]] == [
@@ -92,6 +65,9 @@ def test_a_database_that_was_never_migrated_names_the_command(own: Installation)
 
 
 def test_what_the_role_may_or_lacks_is_told(own: Installation) -> None:
+    own.run(f"GRANT postgres TO {own.role}")
+    assert "owns the tables" in own.warned("roles")
+    own.run(f"REVOKE postgres FROM {own.role}")
     faults = {
         "ALTER ROLE {role} BYPASSRLS": "has BYPASSRLS",
         "ALTER TABLE findings NO FORCE ROW LEVEL SECURITY": "forced on findings, records",
@@ -107,11 +83,6 @@ def test_what_the_role_may_or_lacks_is_told(own: Installation) -> None:
         assert any(said in each.text for each in found), (said, found)
     own.run(f"ALTER ROLE {own.role} SUPERUSER")
     assert "is a superuser" in own.found("roles")["roles"][0].text
-
-
-def test_one_role_for_all_is_warned_of(own: Installation) -> None:
-    own.run(f"GRANT postgres TO {own.role}")
-    assert "owns the tables" in own.warned("roles")
 
 
 def test_the_pools_of_two_releases_are_held_against_limits_and_what_is_in_use(

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from app import heartbeats
 from app.queue import connect
 from scheduler.clock import TIMEOUT_SECONDS, Clock
-from scheduler.timetable import TIMETABLE, Entry, by_name
+from scheduler.timetable import TIMETABLE, Entry
 from tests.support.faults import OwnValkey
 
 SCHEDULED = "rq:scheduler:scheduled_jobs"
 LOCK = "rq:scheduler_lock"
 # Rings once in three hundred years: never while a test runs.
-RARE = Entry("prune_history", actor="prune_history", every=10**10)
-SECONDLY = Entry("sweep", actor="sweep", every=1, max_age=5)
-TABLE = by_name([SECONDLY, RARE])
+RARE = Entry("prune_history", every=10**10)
+SECONDLY = Entry("sweep", every=1)
+TABLE = {each.name: each for each in (SECONDLY, RARE)}
 
 
 @pytest.fixture
@@ -133,57 +133,40 @@ def test_a_job_whose_content_is_rubbish_never_stops_the_clock(
     assert "prune_history" in polled(clock, own_valkey)
 
 
-def test_a_lock_of_another_holder_is_not_removed(clock: Clock, own_valkey: OwnValkey) -> None:
+def test_a_lock_of_another_is_not_removed_and_one_without_an_end_is_given_one(
+    clock: Clock, own_valkey: OwnValkey
+) -> None:
     clock.poll()
     own_valkey.client.set(LOCK, "another", ex=11)
 
     clock.remove_lock()
 
     assert own_valkey.client.get(LOCK) == b"another"
-
-
-def test_a_lock_without_an_end_is_given_one(clock: Clock, own_valkey: OwnValkey) -> None:
     own_valkey.client.set(LOCK, "left behind")
-
     clock.poll()
-
     assert 0 < own_valkey.client.ttl(LOCK) <= 11
 
 
-def test_rings_that_age_stop_piling_up_when_no_worker_takes_them(
+def test_rings_that_age_stop_piling_up_when_no_worker_takes_them_and_no_others_do(
     clock: Clock, own_valkey: OwnValkey
 ) -> None:
-    for _ in range(200):
-        own_valkey.client.zadd(SCHEDULED, {"sweep": 0})
-        clock.poll()
-    assert own_valkey.client.llen("dramatiq:tick") <= 101
-
-    rung(own_valkey.client)
-    assert "sweep" in polled(clock, own_valkey, due="sweep")
-
-
-def test_a_ring_that_must_not_be_missed_is_sent_whatever_waits(
-    clock: Clock, own_valkey: OwnValkey
-) -> None:
-    for _ in range(150):
-        own_valkey.client.zadd(SCHEDULED, {"sweep": 0})
-        clock.poll()
-
-    assert "prune_history" in polled(clock, own_valkey)[-2:]
-
-
-def test_a_sweeps_message_says_how_long_it_is_of_use(clock: Clock, own_valkey: OwnValkey) -> None:
     clock.poll()
-
     stored = own_valkey.client.hvals("dramatiq:tick.msgs")
     options = {message.actor_name: message.options for message in map(Message.decode, stored)}
     assert options["sweep"]["max_age"] == 5_000
     assert "max_age" not in options["prune_history"]
+    for _ in range(200):
+        own_valkey.client.zadd(SCHEDULED, {"sweep": 0})
+        clock.poll()
+    assert own_valkey.client.llen("dramatiq:tick") <= 102
+
+    assert "prune_history" in polled(clock, own_valkey)[-2:]
+    assert "sweep" in polled(clock, own_valkey, due="sweep")
 
 
 def test_an_idle_clock_costs_few_commands(own_valkey: OwnValkey) -> None:
     # Counted for each step, not by the second: how many seconds a window touches is luck.
-    table = by_name([Entry("prune_history", actor="prune_history", every=10**10)])
+    table = {RARE.name: RARE}
     with (
         connect(own_valkey.url, TIMEOUT_SECONDS) as one,
         connect(own_valkey.url, TIMEOUT_SECONDS) as other,
@@ -233,7 +216,6 @@ def test_one_scheduler_reports_that_it_leads_and_the_other_that_it_stands_by(
 entries = st.builds(
     Entry,
     name=st.just("entry"),
-    actor=st.just("sweep"),
     every=st.integers(1, 10**6),
     offset=st.integers(0, 10**6),
 )

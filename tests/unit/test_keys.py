@@ -10,9 +10,7 @@ from hashlib import sha256
 from zlib import crc32
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,15 +33,6 @@ def test_its_last_six_characters_are_the_crc_32_of_the_rest() -> None:
     for _ in range(100):
         key = api_keys.new()
         assert checksum_of(key[-6:]) == crc32(key[:-6].encode())
-
-
-def test_a_checksum_with_leading_zeros_keeps_its_six_characters() -> None:
-    keys = (f"svc_{number:040d}" for number in range(100_000))
-    small = next(key for key in keys if crc32(key.encode()) < 62**4)
-    number = crc32(small.encode())
-    digits = "".join(DIGITS[number // 62**place % 62] for place in (5, 4, 3, 2, 1, 0))
-    assert digits.startswith("00")
-    assert api_keys.well_formed(small + digits)
 
 
 def test_any_single_change_makes_a_key_ill_formed() -> None:
@@ -80,11 +69,6 @@ def test_any_text_can_be_asked_about_and_looked_up(text: str) -> None:
     assert len(api_keys.digest(text)) == 32
 
 
-def test_the_digest_is_the_sha_256_of_the_whole_text() -> None:
-    key = api_keys.new()
-    assert api_keys.digest(key) == sha256(key.encode()).digest()
-
-
 # RFC 8032 section 7.1, test 3.
 SEED = bytes.fromhex("c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7")
 PUBLIC = bytes.fromhex("fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025")
@@ -110,35 +94,9 @@ def test_a_signature_with_one_bit_changed_verifies_nothing(place: int) -> None:
     assert not PublicKey(PUBLIC).verifies(bytes(forged), MESSAGE)
 
 
-def test_a_signature_is_for_its_message_alone() -> None:
-    assert not PublicKey(PUBLIC).verifies(SIGNATURE, MESSAGE + b"\n")
-
-
 def test_a_key_s_id_is_the_beginning_of_the_hash_of_its_der() -> None:
     expected = hashlib.sha256(DER_BEFORE_THE_POINT + PUBLIC).hexdigest()[:16]
     assert PublicKey(PUBLIC).id == expected
-
-
-def test_a_public_key_s_jwk_has_what_a_verifier_needs_and_nothing_secret() -> None:
-    key = SigningKey(SEED)
-    jwk = key.public.jwk
-    assert base64.urlsafe_b64decode(jwk["x"] + "=") == PUBLIC
-    assert {**jwk, "x": "", "kid": ""} == {
-        "kty": "OKP",
-        "crv": "Ed25519",
-        "x": "",
-        "kid": "",
-        "use": "sig",
-        "alg": "EdDSA",
-    }
-    assert jwk["kid"] == key.public.id
-
-
-def test_the_pem_of_a_public_key_is_read_by_others() -> None:
-    key = PublicKey(PUBLIC)
-    read = load_pem_public_key(key.pem)
-    assert isinstance(read, Ed25519PublicKey)
-    assert read.public_bytes_raw() == PUBLIC
 
 
 @pytest.mark.parametrize("length", [0, 31, 33, 64])
@@ -219,23 +177,11 @@ def test_after_a_rotation_old_seals_open_and_are_sealed_anew() -> None:
     assert MasterKeys.parse(NEW).open(again, ROW) == b"secret"
 
 
-def test_what_does_not_open_is_not_sealed_anew() -> None:
-    sealed = MasterKeys.parse(OLD).seal(b"secret", ROW)
-    for keys, identity in ((NEW, ROW), (f"{NEW},{OLD}", "webhooks/ten_1/whk_2/secret")):
-        with pytest.raises(CannotOpen):
-            MasterKeys.parse(keys).reseal(sealed, identity)
-
-
 def test_the_key_is_named_in_the_first_bytes_and_no_two_seals_begin_alike() -> None:
     keys = MasterKeys.parse(NEW)
     seals = [keys.seal(b"secret", ROW) for _ in range(100)]
     assert {key_of(each[:KEY_NAMED_IN]) for each in seals} == set(keys.ids)
     assert len({each[:ALIKE_IN_NONE] for each in seals}) == 100
-
-
-@pytest.mark.parametrize("never", [b"", b"\x01", b"\x01abc", b"\x02abcdefgh"])
-def test_bytes_that_were_never_sealed_name_no_key(never: bytes) -> None:
-    assert key_of(never) is None
 
 
 @pytest.mark.parametrize(
@@ -287,11 +233,6 @@ def test_a_bad_setting_says_which_entry_and_does_not_quote_it(text: str, says: s
     assert refusal.value.__suppress_context__ or refusal.value.__context__ is None
 
 
-def test_no_keys_at_all_are_refused() -> None:
-    with pytest.raises(ValueError, match="no master key"):
-        MasterKeys([])
-
-
 def test_nothing_that_prints_keys_prints_a_key() -> None:
     keys = MasterKeys.parse(f"{NEW},{OLD}")
     raw = base64.urlsafe_b64decode(NEW)
@@ -307,7 +248,3 @@ def test_the_keys_cannot_leave_the_process_by_accident(
 ) -> None:
     with pytest.raises(TypeError):
         duplicate(MasterKeys.parse(NEW))
-
-
-def test_generated_keys_differ() -> None:
-    assert len({MasterKeys.generate() for _ in range(100)}) == 100

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import wraps
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 import flask
@@ -96,29 +96,6 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
 _NEEDS_NO_KEY = ("/verify-signature", "/v1/traces")
 
 
-if TYPE_CHECKING:
-
-    class _Untyped(flask.Blueprint):
-        """flask-smorest's Blueprint, which ships no types: a decorated view is still a view."""
-
-        def __init__(
-            self, name: str, import_name: str, *, url_prefix: str = "", description: str
-        ) -> None: ...
-        def route(self, rule: str, **options: Any) -> Callable[[_View], _View]: ...
-        def arguments(
-            self, schema: type[marshmallow.Schema], *, location: str = "json", **options: Any
-        ) -> Callable[[_View], _View]: ...
-        def response(self, *args: Any, **options: Any) -> Callable[[_View], _View]: ...
-        def alt_response(self, *args: Any, **options: Any) -> Callable[[_View], _View]: ...
-        @staticmethod
-        def doc(**members: Any) -> Callable[[_View], _View]: ...
-        def _prepare_arguments_doc(
-            self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
-        ) -> dict[str, Any]: ...
-else:
-    _Untyped = flask_smorest.Blueprint
-
-
 def _only_documented(decorate: Callable[[_View], _View]) -> Callable[[_View], _View]:
     """Leave what a decorator of flask-smorest says of a view, not the function that it makes."""
 
@@ -143,7 +120,7 @@ def write_ids(_endpoint: str, values: dict[str, Any]) -> None:
             values[name] = ids.text(_PATH_IDS[name], values[name])
 
 
-class Blueprint(_Untyped):
+class Blueprint(flask_smorest.Blueprint, flask.Blueprint):  # type: ignore[misc]  # as below
     """A flask-smorest blueprint that reads strictly, and whose views return responses."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -153,7 +130,7 @@ class Blueprint(_Untyped):
     @staticmethod
     def doc(**members: Any) -> Callable[[_View], _View]:
         """Document a view; as the two below, without a function around it."""
-        return _only_documented(_Untyped.doc(**members))
+        return _only_documented(flask_smorest.Blueprint.doc(**members))
 
     def response(
         self, status: int, schema: _Schema | None = None, **options: Any
@@ -207,7 +184,7 @@ class Blueprint(_Untyped):
         """
         made = schema()
         read = parsing.from_query if location == "query" else parsing.from_body
-        document = _only_documented(
+        document: Callable[[_View], _View] = _only_documented(
             super().arguments(schema, location=location, required=parsing.is_required(made))
         )
 
@@ -224,7 +201,7 @@ class Blueprint(_Untyped):
         self, doc: dict[str, Any], doc_info: dict[str, Any], **given: Any
     ) -> dict[str, Any]:
         """Document the parameters that `doc` adds beside those of the arguments, not instead."""
-        described = super()._prepare_arguments_doc(doc, doc_info, **given)
+        described: dict[str, Any] = super()._prepare_arguments_doc(doc, doc_info, **given)
         added = doc_info.get("manual_doc", {}).pop("parameters", [])
         if added:
             described["parameters"] = [*described.get("parameters", []), *added]

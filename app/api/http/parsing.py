@@ -24,7 +24,7 @@ from app.api.http.services import client_network
 from app.errors import FieldError, Invalid, MalformedBody, UnsupportedMediaType
 from app.lib import canonical_json
 from app.lib.gateway.gateway import READY
-from app.lib.gateway.requests import BodyCutShort
+from app.lib.gateway.requests import BodyCutShort, BodyTooSlow
 from app.schemas.fields import MOST_ERRORS
 
 MAX_BODY = 1024 * 1024
@@ -192,9 +192,10 @@ def _raw_body() -> bytes:
             raise RequestEntityTooLarge
         try:
             raw = request.get_data(cache=True)
-        except ClientDisconnected:
+        except ClientDisconnected as error:
             # From a server that reads in the thread.
-            raise BodyCutShort from None
+            late = isinstance(error.__context__, TimeoutError)
+            raise (BodyTooSlow if late else BodyCutShort) from None
     if len(raw) > limit:
         raise RequestEntityTooLarge
     return raw

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import structlog
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import NotFound, RequestHeaderFieldsTooLarge, RequestURITooLarge
 from werkzeug.routing import BaseConverter, UnicodeConverter
 
-from app import ids, logs, metrics
+from app import ids, metrics
 from app.api.http import auth, promises, rate_limit
 from app.api.http.services import REQUEST_ID, Services, client_address, request_id, services
 from app.errors import BadRequest
@@ -18,6 +19,7 @@ from app.lib.gateway.answers import Application
 from app.lib.gateway.gateway import READY, WAIT
 from app.settings import Settings
 
+_access = structlog.get_logger("access")
 # /v1/keys/self and /v1/findings/batch.
 _WORDS = ("self", "batch", "expired")
 
@@ -89,6 +91,9 @@ def _enter() -> None:
     # Read once: each use of Flask's `request` looks it up.
     environ = request.environ
     g.began = environ.get(READY) or time.perf_counter()
+    if connection := environ.get("gunicorn.socket"):
+        # Read and written in the thread, which a silent client must not hold.
+        connection.settimeout(services().settings.web.body_seconds)
     auth.refuse_two_credentials()
     # There is one Host, and it is one (RFC 9112 section 3.2). Two are joined by a comma; HTTP/1.0
     # needs none.
@@ -140,7 +145,7 @@ def _record(here: Services, began: float, answer: _Answer, status: int) -> None:
     here.counters.begin()
     here.key_heartbeat.begin()
     here.process_report.begin()
-    logs.request_answered(**answer._asdict(), status=status, duration_ms=round(seconds * 1000, 2))
+    _access.info("request", **answer._asdict(), status=status, duration_ms=round(seconds * 1000, 2))
 
 
 class SegmentConverter(UnicodeConverter):

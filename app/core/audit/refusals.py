@@ -36,19 +36,6 @@ UPDATE refused_access SET counted = 0, entered_at = clock_timestamp()
 _COUNTED = """
 UPDATE refused_access SET counted = counted + %s WHERE tenant_id = %s AND key_id = %s
 """
-# Rows are locked in one order everywhere, so two processes do not deadlock.
-_WRITE = """
-WITH new AS (
-    SELECT tenant_id, key_id, count
-      FROM unnest(%b::uuid[], %b::uuid[], %b::bigint[]) AS new (tenant_id, key_id, count)
-), ready AS MATERIALIZED (
-    SELECT tenant_id, key_id FROM refused_access JOIN new USING (tenant_id, key_id)
-     ORDER BY tenant_id, key_id FOR NO KEY UPDATE OF refused_access
-)
-UPDATE refused_access AS r SET counted = r.counted + new.count
-  FROM new JOIN ready USING (tenant_id, key_id)
- WHERE r.tenant_id = new.tenant_id AND r.key_id = new.key_id
-"""
 
 
 @dataclass
@@ -147,9 +134,10 @@ class Refusals:
             counts = {key: each.times for key, each in self._kept.items() if each.times}
         if not counts:
             return
-        columns = [*(list(part) for part in zip(*counts, strict=True)), list(counts.values())]
         with self._database.across_tenants() as session:
-            cursor(session).execute(_WRITE, columns)
+            # Rows are locked in one order everywhere, so two processes do not deadlock.
+            rows = [(times, *key) for key, times in sorted(counts.items())]
+            cursor(session).executemany(_COUNTED, rows)
         with self._lock:
             for key, times in counts.items():
                 if key in self._kept:

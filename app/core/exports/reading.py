@@ -122,7 +122,7 @@ def count(session: Session, last: Published, period: Period, after: Place | None
 
 def hash_of(bundle_sha256: bytes) -> bytes:
     """Return the hash of a record's leaf."""
-    return merkle.leaf_hash(leaves.Record(bytes(bundle_sha256)).data)
+    return merkle.leaf_hash(leaves.record(bytes(bundle_sha256)))
 
 
 @dataclass(frozen=True)

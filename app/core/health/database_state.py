@@ -13,7 +13,7 @@ import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.core.health import gauges
-from app.core.health.parts import Part, State, failed, ok
+from app.core.health.parts import Part, failed, ok
 from app.core.master_keys import key_registry
 from app.database import Database, cursor
 from app.errors import Unavailable
@@ -58,7 +58,7 @@ def is_current(database: Database) -> bool:
         return False
     if row is not None and row[1]:
         # A connection is made to a primary alone; what a pooler leads to may change behind it.
-        database.renew()
+        database.pool.renew()
         raise Unavailable(STANDBY)
     return row is not None and row[0] not in superseded()
 
@@ -77,10 +77,10 @@ def presence(database: Database) -> Part:
             return ok("it answers", name="database")
     except Unavailable as error:
         if is_standby(error):
-            return Part(State.FAILED, STANDBY, _PROMOTE, _NO_WRITES, name="database")
-        return Part(State.FAILED, "away", "bring PostgreSQL back", name="database")
+            return failed(STANDBY, _PROMOTE, _NO_WRITES, name="database")
+        return failed("away", "bring PostgreSQL back", name="database")
     behind = f"behind this release: run `{_MIGRATE}`"
-    return Part(State.FAILED, behind, _MIGRATE, "#upgrading", name="database")
+    return failed(behind, _MIGRATE, "#upgrading", name="database")
 
 
 def is_standby(error: BaseException | None) -> bool:

@@ -7,7 +7,8 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from app.clock import rfc3339
 
@@ -73,19 +74,9 @@ class NotChecked(Exception):
     """A probe cannot run, because of what another one reports; the text says what."""
 
 
-def ok(reason: str, *, name: str = "") -> Part:
-    """Return a part with which all is well."""
-    return Part(State.OK, reason, name=name)
-
-
-def warning(reason: str, mend: str, *, see: str | None = None) -> Part:
-    """Return a part that an operator should act on, though the service works."""
-    return Part(State.WARNING, reason, mend, see)
-
-
-def failed(reason: str, mend: str, *, see: str | None = None) -> Part:
-    """Return a part that does not work."""
-    return Part(State.FAILED, reason, mend, see)
+ok: Final = partial(Part, State.OK)
+warning: Final = partial(Part, State.WARNING)
+failed: Final = partial(Part, State.FAILED)
 
 
 def not_checked(why: str) -> Part:

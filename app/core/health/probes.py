@@ -91,14 +91,14 @@ def roles(presence: Mapping[heartbeats.Role, bool]) -> Iterator[Part]:
 def _away(name: str, mend: str, why: str | None) -> Part:
     banner = f"{NEEDED[name]}: {_EFFECTS[name]}."
     see = "#readyz-says-degraded"
-    return Part(State.FAILED, "away", mend, see, detail=why, banner=banner, name=name)
+    return failed("away", mend, see, detail=why, banner=banner, name=name)
 
 
 def halted(slug: str, detail: str | None = None) -> Part:
     """Return the part of a log that signs nothing, or is damaged, by the slug of its problem."""
     see = "#damage-of-the-log" if slug == LogDamaged.slug else "#the-log-signs-nothing"
     mend = _LOG_MENDS.get(slug, "python -m app.manage log status")
-    return Part(State.FAILED, slug, mend, see, detail=detail)
+    return failed(slug, mend, see, detail=detail)
 
 
 def _log(session: Session, _: Settings) -> Iterator[Part]:
@@ -116,8 +116,7 @@ def _history(session: Session, _: Settings) -> Iterator[Part]:
     """Yield what was lost of the history, until an operator accepts that."""
     now = epochs.present(session)
     if not now.accepted:
-        yield Part(
-            State.FAILED,
+        yield failed(
             f"rolled back: {now.name}",
             "restore the newest database, or accept the loss:"
             " python -m app.manage log succeed --yes",
@@ -168,7 +167,7 @@ def _audit(session: Session, settings: Settings) -> Iterator[Part]:
     for what, text in found.items():
         if what == alerts.LOG:
             banner = _UNVERIFIABLE.format(text.removesuffix("."))
-            yield Part(State.FAILED, f"not verified: {text}", mend, see, banner=banner)
+            yield failed(f"not verified: {text}", mend, see, banner=banner)
         else:
             yield failed(text, mend, see=see)
     since = daily.unverified_since(session, settings.master_keys)
@@ -177,7 +176,7 @@ def _audit(session: Session, settings: Settings) -> Iterator[Part]:
             "see that a worker is up, look for audit_chain_not_verified and job_step_failed in its"
             " log, and ring verify_audit"
         )
-        late = Part(State.FAILED, _LATE, mend, see, since=since, detail=detail)
+        late = failed(_LATE, mend, see, since=since, detail=detail)
         yield replace(late, banner=f"The audit chain was not verified lately. It was {late.text}.")
 
 
@@ -208,7 +207,7 @@ def _mail(session: Session, settings: Settings) -> Iterator[Part]:
             reason = f"{each.digests} digests wait"
             since = None if each.what == Refusal.SERVER else each.since
         mend, see = "have the mail server take what MAIL_FROM sends", "#a-digest-does-not-arrive"
-        yield Part(State.FAILED, reason, mend, see, since=since, detail=each.error)
+        yield failed(reason, mend, see, since=since, detail=each.error)
 
 
 def unerased(session: Session, settings: Settings) -> Iterator[Part]:
@@ -220,7 +219,7 @@ def unerased(session: Session, settings: Settings) -> Iterator[Part]:
     elif since is not None and database_now(session) - since > erasing.LATE:
         mend = "bring the store back, or let BLOB_URL's credentials delete: the job tries again"
         reason = "what has expired is not erased"
-        yield Part(State.FAILED, reason, mend, _OBJECTS, since=since)
+        yield failed(reason, mend, _OBJECTS, since=since)
 
 
 def objects_reached(settings: Settings) -> Iterator[Part]:
@@ -233,7 +232,7 @@ def objects_reached(settings: Settings) -> Iterator[Part]:
     except Unavailable:
         banner = "The object store is away: what lies there cannot be read now."
         mend = "bring the store back; until then bundles go into the database"
-        yield Part(State.FAILED, "away", mend, _OBJECTS, banner=banner)
+        yield failed("away", mend, _OBJECTS, banner=banner)
     else:
         yield ok("it answers")
 

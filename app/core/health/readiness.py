@@ -101,8 +101,8 @@ def process_report(database: Database, bell: Bell, role: Process) -> Repeater:
     """
 
     def report() -> None:
-        pool = database.pool_use()
-        bell.report(heartbeats.Process(role, pool_size=pool.size, pool_in_use=pool.most_in_use))
+        size, in_use = database.pool.size(), database.pool.most_in_use()
+        bell.report(heartbeats.Process(role, pool_size=size, pool_in_use=in_use))
 
     name, failed = "process-report", "process_not_reported"
     return Repeater(name, report, heartbeats.EVERY_SECONDS, failed=failed)

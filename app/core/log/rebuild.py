@@ -6,7 +6,6 @@ again has the same bytes: a signature of Ed25519 is deterministic.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sqlalchemy.orm import Session
@@ -23,7 +22,6 @@ from app.ledger import leaves, tiles
 from app.ledger.merkle import HASH_BYTES, leaf_hash
 from app.ledger.notes import Checkpoint
 from app.ledger.tiles import ENTRIES, WIDTH, Tile, TileId
-from app.lib import canonical_json
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 
 # So many leaves have a row behind `size`, one after the other. A row far behind is no leaf.
@@ -284,12 +282,11 @@ def _rows(session: Session, generation: Generation, first: int, stop: int) -> di
 
 def _free(session: Session, generation: Generation, rows: Mapping[int, _Row]) -> None:
     """Have rows wait that are at a place not their own; what is no leaf goes."""
-    kept = []
-    for index, (digest, data) in rows.items():
-        with suppress(ValueError, canonical_json.NotJSON, canonical_json.NotIJSON):
-            leaves.parse(data)
-            if leaf_hash(data) == digest:
-                kept.append(index)
+    kept = [
+        index
+        for index, (digest, data) in rows.items()
+        if leaves.may_wait(data) and leaf_hash(data) == digest
+    ]
     cursor(session).execute(_FREE, (generation.number, kept))
     cursor(session).execute(_DROP, (generation.number, list(rows)))
 

@@ -89,19 +89,20 @@ def _grow(session: Session, generation: Generation, most: int) -> Prepared | Non
             ) from None
     if not taken:
         return None
-    grown, root = _grown(session, generation, before, sorted(taken))
-    tile_rows.write(session, generation, grown)
-    now = Checkpoint(generation.origin, before.size + len(taken), root)
+    now = grow(session, generation, before, sorted(taken))
     return publication.prepare(session, generation, now, published)
 
 
-def _grown(
+def grow(
     session: Session,
     generation: Generation,
     before: Checkpoint,
     taken: list[tuple[int, bytes, bytes]],
-) -> tuple[dict[TileId, bytes], bytes]:
-    """Return the tiles to store, entry bundles among them, and the root."""
+) -> Checkpoint:
+    """Store the tiles of a tree that grows by leaves (index, hash, data), entry bundles among them.
+
+    Raises `LogDamaged` where what is stored does not give the root of `before`.
+    """
     hashes = [merkle.leaf_hash(data) for *_, data in taken]
     if hashes != [leaf_hash for _, leaf_hash, _ in taken]:
         raise LogDamaged("A waiting leaf's hash is not that of its data.")
@@ -117,7 +118,8 @@ def _grown(
     if growth.old_root != before.root:
         raise LogDamaged(f"The tiles give another root than was published at {before.size}.")
     grown = {TileId(ENTRIES, number): data for number, data in bundles.items()}
-    return {**growth.changed, **grown}, growth.root
+    tile_rows.write(session, generation, {**growth.changed, **grown})
+    return Checkpoint(generation.origin, before.size + len(taken), growth.root)
 
 
 _CHECK_SECONDS = 10.0

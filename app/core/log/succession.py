@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core import signing_keys
 from app.core.audit import chain
-from app.core.log import generations, head_guard, publication, rebuild, tile_rows
+from app.core.log import generations, head_guard, publication, rebuild
 from app.core.log.generations import Generation
-from app.core.log.sequencer import Sequencer
+from app.core.log.sequencer import Sequencer, grow
 from app.core.signing_keys import Purpose
 from app.database import cursor, database_now
 from app.errors import (
@@ -29,9 +29,9 @@ from app.errors import (
     LogHeadLost,
     LogRolledBack,
 )
-from app.ledger import leaves, merkle, tiles
+from app.ledger import leaves, merkle
+from app.ledger.merkle import EMPTY_ROOT
 from app.ledger.notes import Checkpoint
-from app.ledger.tiles import ENTRIES, TileId
 from app.lib.crypto.sealing import MasterKeys
 from app.models import LogGeneration
 
@@ -194,7 +194,18 @@ def _begin(
     session.flush()
     generation = generations.newest(session)
     assert generation is not None  # noqa: S101  # made above
-    _first_leaf(session, generation, old)
+    data = leaves.successor(old)
+    leaf_hash = merkle.leaf_hash(data)
+    leaf_id: UUID = ids.new(database_now(session))
+    cursor(session).execute(
+        "INSERT INTO log_leaves (id, leaf_hash, data, generation, leaf_index)"
+        " VALUES (%s, %s, %s, %s, 0) ON CONFLICT (leaf_hash)"
+        " DO UPDATE SET generation = EXCLUDED.generation, leaf_index = 0",
+        (leaf_id, leaf_hash, data, generation.number),
+    )
+    empty = Checkpoint(generation.origin, 0, EMPTY_ROOT)
+    first = grow(session, generation, empty, [(0, leaf_hash, data)])
+    publication.prepare(session, generation, first, None)
     # Every tenant's chain says that its proofs are in another log from now on.
     details = {
         "origin": origin,
@@ -205,21 +216,3 @@ def _begin(
     target = ("log", origin)
     untold = chain.append_to_all(session, "log.succeed", target=target, details=details)
     return Successor(generation, untold)
-
-
-def _first_leaf(session: Session, generation: Generation, old: Checkpoint) -> None:
-    data = leaves.LogSuccessor(old).data
-    leaf_hash = merkle.leaf_hash(data)
-    leaf_id: UUID = ids.new(database_now(session))
-    cursor(session).execute(
-        "INSERT INTO log_leaves (id, leaf_hash, data, generation, leaf_index)"
-        " VALUES (%s, %s, %s, %s, 0) ON CONFLICT (leaf_hash)"
-        " DO UPDATE SET generation = EXCLUDED.generation, leaf_index = 0",
-        (leaf_id, leaf_hash, data, generation.number),
-    )
-    nothing: dict[TileId, bytes] = {}
-    growth = tiles.grow(0, nothing.__getitem__, [leaf_hash])
-    bundle = tiles.encode_entries([data])
-    tile_rows.write(session, generation, {**growth.changed, TileId(ENTRIES, 0): bundle})
-    first = Checkpoint(generation.origin, 1, growth.root)
-    publication.prepare(session, generation, first, None)

@@ -62,13 +62,13 @@ class TreeWalk:
         self._waiting: list[bytes] = []
         self._computed: dict[TileId, bytes] = {}
 
-    def begin_at(self, session: Session, size: int) -> None:
+    def begin_at(self, session: Session, size: int, *, compare: bool = False) -> None:
         """Begin behind the first `size` leaves (a multiple of 256), by stored tiles.
 
-        The root at the end proves these all the same; none that follow are compared. Raises
-        `LogDamaged` without them.
+        The root at the end proves these all the same. Without `compare` those that follow are not
+        compared either. Raises `LogDamaged` without them.
         """
-        self._compares = False
+        self._compares = compare
         edge = tiles.edge(size)
         stored = tile_rows.read(session, self._generation, [each.id for each in edge])
         try:

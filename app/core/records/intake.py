@@ -339,7 +339,7 @@ def _row(
     signed: Signed,
     kept: Stowed,
 ) -> _Row:
-    leaf = leaves.Record(signed.bundle_sha256).data
+    leaf = leaves.record(signed.bundle_sha256)
     body = _encode(records.fresh(signed))
     answer = None
     if repeat is not None:

@@ -182,7 +182,7 @@ def log_indexes(session: Session, digests: Sequence[bytes]) -> dict[bytes, int]:
 
 def leaf_hash(digest: bytes) -> bytes:
     """Return the hash of the log's leaf for a bundle with this SHA-256."""
-    return merkle.leaf_hash(leaves.Record(digest).data)
+    return merkle.leaf_hash(leaves.record(digest))
 
 
 def fresh(signed: Signed) -> dict[str, Any]:

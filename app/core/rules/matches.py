@@ -181,7 +181,11 @@ def tell(session: Session, tenant_id: UUID) -> int:
             name,
             severity,
             f"{name}: and {withheld:,} more in the hour from {hour:%Y-%m-%d %H:%M} UTC"[:500],
-            data={"rule": _named(rule_id, version), "withheld": withheld, "hour": rfc3339(hour)},
+            data={
+                "rule": {"id": ids.text("rul", rule_id), "version": version},
+                "withheld": withheld,
+                "hour": rfc3339(hour),
+            },
             record_id=record_id,
         )
         for rule_id, version, name, severity, hour, withheld, session_id, record_id in rows
@@ -222,38 +226,35 @@ def _drafts(
 
 def _of_match(books: _Books, work: Work, verdict: Verdict) -> Iterator[_Draft]:
     judge = books.judge
-
-    def finding(title: str, detail: str | None, data: Mapping[str, Any]) -> NewFinding:
-        return _finding(work, judge.name, judge.severity, title, detail, data)
-
     for each in verdict.matches:
-        data = {"rule": _named(judge.id, judge.version, each.step), "matched": each.what}
+        data = {"rule": _named(judge, each.step), "matched": each.what}
         dedupe = None if each.dedupe is None else bytes.fromhex(each.dedupe)
-        yield _Draft(books, finding(each.title, each.detail, data), dedupe)
+        yield _Draft(books, _finding(work, judge, each.title, each.detail, data), dedupe)
     more = verdict.matched - len(verdict.matches)
     if more > 0:
         title = f"{judge.name}: {more:,} more steps of this record match"
-        rule = _named(judge.id, judge.version)
-        yield _Draft(books, finding(title, None, {"rule": rule, "more": more}))
+        data = {"rule": _named(judge), "more": more}
+        yield _Draft(books, _finding(work, judge, title, None, data))
 
 
 def _finding(
     work: Work,
-    name: str,
-    severity: str,
+    judge: Judge,
     title: str,
     detail: str | None,
     data: Mapping[str, Any],
+    severity: str | None = None,
 ) -> NewFinding:
-    """Return a finding about a record, or a session."""
+    """Return a finding about a record, or a session, by default as severe as its rule says."""
     session_id, record_id = (work.id, None) if work.is_session else (None, work.id)
-    return NewFinding(session_id, name, severity, title[:500], detail, data, record_id)
+    severity = severity or judge.severity
+    return NewFinding(session_id, judge.name, severity, title[:500], detail, data, record_id)
 
 
-def _named(rule_id: UUID, version: int, step: int | None = None) -> dict[str, Any]:
+def _named(judge: Judge, step: int | None = None) -> dict[str, Any]:
     """Return a rule as a finding's `data` names it."""
     place = {} if step is None else {"step": step}
-    return {"id": ids.text("rul", rule_id), "version": version, **place}
+    return {"id": ids.text("rul", judge.id), "version": judge.version, **place}
 
 
 def _fresh(
@@ -327,12 +328,12 @@ def _write(session: Session, tenant_id: UUID, books: _Books, now: datetime) -> N
         return
     new = _finding(
         books.off,
-        judge.name,
-        Severity.HIGH,
+        judge,
         f"The rule {judge.name} was switched off: it took too much time or memory",
         f"An evaluation of its version {judge.version} was ended {MOST_ENDED} times, the last "
         "time here. What it has not judged is left to a backfill. Change it, then enable it.",
-        {"rule": _named(judge.id, judge.version), "switched_off": "too_costly"},
+        {"rule": _named(judge), "switched_off": "too_costly"},
+        Severity.HIGH,
     )
     findings.add(session, caller(tenant_id), [new], Source.RULE)
     chain.append(

@@ -92,46 +92,39 @@ def _rows(session: Session, query: str, tenant_id: UUID, wanted: list[UUID]) -> 
 
 
 def _record_facts(row: Any) -> dict[str, Any]:
+    session = {"id": ids.text("ses", row.session_id), "external_id": row.session_external_id}
     return {
         "id": ids.text("rec", row.id),
-        "kind": row.kind,
-        "title": row.title,
+        **_plain(row, "kind", "title", "occurred_at", "created_at", "principal"),
         "labels": json.loads(row.labels_json),
-        "occurred_at": rfc3339(row.occurred_at),
-        "created_at": rfc3339(row.created_at),
-        "principal": row.principal,
         "agent": _agent(row),
-        "session": {
-            "id": ids.text("ses", row.session_id),
-            "external_id": row.session_external_id,
-        },
+        "session": session,
     }
 
 
 def _session_facts(row: Any) -> dict[str, Any]:
-    ended = row.completed_at
     return {
         "id": ids.text("ses", row.id),
-        "external_id": row.external_id,
-        "title": row.title,
+        **_plain(row, "external_id", "title", "principal", "status", "outcome", "summary"),
+        **_plain(row, "created_at", "completed_at", "records", "findings"),
         "metadata": row.metadata_json and json.loads(row.metadata_json),
-        "principal": row.principal,
         "agent": _agent(row),
-        "status": row.status,
-        "outcome": row.outcome,
-        "summary": row.summary,
-        "created_at": rfc3339(row.created_at),
-        "completed_at": ended and rfc3339(ended),
-        "records": row.records,
-        "findings": row.findings,
-        "duration": ended and (ended - row.created_at).total_seconds(),
+        "duration": row.completed_at and (row.completed_at - row.created_at).total_seconds(),
     }
 
 
 def _agent(row: Any) -> dict[str, Any]:
+    names = ("external_id", "name", "version")
     return {
         "id": ids.text("agt", row.agent_id),
-        "external_id": row.agent_external_id,
-        "name": row.agent_name,
-        "version": row.agent_version,
+        **{name: getattr(row, f"agent_{name}") for name in names},
+    }
+
+
+def _plain(row: Any, *names: str) -> dict[str, Any]:
+    """Return columns as they are; moments as texts."""
+    found = {name: getattr(row, name) for name in names}
+    return {
+        name: rfc3339(value) if isinstance(value, datetime) else value
+        for name, value in found.items()
     }

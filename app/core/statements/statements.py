@@ -134,7 +134,7 @@ def seal(session: Session, master_keys: MasterKeys, tenant_id: UUID, session_id:
         facts, records=count, root=root, times=times, findings=found, key_id=key.public.id
     )
     digest = sha256(raw).digest()
-    leaf = leaves.SessionStatement(digest).data
+    leaf = leaves.session(digest)
     values = (*named, digest, raw, key.public.id, key.sign(raw), count, root)
     cur.execute(_STATEMENT, values)
     cur.executemany(_PART, parts)
@@ -188,7 +188,7 @@ def of(session: Session, found: AgentSession) -> SessionStatement:
 
 def leaf_hash(stored: SessionStatement) -> bytes:
     """Return the hash of a statement's leaf in the log."""
-    return merkle.leaf_hash(leaves.SessionStatement(stored.sha256).data)
+    return merkle.leaf_hash(leaves.session(stored.sha256))
 
 
 def place_of(session: Session, record: Record) -> Place | None:

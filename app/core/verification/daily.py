@@ -1,11 +1,13 @@
 """The job `verify_audit`: one chain if it is long, all of them daily, the log walked once for all.
 
 The log names the chains. One that no tenant has was deleted with its tenant, or renamed by another
-salt. A sealed note says when the last good run began: the database's owner can end no run that
-verified nothing. One that is killed begins anew: nothing has proven yet what it read.
+salt. Sealed notes say when the last good run began, and how far the log was walked: the database's
+owner can end no run that verified nothing. One that is killed begins anew: nothing has proven yet
+what it read.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -46,6 +48,10 @@ _log = structlog.get_logger(__name__)
 _LEAVES_AT_ONCE = 64 * WIDTH
 _TENANTS_AT_ONCE = 500
 
+FULL_EVERY = timedelta(days=7)
+"""What the tree cannot prove (a chain that was cut, or lost its tenant) is found within so long."""
+WALKED = "walked_log"
+
 # A run that was missed, or came to nothing, is made up for from then on, once an hour.
 MISSED = timedelta(hours=25)
 AGAIN = timedelta(hours=1)
@@ -59,20 +65,58 @@ KEY = "all"
 _FIRST_TENANT = "SELECT id FROM tenants ORDER BY id LIMIT 1"
 
 
+@dataclass(frozen=True)
+class _Walked:
+    """How far each log is walked, by origin, and since when all of it was.
+
+    What was found good is not walked again: the signed root at the end proves the tree before it.
+    All is walked each week, while a break is open, and on command (`forget_walk`).
+    """
+
+    before: Mapping[str, Any] | None
+    logs: Mapping[str, int]
+    full: str
+
+    @classmethod
+    def read(cls, session: Session, master_keys: MasterKeys, now: datetime) -> "_Walked":
+        """Read from the note what is not to be walked again."""
+        note = alerts.read_note(session, master_keys, WALKED)
+        # The owner may put back any sealed note; one of the future is of a wrong clock.
+        age = timedelta(-1) if note is None else now - datetime.fromisoformat(note["full"])
+        if timedelta(0) <= age < FULL_EVERY and not alerts.count_open(session):
+            return cls(note, note["logs"], note["full"])
+        return cls(note, {}, rfc3339(now))
+
+    def note(self, session: Session, master_keys: MasterKeys, logs: list[Published] | None) -> None:
+        """Keep how far these are walked now; None has all walked, as an operator's command does."""
+        sizes = {each.generation.origin: each.checkpoint.size for each in logs or ()}
+        new = None if logs is None else {"logs": sizes, "full": self.full}
+        if new is None or alerts.read_note(session, master_keys, WALKED) == self.before:
+            alerts.write_note(session, master_keys, WALKED, new)
+
+
+def forget_walk(session: Session, master_keys: MasterKeys) -> None:
+    """Have the next run walk everything, from the first leaf."""
+    alerts.write_note(session, master_keys, WALKED, None)
+
+
 def run(verifier: Verifier) -> dict[str, Any] | LogHeadUnavailable:
     """Verify everything; return what was found."""
     with verifier.database.across_tenants() as session:
         began = database_now(session)
+        walked = _Walked.read(session, verifier.master_keys, began)
     progress: dict[str, Any] = {"began": rfc3339(began)}
     last: Published | None = None
     broken: dict[UUID, AuditChainBroken] = {}
     try:
-        last, found, broken = _walk_log(verifier, began)
+        last, found, broken = _walk_log(verifier, walked, began)
         progress |= {"log": "intact", **found}
     except LogHeadUnavailable as error:
         return error
     except LogHalted as error:
         alerts.report_log(verifier.database, error)
+        with verifier.database.across_tenants() as session:
+            forget_walk(session, verifier.master_keys)
         progress["log"] = error.slug
     # Neither the log nor a chain has a break since the run began; and a chain without a tenant may
     # be any one's, from before its name was changed.
@@ -92,7 +136,7 @@ def _end(
 
 
 def _walk_log(
-    verifier: Verifier, began: datetime
+    verifier: Verifier, walked: _Walked, began: datetime
 ) -> tuple[Published | None, dict[str, Any], dict[UUID, AuditChainBroken]]:
     """Walk the log and those before it; return what was read, and which chains it contradicts.
 
@@ -111,8 +155,9 @@ def _walk_log(
         HeadComparison(log.generation, newest=log is logs[0], acknowledged=acknowledged)
         for log in logs
     ]
+    leaves_read = 0
     for log, compared in zip(logs, heads, strict=True):
-        _walk(database, log, compared)
+        leaves_read += _walk(database, log, compared, walked.logs.get(log.generation.origin, 0))
     unknown = {chain: place for each in reversed(heads) for chain, place in each.unknown.items()}
     broken: dict[UUID, AuditChainBroken] = {}
     for compared in heads:
@@ -124,34 +169,43 @@ def _walk_log(
             alerts.report_unknown(session, chain, head.seq, index)
         alerts.heal(session, NO_TENANT, began)
         alerts.keep_found(session, keys, unknown, began)
+        walked.note(session, keys, None if broken or unknown else logs)
     if heads and heads[0].unexpected is not None:
         _log.critical("log_leaf_unexpected", leaf=heads[0].unexpected)
     counts = {
         "leaves": logs[0].checkpoint.size if logs else 0,
+        "walked": leaves_read,
         "heads": heads[0].matched if heads else 0,
         "unknown_chains": len(unknown),
     }
     return logs[0] if logs else None, counts, broken
 
 
-def _walk(database: Database, last: Published, heads: HeadComparison) -> None:
-    """Read all leaves of a log, compare tiles with them, heads with chains.
+def _walk(database: Database, last: Published, heads: HeadComparison, known: int) -> int:
+    """Read the leaves of a log behind those `known`, compare tiles with them, heads with chains.
 
-    What was published never changes, so each part has a snapshot of its own. Raises `LogDamaged`.
+    Returns how many they were. What was published never changes, so each part has a snapshot of its
+    own. Raises `LogDamaged`.
     """
     generation, size = last.generation, last.checkpoint.size
     before, walk = generation.predecessor, TreeWalk(generation, size)
-    for end in range(_LEAVES_AT_ONCE, size + _LEAVES_AT_ONCE, _LEAVES_AT_ONCE):
+    # From a tile's first leaf on, and one there is.
+    begin = min(known, size - 1) // WIDTH * WIDTH if 0 < known <= size else 0
+    if begin:
+        with database.across_tenants(snapshot=True) as session:
+            walk.begin_at(session, begin, compare=True)
+    for end in range(begin + _LEAVES_AT_ONCE, size + _LEAVES_AT_ONCE, _LEAVES_AT_ONCE):
         with database.across_tenants(snapshot=True) as session:
             cursor(session).execute("SET LOCAL idle_in_transaction_session_timeout = '60s'")
             for first, bundle, data in walk.read(session, min(end, size)):
-                if first == 0 and before and data[0] != leaves.LogSuccessor(before).data:
+                if first == 0 and before and data[0] != leaves.successor(before):
                     raise LogDamaged(
                         f"The first leaf of {generation.origin} is not its predecessor."
                     )
                 heads.add(first, bundle, data)
             heads.settle(session)
     walk.require(last)
+    return size - begin
 
 
 def _verify_chains(

@@ -9,8 +9,7 @@ from hashlib import sha256
 from app.evidence.pack.archive import Chunks
 from app.evidence.signing_certificates import SigningChain
 from app.evidence.timestamps import Stamp
-from app.ledger import merkle, notes
-from app.ledger.leaves import Record, SessionStatement
+from app.ledger import leaves, merkle, notes
 from app.ledger.notes import Checkpoint, Note, Signature, VerifierKey, encode_base64
 from app.lib.crypto.signing import PublicKey, SigningKey
 
@@ -134,7 +133,7 @@ class Evidence(Proven):
     @property
     def leaf_data(self) -> bytes:
         """The data of the record's leaf."""
-        return Record(sha256(self.bundle).digest()).data
+        return leaves.record(sha256(self.bundle).digest())
 
     def check(self) -> Checkpoint:
         """Do what `Proven.check` does, and hold the bundle to its limit."""
@@ -172,7 +171,7 @@ class SessionEvidence(Proven):
     @property
     def leaf_data(self) -> bytes:
         """The data of the statement's leaf."""
-        return SessionStatement(sha256(self.statement).digest()).data
+        return leaves.session(sha256(self.statement).digest())
 
 
 def _check_timestamp(timestamp: Stamp) -> None:

@@ -6,7 +6,6 @@ import random
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
@@ -45,8 +44,8 @@ _NONE_LEFT_TEXTS = (
 _NEW = "record_service.new"
 # An operator who sets a primary read-only for a while has it reconnected to no more often.
 _RENEW_AGAIN_SECONDS = 1.0
-_LARGE = 256 * 1024
-_closed_after_use: WeakSet[psycopg.Connection[Any]] = WeakSet()
+# Connections that are closed when they come back.
+close_after_use: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
 def none_left(error: psycopg.Error) -> bool:
@@ -65,14 +64,6 @@ def _is_event_loop() -> bool:
 
 class _WouldWait(Exception):
     """There is no idle connection, or only one that would have to be made anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolUse:
-    """How large a pool is, and the most connections that were in use at once lately."""
-
-    size: int
-    most_in_use: int
 
 
 class PatientPool(QueuePool):
@@ -151,11 +142,11 @@ class PatientPool(QueuePool):
         again.patience, again.on_wait = self.patience, self.on_wait
         return again
 
-    def use(self) -> PoolUse:
-        """Return its use since the last call of this, or since it was made."""
+    def most_in_use(self) -> int:
+        """Return how many were in use at once since the last call, or since it was made."""
         now = self.checkedout()
         most, self._most = max(self._most, now), now
-        return PoolUse(self.size(), most)
+        return most
 
 
 def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
@@ -183,18 +174,8 @@ def pooled_engine(url: str, pool_size: int, **options: Any) -> Engine:
     event.listen(engine, "do_connect", _refuse_on_loop)
     event.listen(engine, "connect", _note_new)
     event.listen(engine, "checkout", _refuse_closed)
-    event.listen(engine, "checkin", _close_after_use)
+    event.listen(engine, "checkin", _close_swollen)
     return engine
-
-
-def note_carried(connection: "psycopg.Connection[Any]", size: int) -> None:
-    """Have a pool close a connection that carried a value of so many bytes, if that is large.
-
-    libpq's buffers grow to the longest message and stay so: a pool of them would hold ten times as
-    much as all that is worked on.
-    """
-    if size > _LARGE:
-        _closed_after_use.add(connection)
 
 
 def _refuse_on_loop(*_: object) -> None:
@@ -207,10 +188,10 @@ def _note_new(_connection: object, entry: ConnectionPoolEntry) -> None:
     entry.info[_NEW] = True
 
 
-def _close_after_use(
+def _close_swollen(
     connection: "psycopg.Connection[Any] | None", entry: ConnectionPoolEntry
 ) -> None:
-    if connection in _closed_after_use:
+    if connection in close_after_use:
         entry.close()
 
 

@@ -52,7 +52,6 @@ CHECKS: Final[Mapping[str, Check]] = {
     "clock": stores.clocks,
     "roles": rights.check,
     "connections": stores.connections,
-    "locks": stores.locks,
     "queue": stores.queues,
     "retention": production.retention,
     "keys": production.keys,

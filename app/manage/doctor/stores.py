@@ -7,7 +7,6 @@ import psycopg
 from sqlalchemy.orm import Session
 
 from app import heartbeats, queue
-from app.core import partitions
 from app.core.health import database_state, gauges, probes
 from app.core.health.parts import NotChecked, Part, failed, not_checked, ok, warning
 from app.database import cursor
@@ -176,21 +175,6 @@ def _pooler(context: Context) -> Iterator[Part]:
         "a pooler such as PgBouncer stands before PostgreSQL; its own limits (max_client_conn,"
         " default_pool_size) cannot be seen from here"
     )
-
-
-def locks(context: Context) -> Iterator[Part]:
-    """Yield whether PostgreSQL's lock table has room for queries of all history."""
-    with context.reading() as session:
-        found = partitions.locks(session)
-    text = (
-        f"a query of all history takes up to {found.needed} locks, and the server has room for"
-        f" {found.most}"
-    )
-    if found.are_few:
-        mend = "raise max_locks_per_transaction, and restart PostgreSQL"
-        yield failed(f"{text}: a few at once exhaust it", mend, see=_THE_DATABASE)
-    else:
-        yield ok(text)
 
 
 def redis(context: Context) -> Iterator[Part]:

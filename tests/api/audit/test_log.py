@@ -45,7 +45,7 @@ def test_tiles_are_cut_from_the_widest_and_cached_for_ever(service: Service) -> 
     assert service.anyone.get("/v1/log/tile/0/000.p/7").data == b"".join(hashes[:7])
     assert service.anyone.get("/v1/log/tile/1/000.p/1").data == merkle.root(hashes[:256])
     entries = service.anyone.get("/v1/log/tile/entries/001.p/2").data
-    assert len(entries) == 2 * (2 + len(leaves.Record(bytes(32)).data))
+    assert len(entries) == 2 * (2 + len(leaves.record(bytes(32))))
 
 
 NO_TILES = [

@@ -76,7 +76,7 @@ def put_records(exporter: Exporter, owner: Engine, count: int, since: datetime) 
         copy = "COPY log_leaves (id, leaf_hash, data) FROM STDIN"
         with raw.cursor() as cursor, cursor.copy(copy) as rows:
             for at, digest in zip(moments, digests, strict=True):
-                data = leaves.Record(digest).data
+                data = leaves.record(digest)
                 rows.write_row((ids.new(at), merkle.leaf_hash(data), data))
     exporter.log.run()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.callers.api import ApiOf
-from tests.support.callers.making import finding_of, make_session
+from tests.support.callers.making import finding_of, make_session, refused
 from tests.support.callers.refusals import REFUSED
 
 JSON = "application/json"
@@ -237,3 +237,23 @@ def test_the_key_is_checked_before_the_body(api: ApiOf, mint: Callable[..., str]
     assert api(None).post("/v1/keys", **wrong).status_code == 401
     assert api(mint("read")).post("/v1/keys", **wrong).status_code == 403
     assert api().post("/v1/keys", **wrong).status_code == 400
+
+
+def test_a_sender_that_falls_silent_on_a_server_that_reads_in_threads_is_408(api: ApiOf) -> None:
+    class Silent(io.RawIOBase):
+        seconds = 0.0
+
+        def settimeout(self, seconds: float) -> None:
+            self.seconds = seconds
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, _: object) -> int:
+            raise TimeoutError
+
+    silent = Silent()
+    given = {"gunicorn.socket": silent, "wsgi.input": silent, "CONTENT_LENGTH": "100"}
+    answer = api().post("/v1/agents", content_type=JSON, environ_overrides=given)
+    refused(answer, 408, "request-timeout")
+    assert silent.seconds == 20

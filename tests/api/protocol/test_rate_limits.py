@@ -157,7 +157,7 @@ def all_connections_taken(app: Flask) -> Iterator[None]:
     """Hold the whole pool of an application: what asks the database is answered 503."""
     here: Services = app.extensions[EXTENSION]
     with ExitStack() as held:
-        for _ in range(here.database.pool_use().size):
+        for _ in range(here.database.pool.size()):
             held.enter_context(here.database.engine.connect())
         yield
 

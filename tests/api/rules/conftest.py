@@ -1,9 +1,9 @@
 """A worker that judges when a test says so."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from jobs.actors import judge
 from jobs.durable.run_job import work_on
@@ -71,8 +71,6 @@ class Ruled:
 
     @staticmethod
     def left(session: Any) -> int:
-        from sqlalchemy import text
-
         return int(session.scalar(text("SELECT count(*) FROM rule_work")))
 
     def work(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -93,6 +91,3 @@ class Ruled:
 @pytest.fixture
 def ruled(api: ApiOf, tenant: FreshTenant, runtime: Runtime) -> Ruled:
     return Ruled(api(), tenant, runtime)
-
-
-RuledOf = Callable[[], Ruled]

@@ -111,7 +111,7 @@ def test_the_same_batch_three_times_changes_nothing(api: ApiOf, assemble: Assemb
 
 
 def test_nothing_is_assembled_before_its_root_or_while_spans_come(
-    api: ApiOf, assemble: Assemble
+    api: ApiOf, assemble: Assemble, admin_engine: Engine, tenant: FreshTenant
 ) -> None:
     taken(send(api(), request(span(2, 1, attributes=TOOL))))
     assemble(50)
@@ -126,6 +126,10 @@ def test_nothing_is_assembled_before_its_root_or_while_spans_come(
     assemble(1.5)
     (record,) = records(api())
     assert len(bundle(api(), record)["steps"]) == 2
+    # The root was sent twice, and leaves no bytes staged.
+    query = text("SELECT staged_bytes FROM traces WHERE tenant_id = :tenant")
+    with admin_engine.connect() as owner:
+        assert owner.scalars(query, {"tenant": tenant.id}).all() == [0]
 
 
 def test_a_root_that_never_comes_leaves_an_incomplete_record(

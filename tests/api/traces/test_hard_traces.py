@@ -163,18 +163,6 @@ def test_a_conversation_that_ended_very_often_is_found_in_few_steps(
     assert asked == [["daily"], ["daily#31"]]
 
 
-def test_a_span_that_is_sent_before_it_ends_leaves_no_bytes_staged(
-    api: ApiOf, assemble: Assemble, admin_engine: Engine, tenant: FreshTenant
-) -> None:
-    taken(send(api(), request(span(1, seconds=None))))
-    taken(send(api(), request(span(1))))
-    assemble()
-    assert len(records(api())) == 1
-    query = text("SELECT staged_bytes FROM traces WHERE tenant_id = :tenant")
-    with admin_engine.connect() as owner:
-        assert owner.scalars(query, {"tenant": tenant.id}).all() == [0]
-
-
 def test_thousands_of_findings_of_a_trace_keep_their_order(
     api: ApiOf, assemble: Assemble, admin_engine: Engine, tenant: FreshTenant
 ) -> None:

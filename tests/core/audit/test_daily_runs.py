@@ -1,7 +1,7 @@
 """The daily run reads the log once and every chain; its notes, job and plans."""
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -31,6 +31,47 @@ def test_a_daily_run_reads_the_log_once_and_every_chain(place: Place) -> None:
     assert (report["tenants"], report["entries"], report["broken"]) == (2, 14, 0)
     assert standing(place) is None
     assert place.verifier.check_chain(other, None, None) == 2
+
+
+def test_what_was_walked_is_not_walked_again(place: Place) -> None:
+    place.world.grow(600)
+    place.anchor()
+    first = daily_run(place)
+    assert (first["log"], first["walked"]) == ("intact", first["leaves"])
+    place.world.grow(700)
+    second = daily_run(place)
+    # From the last whole tile on.
+    grown = second["leaves"] - first["leaves"] // 256 * 256
+    assert (second["log"], second["walked"]) == ("intact", grown)
+    third = daily_run(place)
+    assert (third["log"], third["walked"]) == ("intact", third["leaves"] % 256)
+
+
+def test_what_was_changed_below_is_found_when_all_is_walked(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.world.grow(600)
+    daily_run(place)
+    place.owner("UPDATE log_tiles SET data = set_byte(data, 9, 1) WHERE level = -1 AND number = 0")
+    place.world.grow(300)
+    assert daily_run(place)["log"] == "intact", "nobody read it"
+    with monkeypatch.context() as patched:
+        patched.setattr(daily, "FULL_EVERY", timedelta(0))
+        assert daily_run(place)["log"] == "log-damaged"
+    # A break that is open has all walked, until it is mended.
+    assert daily_run(place)["log"] == "log-damaged"
+    place.world.rebuild(repair=True)
+    whole = daily_run(place)
+    assert (whole["log"], whole["walked"]) == ("intact", whole["leaves"])
+    assert daily_run(place)["walked"] < 256
+
+
+def test_what_changed_where_the_new_leaves_begin_is_found_at_once(place: Place) -> None:
+    place.world.grow(600)
+    daily_run(place)
+    place.world.grow(10)
+    place.owner("UPDATE log_tiles SET data = set_byte(data, 9, 1) WHERE level = 1 AND number = 0")
+    assert daily_run(place)["log"] == "log-damaged"
 
 
 def test_a_killed_run_trusts_nothing_that_it_read(

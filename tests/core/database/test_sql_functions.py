@@ -1,44 +1,10 @@
-"""The functions of the database are those whose text lies in `app/sql`."""
-
-import re
-
-from sqlalchemy import Connection, Engine, text
+"""The functions of the database, whose text lies in `app/sql`."""
 
 from app import sql
 from app.database import Database, cursor
 from app.models import NO_TENANT
 
 NAMES = sql.names()
-
-
-def definitions(connection: Connection, schema: str) -> dict[str, str]:
-    """Return each function of a schema, by its name and arguments."""
-    found = connection.execute(
-        text(
-            "SELECT proname || '(' || pg_get_function_identity_arguments(oid) || ')',"
-            " pg_get_functiondef(oid) FROM pg_proc"
-            " WHERE pronamespace = CAST(:schema AS regnamespace)"
-        ),
-        {"schema": schema},
-    )
-    return {name: normalised(definition, schema) for name, definition in found}
-
-
-def normalised(definition: str, schema: str) -> str:
-    """Return a definition without its schema, its comments and its line breaks."""
-    bare = re.sub("--.*", "", definition.replace(f"FUNCTION {schema}.", "FUNCTION "))
-    return re.sub(r"(?<=\() | (?=\))", "", " ".join(bare.split()))
-
-
-def test_each_function_of_a_migrated_database_is_that_of_its_file(admin_engine: Engine) -> None:
-    with admin_engine.connect() as connection:
-        migrated = definitions(connection, "public")
-        connection.execute(text("CREATE SCHEMA files"))
-        connection.execute(text("SET LOCAL search_path = files, public"))
-        for name in NAMES:
-            connection.execute(text(sql.text(name)))
-        assert definitions(connection, "files") == migrated
-        connection.rollback()
 
 
 def test_each_file_has_one_function_of_its_name_and_says_what_it_is_for() -> None:

@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core.anchoring.evidence import Voucher
-from app.errors import LogHeadLost
 from app.ledger.policy import Policy
 from app.settings import Settings
 from dev.tsa import KeyType, TimestampAuthority
@@ -51,24 +50,13 @@ def read(place: Place, settings: Settings) -> dict[str, Any]:
         }
 
 
-def test_a_log_that_has_not_begun_has_no_head_and_nothing_waits(
-    place: Place, settings: Settings
-) -> None:
-    seen = read(place, settings)
-    assert (seen["log_size"], seen["log_leaves_waiting"], seen["log_leaf_waiting_seconds"]) == (
-        0,
-    ) * 3
-    assert "log_head_age_seconds" not in seen
-    assert set(seen["log_halted"].values()) == {0}
-    assert seen["unanchored_age_seconds"] == dict.fromkeys(Voucher, 0)
-    with place.database.across_tenants() as session:
-        alone = conftest.read(session, settings)["unanchored_age_seconds"].values
-    assert set(alone) == {(Voucher.LOG,)}, "what is not set up is not missed"
-
-
 def test_leaves_that_wait_are_counted_with_the_age_of_the_oldest(
     place: Place, settings: Settings
 ) -> None:
+    seen = read(place, settings)
+    assert (seen["log_size"], seen["log_leaves_waiting"]) == (0, 0)
+    assert "log_head_age_seconds" not in seen, "the log has not begun"
+    assert set(seen["log_halted"].values()) == {0}
     place.grow(3)
     add_leaves(place.database, 2)
     place.run(AGED)
@@ -77,26 +65,8 @@ def test_leaves_that_wait_are_counted_with_the_age_of_the_oldest(
     assert AN_HOUR <= seen["log_leaf_waiting_seconds"] < 2 * AN_HOUR
     place.publish()
     seen = read(place, settings)
-    assert (seen["log_size"], seen["log_leaves_waiting"], seen["log_leaf_waiting_seconds"]) == (
-        5,
-        0,
-        0,
-    )
-
-
-def test_what_halted_the_log_is_named_until_it_is_put_right(
-    place: Place, settings: Settings
-) -> None:
-    place.grow()
-    kept = place.head.read_bytes()
-    place.head.unlink()
-    add_leaves(place.database, 1)
-    with pytest.raises(LogHeadLost):
-        place.world.sequencer().run()
-    assert read(place, settings)["log_halted"][LogHeadLost.slug] == 1
-    place.head.write_bytes(kept)
-    place.publish()
-    assert set(read(place, settings)["log_halted"].values()) == {0}
+    assert (seen["log_size"], seen["log_leaves_waiting"]) == (5, 0)
+    assert seen["log_leaf_waiting_seconds"] == 0
 
 
 def test_a_copy_that_was_just_restored_says_how_old_it_is(

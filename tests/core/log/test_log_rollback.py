@@ -176,8 +176,8 @@ def test_a_successor_names_what_was_published_last_and_has_every_leaf_that_is_le
     assert new.predecessor is not None
     assert new.predecessor.size == 400
     rolled_back.prove()
-    first = leaves.LogSuccessor(new.predecessor)
-    assert rolled_back.hashes() == [merkle.leaf_hash(first.data), *hashes, *more]
+    first = leaves.successor(new.predecessor)
+    assert rolled_back.hashes() == [merkle.leaf_hash(first), *hashes, *more]
     assert generations.load_state(rolled_back.database) == generations.LogState(
         waits=False, trouble=None
     )

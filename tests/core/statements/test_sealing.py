@@ -111,7 +111,7 @@ def test_a_statement_says_what_its_session_held(
     with database.transaction(tenant.id) as opened:
         public = signing_keys.public_key(opened, key_id)
     assert PublicKey(public.raw).verifies(found.signature, answer.data)
-    leaf = leaves.SessionStatement(sha256(answer.data).digest()).data
+    leaf = leaves.session(sha256(answer.data).digest())
     with admin_engine.connect() as connection:
         held = connection.execute(
             text("SELECT count(*) FROM log_leaves WHERE data = :leaf"), {"leaf": leaf}
@@ -229,7 +229,7 @@ def test_a_session_is_sealed_once_by_whoever_is_first(
     assert sorted(sealed) == [False, False, False, True]
     with admin_engine.connect() as connection:
         leaf = "SELECT count(*) FROM log_leaves WHERE data = :leaf"
-        data = leaves.SessionStatement(stored(database, tenant, session).sha256).data
+        data = leaves.session(stored(database, tenant, session).sha256)
         assert connection.execute(text(leaf), {"leaf": data}).scalar_one() == 1
 
 
@@ -291,7 +291,7 @@ def test_a_worker_that_is_killed_while_it_seals_leaves_the_session_to_the_next(
             worker.wait()
     # Its server process goes on with the statement, and then finds nobody who commits it.
     until(lambda: seal() or is_sealed(database, tenant, session))
-    data = leaves.SessionStatement(stored(database, tenant, session).sha256).data
+    data = leaves.session(stored(database, tenant, session).sha256)
     with admin_engine.connect() as connection:
         count = connection.execute(
             text("SELECT count(*) FROM log_leaves WHERE data LIKE :like"), {"like": b"%session%"}

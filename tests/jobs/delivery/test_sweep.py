@@ -11,7 +11,7 @@ from app.core.delivery.lanes import lanes
 from app.core.jobs import job_queue, leases
 from app.core.log.sequencer import Sequencer
 from app.database import Database
-from app.ledger.leaves import Record
+from app.ledger import leaves
 from app.ledger.merkle import leaf_hash
 from app.settings import Settings
 from jobs.actors import sweep
@@ -135,7 +135,7 @@ def test_the_log_is_rung_only_while_something_waits_for_it(place: Swept) -> None
     assert rung(), "a log that has not begun waits for it"
     sequencer.run()
     assert not rung()
-    leaf = Record(bytes(32)).data
+    leaf = leaves.record(bytes(32))
     place.run(
         "INSERT INTO log_leaves (id, leaf_hash, data) VALUES (:id, :hash, :data)",
         id=ids.new(),

@@ -44,7 +44,7 @@ class Killed(BaseException):
 
 def add_leaves(database: Database, count: int) -> list[bytes]:
     """Have leaves wait for the log, as records leave them; return their hashes."""
-    data = [leaves.Record(secrets.token_bytes(32)).data for _ in range(count)]
+    data = [leaves.record(secrets.token_bytes(32)) for _ in range(count)]
     hashes = [merkle.leaf_hash(each) for each in data]
     keys = [ids.new() for _ in data]
     with database.across_tenants() as session:

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -26,9 +28,17 @@ def children(pid: int) -> list[int]:
 
 def family(pid: int) -> list[int]:
     """Return a process and all that descend from it, elders first."""
-    children, found = processes.children_by_parent(), [pid]
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            # The name before ")" may hold anything, a ")" included.
+            stat = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2]
+            state, parent, *_ = stat.split()
+            if state != "Z":
+                children[int(parent)].append(int(folder.name))
+    found = [pid]
     for each in found:
-        found += children.get(each, [])
+        found += children[each]
     return found
 
 

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -159,21 +158,6 @@ def check_by_a_stranger(stored: Stored, leaf_hashes: Sequence[bytes], *, times: 
             shown.check(*roots)
 
 
-def test_four_tiles_of_tiles_at_once_and_in_batches() -> None:
-    count = 4 * 256 * 256 + 1
-    leaf_hashes = [sha256(number.to_bytes(4, "big")).digest() for number in range(count)]
-    stored: Stored = {}
-    grown(stored, 0, leaf_hashes)
-    check_by_a_stranger(stored, leaf_hashes, times=20)
-
-    half, batch = count // 2 - 5_000, 1_000
-    by_batches: Stored = {}
-    grown(by_batches, 0, leaf_hashes[:half])
-    for size in range(half, half + 10 * batch, batch):
-        growth = grown(by_batches, size, leaf_hashes[size : size + batch])
-        assert growth.root == tiles.root(size + batch, stored.__getitem__)
-
-
 @pytest.mark.parametrize("held", [0, 11, 13, 256])
 def test_a_stored_tile_of_another_width_is_never_grown(held: int) -> None:
     stored: Stored = {}
@@ -183,34 +167,7 @@ def test_a_stored_tile_of_another_width_is_never_grown(held: int) -> None:
         tiles.grow(256 + 12, stored.__getitem__, LEAVES[268:280])
 
 
-def test_a_damaged_tile_shows_in_the_old_root() -> None:
-    stored: Stored = {}
-    root = grown(stored, 0, LEAVES[:300]).root
-    stored[TileId(0, 1)] = bytes([stored[TileId(0, 1)][0] ^ 1]) + stored[TileId(0, 1)][1:]
-    assert tiles.grow(300, stored.__getitem__, LEAVES[300:310]).old_root != root
-
-
-def test_growing_by_nothing_changes_nothing() -> None:
-    stored: Stored = {}
-    root = grown(stored, 0, LEAVES[:300]).root
-    growth = tiles.grow(300, stored.__getitem__, [])
-    assert (growth.root, growth.old_root, growth.changed) == (root, root, {})
-    assert tiles.grow(0, stored.__getitem__, []).root == EMPTY_ROOT
-
-
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_what_is_no_hash_is_never_a_leaf(length: int) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         grown({}, 0, [LEAVES[0], bytes(length)])
-
-
-def test_narrower_tiles_are_cut_from_the_widest() -> None:
-    stored: Stored = {}
-    grown(stored, 0, LEAVES[:300])
-    assert tiles.cut(stored[TileId(0, 1)], 44) == b"".join(LEAVES[256:300])
-    assert tiles.cut(stored[TileId(0, 1)], 5) == b"".join(LEAVES[256:261])
-    for width in (0, 45, 256, -1):
-        with pytest.raises(ValueError, match="does not hold"):
-            tiles.cut(stored[TileId(0, 1)], width)
-    with pytest.raises(ValueError, match="does not hold"):
-        tiles.cut(bytes(33), 1)

@@ -3,12 +3,11 @@
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.ledger import tiles
 from app.ledger.tiles import ENTRIES, Tile
-from tests.unit.ledger.tile_entries import ENTRY_DATA, Stored, grown_entries
 
 
 @pytest.mark.parametrize(
@@ -99,18 +98,6 @@ def test_every_entry_bundle_that_is_read_is_canonical(data: bytes) -> None:
     except ValueError:
         return
     assert tiles.encode_entries(entries) == data
-
-
-@settings(max_examples=40)
-@given(st.lists(st.integers(0, 600), max_size=5))
-def test_entry_bundles_grow_alike_in_any_batches(batches: list[int]) -> None:
-    stored: Stored = {}
-    size = 0
-    for batch in batches:
-        grown_entries(stored, size, ENTRY_DATA[size : size + batch])
-        size += batch
-    at_once = tiles.grow_entries(0, b"", ENTRY_DATA[:size])
-    assert {each.number: data for each, data in stored.items()} == at_once
 
 
 def test_entry_bundles_have_limits() -> None:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.evidence import times
+from app.evidence.bundle import Step
 from app.evidence.spans import mapping, protobuf, runs, verdicts
 from app.evidence.spans.runs import Before, Run, Staged
 from app.lib import canonical_json
@@ -33,6 +35,16 @@ def mapped(attributes: dict[str, Any], *below: dict[str, Any], **members: Any) -
     spans += [staged(2 + at, 1, attributes=of, start=at) for at, of in enumerate(below)]
     (run,) = runs.assemble(spans, NOTHING, patient=False)
     return mapping.record_of(run)
+
+
+def test_steps_have_the_members_that_a_bundle_s_have() -> None:
+    odd = {"input.value": "[1]", "output.value": 7, "gen_ai.tool.name": "t"}
+    for seconds in (1, None):
+        (step,) = mapping.record_of(Run([staged(1, 9, attributes=odd, seconds=seconds)])).steps
+        required, optional = Step.__required_keys__, Step.__optional_keys__
+        assert required <= step.keys() <= required | optional
+        assert times.unix_nanoseconds(step["started_at"]) > 0
+        assert ("ended_at" in step) == (seconds is not None)
 
 
 def test_a_run_is_its_root_and_all_below_by_start() -> None:

@@ -195,12 +195,12 @@ def evidence(
         release=release,
         agent_name=AGENT,
         further=further(raw, key) if files is None else files,
-        **in_log(leaves.Record(sha256(raw).digest()), log, others, index, witnesses),
+        **in_log(leaves.record(sha256(raw).digest()), log, others, index, witnesses),
     )
 
 
 def in_log(
-    leaf: leaves.Leaf,
+    leaf: bytes,
     log: Signer = LOG,
     others: int = 5,
     index: int = 3,
@@ -208,7 +208,7 @@ def in_log(
 ) -> dict[str, Any]:
     """A leaf's proof, among `others` in a log, with the log's key and these cosignatures."""
     hashes = [merkle.leaf_hash(b"leaf %d" % number) for number in range(others)]
-    hashes.insert(index, merkle.leaf_hash(leaf.data))
+    hashes.insert(index, merkle.leaf_hash(leaf))
     checkpoint = Checkpoint(log.name, len(hashes), merkle.root(hashes))
     path = merkle.inclusion_proof(
         index,
@@ -255,5 +255,5 @@ def session_evidence(count: int = 7, expired: Sequence[int] = (1,)) -> SessionEv
         pack_key=KEY,
         base_url=BASE_URL,
         release=RELEASE,
-        **in_log(leaves.SessionStatement(sha256(said).digest()), witnesses=[9, 10]),
+        **in_log(leaves.session(sha256(said).digest()), witnesses=[9, 10]),
     )

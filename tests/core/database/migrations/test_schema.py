@@ -35,9 +35,6 @@ WITHOUT_TENANT = (
     "history_marks",
     "operator_sessions",
 )
-# Keyed hashes, which say nothing without the tenant's key.
-WORDS = ("record_words", "bundle_words", "finding_words")
-WITHOUT_WALL = (*WITHOUT_TENANT[2:], "alembic_version", *WORDS)
 
 
 def test_the_models_have_exactly_the_columns_that_migrations_made(admin_engine: Engine) -> None:
@@ -71,20 +68,6 @@ def test_every_key_and_unique_index_begins_with_the_tenant(admin_engine: Engine)
     assert len(found) > 15
     wrong = {row.name for row in found if row.first != "tenant_id"}
     assert wrong == TENANT_IS_FOUND_BY
-
-
-def test_every_table_with_a_tenant_has_its_wall(admin_engine: Engine) -> None:
-    with admin_engine.connect() as connection:
-        unwalled = connection.scalars(
-            text("""
-            SELECT relname FROM pg_class
-             WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
-               AND NOT relispartition AND NOT relname = ANY (:others)
-               AND NOT (relrowsecurity AND relforcerowsecurity)
-            """),
-            {"others": list(WITHOUT_WALL)},
-        ).all()
-    assert unwalled == []
 
 
 def test_a_transaction_sees_its_own_tenant_alone(

@@ -51,7 +51,7 @@ DEEP = b"[" * 200_000
         in_proof(leaf_hash="AA" * 32),
         in_proof(leaf_hash="00" * 32),
         in_proof(leaf_data="AAA="),
-        in_proof(leaf_data=b64encode(leaves.Record(bytes(32)).data).decode()),
+        in_proof(leaf_data=b64encode(leaves.record(bytes(32))).decode()),
         in_proof(inclusion=[]),
         in_proof(inclusion=["00" * 32] * 3),
         in_proof(inclusion=["00" * 31] * 3),
