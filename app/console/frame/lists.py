@@ -99,7 +99,7 @@ class Listed:
 def of(view: Any, name: str, *, files: bool = False, **more: Any) -> Listed:
     """Return the list of an API's route: read by its query, and shown, as the route answers it."""
     told: ListedBy = view.listed
-    own = {"show": told.represent, "args": told.args, "position": told.position}
+    own: dict[str, Any] = {"show": told.represent, "args": told.args, "position": told.position}
     return Listed(name, view, **own | {"row": told.item if files else None} | more)
 
 

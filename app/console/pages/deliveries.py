@@ -214,16 +214,15 @@ def subjects(session: Session, event_ids: Collection[str]) -> dict[str, dict[str
 
 
 def charted(
-    rows: Sequence[dict[str, Any]], span: Span, webhook_id: str | None = None
+    rows: Sequence[dict[str, Any]], span: Span, webhook_id: UUID | None = None
 ) -> list[dict[str, Any]]:
     """Return rows of `hours` for a chart: with a label, and links to what they count."""
     starts = [*span.starts, span.until]
     shown = []
     for row, since, until in zip(rows, span.starts, starts[1:], strict=True):
         asked: dict[str, Any] = {"finished_since": rfc3339(since), "finished_until": rfc3339(until)}
-        asked |= {} if webhook_id is None else {"webhook_id": webhook_id}
         links = {
-            name: url_for("console.deliveries.index", status=name, **asked)
+            name: url_for("console.deliveries.index", status=name, webhook_id=webhook_id, **asked)
             for name in ("succeeded", "failed")
         }
         shown.append({**row, "label": zone.label(since, span.step), "links": links})
