@@ -57,17 +57,12 @@ def listed(session: AgentSession) -> dict[str, Any]:
 
 lists.serve(
     sessions_blp,
-    lists.of(
-        list_sessions,
-        "sessions",
-        files=True,
-        show=listed,
-        beside=lambda session, _, found: {
-            "did": activity.of(session, caller(), "ses", found["data"])
-        },
-        shown={"statuses": forms.choices(SessionStatus)},
-        does=("sessions list", "GET /v1/sessions"),
-    ),
+    "sessions",
+    list_sessions,
+    files=True,
+    show=listed,
+    beside=lambda session, _, found: {"did": activity.of(session, caller(), "ses", found["data"])},
+    shown={"statuses": forms.choices(SessionStatus)},
 )
 
 
@@ -201,16 +196,11 @@ blp = Pages("agents", "/agents", whole_tenant=False)
 
 lists.serve(
     blp,
-    lists.of(
-        list_agents,
-        "agents",
-        files=True,
-        named=lambda _: (),
-        beside=lambda session, _, found: {
-            "did": activity.of(session, caller(), "agt", found["data"])
-        },
-        does=("agents list", "GET /v1/agents"),
-    ),
+    "agents",
+    list_agents,
+    files=True,
+    named=lambda _: (),
+    beside=lambda session, _, found: {"did": activity.of(session, caller(), "agt", found["data"])},
 )
 
 _NEWEST, _MOST_KEYS = 20, 50
@@ -262,15 +252,12 @@ _MOST_RECORDS = 20
 
 lists.serve(
     traces_blp,
-    lists.of(
-        list_traces,
-        "traces",
-        named=lambda _: (),
-        beside=lambda session, *_: {"counts": traces.counts(session, caller())},
-        shown={
-            "most_records": _MOST_RECORDS,
-            "statuses": [each.value for each in TraceStatus],
-        },
-        does=("traces list", "GET /v1/traces"),
-    ),
+    "traces",
+    list_traces,
+    named=lambda _: (),
+    beside=lambda session, *_: {"counts": traces.counts(session, caller())},
+    shown={
+        "most_records": _MOST_RECORDS,
+        "statuses": [each.value for each in TraceStatus],
+    },
 )

@@ -18,7 +18,6 @@ from app.api.resources.verification import VerifyArgs, anchor_reader, anchoring
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
-from app.console.frame.lists import Listed
 from app.core.audit import view
 from app.core.callers import Role
 from app.core.exports import exports
@@ -44,25 +43,23 @@ def _stands(session: Session) -> dict[str, Any]:
 
 _ENTRIES = lists.serve(
     blp,
-    Listed(
-        "audit",
-        entries,
-        view.represent,
-        AuditArgs,
-        position=attrgetter("seq"),
-        named=lambda found: [{"who": e["actor"]["id"], "what": e["target"]["id"]} for e in found],
-        beside=lambda session, *_: _stands(session),
-        breaks=(AuditChainBroken,),
-        shown={
-            "outcomes": forms.choices(Outcome),
-            "layouts": [("chain", "entries as they were hashed"), ("events", "flat events")],
-            "orders": [
-                (view.Order.DESCENDING.value, "newest"),
-                (view.Order.ASCENDING.value, "oldest"),
-            ],
-        },
-        does=("audit list", "GET /v1/audit"),
-    ),
+    "audit",
+    entries,
+    show=view.represent,
+    args=AuditArgs,
+    position=attrgetter("seq"),
+    named=lambda found: [{"who": e["actor"]["id"], "what": e["target"]["id"]} for e in found],
+    beside=lambda session, *_: _stands(session),
+    breaks=(AuditChainBroken,),
+    shown={
+        "outcomes": forms.choices(Outcome),
+        "layouts": [("chain", "entries as they were hashed"), ("events", "flat events")],
+        "orders": [
+            (view.Order.DESCENDING.value, "newest"),
+            (view.Order.ASCENDING.value, "oldest"),
+        ],
+    },
+    does=("audit list", "GET /v1/audit"),
 )
 
 
@@ -107,19 +104,17 @@ def _anchors(session: Session, _: object, *where: Any) -> list[tuple[int, dict[s
 
 lists.serve(
     blp,
-    Listed(
-        "anchors",
-        _anchors,
-        itemgetter(1),
-        position=itemgetter(0),
-        named=lambda _: (),
-        template="audit/anchors",
-        beside=lambda session, *_: _stands(session),
-        breaks=(AuditChainBroken, LogHalted),
-        does=(None, "GET /v1/audit/anchors"),
-    ),
+    "anchors",
+    _anchors,
     "/anchors",
     endpoint="anchor_list",
+    show=itemgetter(1),
+    position=itemgetter(0),
+    named=lambda _: (),
+    template="audit/anchors",
+    beside=lambda session, *_: _stands(session),
+    breaks=(AuditChainBroken, LogHalted),
+    does=(None, "GET /v1/audit/anchors"),
 )
 
 
@@ -127,7 +122,8 @@ exports_blp = Pages("exports", "/exports")
 
 _EXPORTS = lists.serve(
     exports_blp,
-    lists.of(list_exports, "exports", does=("exports list", "GET /v1/exports")),
+    "exports",
+    list_exports,
 )
 
 
@@ -172,12 +168,9 @@ holds_blp = Pages("holds", "/holds")
 
 _HOLDS = lists.serve(
     holds_blp,
-    lists.of(
-        list_holds,
-        "holds",
-        shown={"statuses": forms.choices(HoldStatus)},
-        does=("holds list", "GET /v1/holds"),
-    ),
+    "holds",
+    list_holds,
+    shown={"statuses": forms.choices(HoldStatus)},
 )
 
 

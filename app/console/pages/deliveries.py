@@ -83,8 +83,11 @@ def _beside(session: Session, args: dict[str, Any], found: dict[str, Any]) -> di
 
 lists.serve(
     blp,
-    lists.of(list_tenant_deliveries, "deliveries", files=True, beside=_beside),
+    "deliveries",
+    list_tenant_deliveries,
     "/deliveries",
+    files=True,
+    beside=_beside,
 )
 
 

@@ -16,7 +16,6 @@ from app.api.resources.jobs import list_jobs
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
-from app.console.frame.lists import Listed
 from app.console.pages.deliveries import known_webhooks, webhook_names
 from app.core.callers import Caller, Role
 from app.core.delivery.history import delivery_history, delivery_list, failure_groups
@@ -66,14 +65,11 @@ _MOVES: dict[str, tuple[Callable[[Session, Caller, UUID | None], Job], str]] = {
 
 lists.serve(
     blp,
-    lists.of(
-        list_jobs,
-        "jobs",
-        files=True,
-        named=lambda jobs: [job["args"] for job in jobs],
-        shown={"kinds": _KINDS, "statuses": forms.choices(job_control.Status)},
-        does=("jobs list", "GET /v1/jobs"),
-    ),
+    "jobs",
+    list_jobs,
+    files=True,
+    named=lambda jobs: [job["args"] for job in jobs],
+    shown={"kinds": _KINDS, "statuses": forms.choices(job_control.Status)},
 )
 
 
@@ -174,14 +170,12 @@ def _about(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 lists.serve(
     replays_blp,
-    Listed(
-        "replays",
-        lambda session, _, *where: list_jobs(session, {"kind": bulk_replay.KIND}, *where),
-        itemgetter(1),
-        position=itemgetter(0),
-        named=_about,
-        does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
-    ),
+    "replays",
+    lambda session, _, *where: list_jobs(session, {"kind": bulk_replay.KIND}, *where),
+    show=itemgetter(1),
+    position=itemgetter(0),
+    named=_about,
+    does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
 )
 
 

@@ -40,12 +40,9 @@ _LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("25
 
 lists.serve(
     blp,
-    lists.of(
-        list_records,
-        "records",
-        row=RecordSchema,
-        does=("records list", "GET /v1/records"),
-    ),
+    "records",
+    list_records,
+    row=RecordSchema,
 )
 
 
@@ -139,19 +136,16 @@ findings_blp = Pages("findings", "/findings", whole_tenant=False)
 
 lists.serve(
     findings_blp,
-    lists.of(
-        list_findings,
-        "findings",
-        files=True,
-        beside=lambda session, _, found: {
-            "occurred": activity.occurred(session, caller(), found["data"])
-        },
-        shown={
-            "severities": forms.choices(reversed(Severity)),
-            "sources": forms.choices(Source),
-        },
-        does=("findings list", "GET /v1/findings"),
-    ),
+    "findings",
+    list_findings,
+    files=True,
+    beside=lambda session, _, found: {
+        "occurred": activity.occurred(session, caller(), found["data"])
+    },
+    shown={
+        "severities": forms.choices(reversed(Severity)),
+        "sources": forms.choices(Source),
+    },
 )
 
 

@@ -99,13 +99,10 @@ def _page(
 
 lists.serve(
     blp,
-    lists.of(
-        list_rules,
-        "rules",
-        named=lambda _: (),
-        shown={"examples": library.examples()},
-        does=("rules list", "GET /v1/rules"),
-    ),
+    "rules",
+    list_rules,
+    named=lambda _: (),
+    shown={"examples": library.examples()},
 )
 
 

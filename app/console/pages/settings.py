@@ -22,7 +22,6 @@ from app.api.resources.tenant import AlertsChangeSchema, SettingsChangeSchema, l
 from app.console.frame import browser, forms, lists, rendering, zone
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
-from app.console.frame.lists import Listed
 from app.core import tenant_settings
 from app.core.callers import Role
 from app.core.digests import alerts, schedule, sending
@@ -165,17 +164,15 @@ def _coming(session: Session, *_: object) -> dict[str, Any]:
 
 lists.serve(
     blp,
-    Listed(
-        "mail",
-        lambda session, _, *where: sending.rows(session, Digest, caller().tenant_id, *where),
-        schedule.represent,
-        named=lambda _: (),
-        template="settings/mail",
-        beside=_coming,
-        does=(None, "GET /v1/digests"),
-    ),
+    "mail",
+    lambda session, _, *where: sending.rows(session, Digest, caller().tenant_id, *where),
     "/mail",
     endpoint="mail",
+    show=schedule.represent,
+    named=lambda _: (),
+    template="settings/mail",
+    beside=_coming,
+    does=(None, "GET /v1/digests"),
 )
 
 _ALERTED = {
@@ -188,19 +185,15 @@ _ALERTED = {
 }
 _ALERTS = lists.serve(
     blp,
-    lists.of(
-        list_alert_mails,
-        "alerts",
-        named=lambda _: (),
-        template="settings/alerts",
-        beside=lambda session, *_: {
-            "kept": alerts.represent(alerts.read(session, caller().tenant_id))
-        },
-        shown={"kinds": [(kind.value, said) for kind, said in _ALERTED.items()]},
-        does=(None, "PUT /v1/tenant/alerts"),
-    ),
+    "alerts",
+    list_alert_mails,
     "/alerts",
     endpoint="alert_mails",
+    named=lambda _: (),
+    template="settings/alerts",
+    beside=lambda session, *_: {"kept": alerts.represent(alerts.read(session, caller().tenant_id))},
+    shown={"kinds": [(kind.value, said) for kind, said in _ALERTED.items()]},
+    does=(None, "PUT /v1/tenant/alerts"),
 )
 
 
@@ -275,19 +268,16 @@ def _key_state(key: keys.Minted) -> str:
 
 _KEYS = lists.serve(
     keys_blp,
-    lists.of(
-        list_keys,
-        "keys",
-        show=lambda row: {**keys.represent(row), "state": _key_state(row)},
-        named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
-        beside=lambda *_: {
-            "pin": _pin(),
-            "own": ids.text("key", caller().key_id),
-            "roles": forms.choices(role for role in Role if caller().role.allows(role)),
-        },
-        shown={"terms": [(term.value, text) for term, text in _TERMS.items()]},
-        does=("keys list", "GET /v1/keys"),
-    ),
+    "keys",
+    list_keys,
+    show=lambda row: {**keys.represent(row), "state": _key_state(row)},
+    named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
+    beside=lambda *_: {
+        "pin": _pin(),
+        "own": ids.text("key", caller().key_id),
+        "roles": forms.choices(role for role in Role if caller().role.allows(role)),
+    },
+    shown={"terms": [(term.value, text) for term, text in _TERMS.items()]},
 )
 
 

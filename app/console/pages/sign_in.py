@@ -19,7 +19,6 @@ from app.api.http.paging import open_position, seal_position
 from app.api.http.services import caller, client_address, request_id, services, transaction
 from app.console.frame import access, browser, forms, lists, rendering
 from app.console.frame.access import Pages
-from app.console.frame.lists import Listed
 from app.core.callers import Caller, Person, Role
 from app.core.keys import console_sessions, groups, keys
 from app.core.keys.console_sessions import OPERATOR_LONGEST, OperatorToken, SignedIn
@@ -262,15 +261,13 @@ def _groups(session: Session, *_: object) -> dict[str, Any]:
 
 lists.serve(
     people_blp,
-    Listed(
-        "people",
-        lambda session, _, *where: console_sessions.rows(session, caller().tenant_id, *where),
-        _shown,
-        named=lambda _: (),
-        beside=_groups,
-    ),
+    "people",
+    lambda session, _, *where: console_sessions.rows(session, caller().tenant_id, *where),
     "/sign-ins",
     Role.ADMIN,
+    show=_shown,
+    named=lambda _: (),
+    beside=_groups,
 )
 
 
