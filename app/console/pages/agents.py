@@ -131,7 +131,7 @@ def _sent(session: Session, session_id: UUID) -> Counter[str] | Invalid | None:
         )
     except Invalid as too_many:
         return too_many
-    return Counter(each.row.status for each in page)
+    return Counter(each.status for each in page)
 
 
 def _way(found: Sequence[Record]) -> list[dict[str, Any]]:

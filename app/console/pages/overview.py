@@ -136,7 +136,7 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
     """
     failed = Filters(status=frozenset((Status.FAILED,)))
     found = failure_groups.find(session, caller().tenant_id, failed, window=_MOST_FAILED)
-    count = sum(group.count for group, _ in found.groups)
+    count = sum(group.count for group in found.groups)
     if found.complete and not count:
         return
     causes = "one cause" if len(found.groups) == 1 else f"{len(found.groups)} causes"

@@ -23,7 +23,7 @@ from app.core.records.signing import NewRecord, Signed
 from app.core.traces import homes
 from app.core.traces.homes import Claimed, Plan
 from app.database import Database, RawTransaction, Tx, cursor
-from app.errors import Unavailable
+from app.errors import NotFound, Unavailable
 from app.evidence.spans import approvals, export, mapping, runs, verdicts
 from app.evidence.spans.runs import Before, Staged
 from app.lib.canonical_json import JSON
@@ -242,10 +242,13 @@ class Assembler:
                     approvals=approvals.of_steps(mapped.steps, principal),
                     agent_version=mapped.agent.version if is_same else None,
                 )
-                signed += self._records.signer.sign_all(caller, [new], tx)
-                plan.record_ids.append(signed[-1].id)
+                (record,) = self._records.signer.sign(caller, [new], tx)
+                if isinstance(record, NotFound):
+                    raise record
+                signed.append(record)
+                plan.record_ids.append(record.id)
                 found += [
-                    findings.NewFinding(session_id, *verdict, record_id=signed[-1].id)
+                    findings.NewFinding(session_id, *verdict, record_id=record.id)
                     for verdict in verdicts.of_steps(mapped.steps)
                 ]
         self._records.add_all(tx, caller, signed)
