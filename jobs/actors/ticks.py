@@ -16,7 +16,7 @@ from app.core.delivery import hours
 from app.core.digests import alerts, schedule
 from app.core.digests.alerts import AlertSending
 from app.core.digests.digest_mail import DigestSending
-from app.core.erasure import archiving, erasing, moving, sweeping
+from app.core.erasure import archiving, erasing, moving
 from app.core.exports import exports
 from app.core.health import tenant_figures
 from app.core.jobs import leases
@@ -80,7 +80,7 @@ archive_audit = _across(
         has.audit_archive_days and archiving.enqueue_due(session, has.audit_archive_days)
     )
 )
-sweep_objects = _across(lambda session, has: has.blob_url and sweeping.enqueue(session))
+sweep_objects = _across(lambda session, has: has.blob_url and erasing.enqueue_sweep(session))
 
 
 def integrate(here: Runtime) -> None:
