@@ -1,1 +1,4 @@
-"""What a program of the documents leaves to its reader, by framework; the tests put it in front."""
+"""What a program of the documents leaves to its reader: a model, a tool, a graph.
+
+`langgraph`, `openai_agents`, `pydantic_ai`: text that tests put in front of the program.
+"""
