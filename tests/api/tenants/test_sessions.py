@@ -1,6 +1,5 @@
 """Sessions over HTTP: opened once, completed once, seen by those who may."""
 
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from tests.support.callers.making import (
     refused,
     shifted,
 )
+from tests.support.faults import at_once
 
 DONE = {"outcome": "succeeded"}
 
@@ -85,17 +85,8 @@ def test_a_second_completion_is_refused_and_changes_nothing(api: ApiOf) -> None:
 
 def test_of_many_completions_at_once_exactly_one_wins(api: ApiOf) -> None:
     session = make_session(api())
-    start, answers = Barrier(8), []
-
-    def race(number: int) -> None:
-        start.wait()
-        answers.append(complete(api(), session, {"outcome": "failed", "summary": str(number)}))
-
-    threads = [Thread(target=race, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    failed = {"outcome": "failed"}
+    answers = at_once(8, lambda each: complete(api(), session, failed | {"summary": str(each)}))
     assert sorted(answer.status_code for answer in answers) == [200] + [409] * 7
     (won,) = (answer.json for answer in answers if answer.status_code == 200)
     assert api().get(f"/v1/sessions/{session['id']}").json == won

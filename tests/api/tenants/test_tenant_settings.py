@@ -1,10 +1,8 @@
 """A tenant's settings and its limits of storage."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -21,6 +19,7 @@ from app.settings import SettingError, Settings
 from tests.support.callers.api import Api, ApiOf, FreshTenant, serving
 from tests.support.callers.making import make_record, make_session, pointers, record_of, refused
 from tests.support.database.storing import counted, kept
+from tests.support.faults import at_once
 from tests.support.workers.expiring import Expirer
 
 PATH = "/v1/tenant/settings"
@@ -168,17 +167,8 @@ def test_plain_addresses_are_kept_as_they_were_sent(api: ApiOf, address: str) ->
 
 
 def test_concurrent_changes_leave_a_chain_whose_old_values_are_those_replaced(api: ApiOf) -> None:
-    start = Barrier(6)
-
-    def change(days: int) -> None:
-        start.wait()
-        assert api().patch(PATH, {"bundle_retention_days": days}).status_code == 200
-
-    threads = [Thread(target=change, args=(days,)) for days in range(1, 7)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    said = at_once(6, lambda each: api().patch(PATH, {"bundle_retention_days": each + 1}))
+    assert {answer.status_code for answer in said} == {200}
     changes = [entry["details"]["bundle_retention_days"] for entry in updates(api())]
     assert [change["old"] for change in changes] == [None, *[c["new"] for c in changes[:-1]]]
     assert len(changes) == 6
@@ -302,9 +292,7 @@ def test_a_tenant_does_not_fill_the_room_of_another(
 def test_what_is_stored_at_the_same_time_is_counted_exactly(
     api: ApiOf, database: Database, tenant: FreshTenant, session: dict[str, Any]
 ) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        for made in [pool.submit(make_record, api(), session["id"]) for _ in range(24)]:
-            made.result()
+    at_once(6, lambda _: [make_record(api(), session["id"]) for _ in range(4)])
 
     assert counted(database, tenant.id) == kept(database, tenant.id)
     assert counted(database, tenant.id).records == 24

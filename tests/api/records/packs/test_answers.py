@@ -1,7 +1,5 @@
 """Answers of the pack's route: 202 while it is built, ranges, documentation."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import pytest
@@ -11,9 +9,9 @@ from app import ids
 from app.core.jobs import job_rows
 from app.core.packs import pack_requests, store
 from app.evidence import pack
-from tests.support.callers.api import Answer
 from tests.support.callers.making import refused
 from tests.support.evidence.packing import AT_ONCE, Packer, files_in, path_of
+from tests.support.faults import at_once
 
 
 def test_until_it_is_built_the_answer_says_how_far_it_is(packer: Packer) -> None:
@@ -79,14 +77,7 @@ def test_any_range_is_that_part(
 
 def test_ten_at_once_begin_one_job(packer: Packer) -> None:
     record = packer.record()
-    together = threading.Barrier(10)
-
-    def ask(_: int) -> Answer:
-        together.wait()
-        return packer.ask(record)
-
-    with ThreadPoolExecutor(10) as pool:
-        answers = list(pool.map(ask, range(10)))
+    answers = at_once(10, lambda _: packer.ask(record))
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json["job"]["id"] for answer in answers}) == 1
     assert len(packer.jobs()) == 1
