@@ -37,8 +37,8 @@ CREATE TABLE tenants (
     -- Of which troubles its operators are told; null: nobody is.
     alert_kinds           text[] CHECK (cardinality(alert_kinds) > 0),
     suspended_at          timestamptz,
-    patrolled_at          timestamptz,
-    patrolled_id          uuid,
+    -- When all that has expired was last looked through for bundles that are still there.
+    looked_through_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     sealed_search_key     bytea,
     -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
     -- It counts only with its seal, which only who holds MASTER_KEYS makes.
@@ -746,7 +746,12 @@ CREATE TABLE lanes (
     concurrency             smallint NOT NULL DEFAULT 1,
     halved_at               timestamptz,
     latency_ms              real,
+    -- The slots that are held: by which turn, and until when.
+    slot_holders            bigint[] NOT NULL DEFAULT '{}',
+    slot_leases             timestamptz[] NOT NULL DEFAULT '{}',
     recovering_since        timestamptz,
+    -- The waiting delivery, by its next attempt, up to which recovery has brought them forward.
+    recovered_through       timestamptz,
     receiver_since          timestamptz,
     -- Where searches for open deliveries begin (`claim_deliveries`). Whoever gives a delivery another
     -- level of urgency lowers it, or lets the delivery be due no earlier than now.
@@ -799,8 +804,8 @@ SELECT k.tenant_id, k.id AS webhook_id, k.webhook_id AS of_webhook, newest.versi
        newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
        newest.last_failures, newest.warned_at, newest.unsuccessful_since,
        newest.unsuccessful_attempts, newest.unsuccessful_deliveries, newest.refused_status,
-       newest.concurrency, newest.halved_at, newest.latency_ms,
-       newest.recovering_since, newest.receiver_since, newest.open_from,
+       newest.concurrency, newest.halved_at, newest.latency_ms, newest.slot_holders, newest.slot_leases,
+       newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
        newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
   FROM webhook_lanes AS k
  CROSS JOIN LATERAL (
@@ -819,20 +824,6 @@ CREATE TABLE sweeps (
     figured_at       timestamptz
 ) WITH (fillfactor = 10);
 INSERT INTO sweeps DEFAULT VALUES;
-
-CREATE TABLE lane_slots (
-    tenant_id   uuid NOT NULL,
-    webhook_id  uuid NOT NULL,
-    slot        smallint NOT NULL,
-    version     bigint NOT NULL DEFAULT 0,
-    holder      uuid,
-    lease_until timestamptz,
-    PRIMARY KEY (tenant_id, webhook_id, slot, version),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhook_lanes
-);
-SELECT isolate('lane_slots');
-CREATE TRIGGER renew_slot BEFORE UPDATE ON lane_slots
-    FOR EACH ROW EXECUTE FUNCTION renew_slot();
 
 
 -- Events and deliveries: history, partitioned by id, which is time --------------------------------
@@ -1468,34 +1459,30 @@ CREATE TABLE evidence_packs (
     id              uuid NOT NULL,
     record_id       uuid,
     session_id      uuid,
-    sha256          bytea CHECK (length(sha256) = 32),
-    size            bigint NOT NULL DEFAULT 0,
+    sha256          bytea NOT NULL CHECK (length(sha256) = 32),
+    size            bigint NOT NULL,
     generation      bigint NOT NULL,
     checkpoint_size bigint NOT NULL,
     evidence_rank   bigint NOT NULL,
     key_id          text NOT NULL REFERENCES signing_keys,
     recipe          text NOT NULL,
     further         text NOT NULL,
-    began_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    built_at        timestamptz,
     superseded_at   timestamptz,
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, record_id) REFERENCES bundles ON DELETE CASCADE,
     FOREIGN KEY (tenant_id, session_id) REFERENCES session_statements,
-    CHECK (num_nonnulls(record_id, session_id) = 1),
-    CHECK ((built_at IS NULL) = (sha256 IS NULL)),
-    CHECK (superseded_at IS NULL OR built_at IS NOT NULL)
+    CHECK (num_nonnulls(record_id, session_id) = 1)
 );
 SELECT isolate('evidence_packs');
 CREATE INDEX evidence_packs_record ON evidence_packs (tenant_id, record_id);
 CREATE UNIQUE INDEX evidence_packs_stored ON evidence_packs (tenant_id, record_id)
-    WHERE built_at IS NOT NULL AND superseded_at IS NULL;
+    WHERE superseded_at IS NULL;
 CREATE INDEX evidence_packs_session ON evidence_packs (tenant_id, session_id)
     WHERE session_id IS NOT NULL;
 CREATE UNIQUE INDEX evidence_packs_session_stored ON evidence_packs (tenant_id, session_id)
-    WHERE session_id IS NOT NULL AND built_at IS NOT NULL AND superseded_at IS NULL;
-CREATE INDEX evidence_packs_left_over ON evidence_packs (tenant_id, id)
-    WHERE built_at IS NULL OR superseded_at IS NOT NULL;
+    WHERE session_id IS NOT NULL AND superseded_at IS NULL;
+CREATE INDEX evidence_packs_replaced ON evidence_packs (tenant_id, id)
+    WHERE superseded_at IS NOT NULL;
 
 -- A part has either bytes, or the records whose bundles are its lines: these are not stored again,
 -- so they expire from a session's pack as well.
@@ -1507,7 +1494,9 @@ CREATE TABLE evidence_pack_parts (
     blob       uuid,
     record_ids uuid[],
     PRIMARY KEY (tenant_id, pack_id, starts),
-    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
+    -- Parts are stored first: only with the last is the digest of the whole known.
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
+            DEFERRABLE INITIALLY DEFERRED,
     CHECK ((num_nonnulls(bytes, blob) > 0) = (record_ids IS NULL))
 );
 SELECT isolate('evidence_pack_parts');
@@ -1538,7 +1527,6 @@ SELECT isolate('evidence_exports');
 CREATE TABLE rule_turns (
     tenant_id    uuid PRIMARY KEY REFERENCES tenants,
     changes      bigint NOT NULL DEFAULT 0,
-    claim_no     bigint NOT NULL DEFAULT 0,
     locked_until timestamptz,
     -- Its rules were slow: until then an evaluator of its own kind serves it.
     slow_until   timestamptz,

@@ -135,9 +135,9 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         found = delivery_history.find(session, tenant_id, known, delivery)
         told = delivery_history.describe(session, tenant_id, found)
         stands = event_history.summary_of(session, tenant_id, known, "", [found])
-        siblings = event_history.of_event(session, tenant_id, found.row.event_id)
+        siblings = event_history.of_event(session, tenant_id, found.event_id)
         named = known_webhooks(session)
-        raw = delivery_history.payload_of(session, tenant_id, found.row.event_id)
+        raw = delivery_history.payload_of(session, tenant_id, found.event_id)
         about = subjects(session, [told["event_id"]])
     attempts = [{**each, "phases": _phases(each["timings"])} for each in told["attempts"][::-1]]
     shown = [delivery_history.represent(each) for each in siblings if each.id != found.id]
@@ -187,7 +187,7 @@ def show_event(event_id: str) -> Response:
         found = event_history.find(session, caller(), ids.parse("evt", event_id))
         event = event_history.describe(session, found)
         about = subjects(session, [event["id"]])
-        size = len(event_history.payload_of(session, found))
+        size = len(delivery_history.payload_of(session, found.tenant_id, found.id) or b"")
         known = known_webhooks(session)
     return rendering.page(
         "deliveries/event",

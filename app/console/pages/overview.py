@@ -135,7 +135,7 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
     """
     failed = Filters(status=frozenset((Status.FAILED,)))
     found = failure_groups.find(session, caller().tenant_id, failed, window=_MOST_FAILED)
-    count = sum(group.count for group, _ in found.groups)
+    count = sum(group.count for group in found.groups)
     left = books["failed"] - books["arrived_by_replay"]
     in_all = f"{left:,} of {books['failed']:,} events that failed for good have not arrived by a "
     in_all += f"replay. Of the newest {_MOST_FAILED:,}, "
