@@ -312,7 +312,7 @@ class Cosigner:
         """
         identity = job_rows.args_of(job)["witness"]
         witness = next((each for each in asked(self.policy) if _identity(each) == identity), None)
-        last = checkpoint_round.checkpoint_shown(session, job)
+        last = checkpoint_round.checkpoint(session, job)
         if witness is None or last is None or _is_cosigned(session, last, witness):
             return Step(None, {})
         if job.cursor is None:

@@ -176,14 +176,6 @@ def current_candidate(tx: Tx) -> Published | None:
     return None if generation is None else candidate(tx, generation)
 
 
-def shown_at(tx: Tx, generation: Generation, size: int) -> Published | None:
-    """Return what witnesses are shown of a size: what was published, or is about to be."""
-    found = candidate(tx, generation)
-    if found is not None and found.checkpoint.size == size:
-        return found
-    return at(tx, generation, size)
-
-
 def prepare(
     session: Session, generation: Generation, checkpoint: Checkpoint, before: Published | None
 ) -> Prepared:
