@@ -22,7 +22,7 @@ from app.clock import rfc3339
 from app.console.frame import forms, lists, rendering, zone
 from app.console.frame.access import Pages
 from app.console.frame.lists import Listed
-from app.core import agents, feeds, findings, sessions
+from app.core import agents, feeds, findings, sessions, statements
 from app.core.agents import AgentSchema
 from app.core.audit import record_reads
 from app.core.delivery import hours
@@ -32,7 +32,6 @@ from app.core.delivery.hours import Step
 from app.core.keys import keys
 from app.core.records import activity, bundles, holds, records
 from app.core.sessions import SessionSchema, SessionStatus
-from app.core.statements import statements
 from app.core.traces import traces
 from app.core.traces.traces import TraceStatus
 from app.database import database_now
