@@ -116,7 +116,7 @@ def push(
     *,
     max_age_ms: int | None = None,
 ) -> None:
-    """Add to a MULTI the commands that enqueue one message a call and wake the workers.
+    """Add to a pipeline the commands that enqueue one message a call; `wake` follows.
 
     A call is the actor's arguments: ids, the tenant's first. A message older than `max_age_ms` is
     dropped by its consumer. Raises `KeyError` for a name that is not in `ACTORS`.
@@ -133,7 +133,12 @@ def push(
         }
         pipe.hset(_messages_key(queue_name), mapping=messages)
         pipe.rpush(queue_key(queue_name), *messages)
-    pipe.publish(WAKE_CHANNEL, queue_name)
+
+
+def wake(pipe: Pipeline, actor_names: Iterable[str]) -> None:
+    """Wake the workers for messages of these actors, once a queue."""
+    for queue_name in {ACTORS[name] for name in actor_names}:
+        pipe.publish(WAKE_CHANNEL, queue_name)
 
 
 class Bell:
@@ -203,6 +208,7 @@ class Bell:
         def ring(client: redis.Redis) -> None:
             with client.pipeline(transaction=True) as pipe:
                 push(pipe, actor_name, calls, max_age_ms=max_age_ms)
+                wake(pipe, [actor_name])
                 pipe.execute()
             self.tally.add(metrics.BELL_MESSAGES, count=len(calls))
 

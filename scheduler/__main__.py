@@ -39,6 +39,7 @@ def _ring_now(client: redis.Redis, name: str) -> int:
     """Ring an entry now, and leave its next time as it is."""
     with client.pipeline(transaction=True) as pipe:
         queue.push(pipe, name, [()])
+        queue.wake(pipe, [name])
         pipe.execute()
     waits = (
         "" if heartbeats.presence(client)["worker"] else "; no worker is up, so it waits for one"

@@ -8,7 +8,7 @@ holder of the lock (the leader) rings; another takes over within 11 seconds.
 import signal
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Final
@@ -89,6 +89,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
         """Reconcile Redis with the timetable, and ring due entries."""
         now = time.time()
         found = dict(self.connection.zrange(self.scheduled_jobs_key, 0, -1, withscores=True))
+        due_now = []
         for entry in self._timetable.values():
             due = found.pop(entry.name.encode(), None)
             if due is None:
@@ -97,7 +98,9 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             elif due > entry.next_after(now):
                 self._put(entry, entry.next_after(now))
             if due <= now:
-                self._ring(entry, now)
+                due_now.append(entry)
+        if due_now:
+            self._ring(due_now, now)
         for unknown in found:
             self._drop(unknown)
 
@@ -150,19 +153,23 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
             meta={"interval": entry.every},
         )
 
-    def _ring(self, entry: Entry, now: float) -> None:
-        """Send the message, then set the next time: what dies in between rings twice.
+    def _ring(self, due: Sequence[Entry], now: float) -> None:
+        """Send the messages, then set the next times: what dies in between rings twice.
 
         rq-scheduler itself removes an entry before it adds it again: a crash in between loses it.
         """
+        rung = [entry for entry in due if not self._is_pointless(entry)]
         with self.connection.pipeline(transaction=False) as pipe:
-            if not self._is_pointless(entry):
+            for entry in rung:
                 max_age_ms = None if entry.max_age is None else entry.max_age * 1000
                 queue.push(pipe, entry.name, [()], max_age_ms=max_age_ms)
-            pipe.zadd(self.scheduled_jobs_key, {entry.name: entry.next_after(now)}, xx=True)
-            *pushed, _ = pipe.execute()
-        if pushed:
-            _, self._waiting[entry.name], _ = pushed
+            queue.wake(pipe, [entry.name for entry in rung])
+            next_times = {entry.name: entry.next_after(now) for entry in due}
+            pipe.zadd(self.scheduled_jobs_key, next_times, xx=True)
+            # HSET and RPUSH of each.
+            lengths = pipe.execute()[1::2]
+        for entry, length in zip(rung, lengths, strict=False):
+            self._waiting[entry.name] = length
 
     def _is_pointless(self, entry: Entry) -> bool:
         """Say whether an expiring ring is useless because enough of them are queued."""

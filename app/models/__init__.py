@@ -6,7 +6,6 @@
 from app.models.base import Base as Base
 from app.models.deliveries import Event as Event
 from app.models.deliveries import Lane as Lane
-from app.models.deliveries import LaneSlot as LaneSlot
 from app.models.deliveries import Webhook as Webhook
 from app.models.deliveries import WebhookLane as WebhookLane
 from app.models.records import Agent as Agent

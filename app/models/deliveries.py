@@ -1,6 +1,6 @@
 """Webhooks, the cold row that people change, and lanes, the hot row that workers lock; events.
 
-Of a lane and its slots `webhook_id` is the lane's key: of the first lane the webhook's id itself
+Of a lane `webhook_id` is the lane's key: of the first lane the webhook's id itself
 (`ids.lane_of`).
 """
 
@@ -77,11 +77,16 @@ class Lane(Base):
     last_failures: Mapped[list[datetime]] = mapped_column(
         ARRAY(DateTime(timezone=True)), server_default=text("'{}'")
     )
+    slot_holders: Mapped[list[int]] = mapped_column(ARRAY(BigInteger), server_default=text("'{}'"))
+    slot_leases: Mapped[list[datetime]] = mapped_column(
+        ARRAY(DateTime(timezone=True)), server_default=text("'{}'")
+    )
     warned_at: Mapped[datetime | None]
     concurrency: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
     halved_at: Mapped[datetime | None]
     latency_ms: Mapped[float | None]
     recovering_since: Mapped[datetime | None]
+    recovered_through: Mapped[datetime | None]
     receiver_since: Mapped[datetime | None]
     open_from: Mapped[list[datetime]] = mapped_column(
         ARRAY(DateTime(timezone=True)),
@@ -104,19 +109,6 @@ class Lane(Base):
     tests_open: Mapped[Count]
     failed_arrived: Mapped[Count]
     cancelled_arrived: Mapped[Count]
-
-
-class LaneSlot(Base):
-    """One place in a lane: a worker holds it while it sends, until its lease ends."""
-
-    __tablename__ = "lane_slots"
-
-    tenant_id: Mapped[TenantId]
-    webhook_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
-    slot: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
-    version: Mapped[Count]
-    holder: Mapped[UUID | None]
-    lease_until: Mapped[datetime | None]
 
 
 class Event(Row):

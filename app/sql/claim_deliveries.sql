@@ -3,7 +3,6 @@
 -- a snapshot from before the lock, two claims would leave gaps in the sequence.
 --
 -- tenant, webhook         the lane
--- slot_holder             claims only while it holds one of the lane's slots; null claims anyway
 -- at_most                 how many
 -- lowest                  the least urgent priority: 0 urgent, 1 live, 2 bulk
 --                         (app/core/delivery/events.py)
@@ -22,7 +21,7 @@
 -- has grown. Payloads are read by a plan of their own, which knows the ids, so it opens the
 -- partitions of these alone.
 CREATE OR REPLACE FUNCTION claim_deliveries(
-    tenant uuid, webhook uuid, slot_holder uuid, at_most integer, lowest smallint, lease interval)
+    tenant uuid, webhook uuid, at_most integer, lowest smallint, lease interval)
 RETURNS TABLE (
     id uuid, event_id uuid, kind text, priority smallint, sequence bigint, attempts smallint,
     unscheduled smallint, claim_no bigint, claims_lost smallint, taken_over boolean,
@@ -70,8 +69,6 @@ BEGIN
                AND (d.lease_until IS NULL OR d.lease_until <= (SELECT now FROM present))
              ORDER BY d.next_attempt_at LIMIT at_most) AS picked
          WHERE level.priority <= lowest
-           AND (slot_holder IS NULL OR EXISTS (
-                SELECT FROM present_slots(tenant, webhook) AS s WHERE s.holder = slot_holder))
          ORDER BY level.priority, picked.next_attempt_at LIMIT at_most
     ), placed AS MATERIALIZED (
         SELECT due.at, due.id, due.created_at, due.taken_over,

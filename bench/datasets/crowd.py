@@ -29,10 +29,6 @@ _LANES = """
 INSERT INTO lanes (tenant_id, webhook_id, due_at)
 SELECT tenant_id, id, clock_timestamp() FROM webhook_lanes WHERE id = ANY (%s)
 """
-_SLOT_ROWS = """
-INSERT INTO lane_slots (tenant_id, webhook_id, slot)
-SELECT tenant_id, webhook_id, slot FROM lanes CROSS JOIN generate_series(0, %s - 1) AS slot
-"""
 _SESSION = """
 WITH agent AS (
     INSERT INTO agents (tenant_id, id, name) VALUES (%(tenant)s, %(id)s, 'bench')
@@ -94,7 +90,6 @@ def make(
         connection.execute(_TENANTS, (tenant_ids,))
         connection.execute(_WEBHOOKS, (_SLOTS, *map(list, zip(*pairs, strict=True))))
         connection.execute(_LANES, ([pair[1] for pair in pairs],))
-        connection.execute(_SLOT_ROWS, (_SLOTS,))
         connection.execute(_SESSION, {"tenant": tenant_ids[0], "id": session_id})
     return Crowd(pairs, session_id)
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 import structlog
@@ -30,6 +31,7 @@ from app.settings import Settings
 from jobs.process.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
+_Given = TypeVar("_Given")
 
 INTEGRATE_SECONDS = 5.0
 ASSEMBLE_SECONDS = 5.0
@@ -43,42 +45,42 @@ IDLE_SECONDS = EXPORTS_SECONDS = 10.0
 DIGEST_SECONDS = 10.0
 
 
-def _across(work: Callable[[Session, Settings], object]) -> Callable[[Runtime], None]:
+def _across(work: Callable[[Session], object]) -> Callable[[Runtime], None]:
     """Return the actor whose work is one transaction that sees all tenants."""
+    return _where(lambda _: True, lambda session, _: work(session))
+
+
+def _where(
+    setting: Callable[[Settings], _Given | None], work: Callable[[Session, _Given], object]
+) -> Callable[[Runtime], None]:
+    """Return such an actor for an installation that has this setting."""
 
     def act(here: Runtime) -> None:
-        with here.database.across_tenants() as session:
-            work(session, here.settings)
+        given = setting(here.settings)
+        if given is not None:
+            with here.database.across_tenants() as session:
+                work(session, given)
 
     return act
 
 
-def _tend_objects(session: Session, settings: Settings) -> None:
-    if settings.blob_url is not None:
-        erasing.enqueue_due(session)
-        moving.order_waiting(session)
+def _tend_objects(session: Session, _: str) -> None:
+    erasing.enqueue_due(session)
+    moving.order_waiting(session)
 
 
 # Each minute: jobs that are due too late (the sweep then rings them), how many deliveries wait,
-# what is to be erased in the object store or to go there. Each five: the operator's tenants.
-free_stuck_jobs = _across(lambda session, _: leases.free_stuck(session))
-look_at_backlog = _across(lambda session, _: hours.note_backlog(session))
-tend_objects = _across(_tend_objects)
-figure_tenants = _across(lambda session, _: tenant_figures.compute(session))
+# what is to be erased in the object store or to go there. Each five: the operator's list.
+free_stuck_jobs = _across(leases.free_stuck)
+look_at_backlog = _across(hours.note_backlog)
+tend_objects = _where(lambda has: has.blob_url, _tend_objects)
+figure_tenants = _across(tenant_figures.compute)
 # Daily, each as a job: the verification of every audit chain, unless one is open; what is older
 # than FINDINGS_DAYS and AUDIT_ARCHIVE_DAYS; objects that no row has ever named.
-verify_audit = _across(lambda session, _: daily.enqueue_daily(session))
-expire_findings = _across(
-    lambda session, has: (
-        has.findings_days and finding_expiry.enqueue_due(session, has.findings_days)
-    )
-)
-archive_audit = _across(
-    lambda session, has: (
-        has.audit_archive_days and archiving.enqueue_due(session, has.audit_archive_days)
-    )
-)
-sweep_objects = _across(lambda session, has: has.blob_url and erasing.enqueue_sweep(session))
+verify_audit = _across(daily.enqueue_daily)
+expire_findings = _where(lambda has: has.findings_days, finding_expiry.enqueue_due)
+archive_audit = _where(lambda has: has.audit_archive_days, archiving.enqueue_due)
+sweep_objects = _where(lambda has: has.blob_url, lambda session, _: erasing.enqueue_sweep(session))
 
 
 def integrate(here: Runtime) -> None:

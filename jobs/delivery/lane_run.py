@@ -4,6 +4,7 @@ No database transaction is open while a POST is in flight. Claimed rows that are
 second are handed back: so a change to a webhook applies within that and the attempt in flight.
 """
 
+import secrets
 import time
 from collections import defaultdict, deque
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class LaneRun:
         """Prepare a turn."""
         self._runtime = runtime
         self._key = (tenant_id, webhook_id)
-        self._holder = ids.new()
+        self._holder = secrets.randbits(63)
         self._began = time.monotonic()
         self._permit: Permit | None = None
         self._slot: Slot | None = None
@@ -107,40 +108,33 @@ class LaneRun:
                 self._result = "not_sending"
                 self._more_to_cancel = cancelling.cancel_some(session, *self._key)
                 return None
-            kept = taken = None
-            if self._slot is not None:
-                # Awaited: the claim would accept a slot beyond a limit that was lowered.
-                kept = None if lane.paused else lanes.keep_slot(session, lane, self._holder)()
-                if kept is None:
-                    return None
-            else:
+            if self._slot is not None and lane.paused:
+                return None
+            if self._permit is None:
                 self._permit = runtime.bulkhead.acquire(*self._key, slow=lane.slow)
-                if self._permit is None:
-                    self._result = "no_room"
-                    return None
-                taken = lanes.take_slot(session, lane, self._holder)
+            if self._permit is None:
+                self._result = "no_room"
+                return None
+            slot = lanes.hold_slot(session, lane, self._holder)
+            if slot is None:
+                self._result = "no_slot"
+                return None
             # Raises if the master key is missing here: the rollback then frees the slot.
-            secrets, target = webhook_secrets.open_lane(runtime.settings.master_keys, lane)
+            signing, target = webhook_secrets.open_lane(runtime.settings.master_keys, lane)
             limit = 1 if lane.probes else lane_health.claim_size(lane.latency_ms)
-            claim = claims.claim(session, lane, limit, self._holder)
-        self._slot = taken() if taken else kept
-        if self._slot is None:
-            self._result = "no_slot"
-            return None
-        claimed = claim()
+            claim = claims.claim(session, lane, limit)
+        self._slot, claimed = slot, claim()
         runtime.tally.add(metrics.CLAIMS, count=len(claimed))
         runtime.tally.add(metrics.CLAIMS_LOST, count=sum(each.taken_over for each in claimed))
         full = len(claimed) == limit and not lane.probes
-        if self._slot.held < lane.allowed:
+        if slot.held < lane.allowed:
             if full:
                 # Another turn may send what is left.
                 runtime.bell.ring_lanes([self._key])
         elif not lane.slow:
             # Unless its POSTs are slow: a turn is long then.
             runtime.bell.note_full(self._key[1], full=True)
-        sender = Sender(
-            runtime, self._burst, Signer(secrets), target, lane, loaded_at, self._slot.number
-        )
+        sender = Sender(runtime, self._burst, Signer(signing), target, lane, loaded_at, slot.number)
         return Batch(deque(claimed), full, sender, began)
 
     def _send(self, batch: Batch) -> None:
@@ -230,13 +224,12 @@ class LaneRun:
 
     def _try_to_free_slot(self) -> bool:
         with self._runtime.database.raw_transaction(self._key[0]) as session:
-            lanes.lock(session, *self._key)
+            lanes.lock(session, [self._key])
             counts = {
                 why: claims.hand_back(session, self._key[0], rows)
                 for why, rows in self._unsent.items()
             }
-            lanes.free_slot(session, *self._key, self._holder)
-            due = lanes.reschedule(session, *self._key)
+            due = lanes.reschedule(session, *self._key, leaves=self._holder)
         for why, count in counts.items():
             self._runtime.tally.add(metrics.HANDED_BACK, why, count=count)
             _log.info(

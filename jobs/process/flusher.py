@@ -13,7 +13,7 @@ import structlog
 from app import ids, metrics
 from app.core.delivery import cancelling, outcomes
 from app.core.delivery.cancelling import Reason
-from app.core.delivery.lanes.lane_changes import LaneKey
+from app.core.delivery.lanes.lanes import LaneKey
 from app.core.delivery.outcomes import Outcome
 from app.database import Database
 from app.errors import Unavailable

@@ -746,7 +746,12 @@ CREATE TABLE lanes (
     concurrency             smallint NOT NULL DEFAULT 1,
     halved_at               timestamptz,
     latency_ms              real,
+    -- The slots that are held: by which turn, and until when.
+    slot_holders            bigint[] NOT NULL DEFAULT '{}',
+    slot_leases             timestamptz[] NOT NULL DEFAULT '{}',
     recovering_since        timestamptz,
+    -- The waiting delivery, by its next attempt, up to which recovery has brought them forward.
+    recovered_through       timestamptz,
     receiver_since          timestamptz,
     -- Where searches for open deliveries begin (`claim_deliveries`). Whoever gives a delivery another
     -- level of urgency lowers it, or lets the delivery be due no earlier than now.
@@ -799,8 +804,8 @@ SELECT k.tenant_id, k.id AS webhook_id, k.webhook_id AS of_webhook, newest.versi
        newest.consecutive_failures, newest.failing_since, newest.last_success_at, newest.slow_at,
        newest.last_failures, newest.warned_at, newest.unsuccessful_since,
        newest.unsuccessful_attempts, newest.unsuccessful_deliveries, newest.refused_status,
-       newest.concurrency, newest.halved_at, newest.latency_ms,
-       newest.recovering_since, newest.receiver_since, newest.open_from,
+       newest.concurrency, newest.halved_at, newest.latency_ms, newest.slot_holders, newest.slot_leases,
+       newest.recovering_since, newest.recovered_through, newest.receiver_since, newest.open_from,
        newest.events_open, newest.replays_open, newest.tests_open, newest.replays_accepted
   FROM webhook_lanes AS k
  CROSS JOIN LATERAL (
@@ -819,20 +824,6 @@ CREATE TABLE sweeps (
     figured_at       timestamptz
 ) WITH (fillfactor = 10);
 INSERT INTO sweeps DEFAULT VALUES;
-
-CREATE TABLE lane_slots (
-    tenant_id   uuid NOT NULL,
-    webhook_id  uuid NOT NULL,
-    slot        smallint NOT NULL,
-    version     bigint NOT NULL DEFAULT 0,
-    holder      uuid,
-    lease_until timestamptz,
-    PRIMARY KEY (tenant_id, webhook_id, slot, version),
-    FOREIGN KEY (tenant_id, webhook_id) REFERENCES webhook_lanes
-);
-SELECT isolate('lane_slots');
-CREATE TRIGGER renew_slot BEFORE UPDATE ON lane_slots
-    FOR EACH ROW EXECUTE FUNCTION renew_slot();
 
 
 -- Events and deliveries: history, partitioned by id, which is time --------------------------------
@@ -1536,7 +1527,6 @@ SELECT isolate('evidence_exports');
 CREATE TABLE rule_turns (
     tenant_id    uuid PRIMARY KEY REFERENCES tenants,
     changes      bigint NOT NULL DEFAULT 0,
-    claim_no     bigint NOT NULL DEFAULT 0,
     locked_until timestamptz,
     -- Its rules were slow: until then an evaluator of its own kind serves it.
     slow_until   timestamptz,

@@ -13,6 +13,7 @@ from dramatiq import Message
 from dramatiq.brokers.redis import RedisBroker
 
 from app import heartbeats
+from app.lib.breaker import Breaker
 from app.lib.metric_registry import Counter
 from app.metrics import BELL_ERRORS, BELL_MESSAGES, BELL_SKIPPED
 from app.queue import Bell, connect
@@ -82,13 +83,6 @@ def test_a_ring_is_stored_just_as_dramatiq_stores_its_own(own_valkey: OwnValkey)
     ]
     del their_keys[b"dramatiq:__heartbeats__"]
     assert {key: own_valkey.client.type(key) for key in own_valkey.client.scan_iter()} == their_keys
-
-
-def test_ids_are_rung_as_text_the_tenants_first(own_valkey: OwnValkey) -> None:
-    Bell(own_valkey.url).ring_lanes([(TENANT, WEBHOOK)])
-
-    (message,) = messages(own_valkey.client, "deliver")
-    assert (message.actor_name, message.args) == ("deliver", (str(TENANT), str(WEBHOOK)))
 
 
 def test_a_lane_is_rung_once_until_its_worker_looks(own_valkey: OwnValkey) -> None:
@@ -224,15 +218,6 @@ def test_rubbish_where_the_queue_should_be_is_counted_and_forgotten(own_valkey: 
     assert counted(bell, BELL_ERRORS, BELL_MESSAGES) == [1, 0]
 
 
-def test_a_wrong_password_is_counted_and_forgotten(own_valkey: OwnValkey) -> None:
-    bell = Bell(own_valkey.url.replace("redis://:", "redis://:not-"))
-
-    bell.ring("run_job", (TENANT, uuid4()))
-
-    assert counted(bell, BELL_ERRORS) == [1]
-    assert bell.presence() is None
-
-
 def test_the_roles_that_gave_a_sign_of_life_are_present(own_valkey: OwnValkey) -> None:
     bell = Bell(own_valkey.url)
     assert bell.presence() == {"worker": False, "scheduler": False}
@@ -248,3 +233,24 @@ def test_an_encrypted_address_is_dialled_encrypted() -> None:
     client = connect("rediss://:secret@redis.example.com:6380/0", 0.5)
 
     assert client.connection_pool.connection_class is redis.SSLConnection
+
+
+def test_one_of_many_callers_is_admitted_as_the_probe() -> None:
+    clock = Hands()
+    breaker = Breaker(60, clock)
+    breaker.failed()
+    clock.forward(61)
+
+    with ThreadPoolExecutor(16) as threads:
+        admitted = [
+            future.result() for future in [threads.submit(breaker.admits) for _ in range(16)]
+        ]
+
+    assert sorted(admitted) == [False] * 15 + [True]
+
+
+def test_only_the_first_failure_and_the_first_success_are_news() -> None:
+    breaker = Breaker(60)
+
+    assert [breaker.failed(), breaker.failed()] == [True, False]
+    assert [breaker.succeeded(), breaker.succeeded()] == [True, False]

@@ -14,10 +14,10 @@ from app.clock import rfc3339
 from app.core.audit import chain
 from app.core.callers import SYSTEM
 from app.core.delivery import events, hours
-from app.core.delivery.event_types import EventType
+from app.core.delivery.event_types import WARNING, EventType
 from app.core.delivery.events import NewEvent
-from app.core.delivery.lanes import lane_changes, lanes
-from app.core.delivery.lanes.lane_changes import LockedLane
+from app.core.delivery.lanes import lanes
+from app.core.delivery.lanes.lanes import Lane
 from app.database import Tx, cursor, database_now
 from app.errors import Conflict
 
@@ -172,11 +172,6 @@ REASONS = {
     "failing": "Its endpoint has failed every attempt for days.",
     "refusing": "Its receiver has accepted nothing for days: it refused what was sent.",
 }
-WARNING = (
-    "The endpoint has failed every attempt since failing_since. If that goes on until "
-    "disabled_from, the webhook is disabled and what it has open is cancelled."
-)
-
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _IS_ENABLED = "w.status = 'enabled' AND w.deleted_at IS NULL"
 
@@ -206,7 +201,7 @@ def follow(
     first = ids.webhook_of(webhook_id)
     # Lock order: the lanes before the webhook, as everywhere.
     keys = [(tenant_id, lane) for lane in lanes.of_webhook(session, tenant_id, first)]
-    found = lane_changes.lock(session, keys)
+    found = lanes.load_each(session, keys)
     lane = found.get((tenant_id, webhook_id))
     if lane is None or lane.receiver_since != reason.receiver_since:
         return False
@@ -228,12 +223,13 @@ UPDATE lanes AS l SET warned_at = clock_timestamp() FROM webhooks AS w, webhook_
 """
 
 
-def _warn(session: Session, lane: LockedLane, reason: Reason, disable_after: timedelta) -> bool:
+def _warn(session: Session, lane: Lane, reason: Reason, disable_after: timedelta) -> bool:
     """Emit `webhook.failing` to the tenant's other webhooks, once per failing period."""
     health, refuses = lane.health, reason.code == "refusing"
     wanted = {"tenant": lane.tenant_id, "webhook": lane.webhook_id}
-    warned = health.warned_at is not None or reason.since is None
-    if warned or cursor(session).execute(_WARNED, wanted).rowcount == 0:
+    if reason.since is None or health.warned_at is not None:
+        return False
+    if cursor(session).execute(_WARNED, wanted).rowcount == 0:
         return False
     data = {
         "detail": WARNING,

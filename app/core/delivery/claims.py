@@ -53,22 +53,20 @@ class Claimed:
         return max(1, self.attempt - self.unscheduled)
 
 
-_CLAIM = "SELECT * FROM claim_deliveries(%s, %s, %s, %s::integer, %s::smallint, %s)"
+_CLAIM = "SELECT * FROM claim_deliveries(%s, %s, %s::integer, %s::smallint, %s)"
 
 
-def claim(
-    tx: Tx, lane: Lane, limit: int, slot_holder: UUID | None = None
-) -> Callable[[], list[Claimed]]:
+def claim(tx: Tx, lane: Lane, limit: int) -> Callable[[], list[Claimed]]:
     """Lease up to `limit` due rows of a locked lane, most urgent first, then the longest due.
 
     Returns a function that reads them, in sequence order: a `RawTransaction` pipelines the
     statement with those that follow, including COMMIT. Unnumbered events get the next sequence
     numbers. The lane must have been locked by an earlier statement. A paused or held lane yields
-    urgent rows only; with a `slot_holder` no row is claimed unless it holds a slot of the lane.
+    urgent rows only.
     """
     lowest = PRIORITY_URGENT if lane.paused or lane.held else PRIORITY_BULK
     claimed = cursor(tx, class_row(Claimed)).execute(
-        _CLAIM, (lane.tenant_id, lane.webhook_id, slot_holder, limit, lowest, LEASE)
+        _CLAIM, (lane.tenant_id, lane.webhook_id, limit, lowest, LEASE)
     )
     return lambda: sorted(claimed, key=lambda row: (row.priority, row.sequence or 0))
 

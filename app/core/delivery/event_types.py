@@ -38,143 +38,120 @@ class Entry:
 
 _TEXT = {"type": "string"}
 _TIME = {"type": "string", "format": "date-time"}
+_TIME_OR_NULL = {**_TIME, "type": ["string", "null"]}
 _COUNT = {"type": "integer", "minimum": 0}
+_WEBHOOK = (ids.json_schema("whk"), "whk_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f")
 
 
-_TEST = Entry(
+def _entry(description: str, **members: tuple[Mapping[str, Any], Any]) -> Entry:
+    """Return the entry of a type whose `data` has these members: a JSON Schema, an example."""
+    schemas = {name: schema for name, (schema, _) in members.items()}
+    examples = {name: example for name, (_, example) in members.items()}
+    return Entry(description, object_schema(schemas), examples)
+
+
+_TEST = _entry(
     "A test delivery, or a check of the receiver, was requested. It goes to that webhook "
     "alone, regardless of its event_types.",
-    object_schema(
+    webhook_id=_WEBHOOK,
+    message=(_TEXT, "This is a test delivery. Nothing has happened."),
+    check=(
         {
-            "webhook_id": ids.json_schema("whk"),
-            "message": _TEXT,
-            "check": {
-                "enum": [None, "valid", "tampered", "stale", "repeated"],
-                "description": "The kind of check; null: a test delivery. Answer as to any other "
-                "event: a request that is not genuine also says so here.",
-            },
-        }
+            "enum": [None, "valid", "tampered", "stale", "repeated"],
+            "description": "The kind of check; null: a test delivery. Answer as to any other "
+            "event: a request that is not genuine also says so here.",
+        },
+        None,
     ),
-    {
-        "webhook_id": "whk_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
-        "message": "This is a test delivery. Nothing has happened.",
-        "check": None,
-    },
 )
 
-_FAILING = Entry(
+WARNING = (
+    "The endpoint has failed every attempt since failing_since. If that goes on until "
+    "disabled_from, the webhook is disabled and what it has open is cancelled."
+)
+_FAILING = _entry(
     "A webhook's receiver has accepted nothing for half of the time after which the webhook is "
     "disabled: it could not be reached, timed out, answered 429 or 5xx, or refused whatever was "
     "sent (3xx, 4xx). Sent once to the tenant's other webhooks.",
-    object_schema(
+    webhook_id=_WEBHOOK,
+    detail=(_TEXT, WARNING),
+    failing_since=(_TIME, "2026-01-29T00:00:00.123456Z"),
+    refusing_since=(
         {
-            "webhook_id": ids.json_schema("whk"),
-            "detail": _TEXT,
-            "failing_since": _TIME,
-            "refusing_since": {
-                **_TIME,
-                "type": ["string", "null"],
-                "description": "The same time if the receiver answers and refuses; else null.",
-            },
-            "status_code": {
-                "type": ["integer", "null"],
-                "description": "The status by which it refused last; null unless it refuses.",
-            },
-            "failed_attempts": _COUNT,
-            "disabled_from": {
-                **_TIME,
-                "description": "Earliest time at which the webhook is disabled if this goes on.",
-            },
-        }
+            **_TIME_OR_NULL,
+            "description": "The same time if the receiver answers and refuses; else null.",
+        },
+        "2026-01-29T00:00:00.123456Z",
     ),
-    {
-        "webhook_id": "whk_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
-        "detail": "The endpoint has failed every attempt since failing_since. If that goes on "
-        "until disabled_from, the webhook is disabled and what it has open is cancelled.",
-        "failing_since": "2026-01-29T00:00:00.123456Z",
-        "refusing_since": "2026-01-29T00:00:00.123456Z",
-        "status_code": 401,
-        "failed_attempts": 231,
-        "disabled_from": "2026-02-03T00:00:00.123456Z",
-    },
+    status_code=(
+        {
+            "type": ["integer", "null"],
+            "description": "The status by which it refused last; null unless it refuses.",
+        },
+        401,
+    ),
+    failed_attempts=(_COUNT, 231),
+    disabled_from=(
+        {
+            **_TIME,
+            "description": "Earliest time at which the webhook is disabled if this goes on.",
+        },
+        "2026-02-03T00:00:00.123456Z",
+    ),
 )
 
-_DISABLED = Entry(
+_DISABLED = _entry(
     "A webhook was disabled because its receiver answered 410 Gone, or had accepted nothing for "
     "days. Sent to the tenant's other webhooks.",
-    object_schema(
-        {
-            "webhook_id": ids.json_schema("whk"),
-            "reason": {"enum": ["gone", "failing", "refusing"]},
-            "detail": _TEXT,
-            "cancelled_deliveries": _COUNT,
-            "disabled_at": _TIME,
-        }
-    ),
-    {
-        "webhook_id": "whk_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
-        "reason": "gone",
-        "detail": "The receiver answered 410 Gone.",
-        "cancelled_deliveries": 12,
-        "disabled_at": "2026-01-31T12:00:00.123456Z",
-    },
+    webhook_id=_WEBHOOK,
+    reason=({"enum": ["gone", "failing", "refusing"]}, "gone"),
+    detail=(_TEXT, "The receiver answered 410 Gone."),
+    cancelled_deliveries=(_COUNT, 12),
+    disabled_at=(_TIME, "2026-01-31T12:00:00.123456Z"),
 )
 
-_CHAIN_BROKEN = Entry(
+_CHAIN_BROKEN = _entry(
     "The audit chain does not verify: an entry was changed, removed or inserted. Sent once for "
     "each distinct break.",
-    object_schema(
+    seq=(
         {
-            "seq": {
-                "type": "integer",
-                "minimum": 1,
-                "description": "Sequence number of the first wrong entry.",
-            },
-            "reason": _TEXT,
-            "expected": _TEXT,
-            "found": _TEXT,
-            "detected_at": _TIME,
-        }
+            "type": "integer",
+            "minimum": 1,
+            "description": "Sequence number of the first wrong entry.",
+        },
+        4711,
     ),
-    {
-        "seq": 4711,
-        "reason": "bad_hash",
-        "expected": "1f3b5a0c9e7d42b68a1f03c5d7e9b2461f3b5a0c9e7d42b68a1f03c5d7e9b246",
-        "found": "9c0d8e2f4a6b1c3d5e7f90a2b4c6d8e09c0d8e2f4a6b1c3d5e7f90a2b4c6d8e0",
-        "detected_at": "2026-01-31T12:00:00.123456Z",
-    },
+    reason=(_TEXT, "bad_hash"),
+    expected=(_TEXT, "1f3b5a0c9e7d42b68a1f03c5d7e9b2461f3b5a0c9e7d42b68a1f03c5d7e9b246"),
+    found=(_TEXT, "9c0d8e2f4a6b1c3d5e7f90a2b4c6d8e09c0d8e2f4a6b1c3d5e7f90a2b4c6d8e0"),
+    detected_at=(_TIME, "2026-01-31T12:00:00.123456Z"),
 )
 
-_ROLLED_BACK = Entry(
+_LOST = (
+    "The database lost the end of its history: ask each feed with the epoch or position you have."
+)
+_ROLLED_BACK = _entry(
     "The database lost the end of its history, by a failover or a restored backup: events that "
     "were sent are gone, and their sequence numbers belong to others. Sent to every webhook, "
     "regardless of its event_types. Ask the catch-up feed with the epoch that you know, or the "
     "feed of all events with your position: the answer names where to begin.",
-    object_schema(
-        {
-            "epoch": {**ids.json_schema("epo"), "description": "The epoch that began."},
-            "began_at": _TIME,
-            "detail": _TEXT,
-            "lost_since": {
-                **_TIME,
-                "type": ["string", "null"],
-                "description": "What was accepted before is not lost; null: not known.",
-            },
-            "lost_until": {
-                **_TIME,
-                "type": ["string", "null"],
-                "description": "A moment that is lost; null: not known.",
-            },
-        }
+    epoch=(
+        {**ids.json_schema("epo"), "description": "The epoch that began."},
+        "epo_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
     ),
-    {
-        "epoch": "epo_019a0b7c2a0b7c0d9e1f2a3b4c5d6e7f",
-        "began_at": "2026-01-31T12:00:00.123456Z",
-        "detail": "The database lost the end of its history: ask each feed with the epoch or "
-        "position you have.",
-        "lost_since": "2026-01-31T11:59:05.123456Z",
-        "lost_until": "2026-01-31T11:59:50.123456Z",
-    },
+    began_at=(_TIME, "2026-01-31T12:00:00.123456Z"),
+    detail=(_TEXT, _LOST),
+    lost_since=(
+        {
+            **_TIME_OR_NULL,
+            "description": "What was accepted before is not lost; null: not known.",
+        },
+        "2026-01-31T11:59:05.123456Z",
+    ),
+    lost_until=(
+        {**_TIME_OR_NULL, "description": "A moment that is lost; null: not known."},
+        "2026-01-31T11:59:50.123456Z",
+    ),
 )
 
 OTHERS: Mapping[EventType, Entry] = {

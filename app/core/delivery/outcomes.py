@@ -17,9 +17,10 @@ from app import ids
 from app.core.delivery import cancelling, hours, retries
 from app.core.delivery.cancelling import Reason
 from app.core.delivery.events import PRIORITY_LIVE, PRIORITY_URGENT
-from app.core.delivery.lanes import lane_changes, lane_health
-from app.core.delivery.lanes.lane_changes import LaneChange, LaneKey, LockedLane
+from app.core.delivery.lanes import lane_changes, lane_health, lanes
+from app.core.delivery.lanes.lane_changes import LaneChange
 from app.core.delivery.lanes.lane_health import Health, only_failed_since, refusing_since
+from app.core.delivery.lanes.lanes import Lane, LaneKey
 from app.core.delivery.retries import Attempted, Blame
 from app.database import cursor
 
@@ -79,11 +80,11 @@ def record(
     by_lane: dict[LaneKey, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_lane[outcome.tenant_id, outcome.webhook_id].append(outcome)
-    lanes = lane_changes.lock(session, sorted(by_lane))
-    done = _write(session, outcomes, lanes)
+    locked = lanes.load_each(session, sorted(by_lane))
+    done = _write(session, outcomes, locked)
     recorded = Recorded([each for each in outcomes if _claim(each) not in done])
     changes = []
-    for key, state in lanes.items():
+    for key, state in locked.items():
         mine = [(each, done[_claim(each)]) for each in by_lane[key] if _claim(each) in done]
         # Answers from an earlier URL say nothing about this one.
         telling = [each for each, _ in mine if _binds(each, state)]
@@ -216,14 +217,14 @@ class _Done:
 
 
 def _write(
-    session: Session, outcomes: Sequence[Outcome], lanes: Mapping[LaneKey, LockedLane]
+    session: Session, outcomes: Sequence[Outcome], locked: Mapping[LaneKey, Lane]
 ) -> dict[_Claim, _Done]:
-    columns = _columns(outcomes, lanes)
+    columns = _columns(outcomes, locked)
     written = cursor(session, class_row(_Done)).execute(_WRITE, columns).fetchall()
     done = {(each.id, each.claim_no): each for each in written}
     late = [each for each in outcomes if _claim(each) not in done]
     if late:
-        columns = _columns(late, lanes)
+        columns = _columns(late, locked)
         # Planned for these ids, it opens their partitions alone.
         found = cursor(session, class_row(_Done)).execute(_WRITE_LATE, columns, prepare=False)
         done |= {(each.id, each.claim_no): each for each in found.fetchall()}
@@ -248,10 +249,10 @@ def _write(
 
 
 def _columns(
-    outcomes: Sequence[Outcome], lanes: Mapping[LaneKey, LockedLane]
+    outcomes: Sequence[Outcome], locked: Mapping[LaneKey, Lane]
 ) -> dict[str, list[object]]:
     # A Retry-After of an earlier URL does not bind the new one.
-    binding = [_binds(each, lanes.get((each.tenant_id, each.webhook_id))) for each in outcomes]
+    binding = [_binds(each, locked.get((each.tenant_id, each.webhook_id))) for each in outcomes]
     columns = {name: [getattr(each, name) for each in outcomes] for name in _COLUMNS}
     columns["attempt_id"] = [ids.new() for _ in outcomes]
     columns["status"] = [each.verdict.status for each in outcomes]
@@ -272,7 +273,7 @@ def _columns(
     return columns
 
 
-def _binds(outcome: Outcome, lane: LockedLane | None) -> bool:
+def _binds(outcome: Outcome, lane: Lane | None) -> bool:
     """Return whether an answer is of the receiver that the lane has now."""
     return lane is not None and outcome.receiver_since == lane.receiver_since
 
@@ -282,7 +283,7 @@ def _claim(outcome: Outcome) -> _Claim:
 
 
 def _fold(
-    state: LockedLane, outcomes: Sequence[Outcome], first_pause: timedelta, *, recover: bool
+    state: Lane, outcomes: Sequence[Outcome], first_pause: timedelta, *, recover: bool
 ) -> LaneChange:
     """Return the change of a lane after outcomes; `recover` also brings waiting rows forward."""
     health = state.health
@@ -302,7 +303,7 @@ def _fold(
 
 
 def _judged(
-    state: LockedLane, health: Health, outcomes: Sequence[Outcome], disable_after: timedelta
+    state: Lane, health: Health, outcomes: Sequence[Outcome], disable_after: timedelta
 ) -> Reason | None:
     """Return why the webhook is to be disabled, or its owner to be warned; None for neither.
 

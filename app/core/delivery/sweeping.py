@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, TypeAlias
-from uuid import UUID
+from typing import Any
 
 from sqlalchemy.orm import Session
 
+from app.core.delivery.lanes.lanes import LaneKey
 from app.database import cursor
 
 AT_ONCE = 1000
@@ -112,9 +112,6 @@ SELECT actor, tenant_id, id
         UNION ALL SELECT 'run_job', NULL, tenant_id, id FROM job{others}) AS found
  ORDER BY place
 """
-
-
-LaneKey: TypeAlias = tuple[UUID, UUID]
 
 
 def wake(session: Session) -> tuple[list[LaneKey], datetime | None]:

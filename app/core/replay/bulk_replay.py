@@ -202,7 +202,8 @@ def _send(
     sources = replay_deliveries.pick(session, job, plan.selection, scan, limit)
     selected = [source for source in sources if source.selected]
     due = [source for source in selected if not source.settled]
-    made = replay_deliveries.send(session, job, scan.webhook, due, priority) if due else 0
+    lane = (job.tenant_id, scan.webhook)
+    made = len(replay_deliveries.send(session, lane, due, priority, job.id)) if due else 0
     progress["sent"] += made
     progress["waiting"] += made
     progress["skipped"] += len(selected) - made

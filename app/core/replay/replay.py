@@ -17,31 +17,18 @@ from app.core.delivery import events
 from app.core.delivery.event_types import EventType
 from app.core.delivery.events import PRIORITY_URGENT, NewEvent
 from app.core.delivery.history import delivery_history, event_history
-from app.core.delivery.history.delivery_history import Listed
+from app.core.delivery.history.delivery_history import Delivery
 from app.core.delivery.lanes import lanes
+from app.core.replay import replay_deliveries
+from app.core.replay.replay_deliveries import Source
 from app.core.webhooks import webhooks
 from app.database import cursor, database_now
 from app.errors import Conflict
 
-_AGAIN = f"""
-WITH again AS (
-    INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
-                                 sequence, replay_of, next_attempt_at)
-    SELECT d.tenant_id, %(id)s, d.webhook_id, d.event_id, d.event_type, 'replay', {PRIORITY_URGENT},
-           d.sequence, d.id, clock_timestamp()
-      FROM deliveries AS d
-      JOIN stored_events AS e ON e.tenant_id = d.tenant_id AND e.id = d.event_id
-     WHERE d.tenant_id = %(tenant)s AND d.id = %(delivery)s
-    RETURNING id
-)
-UPDATE lanes SET replays_accepted = replays_accepted + 1, replays_open = replays_open + 1
- WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s AND EXISTS (SELECT 1 FROM again)
-"""
-
 
 def replay(
     session: Session, caller: Caller, webhook_id: UUID | None, delivery_id: UUID | None
-) -> Listed:
+) -> Delivery:
     """Send a delivery's event again; return the new delivery.
 
     Raises `NotFound`, `WebhookDisabled`, and `Conflict` when the delivery still waits for its first
@@ -51,22 +38,19 @@ def replay(
     webhook = webhooks.lock(session, tenant_id, webhook_id)
     original = delivery_history.find(session, tenant_id, webhook.id, delivery_id)
     webhooks.require_enabled(webhook)
-    again, lane = ids.new(), original.row.webhook_id
-    if original.row.kind == "event" and original.row.sequence is None:
+    lane = original.webhook_id
+    if original.kind == "event" and original.sequence is None:
         # It was never sent. One round of numbering reaches it, unless hundreds wait before it.
         lanes.number(session, tenant_id, lane)
         original = delivery_history.find(session, tenant_id, webhook.id, original.id)
-        if original.row.sequence is None:
+        if original.sequence is None:
             raise Conflict(
                 "This delivery still waits for its first attempt; there is nothing to repeat."
             )
-    made = cursor(session).execute(
-        _AGAIN, {"tenant": tenant_id, "webhook": lane, "delivery": original.id, "id": again}
-    )
-    if made.rowcount == 0:
+    source = Source(original.id, original.event_id, original.sequence, original.id)
+    made = replay_deliveries.send(session, (tenant_id, lane), [source], PRIORITY_URGENT)
+    if not made:
         raise Conflict("The event of this delivery is older than the history kept.")
-    lanes.due_now(session, tenant_id, lane)
-    wakeups.ring_lanes(session, [(tenant_id, lane)])
     chain.append_by(
         session,
         caller,
@@ -74,11 +58,11 @@ def replay(
         target=("delivery", ids.text("dlv", original.id)),
         details={
             "webhook_id": ids.text("whk", webhook.id),
-            "event_id": ids.text("evt", original.row.event_id),
-            "replay_id": ids.text("dlv", again),
+            "event_id": ids.text("evt", original.event_id),
+            "replay_id": ids.text("dlv", made[0]),
         },
     )
-    return delivery_history.find(session, tenant_id, webhook.id, again)
+    return delivery_history.find(session, tenant_id, webhook.id, made[0])
 
 
 MESSAGE = "This is a test delivery. Nothing has happened."
@@ -98,7 +82,7 @@ VALUES (%(tenant)s, %(id)s, %(webhook)s, %(event)s, %(type)s, 'test',
 """
 
 
-def fire_test(session: Session, caller: Caller, webhook_id: UUID | None) -> Listed:
+def fire_test(session: Session, caller: Caller, webhook_id: UUID | None) -> Delivery:
     """Send a test event to one webhook; raises `NotFound` and `WebhookDisabled`."""
     webhook = webhooks.lock(session, caller.tenant_id, webhook_id)
     webhooks.require_enabled(webhook)

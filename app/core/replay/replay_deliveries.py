@@ -19,6 +19,7 @@ from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_history import earliest_id
 from app.core.delivery.history.failure_groups import IS_REPLAYED
 from app.core.delivery.lanes import lanes
+from app.core.delivery.lanes.lanes import LaneKey
 from app.core.jobs import job_rows
 from app.core.replay import replay_selection
 from app.core.replay.replay_selection import BELONGS, SETTLED, STATE, Selection, Wanted
@@ -134,8 +135,8 @@ class Source:
     event_id: UUID
     sequence: int | None
     replay_of: UUID | None
-    selected: bool
-    settled: bool
+    selected: bool = True
+    settled: bool = False
 
 
 # Not those that it withdrew: a job that is resumed begins anew.
@@ -160,7 +161,7 @@ def pick(session: Session, job: Job, selection: Selection, scan: Scan, limit: in
     return cursor(session, class_row(Source)).execute(query, named, prepare=False).fetchall()
 
 
-# The canary of a held webhook waits with the rest.
+# What a job makes for a held webhook waits with the rest, its canary too.
 _REPLAY = f"""
 WITH made AS (
     INSERT INTO open_deliveries (tenant_id, id, webhook_id, event_id, event_type, kind, priority,
@@ -170,31 +171,37 @@ WITH made AS (
       FROM unnest(%(ids)s::uuid[], %(events)s::uuid[], %(sequences)s::bigint[],
                   %(replays_of)s::uuid[]) AS new (id, event_id, sequence, replay_of)
       JOIN stored_events AS e ON e.tenant_id = %(tenant)s AND e.id = new.event_id
-     CROSS JOIN (SELECT CASE WHEN held_since IS NULL THEN %(priority)s
+     CROSS JOIN (SELECT CASE WHEN held_since IS NULL OR %(job)s::uuid IS NULL THEN %(priority)s
                              ELSE {PRIORITY_BULK} END::smallint AS priority
                    FROM lanes WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s) AS lane
      WHERE e.id = ANY (%(events)s)
-    RETURNING 1
+    RETURNING id
 ), counted AS (
-    SELECT count(*) AS n FROM made
+    SELECT count(*) AS n, array_agg(id) AS ids FROM made
 )
 UPDATE lanes
    SET replays_accepted = replays_accepted + counted.n, replays_open = replays_open + counted.n,
        due_at = least(due_at, CASE WHEN %(urgent)s THEN clock_timestamp()
                                    ELSE greatest(clock_timestamp(), paused_until) END)
   FROM counted WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
-RETURNING counted.n
+RETURNING counted.ids
 """
 
 
-def send(session: Session, job: Job, webhook_id: UUID, due: Sequence[Source], priority: int) -> int:
-    """Create a replay of each source whose event is still kept; return how many."""
+def send(
+    session: Session,
+    lane: LaneKey,
+    due: Sequence[Source],
+    priority: int,
+    job_id: UUID | None = None,
+) -> list[UUID]:
+    """Create a replay of each source whose event is still kept, on a locked lane; return them."""
     made = cursor(session, scalar_row).execute(
         _REPLAY,
         {
-            "tenant": job.tenant_id,
-            "webhook": webhook_id,
-            "job": job.id,
+            "tenant": lane[0],
+            "webhook": lane[1],
+            "job": job_id,
             "priority": priority,
             "urgent": priority == PRIORITY_URGENT,
             "ids": sorted(ids.new() for _ in due),
@@ -203,8 +210,8 @@ def send(session: Session, job: Job, webhook_id: UUID, due: Sequence[Source], pr
             "replays_of": [source.replay_of for source in due],
         },
     )
-    wakeups.ring_lanes(session, [(job.tenant_id, webhook_id)])
-    return made.fetchone() or 0
+    wakeups.ring_lanes(session, [lane])
+    return made.fetchone() or []
 
 
 # The counts of `count_outcomes`.
@@ -244,8 +251,7 @@ def count_outcomes(session: Session, job: Job) -> dict[str, int]:
 
 def take_back(session: Session, job: Job, webhooks: Sequence[UUID]) -> None:
     """Lock lanes in the order of ids, as all do, and cancel what the job never sent there."""
-    for webhook in sorted(webhooks):
-        lanes.lock(session, job.tenant_id, webhook)
+    lanes.lock(session, [(job.tenant_id, webhook) for webhook in sorted(webhooks)])
     for webhook in webhooks:
         cancelling.withdraw(session, job.tenant_id, webhook, job.id)
 

@@ -125,7 +125,9 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     keys = [(tenant_id, each) for each in lanes.of_webhook(session, tenant_id, webhook.id)]
     if phase == _PARK:
         parked = [
-            recovery.move(session, key, _IS_DUE, wanted, MOST_AT_ONCE, to="%(until)s", counts="0")
+            recovery.move(session, key, _IS_DUE, wanted, MOST_AT_ONCE, to="%(until)s", counts="0")[
+                0
+            ]
             for key in (keys if rate else ())
         ]
         more = MOST_AT_ONCE in parked
@@ -140,7 +142,7 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
         lane = lanes.load(session, *key, locked=False)
         held_up = lane is None or lane.held or lane.suspended or bool(rate and lane.paused)
         if moved < most and not held_up:
-            brought = recovery.move(
+            brought, _ = recovery.move(
                 session,
                 key,
                 _WAITS,
@@ -232,10 +234,10 @@ def one(
     webhook = webhooks.lock(session, tenant_id, webhook_id)
     found = delivery_history.find(session, tenant_id, webhook.id, delivery_id)
     webhooks.require_enabled(webhook)
-    lane = found.row.webhook_id
+    lane = found.webhook_id
     wanted = {"tenant": tenant_id, "webhook": lane, "delivery": found.id}
     if cursor(session).execute(_ONE, wanted).rowcount == 0:
-        raise Conflict(f"This delivery is {found.row.status}: it does not wait for an attempt.")
+        raise Conflict(f"This delivery is {found.status}: it does not wait for an attempt.")
     lanes.due_now(session, tenant_id, lane)
     wakeups.ring_lanes(session, [(tenant_id, lane)])
     target = ("delivery", ids.text("dlv", found.id))

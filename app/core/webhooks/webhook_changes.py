@@ -1,4 +1,4 @@
-"""Consequences of a change to a webhook: slots, lane, open deliveries, audit entry."""
+"""Consequences of a change to a webhook: lanes, open deliveries, audit entry."""
 
 import enum
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def apply(
     if "status" in changed:
         webhook.disabled_reason = None if webhook.status == WebhookStatus.ENABLED else "requested"
     session.flush()
-    if not {"max_in_flight", "lanes"}.isdisjoint(changed):
+    if "lanes" in changed:
         provide_lanes(session, webhook)
     enabled = "status" in changed and webhook.status == WebhookStatus.ENABLED
     if enabled:
@@ -63,7 +63,7 @@ UPDATE lanes
        unsuccessful_since = NULL, unsuccessful_attempts = DEFAULT,
        unsuccessful_deliveries = DEFAULT, refused_status = NULL,
        concurrency = DEFAULT, halved_at = NULL, latency_ms = NULL,
-       recovering_since = CASE WHEN %(other)s THEN clock_timestamp() END,
+       recovering_since = CASE WHEN %(other)s THEN clock_timestamp() END, recovered_through = NULL,
        receiver_since = CASE WHEN %(other)s THEN clock_timestamp() ELSE receiver_since END,
        last_success_at = CASE WHEN NOT %(other)s THEN last_success_at END
  WHERE tenant_id = %(tenant)s AND webhook_id = %(webhook)s
@@ -93,11 +93,9 @@ SELECT k.tenant_id, k.id, first.held_since, first.receiver_since FROM webhook_la
 
 
 def provide_lanes(session: Session, webhook: Webhook) -> None:
-    """Make sure that each lane of a webhook, which is stored, has its rows and its slots."""
+    """Make sure that each lane of a webhook, which is stored, has its row."""
     wanted = {"tenant": webhook.tenant_id, "webhook": webhook.id}
     cursor(session).execute(_PROVIDE, wanted)
-    for lane in lanes.of_webhook(session, webhook.tenant_id, webhook.id):
-        lanes.provide_slots(session, webhook.tenant_id, lane, webhook.max_in_flight)
 
 
 _HOLD = """

@@ -28,7 +28,7 @@ from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks,
 from app.lib.crypto import webhook_signing
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.lib.outbound.addresses import BadURL, parse_url
-from app.models import Lane, LaneSlot, Tenant, Webhook, WebhookLane
+from app.models import Lane, Tenant, Webhook, WebhookLane
 from app.settings import Settings
 
 MOST_WEBHOOKS = 10_000
@@ -54,12 +54,11 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Watched:
-    """A webhook with its lanes at the database's `now`, and the number of POSTs in flight."""
+    """A webhook with its lanes at the database's `now`."""
 
     webhook: Webhook
     lanes: Sequence[Lane]
     now: datetime
-    in_flight: int
 
     @property
     def lane(self) -> Lane:
@@ -318,7 +317,7 @@ def health(watched: Watched) -> dict[str, Any]:
         "refused_status": lane.refused_status if refusing_since else None,
         "slow": lane.slow_at is not None,
         "concurrency": {
-            "now": watched.in_flight,
+            "now": sum(until > watched.now for each in watched.lanes for until in each.slot_leases),
             "allowed": sum(min(each.concurrency, webhook.max_in_flight) for each in used),
         },
     }
@@ -341,19 +340,8 @@ def _watched(
     session: Session, tenant_id: UUID, *conditions: ColumnElement[bool], most: int | None = None
 ) -> list[Watched]:
     """Return the webhooks, newest first, that are not deleted."""
-    in_flight = (
-        select(func.count())
-        .where(
-            LaneSlot.tenant_id == Webhook.tenant_id,
-            LaneSlot.webhook_id.in_(
-                select(WebhookLane.id).where(WebhookLane.webhook_id == Webhook.id)
-            ),
-            LaneSlot.lease_until > func.clock_timestamp(),
-        )
-        .scalar_subquery()
-    )
     found = session.execute(
-        select(Webhook, func.clock_timestamp(), in_flight)
+        select(Webhook, func.clock_timestamp())
         .where(Webhook.tenant_id == tenant_id, Webhook.deleted_at.is_(None), *conditions)
         .order_by(Webhook.id.desc())
         .limit(most)
@@ -371,7 +359,7 @@ def _watched(
     of: defaultdict[UUID, list[Lane]] = defaultdict(list)
     for lane in sorted(stored, key=lambda lane: ids.lane_number(lane.webhook_id)):
         of[ids.webhook_of(lane.webhook_id)].append(lane)
-    return [Watched(webhook, of[webhook.id], now, out) for webhook, now, out in found]
+    return [Watched(webhook, of[webhook.id], now) for webhook, now in found]
 
 
 def _check_url(url: str, settings: Settings) -> None:

@@ -5,7 +5,7 @@ import os
 import socket
 import ssl
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
@@ -49,25 +49,23 @@ class Timings:
     first_byte: float | None = None
 
 
+@dataclass(slots=True)
 class Attempt:
-    """The state of one attempt; used by one thread."""
+    """The state of an attempt that has `seconds` from `started`, a reading of `time.monotonic()`.
 
-    __slots__ = ("deadline", "reused", "seconds", "sent_at", "stage", "started", "timings")
+    It is `reused` until a connection is opened for it. Used by one thread.
+    """
 
-    def __init__(self, started: float, seconds: float) -> None:
-        """Begin an attempt that has `seconds` from `started`, a reading of `time.monotonic()`."""
-        self.started = started
-        self.seconds = seconds
-        self.deadline = started + seconds
-        self.reused = True  # until a connection is opened for it
-        self.stage = Stage.SENDING
-        self.sent_at = 0.0
-        self.timings = Timings()
+    started: float
+    seconds: float
+    reused: bool = True
+    stage: Stage = Stage.SENDING
+    sent_at: float = 0.0
+    timings: Timings = field(default_factory=Timings)
+    deadline: float = field(init=False)
 
-    def begin_reading(self, seconds: float) -> None:
-        """Give what is left to read `seconds`, within the attempt's time."""
-        self.stage = Stage.READING
-        self.deadline = min(self.deadline, time.monotonic() + seconds)
+    def __post_init__(self) -> None:
+        self.deadline = self.started + self.seconds
 
     def left(self) -> float:
         """Return the seconds left; raises `DeadlinePassed` when there are none."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 from app.lib.outbound import dialing
 from app.lib.outbound.addresses import DEFAULT_PORTS, BadURL, Network, Target, parse_url
 from app.lib.outbound.answers import Head
-from app.lib.outbound.attempt import Attempt, Failure, Timings, explain
+from app.lib.outbound.attempt import Attempt, Failure, Stage, Timings, explain
 from app.lib.outbound.connection import Connection, Pool, Unread
 from app.lib.outbound.dialing import Dialer, Lookup, Resolver, system_lookup
 
@@ -247,7 +247,8 @@ class Burst:
         """Return the first bytes of the body, and what broke it off, if something did."""
         assert self._connection is not None  # noqa: S101  # it has just answered
         kept = bytearray()
-        attempt.begin_reading(seconds)
+        attempt.stage = Stage.READING
+        attempt.deadline = min(attempt.deadline, time.monotonic() + seconds)
         try:
             self._connection.read(head, most, kept)
         except TimeoutError as late:

@@ -58,6 +58,6 @@ def _beside(lab: Lab, dead: int, samples: int) -> list[float]:
 
 def wait_until_quiet(lab: Lab) -> None:
     """Wait until no worker is held by a receiver that hangs."""
-    query = "SELECT 1 FROM lane_slots WHERE lease_until > clock_timestamp()"
+    query = "SELECT 1 FROM lanes WHERE clock_timestamp() < ANY (slot_leases)"
     with psycopg.connect(lab.postgres.admin_url, autocommit=True) as admin:
         until(lambda: admin.execute(query).fetchone() is None, _QUIET_SECONDS, "every lane is left")

@@ -145,7 +145,7 @@ def test_preview_and_job_take_of_a_group_what_is_selected_one_by_one(
     with database.transaction(tenant.id) as session:
         groups = failure_groups.find(session, tenant.id, Filters()).groups
     assert len(groups) == 4
-    for found, _ in groups:
+    for found in groups:
         wanted = Wanted(group=Group(found.webhook_id, found.failure))
         shown = _preview(database, tenant, wanted)
         asked: dict[str, Any] = {"as_of": shown.selection.as_of, "webhook": found.webhook_id}
@@ -174,7 +174,7 @@ def test_a_bounded_preview_of_a_group_leaves_out_other_failures(
         groups = failure_groups.find(
             session, tenant.id, Filters(webhook_id=uuid_of(webhooks[0]["id"]))
         )
-    for found, _ in groups.groups:
+    for found in groups.groups:
         wanted = Wanted(group=Group(found.webhook_id, found.failure))
         shown = _preview(database, tenant, wanted, EVENTS - 1)
         assert not shown.complete

@@ -61,16 +61,6 @@ def test_a_change_that_changes_nothing_leaves_no_trace(api: ApiOf) -> None:
     assert len(actions(api())) == before
 
 
-def test_a_higher_max_in_flight_adds_slots_and_a_lower_one_takes_none_away(
-    api: ApiOf, database: Database, tenant: FreshTenant
-) -> None:
-    made = make_webhook(api(), max_in_flight=3)
-    for most, slots in ((3, 3), (7, 7), (1, 7), (64, 64)):
-        api().patch(f"/v1/webhooks/{made['id']}", {"max_in_flight": most})
-        with database.transaction(tenant.id) as session:
-            assert session.scalar(text("SELECT count(*) FROM lane_slots")) == slots
-
-
 def test_disabling_cancels_what_was_waiting_and_keeps_the_books(api: ApiOf, worker: Worker) -> None:
     webhook = make_webhook(api())
     make_findings(api(), 3)
@@ -133,9 +123,9 @@ def test_health_says_how_many_posts_are_out_and_how_many_may_be(
         )
         session.execute(
             text(
-                "UPDATE lane_slots SET holder = gen_random_uuid(), lease_until = clock_timestamp()"
-                " + CASE WHEN slot < 3 THEN interval '30 s' ELSE interval '-1 s' END"
-                " WHERE slot < 5"
+                "UPDATE lanes SET slot_holders = '{1,2,3,4,5}', slot_leases ="
+                " array_fill(clock_timestamp() + interval '30 s', '{3}')"
+                " || array_fill(clock_timestamp() - interval '1 s', '{2}')"
             )
         )
     health = api().get(path).json["health"]

@@ -1,20 +1,19 @@
-"""A claim numbers what it takes: in one write, in order, without a gap beside other numbering."""
+"""A claim numbers what it takes, without a gap beside other numbering; each outcome counts once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.orm import Session
 
-from app import ids
-from app.core.delivery import claims
+from app.core.delivery import outcomes
 from app.core.delivery.history import catch_up
 from app.core.delivery.lanes import lanes
 from app.database import Database
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant
+from tests.support.callers.sending import outcome_of
 from tests.support.workers.outbox import Outbox
 
 
@@ -42,38 +41,6 @@ def test_a_claim_numbers_the_oldest_rows_it_takes_and_no_others(
     assert numbers == [1, 2, 3, None, None]
     assert outbox.books(webhook)["accepted"] == 5
     assert claimed(outbox, webhook, 3) == [4, 5]
-
-
-def test_a_worker_without_a_slot_claims_nothing(outbox: Outbox, webhook: UUID) -> None:
-    holder = ids.new()
-    outbox.emit()
-    with outbox.database.raw_transaction(outbox.tenant_id) as tx:
-        lane = lanes.load(tx, outbox.tenant_id, webhook)
-        assert lane is not None
-        refused = claims.claim(tx, lane, 1, holder)
-        slot = lanes.take_slot(tx, lane, holder)
-        claimed = claims.claim(tx, lane, 1, holder)
-    assert slot() is not None
-    assert [len(refused()), len(claimed())] == [0, 1]
-
-
-def test_a_claim_writes_each_row_once(outbox: Outbox, webhook: UUID) -> None:
-    outbox.emit(4)
-    with outbox.database.transaction(outbox.tenant_id) as session:
-        lane = lanes.load(session, outbox.tenant_id, webhook)
-        assert lane is not None
-        before = rows_written(session)
-        assert len(claims.claim(session, lane, 10)()) == 4
-        assert rows_written(session) - before == 4
-
-
-def rows_written(session: Session) -> int:
-    """Count the rows of deliveries that this connection has updated."""
-    return int(
-        session.scalars(
-            text("SELECT pg_stat_get_xact_tuples_updated('open_deliveries'::regclass)")
-        ).one()
-    )
 
 
 def test_a_test_delivery_has_no_number_and_a_row_claimed_again_keeps_its_own(
@@ -118,7 +85,7 @@ class Crowd:
             with self.outbox.database.transaction(self.outbox.tenant_id) as session:
                 tenant_id, after = self.outbox.tenant_id, len(seen)
                 page, _ = catch_up.after(session, tenant_id, self.webhook, after, limit=7)
-            seen += [entry.delivery.row.sequence for entry in page]
+            seen += [entry.sequence for entry in page]
         return seen
 
     def sweep(self) -> None:
@@ -146,3 +113,25 @@ def test_claims_reads_and_sweeps_at_once_leave_no_gap(outbox: Outbox, webhook: U
     numbers = [row["sequence"] for row in outbox.deliveries(webhook)]
     assert numbers == list(range(1, POSTED + 1))
     assert (books["accepted"], books["pending"], books["balanced"]) == (POSTED, POSTED, True)
+
+
+def test_a_late_outcome_beside_its_successor_s_is_fenced_and_counts_once(
+    outbox: Outbox, webhook: UUID
+) -> None:
+    outbox.emit()
+    (late,) = outbox.claim(webhook)
+    outbox.run("UPDATE open_deliveries SET lease_until = clock_timestamp()")
+    (successor,) = outbox.claim(webhook)
+    assert (late.id, late.claim_no + 1) == (successor.id, successor.claim_no)
+
+    with outbox.database.across_tenants() as session:
+        lane = lanes.load(session, outbox.tenant_id, webhook)
+        assert lane is not None
+        both = [outcome_of(lane, each) for each in (late, successor)]
+        waits = {"first_pause": timedelta(seconds=30), "disable_after": timedelta(days=5)}
+        told = outcomes.record(session, both, **waits)
+
+    assert told.ended == {("event", "succeeded"): 1}
+    assert [each.claim_no for each in told.fenced] == [late.claim_no]
+    books = outbox.books(webhook)
+    assert (books["succeeded"], books["balanced"], len(outbox.attempts())) == (1, True, 1)

@@ -60,18 +60,6 @@ def test_what_several_processes_count_is_added_up(
     assert _figures(fresh_database) == {("a_total", '["wi\\"th,"]'): 5, ("b_total", "[]"): 5}
 
 
-def test_a_process_that_counted_nothing_new_writes_nothing(
-    fresh_database: Database, process: Callable[[], Process], owner: Engine
-) -> None:
-    quiet = process()
-    quiet.tally.add(B)
-    quiet.writer.work()
-    with owner.connect() as connection:
-        written_by = connection.scalar(text("SELECT xmin::text FROM counters"))
-        quiet.writer.work()
-        assert connection.scalar(text("SELECT xmin::text FROM counters")) == written_by
-
-
 def test_what_could_not_be_written_is_written_later_and_once(
     fresh_database: Database, process: Callable[[], Process], owner: Engine
 ) -> None:

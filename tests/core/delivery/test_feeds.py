@@ -1,6 +1,5 @@
 """The statements behind the feeds: every filter walks an index, whatever the planner believes."""
 
-import json
 from uuid import UUID
 
 import pytest
@@ -136,14 +135,3 @@ def test_rows_of_other_tenants_are_behind_a_wall_even_for_a_caller_made_up_here(
 ) -> None:
     with database.transaction(other_tenant.id) as session:
         assert findings.rows(session, caller_of(tenant), {}, None, 51) == []
-
-
-def test_a_finding_knows_its_time_by_its_id(
-    database: Database, tenant: FreshTenant, crowd: dict[str, UUID]
-) -> None:
-    with database.transaction(tenant.id) as session:
-        found = findings.rows(session, caller_of(tenant), {}, None, 51)
-    for finding in found:
-        late = finding.created_at - ids.made_at(finding.id)
-        assert 0 <= late.total_seconds() < 0.001
-    assert json.dumps([findings.represent(finding) for finding in found])

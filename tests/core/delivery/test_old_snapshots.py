@@ -8,14 +8,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from app import ids
 from app.core.delivery import claims, outcomes, sweeping
 from app.core.delivery.lanes import lanes
 from app.core.health import gauges
 from app.core.replay import replay
 from app.database import Database, Tx, cursor
 from app.settings import Settings
-from tests.core.delivery.test_outcomes import succeeded
+from tests.support.callers.sending import outcome_of
 from tests.support.database.databases import waiting
 from tests.support.faults import until
 from tests.support.workers.outbox import Outbox
@@ -56,11 +55,11 @@ def blocks_read(tx: Tx) -> int:
         cursor(tx)
         .execute("""
     SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::int FROM pg_class
-     WHERE oid IN (SELECT unnest(ARRAY['open_deliveries', 'lanes', 'lane_slots', 'delivery_hours',
+     WHERE oid IN (SELECT unnest(ARRAY['open_deliveries', 'lanes', 'delivery_hours',
                                        'sweeps']::regclass[]))
         OR oid IN (SELECT indexrelid FROM pg_index
                     WHERE indrelid IN ('open_deliveries'::regclass, 'lanes'::regclass,
-                                       'lane_slots'::regclass, 'delivery_hours'::regclass))
+                                       'delivery_hours'::regclass))
     """)
         .fetchone()
     )
@@ -90,19 +89,19 @@ class Reads:
         tenant_id, database = self._outbox.tenant_id, self._outbox.database
         self._outbox.emit()
         found = {}
-        holder = ids.new()
+        holder = 1
         with database.raw_transaction(tenant_id) as tx:
             before = blocks_read(tx)
             lane = lanes.load(tx, tenant_id, self._webhook)
             assert lane is not None
-            lanes.take_slot(tx, lane, holder)
-            claimed = claims.claim(tx, lane, 10, holder)()
+            lanes.hold_slot(tx, lane, holder)
+            claimed = claims.claim(tx, lane, 10)()
             found["claim"] = blocks_read(tx) - before
         with database.across_tenants(scans=False) as session:
             before = blocks_read(session)
             outcomes.record(
                 session,
-                [succeeded(tenant_id, self._webhook, each) for each in claimed],
+                [outcome_of(lane, each) for each in claimed],
                 first_pause=timedelta(seconds=30),
                 disable_after=timedelta(days=5),
             )
@@ -111,9 +110,8 @@ class Reads:
             self._outbox.run("UPDATE lanes SET recovering_since = clock_timestamp()")
         with database.raw_transaction(tenant_id) as tx:
             before = blocks_read(tx)
-            lanes.lock(tx, tenant_id, self._webhook)
-            lanes.free_slot(tx, tenant_id, self._webhook, holder)
-            lanes.reschedule(tx, tenant_id, self._webhook)
+            lanes.lock(tx, [(tenant_id, self._webhook)])
+            lanes.reschedule(tx, tenant_id, self._webhook, leaves=holder)
             found["leave"] = blocks_read(tx) - before
         with database.across_tenants(scans=False) as session:
             before = blocks_read(session)

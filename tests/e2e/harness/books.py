@@ -30,9 +30,8 @@ _TOTALS = [(kind, end) for kind in _KINDS for end in _ENDS]
 
 _LANE = f"""
 SELECT tenant_id, next_sequence - 1 AS numbered, {", ".join(f"{k}s_{e}" for k, e in _TOTALS)},
-       (SELECT count(*) FROM lane_slots AS s
-         WHERE s.tenant_id = l.tenant_id AND s.webhook_id = l.webhook_id
-           AND s.lease_until > clock_timestamp()) AS slots_held,
+       (SELECT count(*) FROM unnest(l.slot_leases) AS lease
+         WHERE lease > clock_timestamp()) AS slots_held,
        (SELECT count(*) FROM jobs AS j
          WHERE j.tenant_id = l.tenant_id AND status <> 'succeeded') AS jobs
   FROM lanes AS l WHERE webhook_id = %(webhook)s

@@ -1,4 +1,4 @@
-"""Messages: done, dropped, and after a Redis that was lost."""
+"""Messages: done, dropped, and after a Redis that was lost; a worker's start and end."""
 
 import json
 import logging
@@ -8,10 +8,13 @@ from threading import Barrier
 
 import pytest
 import structlog
+from dramatiq import Worker
 
 from app.errors import Unavailable
-from app.queue import ACTORS, Bell
-from jobs.process.broker import PRIORITIES, BellBroker
+from app.queue import Bell
+from jobs.process import broker
+from jobs.process.broker import BellBroker
+from jobs.process.middleware import Lifetime
 from tests.jobs.broker.working import TENANT, Seen, declare, message, working
 from tests.support.faults import LONG_ENOUGH, OwnValkey, until
 
@@ -80,10 +83,6 @@ def test_ticks_go_before_jobs_and_jobs_before_deliveries(own_valkey: OwnValkey) 
         until(lambda: len(seen.calls) == 5)
 
     assert [name for (name,) in seen.calls] == ["run_job", "sweep", "run_job", "deliver", "deliver"]
-
-
-def test_each_queue_that_is_rung_has_a_priority() -> None:
-    assert set(ACTORS.values()) == set(PRIORITIES)
 
 
 def test_a_message_sent_past_the_bell_is_refused(own_valkey: OwnValkey) -> None:
@@ -206,16 +205,6 @@ def test_a_worker_that_hears_nothing_still_finds_messages(own_valkey: OwnValkey)
         until(lambda: seen.calls, BEFORE_UNBIDDEN)
 
 
-def test_a_flushed_redis_leaves_a_worker_that_works(own_valkey: OwnValkey) -> None:
-    seen = Seen()
-    with working(own_valkey, run_job=seen.note):
-        Bell(own_valkey.url).ring("run_job", (TENANT, "before"))
-        until(lambda: seen.calls)
-        own_valkey.client.flushall()
-        Bell(own_valkey.url).ring("run_job", (TENANT, "after"))
-        until(lambda: len(seen.calls) == 2, BEFORE_UNBIDDEN)
-
-
 @pytest.mark.parametrize("emptied", [False, True], ids=["as it was", "empty"])
 def test_a_redis_that_comes_back_is_found_again(own_valkey: OwnValkey, emptied: bool) -> None:
     seen = Seen()
@@ -277,3 +266,64 @@ def test_a_frozen_redis_holds_no_thread_for_long_and_work_goes_on_after_it(
         until(lambda: len(seen.calls) == 5)
 
     assert len(set(seen.calls)) == 5
+
+
+def test_the_messages_of_a_worker_that_died_are_done_by_another(
+    own_valkey: OwnValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "_MAINTENANCE_CHANCE", 1_000_000)
+    seen = Seen()
+    Bell(own_valkey.url).ring("run_job", (TENANT, "orphan"))
+    orphan = own_valkey.client.lpop("dramatiq:jobs")
+    long_ago = (time.time() - 61) * 1000
+    own_valkey.client.sadd("dramatiq:__acks__.the-dead.jobs", orphan)
+    own_valkey.client.zadd("dramatiq:__heartbeats__", {"the-dead": long_ago})
+    with working(own_valkey, run_job=seen.note):
+        until(lambda: seen.calls == [(TENANT, "orphan")])
+
+
+def test_a_worker_that_stops_gives_back_what_it_did_not_begin(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    began = Barrier(2)
+
+    def run_job(tenant: str, job: str) -> None:
+        if job == "0":
+            began.wait(LONG_ENOUGH)
+        seen.note(tenant, job)
+        until(lambda: len(seen.calls) > 0 and worker.workers[0].running is False)
+
+    Bell(own_valkey.url).ring_many("run_job", [(TENANT, str(n)) for n in range(20)])
+    with working(own_valkey, threads=1, run_job=run_job) as worker:
+        began.wait(LONG_ENOUGH)
+
+    assert [job for _, job in seen.calls] == ["0"]
+    assert own_valkey.client.llen("dramatiq:jobs") == 19
+
+
+def test_what_a_process_needs_is_opened_before_its_first_message_and_closed_after_its_last(
+    own_valkey: OwnValkey,
+) -> None:
+    seen = Seen()
+    Bell(own_valkey.url).ring("sweep", ())
+    lifetime = Lifetime(
+        lambda threads: seen.note("open", str(threads)), lambda: seen.note("closed")
+    )
+    bell = BellBroker(own_valkey.url, [lifetime])
+    declare(bell, "sweep", lambda: seen.note("work"))
+    worker = Worker(bell, worker_threads=2, worker_timeout=100)
+    worker.start()
+    until(lambda: ("work",) in seen.calls)
+    worker.stop()
+    bell.close()
+
+    assert seen.calls == [("open", "2"), ("work",), ("closed",)]
+
+
+def test_a_process_that_cannot_open_what_it_needs_ends(own_valkey: OwnValkey) -> None:
+    def fail(_threads: int) -> None:
+        raise OSError("no database")
+
+    dying = BellBroker(own_valkey.url, [Lifetime(fail, lambda: None)])
+
+    with pytest.raises(SystemExit):
+        Worker(dying, worker_threads=1).start()

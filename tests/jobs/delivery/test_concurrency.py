@@ -199,10 +199,7 @@ def test_a_slot_whose_lease_ran_out_is_not_kept_beside_those_taken_since(world: 
         world.emit(3)
         with turns(world, webhook, 1):
             until(lambda: receiver.out == 1)
-            world.run(
-                "UPDATE lane_slots SET lease_until = clock_timestamp() - interval '1 s'"
-                " WHERE holder IS NOT NULL"
-            )
+            world.run("UPDATE lanes SET slot_leases = ARRAY[clock_timestamp() - interval '1 s']")
             world.runtime.bell.note_full(webhook, full=False)
             with turns(world, webhook, 1) as successor:
                 until(lambda: receiver.out == 2)

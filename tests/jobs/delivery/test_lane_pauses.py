@@ -1,11 +1,15 @@
-"""Failures pause a lane; a probe, a new URL and Retry-After steer it."""
+"""What stops a lane: failures pause it, a probe and a new URL steer it; a held one keeps all."""
 
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
+
 from app import clock
-from tests.support.servers.receivers import OK, Receiver, Request, http_answer
+from app.core.replay import replay
+from tests.support.servers.receivers import Receiver, Request, http_answer
 from tests.support.workers.worlds import World
 
 
@@ -35,32 +39,6 @@ def test_a_pause_ends_with_one_probe_and_a_failed_probe_doubles_it(world: World)
     assert timedelta(seconds=35) < lane["paused_until"] - clock.now() < timedelta(seconds=61)
 
 
-def test_a_probe_that_succeeds_opens_the_lane(world: World) -> None:
-    answers = iter([http_answer(500)] * 5)
-    with Receiver(lambda _: next(answers, OK)) as receiver:
-        webhook = world.webhook(receiver.url())
-        world.emit(8)
-        world.turn(webhook)
-        _end_pause(world, webhook)
-        world.turn(webhook)
-        world.turn(webhook)
-    assert all(row["status"] == "succeeded" for row in world.deliveries(webhook))
-    assert world.lane(webhook)["paused_until"] is None
-
-
-def test_retry_after_is_obeyed_by_the_row_and_slows_the_lane(world: World) -> None:
-    answer = http_answer(429, headers={"Retry-After": "3600"})
-    with Receiver(answer) as receiver:
-        webhook = world.webhook(receiver.url())
-        world.emit(3)
-        world.turn(webhook)
-        assert len(receiver.requests) == 1
-    row = next(row for row in world.deliveries(webhook) if row["attempts"] == 1)
-    assert row["next_attempt_at"] - clock.now() > timedelta(minutes=50)
-    paused = world.lane(webhook)["paused_until"] - clock.now()
-    assert timedelta(minutes=20) < paused < timedelta(minutes=30, seconds=1)
-
-
 def _end_pause(world: World, webhook: UUID) -> None:
     world.run("UPDATE lanes SET paused_until = clock_timestamp() WHERE webhook_id = :w", w=webhook)
 
@@ -83,3 +61,56 @@ def test_what_the_old_url_answers_does_not_count_against_the_new(world: World) -
     (row,) = world.deliveries(webhook)
     assert (row["status"], row["attempts"]) == ("failed", 1)
     assert world.lane(webhook)["failing_since"] is None
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as answering:
+        yield answering
+
+
+def test_what_comes_while_a_webhook_is_held_is_sent_after_its_release(
+    world: World, receiver: Receiver
+) -> None:
+    webhook = world.webhook(receiver.url())
+    world.emit(2)
+    world.change(webhook, held=True)
+    world.emit(3)
+    world.turn(webhook)
+    assert receiver.requests == []
+    books = world.books(webhook)
+    assert (books["accepted"], books["pending"], books["balanced"]) == (5, 5, True)
+    assert world.lane(webhook)["consecutive_failures"] == 0
+
+    world.change(webhook, held=False)
+    for _ in range(5):
+        world.turn(webhook)
+
+    assert len(receiver.requests) == 5
+    books = world.books(webhook)
+    assert (books["succeeded"], books["pending"], books["balanced"]) == (5, 0, True)
+    assert [row["sequence"] for row in world.deliveries(webhook)] == [1, 2, 3, 4, 5]
+
+
+def test_a_test_goes_to_a_held_webhook(world: World, receiver: Receiver) -> None:
+    webhook = world.webhook(receiver.url())
+    world.change(webhook, held=True)
+    world.emit(2)
+    with world.database.transaction(world.tenant_id) as session:
+        replay.fire_test(session, world.caller, webhook)
+    world.turn(webhook)
+    world.turn(webhook)
+
+    assert len(receiver.requests) == 1
+    assert world.books(webhook)["tests"]["succeeded"] == 1
+    assert world.books(webhook)["pending"] == 2
+
+
+def test_disabling_a_held_webhook_cancels_what_it_kept(world: World, receiver: Receiver) -> None:
+    webhook = world.webhook(receiver.url())
+    world.change(webhook, held=True)
+    world.emit(3)
+    world.change(webhook, status="disabled")
+
+    books = world.books(webhook)
+    assert (books["accepted"], books["cancelled"], books["balanced"]) == (3, 3, True)

@@ -1,4 +1,4 @@
-"""The sweep finds whatever is due and was not rung, and rings each only every two seconds."""
+"""The sweep finds whatever is due and was not rung, and reaches every due lane in its order."""
 
 from uuid import UUID
 
@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from app import ids
+from app.core import tenants
 from app.core.delivery import sweeping
 from app.core.delivery.lanes import lanes
 from app.core.jobs import job_queue, leases
@@ -15,6 +16,7 @@ from app.ledger import leaves
 from app.ledger.merkle import leaf_hash
 from app.settings import Settings
 from jobs.actors import sweep
+from tests.support.secrets import MASTER_KEYS
 from tests.support.workers.outbox import Outbox
 
 
@@ -145,3 +147,59 @@ def test_the_log_is_rung_only_while_something_waits_for_it(place: Swept) -> None
     assert rung()
     sequencer.run()
     assert not rung()
+
+
+def test_lanes_that_stay_due_do_not_keep_the_others_from_being_rung(
+    fresh_database: Database,
+) -> None:
+    every = _due_lanes(fresh_database, 2 * sweeping.AT_ONCE)
+    rung: set[UUID] = set()
+    for _ in range(2):
+        with fresh_database.across_tenants() as session:
+            rung |= {webhook for _, webhook in sweeping.due(session)["deliver"]}
+            # Nobody had room for them, and the two seconds pass.
+            session.execute(text("UPDATE lanes SET ring_at = ring_at - interval '3 s'"))
+    assert rung == every
+
+
+def test_lanes_are_rung_in_the_order_in_which_they_wait_round_after_round(
+    fresh_database: Database,
+) -> None:
+    _due_lanes(fresh_database, 300)
+    for moved_on in (0, 40, 0):
+        with fresh_database.across_tenants() as session:
+            # Some have had a turn, and go behind all that were rung before.
+            session.execute(
+                text(
+                    "UPDATE lanes SET ring_at = clock_timestamp() WHERE webhook_id IN"
+                    " (SELECT webhook_id FROM lanes ORDER BY coalesce(ring_at, due_at) LIMIT :n)"
+                ),
+                {"n": moved_on},
+            )
+            session.execute(text("UPDATE lanes SET ring_at = ring_at - interval '3 s'"))
+            waiting = text("SELECT webhook_id FROM lanes ORDER BY coalesce(ring_at, due_at)")
+            order = list(session.scalars(waiting))
+            assert [webhook for _, webhook in sweeping.due(session)["deliver"]] == order
+            assert list(session.scalars(waiting)) == order
+
+
+def _due_lanes(database: Database, count: int) -> set[UUID]:
+    """Make lanes that have been due for minutes, each a second longer than the next."""
+    tenant_id, _ = tenants.create(database, MASTER_KEYS, "many lanes")
+    with database.transaction(tenant_id) as session:
+        session.execute(
+            text(
+                "INSERT INTO webhooks (tenant_id, id, url, max_in_flight, status, sealed_secrets,"
+                " sealed_target)"
+                " SELECT :t, id_beside(:t), 'https://x.example/', 1, 'enabled', '', ''"
+                " FROM generate_series(1, :n)"
+            ),
+            {"t": tenant_id, "n": count},
+        )
+        session.execute(
+            text(
+                "INSERT INTO lanes (tenant_id, webhook_id, due_at) SELECT tenant_id, id,"
+                " clock_timestamp() - (60 + row_number() OVER ()) * interval '1 s' FROM webhooks"
+            )
+        )
+        return set(session.scalars(text("SELECT id FROM webhooks")))

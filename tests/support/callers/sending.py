@@ -109,7 +109,7 @@ class Worker:
         **details: Any,
     ) -> None:
         """Record that each claimed row was answered with `status` (None: not at all)."""
-        made = [_outcome(lane, row, status, schedule, details) for row in claimed]
+        made = [outcome_of(lane, row, status, schedule, **details) for row in claimed]
         with self._database.across_tenants() as session:
             outcomes.record(
                 session,
@@ -182,13 +182,14 @@ class Worker:
             session.execute(text(statement), values)
 
 
-def _outcome(
+def outcome_of(
     lane: Lane,
     row: Claimed,
-    status: int | None,
-    schedule: Sequence[float],
-    details: dict[str, Any],
+    status: int | None = 200,
+    schedule: Sequence[float] = ONE_TRY,
+    **details: Any,
 ) -> Outcome:
+    """Return the outcome of a claimed row that was answered with `status` (None: not at all)."""
     verdict = retries.judge(status, None, attempt=row.attempt, schedule=schedule, now=lane.now)
     return Outcome(
         tenant_id=lane.tenant_id,

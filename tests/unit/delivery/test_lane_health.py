@@ -88,15 +88,6 @@ def test_refusals_among_deliveries_that_arrive_are_none_of_the_receiver() -> Non
         assert health.recovering_since is None
 
 
-def test_a_receiver_that_never_accepted_anything_refuses_after_ten_minutes() -> None:
-    health = follow(FRESH, NOT_FOUND, status=403)
-    assert refusing_since(health, NOW + 9 * MINUTES) is None
-    assert refusing_since(health, NOW + 10 * MINUTES) == NOW
-    # Nothing else is known of a receiver that does not answer: that is failing.
-    health = follow(FRESH, *[DOWN] * 30, status=None)
-    assert refusing_since(health, NOW + timedelta(days=1)) is None
-
-
 def test_a_probe_that_is_refused_ends_the_pause_and_what_waits_comes_forward_with_a_success() -> (
     None
 ):

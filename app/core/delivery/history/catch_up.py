@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from app.core import epochs
 from app.core.delivery.history import delivery_history
-from app.core.delivery.history.delivery_history import COLUMNS, Listed, Row
+from app.core.delivery.history.delivery_history import COLUMNS, Delivery
 from app.core.delivery.lanes import lanes
 from app.core.epochs import Epoch
 from app.database import cursor
@@ -26,11 +26,11 @@ MOST_PAYLOAD = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class _Sent(Row):
-    """A delivery with its event's payload, and the payload bytes before it in the page."""
+class Entry(Delivery):
+    """An event of the feed: its delivery, its request body, and the bytes before it in the page."""
 
-    payload: bytes
-    bytes_before: int
+    payload: bytes = b""
+    bytes_before: int = 0
 
 
 _NEWEST = "SELECT next_sequence - 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s"
@@ -83,14 +83,6 @@ _FIRST_APART = " UNION ALL ".join(
 )
 
 
-@dataclass(frozen=True)
-class Entry:
-    """An event of the feed: its delivery and its request body."""
-
-    delivery: Listed
-    payload: bytes
-
-
 def after(
     session: Session,
     tenant_id: UUID,
@@ -115,7 +107,7 @@ def after(
     if sequence > newest or epoch not in (None, now.id):
         raise _rolled_back(session, tenant_id, webhook_id, newest, now, epoch)
     values = {"tenant": tenant_id, "webhook": webhook_id, "after": sequence, "limit": limit}
-    rows = cursor(session, class_row(_Sent)).execute(_AFTER, values).fetchall()
+    rows = cursor(session, class_row(Entry)).execute(_AFTER, values).fetchall()
     unbroken = [row for place, row in enumerate(rows, sequence + 1) if row.sequence == place]
     if not unbroken and sequence < newest:
         first = rows[0].sequence if rows and rows[0].sequence else newest + 1
@@ -124,14 +116,12 @@ def after(
             f"sequence {first}: go on with after={first - 1}.",
             first_available=first,
         )
-    deliveries = delivery_history.listed(session, tenant_id, unbroken)
-    found = zip(deliveries, unbroken, strict=True)
-    return [Entry(delivery, row.payload) for delivery, row in found], now
+    return delivery_history.listed(session, tenant_id, unbroken), now
 
 
 def represent(entry: Entry) -> dict[str, Any]:
     """Return the JSON representation of one event: its delivery with the payload."""
-    return {**delivery_history.represent(entry.delivery), "payload": json.loads(entry.payload)}
+    return {**delivery_history.represent(entry), "payload": json.loads(entry.payload)}
 
 
 def _newest(session: Session, tenant_id: UUID, webhook_id: UUID) -> int:

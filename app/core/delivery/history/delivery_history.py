@@ -10,9 +10,9 @@ import json
 import zlib
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from marshmallow import fields as plain
@@ -150,13 +150,6 @@ class AttemptSchema(AttemptSummarySchema):
     )
 
 
-def attempts_of(session: Session, tenant_id: UUID, delivery_id: UUID) -> list[Attempt]:
-    """Return every attempt of one delivery, first to last."""
-    oldest = earliest_id(ids.made_at(delivery_id))
-    wanted = {"tenant": tenant_id, "delivery": delivery_id, "oldest": oldest}
-    return cursor(session, class_row(Attempt)).execute(_ATTEMPTS, wanted).fetchall()
-
-
 def last_attempts(
     session: Session, tenant_id: UUID, delivery_ids: Collection[UUID]
 ) -> dict[UUID, Attempt]:
@@ -257,8 +250,11 @@ class DeliverySchema(AnswerSchema):
 
 
 @dataclass(frozen=True)
-class Row:
-    """The current state of a delivery."""
+class Delivery:
+    """The current state of a delivery, with its last attempt, if it has one.
+
+    `arrived_by_replay` is the replay that delivered its event first; None if the delivery did.
+    """
 
     id: UUID
     webhook_id: UUID
@@ -273,28 +269,16 @@ class Row:
     next_attempt_at: datetime | None
     created_at: datetime
     finished_at: datetime | None
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A delivery with its last attempt, if it has one.
-
-    `arrived_by_replay` is the replay that delivered its event first; None if the delivery did.
-    """
-
-    row: Row
-    last_attempt: Attempt | None
+    last_attempt: Attempt | None = None
     arrived_by_replay: UUID | None = None
 
-    @property
-    def id(self) -> UUID:
-        """The delivery's id."""
-        return self.row.id
+
+_Delivery = TypeVar("_Delivery", bound=Delivery)
 
 
-def find(session: Session, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID | None) -> Listed:
+def find(session: Session, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID | None) -> Delivery:
     """Return one delivery of a webhook; raises `NotFound`."""
-    found = cursor(session, class_row(Row)).execute(
+    found = cursor(session, class_row(Delivery)).execute(
         _FIND, {"tenant": tenant_id, "webhook": webhook_id, "id": delivery_id}
     )
     rows = listed(session, tenant_id, found.fetchall())
@@ -303,11 +287,11 @@ def find(session: Session, tenant_id: UUID, webhook_id: UUID, delivery_id: UUID 
     return rows[0]
 
 
-def listed(session: Session, tenant_id: UUID, rows: Sequence[Row]) -> list[Listed]:
-    """Return rows with the last attempt of each."""
+def listed(session: Session, tenant_id: UUID, rows: Sequence[_Delivery]) -> list[_Delivery]:
+    """Return deliveries with the last attempt of each, and the replays that arrived."""
     last = last_attempts(session, tenant_id, [row.id for row in rows])
     behind = [row for row in rows if row.status != Status.SUCCEEDED]
-    arrived: dict[tuple[UUID, UUID], UUID] = {}
+    arrived: dict[UUID, UUID] = {}
     if behind:
         events = sorted({(row.webhook_id, row.event_id) for row in behind})
         wanted = {
@@ -317,13 +301,14 @@ def listed(session: Session, tenant_id: UUID, rows: Sequence[Row]) -> list[Liste
             "oldest": [earliest_id(ids.made_at(event)) for _, event in events],
         }
         found = cursor(session).execute(_ARRIVED, wanted)
-        arrived = {(webhook, event): replay for webhook, event, replay in found}
+        replays = {(webhook, event): replay for webhook, event, replay in found}
+        arrived = {
+            row.id: replays[row.webhook_id, row.event_id]
+            for row in behind
+            if (row.webhook_id, row.event_id) in replays
+        }
     return [
-        Listed(
-            row,
-            last.get(row.id),
-            arrived.get((row.webhook_id, row.event_id)) if row.status != Status.SUCCEEDED else None,
-        )
+        replace(row, last_attempt=last.get(row.id), arrived_by_replay=arrived.get(row.id))
         for row in rows
     ]
 
@@ -353,26 +338,26 @@ def payload_of(session: Session, tenant_id: UUID, event_id: UUID) -> bytes | Non
     return found.fetchone()
 
 
-def represent(delivery: Listed) -> dict[str, Any]:
+def represent(delivery: Delivery) -> dict[str, Any]:
     """Return a delivery's JSON representation in lists."""
-    row = delivery.row
-    waits = row.next_attempt_at is not None and row.status != Status.SENDING
-    last = delivery.last_attempt
-    lane, arrived = ids.lane_number(row.webhook_id), delivery.arrived_by_replay
+    waits, last = delivery.next_attempt_at, delivery.last_attempt
+    lane, arrived = ids.lane_number(delivery.webhook_id), delivery.arrived_by_replay
     return DeliverySchema.of(
-        row,
+        delivery,
         **({"lane": lane} if lane > 1 else {}),
-        attempt_count=row.attempts,
+        attempt_count=delivery.attempts,
         arrived_by_replay=arrived and ids.text("dlv", arrived),
         last_attempt=None if last is None else summarise_attempt(last),
-        next_attempt_at=rfc3339(row.next_attempt_at) if waits and row.next_attempt_at else None,
+        next_attempt_at=rfc3339(waits) if waits and delivery.status != Status.SENDING else None,
     )
 
 
-def describe(session: Session, tenant_id: UUID, delivery: Listed) -> dict[str, Any]:
+def describe(session: Session, tenant_id: UUID, delivery: Delivery) -> dict[str, Any]:
     """Return a delivery's full JSON representation, with its payload and every attempt."""
-    attempts = attempts_of(session, tenant_id, delivery.row.id)
-    payload = payload_of(session, tenant_id, delivery.row.event_id)
+    oldest = earliest_id(ids.made_at(delivery.id))
+    wanted = {"tenant": tenant_id, "delivery": delivery.id, "oldest": oldest}
+    attempts = cursor(session, class_row(Attempt)).execute(_ATTEMPTS, wanted).fetchall()
+    payload = payload_of(session, tenant_id, delivery.event_id)
     return {
         **represent(delivery),
         "payload": None if payload is None else json.loads(payload),

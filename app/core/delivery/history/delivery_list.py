@@ -20,8 +20,7 @@ from app.core.delivery.history import delivery_history
 from app.core.delivery.history.delivery_history import (
     COLUMNS,
     STATUS,
-    Listed,
-    Row,
+    Delivery,
     Status,
     earliest_id,
     latest_id,
@@ -231,7 +230,7 @@ def page(
     *,
     before: UUID | None,
     limit: int,
-) -> feeds.Page[Listed]:
+) -> feeds.Page[Delivery]:
     """Return up to `limit` deliveries, newest first, older than `before`.
 
     A page of open deliveries may have fewer although more follow. Raises `Invalid` for a session or
@@ -281,7 +280,7 @@ def page(
         keys = lanes.of_webhook(session, tenant_id, filters.webhook_id)
         parts = lanes.on_each(parts, "webhook_id", keys, values)
     query = _PAGE.format(columns=COLUMNS, rows=" UNION ALL ".join(parts) or _NONE)
-    found = cursor(session, class_row(Row)).execute(query, values).fetchall()
+    found = cursor(session, class_row(Delivery)).execute(query, values).fetchall()
     listed = delivery_history.listed(session, tenant_id, found)
     return feeds.Page(listed, walk_ends if len(found) < limit else None)
 

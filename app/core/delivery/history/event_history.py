@@ -3,7 +3,6 @@
 import enum
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,8 +18,7 @@ from app.core.delivery.event_types import EventType
 from app.core.delivery.history import delivery_history
 from app.core.delivery.history.delivery_history import (
     COLUMNS,
-    Listed,
-    Row,
+    Delivery,
     Status,
     earliest_id,
     listed,
@@ -45,22 +43,13 @@ class LaneState(enum.StrEnum):
     IDLE = "idle"
 
 
-@dataclass(frozen=True)
-class _Lane:
-    """The state of a lane, and until when it is paused."""
-
-    state: str
-    paused_until: datetime | None
-
-
 _LANE = """
 SELECT CASE WHEN w.deleted_at IS NOT NULL THEN 'deleted'
             WHEN w.status = 'disabled' THEN 'disabled'
             WHEN l.held_since IS NOT NULL THEN 'held'
             WHEN l.paused_until > clock_timestamp() THEN 'paused'
             WHEN l.slow_at IS NOT NULL THEN 'slow'
-            WHEN EXISTS (SELECT FROM present_slots(l.tenant_id, l.webhook_id) AS s
-                          WHERE s.lease_until > clock_timestamp()) THEN 'sending'
+            WHEN clock_timestamp() < ANY (l.slot_leases) THEN 'sending'
             ELSE 'idle' END AS state, l.paused_until
   FROM webhooks AS w JOIN lanes AS l ON l.tenant_id = w.tenant_id
  WHERE w.tenant_id = %(tenant)s AND w.id = webhook_of(%(lane)s) AND l.webhook_id = %(lane)s
@@ -78,22 +67,18 @@ SELECT count(*) FROM (
 """
 
 
-_OVERDUE = """
-SELECT min(next) FROM (
-    SELECT (SELECT next_attempt_at FROM open_deliveries AS d
-             WHERE tenant_id = (SELECT %(tenant)s::uuid) AND webhook_id = {webhook}
-               AND d.priority = level.priority AND d.fresh = level.fresh
-               AND (d.lease_until IS NULL OR d.lease_until <= clock_timestamp())
-             ORDER BY d.next_attempt_at LIMIT 1) AS next
-      FROM open_levels() AS level) AS first
- WHERE next < clock_timestamp()
-"""
-
-
-_BACKLOGS = f"""
+_BACKLOGS = """
 SELECT w.id, sum(l.events_open + l.replays_open + l.tests_open
                  + count_unnumbered(l.tenant_id, l.webhook_id))::bigint,
-       min(({_OVERDUE.format(webhook="l.webhook_id")}))
+       min((SELECT min(next) FROM (
+                SELECT (SELECT next_attempt_at FROM open_deliveries AS d
+                         WHERE tenant_id = (SELECT %(tenant)s::uuid)
+                           AND webhook_id = l.webhook_id
+                           AND d.priority = level.priority AND d.fresh = level.fresh
+                           AND (d.lease_until IS NULL OR d.lease_until <= clock_timestamp())
+                         ORDER BY d.next_attempt_at LIMIT 1) AS next
+                  FROM open_levels() AS level) AS first
+             WHERE next < clock_timestamp()))
   FROM lanes AS l
   JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = webhook_of(l.webhook_id)
  WHERE l.tenant_id = %(tenant)s AND w.deleted_at IS NULL AND w.id = coalesce(%(webhook)s, w.id)
@@ -113,35 +98,35 @@ def backlogs(
 
 
 def summary_of(
-    session: Session, tenant_id: UUID, webhook_id: UUID, explanation: str, deliveries: list[Listed]
+    session: Session,
+    tenant_id: UUID,
+    webhook_id: UUID,
+    explanation: str,
+    deliveries: list[Delivery],
 ) -> dict[str, Any]:
     """Return `summary` and `lane` of an event on a webhook, from its newest delivery."""
-    key = deliveries[-1].row.webhook_id if deliveries else webhook_id
+    key = deliveries[-1].webhook_id if deliveries else webhook_id
     wanted = {"tenant": tenant_id, "lane": key}
-    lane = cursor(session, class_row(_Lane)).execute(_LANE, wanted).fetchone()
-    assert lane is not None  # noqa: S101  # every webhook has a lane
-    until = lane.paused_until if lane.state == LaneState.PAUSED else None
+    ((state, paused_until),) = cursor(session).execute(_LANE, wanted).fetchall()
+    until = paused_until and rfc3339(paused_until)
     summary = explanation
     if deliveries:
-        summary = _summary(session, tenant_id, lane, deliveries[-1])
-    return {
-        "summary": summary,
-        "lane": {"state": lane.state, "until": until and rfc3339(until)},
-    }
+        # Why the lane sends nothing now.
+        obstacle = _OBSTACLES.get(state, "").format(until=until)
+        summary = _summary(session, tenant_id, obstacle, deliveries[-1])
+    lane = {"state": state, "until": until if state == LaneState.PAUSED else None}
+    return {"summary": summary, "lane": lane}
 
 
-def _summary(session: Session, tenant_id: UUID, lane: _Lane, delivery: Listed) -> str:
-    row, last = delivery.row, delivery.last_attempt
+def _summary(session: Session, tenant_id: UUID, obstacle: str, row: Delivery) -> str:
+    last = row.last_attempt
     ended = row.finished_at and rfc3339(row.finished_at)
     times = "one attempt" if row.attempts == 1 else f"{row.attempts} attempts"
     how = ""
     if last is not None:
         how = f" (HTTP {last.status_code})" if last.status_code else f" ({last.outcome})"
-    arrived = delivery.arrived_by_replay is not None
+    arrived = row.arrived_by_replay is not None
     further = "its event has arrived by a replay" if arrived else "a replay sends it again"
-    # Why the lane sends nothing now.
-    until = lane.paused_until and rfc3339(lane.paused_until)
-    obstacle = _OBSTACLES.get(lane.state, "").format(until=until)
     match Status(row.status):
         case Status.SUCCEEDED:
             return f"It arrived by {times}, recorded at {ended}."
@@ -225,14 +210,6 @@ def find(session: Session, caller: Caller, event_id: UUID | None) -> Event:
     return event
 
 
-def payload_of(session: Session, event: Event) -> bytes:
-    """Return the bytes that every receiver of an event gets."""
-    found = delivery_history.payload_of(session, event.tenant_id, event.id)
-    if found is None:
-        raise LookupError(f"event {event.id} has no payload")
-    return found
-
-
 def subjects(session: Session, tenant_id: UUID, event_ids: Collection[UUID]) -> dict[str, str]:
     """Return the id of what each event is about (`fnd_…`), by the event's id (`evt_…`)."""
     found = session.execute(
@@ -258,7 +235,9 @@ def describe(session: Session, event: Event) -> dict[str, Any]:
         "id": ids.text("evt", event.id),
         "type": event.type,
         "created_at": rfc3339(event.created_at),
-        "payload": json.loads(payload_of(session, event)),
+        "payload": json.loads(
+            delivery_history.payload_of(session, event.tenant_id, event.id) or b"null"
+        ),
         "webhooks": [
             _decided(webhook_id, name, deliveries) for webhook_id, name in decided.items()
         ],
@@ -277,7 +256,7 @@ def decision_for(session: Session, event: Event, webhook_id: UUID) -> dict[str, 
     }
 
 
-def _decided(webhook_id: UUID, name: str, deliveries: list[Listed]) -> dict[str, Any]:
+def _decided(webhook_id: UUID, name: str, deliveries: list[Delivery]) -> dict[str, Any]:
     return {
         "webhook_id": ids.text("whk", webhook_id),
         "decision": name,
@@ -285,7 +264,7 @@ def _decided(webhook_id: UUID, name: str, deliveries: list[Listed]) -> dict[str,
         "deliveries": [
             delivery_history.represent(each)
             for each in deliveries
-            if ids.webhook_of(each.row.webhook_id) == webhook_id
+            if ids.webhook_of(each.webhook_id) == webhook_id
         ],
     }
 
@@ -320,13 +299,13 @@ SELECT {COLUMNS} FROM ({EVENT_ROWS}) AS d
 
 def of_event(
     session: Session, tenant_id: UUID, event_id: UUID, webhook_id: UUID | None = None
-) -> list[Listed]:
+) -> list[Delivery]:
     """Return the deliveries of one event, oldest first: to one webhook, or to all.
 
     At most the newest 500.
     """
     wanted = {"tenant": tenant_id, "webhook": webhook_id, **event_values([event_id])}
-    found = cursor(session, class_row(Row)).execute(_OF_EVENT, wanted)
+    found = cursor(session, class_row(Delivery)).execute(_OF_EVENT, wanted)
     return listed(session, tenant_id, found.fetchall()[::-1])
 
 

@@ -4,7 +4,7 @@ The newest 10,000 are read. A replayed event counts by its newest replay alone, 
 arrived is in no group, and no event is in two. A group's id is its webhook and fingerprint.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -125,7 +125,7 @@ class FailureGroupSchema(AnswerSchema):
 
 @dataclass(frozen=True)
 class Found:
-    """A group and its newest delivery.
+    """A group, its newest delivery, and the error without what differs between attempts.
 
     Of `count`, `retrying` wait for their next attempt. `arrived` are not in `count`: those which
     failed the same way and whose event a replay has delivered.
@@ -141,16 +141,14 @@ class Found:
     first_at: datetime
     last_at: datetime
     example_id: UUID
+    error: str | None = None
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups, largest first, each with its normalised error; not `complete` if more failed.
+    """Groups, largest first; not `complete` if more failed than the `window` that was read."""
 
-    `window` is the largest number of failures read.
-    """
-
-    groups: list[tuple[Found, str | None]]
+    groups: list[Found]
     complete: bool
     window: int = WINDOW
 
@@ -232,7 +230,7 @@ def find(
     last = delivery_history.last_attempts(session, tenant_id, [each.example_id for each in shown])
     errors = {key: retries.normalise(attempt.error) for key, attempt in last.items()}
     return Groups(
-        [(each, errors.get(each.example_id)) for each in shown],
+        [replace(each, error=errors.get(each.example_id)) for each in shown],
         complete=len(found) <= most and rows[0][0] <= window,
         window=window,
     )
@@ -242,10 +240,8 @@ def represent(groups: Groups) -> dict[str, Any]:
     """Return the groups' JSON representation, as GET returns it."""
     return {
         "data": [
-            FailureGroupSchema.of(
-                found, group=Group(found.webhook_id, found.failure).text, error=error
-            )
-            for found, error in groups.groups
+            FailureGroupSchema.of(found, group=Group(found.webhook_id, found.failure).text)
+            for found in groups.groups
         ],
         "window": groups.window,
         "complete": groups.complete,

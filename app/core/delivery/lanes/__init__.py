@@ -1,4 +1,4 @@
 """A webhook's lane (its queue): `lanes` with its slots, `lane_health` with its concurrency.
 
-`recovery` makes waiting rows due; `lane_changes` reads and writes the lanes that outcomes change.
+`recovery` makes waiting rows due; `lane_changes` writes what outcomes change.
 """

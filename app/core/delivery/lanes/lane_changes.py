@@ -1,73 +1,18 @@
-"""The lanes that outcomes change: read under their locks, and written together."""
+"""The changes of lanes by outcomes, written together."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
 from uuid import UUID
 
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes.lane_health import Concurrency, Health
+from app.core.delivery.lanes.lanes import LEARNED
 from app.database import cursor
 from app.models import Lane
-
-LaneKey = tuple[UUID, UUID]
-
-
-@dataclass(frozen=True)
-class LockedLane:
-    """A lane and its webhook's settings, locked at the database's `now`.
-
-    `receiver_since` is when its URL or headers were set last; None: when it was made.
-    """
-
-    health: Health
-    learned: Concurrency
-    tenant_id: UUID
-    webhook_id: UUID
-    receiver_since: datetime | None
-    now: datetime
-    max_in_flight: int
-
-
-_HEALTH = tuple(each.name for each in fields(Health))
-_LEARNED = tuple(each.name for each in fields(Concurrency))
-
-_WANTED = "unnest(%s::uuid[], %s::uuid[]) AS wanted (tenant_id, webhook_id)"
-
-# One after the other, as they are wanted.
-_LOCK = f"""
-SELECT FROM {_WANTED} CROSS JOIN LATERAL (
-    SELECT FROM lanes AS l
-     WHERE l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
-     ORDER BY l.version DESC LIMIT 1 FOR NO KEY UPDATE) AS locked
-"""
-
-# A separate statement: one with the lock would see the webhook as of before the lock wait.
-_READ = f"""
-SELECT {", ".join(f"l.{name}" for name in (*_HEALTH, *_LEARNED))},
-       l.tenant_id, l.webhook_id, l.receiver_since, clock_timestamp(), w.max_in_flight
-  FROM {_WANTED}
-  JOIN present_lanes AS l
-    ON l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
-  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
-"""
-
-
-def lock(session: Session, keys: Sequence[LaneKey]) -> dict[LaneKey, LockedLane]:
-    """Lock lanes in the order of `keys`, which every caller sorts alike, and return them."""
-    wanted = ([key[0] for key in keys], [key[1] for key in keys])
-    cursor(session).execute(_LOCK, wanted)
-    found = {}
-    for row in cursor(session).execute(_READ, wanted):
-        columns = iter(row)
-        health = Health(*islice(columns, len(_HEALTH)))
-        state = LockedLane(health, Concurrency(*islice(columns, len(_LEARNED))), *columns)
-        found[state.tenant_id, state.webhook_id] = state
-    return found
 
 
 @dataclass
@@ -89,7 +34,7 @@ class LaneChange:
 # The columns of a lane that are replaced, and those that are incremented.
 _REPLACED = {
     name: Lane.__table__.c[name].type.compile(postgresql.dialect())  # type: ignore[no-untyped-call]
-    for name in (*_HEALTH, *_LEARNED)
+    for name in LEARNED
     if name != "last_failures"
 }
 _TOTALS = tuple(
@@ -108,6 +53,8 @@ UPDATE lanes AS l
        {", ".join(f"{name} = l.{name} + c.{name}" for name in _TOTALS)},
        -- An array of arrays is one array to unnest: so each comes as its text.
        last_failures = c.last_failures::timestamptz[],
+       recovered_through = CASE WHEN l.recovering_since IS NOT DISTINCT FROM c.recovering_since
+                                THEN l.recovered_through END,
        due_at = least(l.due_at,
                       CASE WHEN c.due_at IS NOT NULL THEN greatest(c.due_at, c.paused_until) END)
   FROM unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in _CHANGED.items())})

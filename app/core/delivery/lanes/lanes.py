@@ -5,10 +5,10 @@ a sequence, one holder per slot, one probe per pause. `lanes.due_at` is computed
 turn ends, and lowered when a row becomes due.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import Any
 from uuid import UUID
 
 from psycopg.rows import class_row, scalar_row
@@ -17,14 +17,21 @@ from app import ids
 from app.core import epochs
 from app.core.delivery import hours
 from app.core.delivery.lanes import lane_health, recovery
+from app.core.delivery.lanes.lane_health import Concurrency, Health
 from app.database import Tx, cursor
 
 NUMBER_AT_ONCE = 500
 
+LaneKey = tuple[UUID, UUID]
+"""A tenant's id and the lane's."""
 
-@dataclass(frozen=True)
-class Lane:
-    """A lane and its webhook as they were when the lane was locked, at the database's `now`."""
+
+@dataclass(frozen=True, kw_only=True)
+class Lane(Health, Concurrency):
+    """A lane and its webhook as they were when the lane was locked, at the database's `now`.
+
+    `receiver_since` is when its URL or headers were set last; None: when it was made.
+    """
 
     tenant_id: UUID
     webhook_id: UUID
@@ -38,17 +45,24 @@ class Lane:
     sends: bool
     suspended: bool
     held: bool
-    paused_until: datetime | None
-    pause_level: int
-    slow_at: datetime | None
-    concurrency: int
-    latency_ms: float | None
+    slot_holders: Sequence[int]
+    slot_leases: Sequence[datetime]
 
     @property
     def number(self) -> int | None:
         """Its number among the webhook's lanes; None where there is but one."""
         number = ids.lane_number(self.webhook_id)
         return number if max(number, self.lanes) > 1 else None
+
+    @property
+    def health(self) -> Health:
+        """What outcomes have made of it."""
+        return Health(*(getattr(self, each.name) for each in fields(Health)))
+
+    @property
+    def learned(self) -> Concurrency:
+        """How many POSTs it may have out, and how long they took."""
+        return Concurrency(self.concurrency, self.halved_at, self.latency_ms)
 
     @property
     def allowed(self) -> int:
@@ -74,40 +88,52 @@ class Lane:
         return self.paused or self.pause_level > 0
 
 
+_WANTED = "unnest(%s::uuid[], %s::uuid[]) AS wanted (tenant_id, webhook_id)"
+LEARNED = tuple(each.name for each in (*fields(Health), *fields(Concurrency)))
+# A separate statement: one with the lock would see the webhook as of before the lock wait.
 _LOAD = f"""
 SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, ({epochs.PRESENT}) AS epoch,
-       w.sealed_target,
-       w.sealed_secrets, l.receiver_since,
-       w.max_in_flight, w.lanes, w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
+       w.sealed_target, w.sealed_secrets, l.receiver_since, w.max_in_flight, w.lanes,
+       w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
        EXISTS (SELECT FROM tenants AS t
                 WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS suspended,
-       l.held_since IS NOT NULL AS held,
-       l.paused_until, l.pause_level, l.slow_at,
-       l.concurrency, l.latency_ms
-  FROM present_lanes l JOIN webhooks w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
- WHERE l.tenant_id = %s AND l.webhook_id = %s
+       l.held_since IS NOT NULL AS held, l.slot_holders, l.slot_leases,
+       {", ".join(f"l.{name}" for name in LEARNED)}
+  FROM {_WANTED}
+  JOIN present_lanes AS l
+    ON l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
+  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
 """
-
-
-_LOCK = """
-SELECT 1 FROM lanes WHERE tenant_id = %s AND webhook_id = %s
- ORDER BY version DESC LIMIT 1 FOR NO KEY UPDATE
+# One after the other, as they are wanted.
+_LOCK = f"""
+SELECT FROM {_WANTED} CROSS JOIN LATERAL (
+    SELECT FROM lanes AS l
+     WHERE l.tenant_id = wanted.tenant_id AND l.webhook_id = wanted.webhook_id
+     ORDER BY l.version DESC LIMIT 1 FOR NO KEY UPDATE {{or_not}}) AS locked
 """
 
 
 def load(session: Tx, tenant_id: UUID, webhook_id: UUID, *, locked: bool = True) -> Lane | None:
-    """Return the current lane; locks it until the transaction ends if `locked`.
+    """Return the current lane; locks it until the transaction ends if `locked`."""
+    key = (tenant_id, webhook_id)
+    return load_each(session, [key], locked=locked).get(key)
 
-    Two statements: a single one would see the webhook as of before the lock wait.
-    """
+
+def load_each(session: Tx, keys: Sequence[LaneKey], *, locked: bool = True) -> dict[LaneKey, Lane]:
+    """Return lanes as `load` does; `keys` are locked in their order, which all sort alike."""
     if locked:
-        lock(session, tenant_id, webhook_id)
-    return cursor(session, class_row(Lane)).execute(_LOAD, (tenant_id, webhook_id)).fetchone()
+        lock(session, keys)
+    found = cursor(session, class_row(Lane)).execute(_LOAD, _columns(keys)).fetchall()
+    return {(lane.tenant_id, lane.webhook_id): lane for lane in found}
 
 
-def lock(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
-    """Hold the lane's row lock until the transaction ends."""
-    cursor(session).execute(_LOCK, (tenant_id, webhook_id))
+def lock(session: Tx, keys: Sequence[LaneKey]) -> None:
+    """Hold the lanes' row locks until the transaction ends."""
+    cursor(session).execute(_LOCK.format(or_not="").encode(), _columns(keys))
+
+
+def _columns(keys: Sequence[LaneKey]) -> tuple[list[UUID], list[UUID]]:
+    return [key[0] for key in keys], [key[1] for key in keys]
 
 
 _OF_WEBHOOK = """
@@ -141,8 +167,7 @@ def lock_all(session: Tx, tenant_id: UUID, webhook_id: UUID) -> None:
     while True:
         found = of_webhook(session, tenant_id, webhook_id)
         cursor(session).execute("SAVEPOINT lanes")
-        for lane in found:
-            lock(session, tenant_id, lane)
+        lock(session, [(tenant_id, lane) for lane in found])
         if of_webhook(session, tenant_id, webhook_id) == found:
             return
         # Lanes were made while this waited, and their keys may come before: all are locked anew.
@@ -199,14 +224,15 @@ def number(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
     Locks the lane before it reads rows: else two concurrent calls would leave gaps. Makes the lane
     due too, should this worker die: the sweep finds numbered rows only through their due lane.
     """
-    lock(session, tenant_id, webhook_id)
+    lock(session, [(tenant_id, webhook_id)])
     return number_locked(session, tenant_id, webhook_id)
 
 
 def number_if_free(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int | None:
     """Do what `number` does, unless the lane's lock is taken: then return None at once."""
-    free = cursor(session).execute(f"{_LOCK} SKIP LOCKED", (tenant_id, webhook_id))
-    return number_locked(session, tenant_id, webhook_id) if free.fetchone() else None
+    query = _LOCK.format(or_not="SKIP LOCKED").encode()
+    free = cursor(session).execute(query, _columns([(tenant_id, webhook_id)]))
+    return number_locked(session, tenant_id, webhook_id) if free.fetchall() else None
 
 
 def number_locked(session: Tx, tenant_id: UUID, webhook_id: UUID) -> int:
@@ -231,16 +257,22 @@ WITH began AS MATERIALIZED (
 ), written AS (
     UPDATE lanes AS l
        SET due_at = due.at,
-           ring_at = CASE WHEN due.at <= clock_timestamp() THEN clock_timestamp() END
+           ring_at = CASE WHEN due.at <= clock_timestamp() THEN clock_timestamp() END,
+           (slot_holders, slot_leases) = (
+               SELECT coalesce(array_agg(holder), '{}'), coalesce(array_agg(lease), '{}')
+                 FROM unnest(l.slot_holders, l.slot_leases) AS slot (holder, lease)
+                WHERE holder IS DISTINCT FROM %(leaves)s::bigint)
       FROM due
      WHERE l.tenant_id = %(tenant)s AND l.webhook_id = %(webhook)s
        AND l.version = (SELECT version FROM began)
-       AND (due.at IS NOT NULL OR l.due_at IS NOT NULL OR l.ring_at IS NOT NULL)
+       AND (due.at IS NOT NULL OR l.due_at IS NOT NULL OR l.ring_at IS NOT NULL
+            OR %(leaves)s::bigint = ANY (l.slot_holders))
 )
 SELECT coalesce(due.at <= began.now, false),
        began.recovering_since IS NOT NULL AND began.held_since IS NULL
        AND coalesce(began.paused_until <= began.now, true),
-       began.recovering_since, began.receiver_since, began.concurrency, began.latency_ms
+       began.recovering_since, began.recovered_through, began.receiver_since, began.concurrency,
+       began.latency_ms
   FROM due, began
 """
 # Of the newest version alone: a join could read all that an old snapshot keeps.
@@ -251,24 +283,29 @@ AND version = (SELECT version FROM present_lanes
 """
 _RECOVERED = f"UPDATE lanes SET recovering_since = NULL WHERE {_NEWEST}"
 _DUE_NOW = f"UPDATE lanes SET due_at = least(due_at, clock_timestamp()) WHERE {_NEWEST}"
+_FORWARD = f"UPDATE lanes SET recovered_through = %(through)s WHERE {_NEWEST}"
 
 
-def reschedule(session: Tx, tenant_id: UUID, webhook_id: UUID) -> bool:
+def reschedule(
+    session: Tx, tenant_id: UUID, webhook_id: UUID, *, leaves: int | None = None
+) -> bool:
     """Compute when a locked lane is due next; return whether it is due already.
 
+    The slot of a holder that `leaves` is free from now on.
     A recovering lane with no due row brings waiting ones forward. The sweep rings a lane that is
     due already behind those that have waited longer for a ring, and any other once it is due.
     """
-    wanted = {"tenant": tenant_id, "webhook": webhook_id}
+    wanted = {"tenant": tenant_id, "webhook": webhook_id, "leaves": leaves}
     row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
-    due, recovers, since, receiver_since, concurrency, latency_ms = row or (False,) * 6
+    due, recovers, *begun, concurrency, latency_ms = row or (False,) * 7
     if due or not recovers:
         return bool(due)
     most = concurrency * lane_health.claim_size(latency_ms)
-    moved = recovery.bring_forward(session, (tenant_id, webhook_id), most, since, receiver_since)
+    moved, last = recovery.bring_forward(session, (tenant_id, webhook_id), most, *begun)
     if moved < most:
         cursor(session).execute(_RECOVERED, wanted)
     if moved:
+        cursor(session).execute(_FORWARD, wanted | {"through": last})
         due_now(session, tenant_id, webhook_id)
     return moved > 0
 
@@ -283,87 +320,30 @@ SLOT_LEASE = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Slot:
-    """A held slot: its number, and how many slots of its lane are held, including this one."""
+    """A held slot: its place, and how many slots of its lane are held, including this one."""
 
     number: int
     held: int
 
 
-# A `RawTransaction` pipelines statements: calling this waits for the result.
-SlotReader: TypeAlias = Callable[[], Slot | None]
-
-_SLOTS = "present_slots(%(tenant)s, %(webhook)s)"
-_TAKE = f"""
-WITH slots AS MATERIALIZED (
-    SELECT * FROM {_SLOTS}
-), held AS (
-    SELECT count(*) FROM slots WHERE lease_until > clock_timestamp()
-), free AS (
-    SELECT slot, version FROM slots WHERE holder IS NULL OR lease_until <= clock_timestamp()
-     ORDER BY slot LIMIT 1
-)
-UPDATE lane_slots AS s SET holder = %(holder)s, lease_until = clock_timestamp() + %(lease)s
-  FROM held
- WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s AND held.count < %(allowed)s
-   AND s.slot = (SELECT slot FROM free) AND s.version = (SELECT version FROM free)
-RETURNING s.slot AS number, held.count + 1 AS held
-"""
-
-# A slot counts that is held with fewer than the allowed number of lower ones.
-_KEEP = f"""
-WITH held AS MATERIALIZED (
-    SELECT *, row_number() OVER (ORDER BY slot) AS place FROM {_SLOTS}
-     WHERE lease_until > clock_timestamp()
-), mine AS (
-    SELECT slot, version FROM held WHERE holder = %(holder)s AND place <= %(allowed)s
-)
-UPDATE lane_slots AS s SET lease_until = clock_timestamp() + %(lease)s
- WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
-   AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
-RETURNING s.slot AS number, (SELECT count(*) FROM held) AS held
-"""
-_FREE = f"""
-WITH mine AS MATERIALIZED (
-    SELECT slot, version FROM {_SLOTS} WHERE holder = %(holder)s
-)
-UPDATE lane_slots AS s SET holder = NULL, lease_until = NULL
- WHERE s.tenant_id = %(tenant)s AND s.webhook_id = %(webhook)s
-   AND s.slot = (SELECT slot FROM mine) AND s.version = (SELECT version FROM mine)
+_HOLD = f"""
+UPDATE lanes SET slot_holders = %(holders)s, slot_leases = %(leases)s WHERE {_NEWEST}
 """
 
 
-def take_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
-    """Take a free slot of a locked lane; the reader's None: the allowed number is held."""
-    return _slot(session, _TAKE, lane, holder)
+def hold_slot(session: Tx, lane: Lane, holder: int) -> Slot | None:
+    """Take a slot of a lane that is locked since it was loaded, or renew the holder's lease.
 
-
-def keep_slot(session: Tx, lane: Lane, holder: UUID) -> SlotReader:
-    """Renew the lease of the holder's slot; the reader's None: lost, or beyond a lowered limit."""
-    return _slot(session, _KEEP, lane, holder)
-
-
-def free_slot(session: Tx, tenant_id: UUID, webhook_id: UUID, holder: UUID) -> None:
-    """Free the holder's slot of a locked lane."""
-    wanted = {"tenant": tenant_id, "webhook": webhook_id, "holder": holder}
-    cursor(session).execute(_FREE, wanted)
-
-
-def provide_slots(session: Tx, tenant_id: UUID, webhook_id: UUID, slots: int) -> None:
-    """Make sure that the lane has at least `slots` rows; the lane's limit still bounds use."""
-    cursor(session).execute(
-        "INSERT INTO lane_slots (tenant_id, webhook_id, slot)"
-        " SELECT %(tenant)s, %(webhook)s, n FROM generate_series(0, %(slots)s - 1) AS n"
-        "  WHERE n NOT IN (SELECT slot FROM present_slots(%(tenant)s, %(webhook)s))",
-        {"tenant": tenant_id, "webhook": webhook_id, "slots": slots},
-    )
-
-
-def _slot(session: Tx, statement: str, lane: Lane, holder: UUID) -> SlotReader:
-    wanted = {
-        "tenant": lane.tenant_id,
-        "webhook": lane.webhook_id,
-        "holder": holder,
-        "lease": SLOT_LEASE,
-        "allowed": lane.allowed,
-    }
-    return cursor(session, class_row(Slot)).execute(statement, wanted).fetchone
+    None if `lane.allowed` others are held already: those that were taken last are lost where that
+    was lowered, and one whose lease has ended is as good as new.
+    """
+    slots = zip(lane.slot_holders, lane.slot_leases, strict=True)
+    held = {each: lease for each, lease in slots if lease > lane.now}
+    held[holder] = lane.now + SLOT_LEASE
+    number = [*held].index(holder)
+    if number >= lane.allowed:
+        return None
+    wanted: dict[str, Any] = {"tenant": lane.tenant_id, "webhook": lane.webhook_id}
+    wanted |= {"holders": [*held], "leases": [*held.values()]}
+    cursor(session).execute(_HOLD, wanted)
+    return Slot(number, len(held))

@@ -10,8 +10,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import scalar_row
-
 from app.core.delivery.events import PRIORITY_BULK, PRIORITY_LIVE
 from app.database import Tx, cursor
 
@@ -35,9 +33,8 @@ WITH picked AS MATERIALIZED (
     UPDATE open_deliveries AS d
        SET next_attempt_at = {to}, unscheduled = least(d.unscheduled + {counts}, d.attempts)
       FROM picked WHERE d.tenant_id = (SELECT %(tenant)s::uuid) AND d.id = picked.id
-    RETURNING 1
 )
-SELECT count(*) FROM moved
+SELECT count(*), max(next_attempt_at) FROM picked
 """
 
 
@@ -51,20 +48,23 @@ def move(
     priorities: Sequence[int] = (PRIORITY_LIVE, PRIORITY_BULK),
     to: str = "clock_timestamp()",
     counts: str = "1",
-) -> int:
-    """Move the next attempt of up to `most` rows of a locked lane `to` a moment; return how many.
+) -> tuple[int, datetime | None]:
+    """Move the next attempts of up to `most` rows of a locked lane `to` a moment, earliest first.
 
+    Returns how many, and the attempt that was the latest of them.
     `which`, `to` and `counts` are SQL of a row `d`, with `values` as parameters. `counts` is what
     this adds to the attempts that the schedule does not count.
     """
     query = _MOVE.format(which=which, to=to, counts=counts).encode()
     wanted = {"tenant": lane[0], "webhook": lane[1], "most": most, "priorities": [*priorities]}
-    return cursor(tx, scalar_row).execute(query, {**values, **wanted}).fetchone() or 0
+    ((moved, last),) = cursor(tx).execute(query, {**values, **wanted}).fetchall()
+    return moved, last
 
 
-# `(SELECT …)`: the search begins there, beyond what is dead but kept for an old snapshot.
+# `(SELECT …)`: the search begins there, beyond what is dead but kept for an old snapshot, and where
+# the last one ended: what waits again before that was tried since.
 _WAITS = f"""
-d.next_attempt_at > (SELECT clock_timestamp()) AND d.status = 'retrying'
+d.next_attempt_at >= (SELECT greatest(clock_timestamp(), %(through)s)) AND d.status = 'retrying'
 AND d.unscheduled < {MOST_UNSCHEDULED} AND coalesce(d.attempted_at < %(since)s, true)
 AND (d.asked_until IS NULL OR d.asked_until <= clock_timestamp()
      OR coalesce(d.attempted_at < %(receiver_since)s, false))
@@ -72,10 +72,17 @@ AND (d.asked_until IS NULL OR d.asked_until <= clock_timestamp()
 
 
 def bring_forward(
-    tx: Tx, lane: tuple[UUID, UUID], most: int, since: datetime, receiver_since: datetime | None
-) -> int:
-    """Make up to `most` rows of a locked lane due; return how many, fewer when none are left.
+    tx: Tx,
+    lane: tuple[UUID, UUID],
+    most: int,
+    since: datetime,
+    through: datetime | None,
+    receiver_since: datetime | None,
+) -> tuple[int, datetime | None]:
+    """Make up to `most` rows of a locked lane due, beyond `through`; return as `move` does.
 
-    They were not tried `since` its recovery began, and no longer wait as this receiver asked.
+    They were not tried `since` its recovery began, and no longer wait as this receiver asked; they
+    are fewer when none are left.
     """
-    return move(tx, lane, _WAITS, {"since": since, "receiver_since": receiver_since}, most)
+    values = {"since": since, "through": through, "receiver_since": receiver_since}
+    return move(tx, lane, _WAITS, values, most)
