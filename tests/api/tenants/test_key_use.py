@@ -1,4 +1,4 @@
-"""Keys in use: how they are sent, when they end, when they were used."""
+"""Keys in use: how they are sent, when they end, when they were used; confirmed at each answer."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,17 @@ from app.database import Database
 from app.errors import Unauthenticated
 from app.lib.crypto import api_keys
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.making import make_key, make_session, pin_of, pointers, revoke, slug
+from tests.support.callers.making import (
+    NOBODY,
+    finding_of,
+    make_key,
+    make_session,
+    pin_of,
+    pointers,
+    refused,
+    revoke,
+    slug,
+)
 
 
 def alter(admin_engine: Engine, key: str, change: str) -> None:
@@ -28,21 +38,13 @@ def alter(admin_engine: Engine, key: str, change: str) -> None:
         connection.execute(statement, {"digest": api_keys.digest(key)})
 
 
-def test_a_key_ends_when_its_time_comes(api: ApiOf, admin_engine: Engine) -> None:
-    soon = clock.rfc3339(clock.now() + timedelta(hours=1))
-    minted = make_key(api(), expires_at=soon)
-    assert minted["expires_at"] == soon
-    assert api(minted["key"]).get("/v1/keys/self").status_code == 200
-
-    alter(admin_engine, minted["key"], "expires_at = clock_timestamp()")
-
-    assert api(minted["key"]).get("/v1/keys/self").status_code == 401
-
-
 def test_unknown_revoked_expired_and_malformed_keys_are_refused_in_the_same_words(
     api: ApiOf, mint: Mint, admin_engine: Engine
 ) -> None:
-    revoked, expired = mint("read"), mint("read")
+    soon = clock.rfc3339(clock.now() + timedelta(hours=1))
+    revoked, expired = mint("read"), make_key(api(), expires_at=soon)["key"]
+    for key in (revoked, expired):
+        assert api(key).get("/v1/keys/self").status_code == 200
     revoke(api, revoked)
     alter(admin_engine, expired, "expires_at = clock_timestamp()")
 
@@ -65,37 +67,24 @@ def test_no_key_is_401_and_says_how_to_send_one(api: ApiOf) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("status", "headers"),
     [
-        {"Authorization": "Bearer {key}"},
-        {"Authorization": "bearer {key}"},
-        {"Authorization": "Bearer  {key} "},
-        {"x-api-key": "{key}"},
+        (200, {"Authorization": "Bearer {key}"}),
+        (200, {"Authorization": "bearer {key}"}),
+        (200, {"Authorization": "Bearer  {key} "}),
+        (200, {"x-api-key": "{key}"}),
+        (401, {"Authorization": "{key}"}),
+        (401, {"Authorization": "Basic {key}"}),
+        (401, {"Authorization": "Bearer {key},Bearer {key}"}),
+        (401, {"Authorization": "Bearer", "x-api-key": ""}),
     ],
 )
-def test_a_key_is_accepted_in_either_header(
-    api: ApiOf, tenant: FreshTenant, headers: dict[str, str]
+def test_a_key_is_accepted_in_either_header_where_it_is_plainly_one(
+    api: ApiOf, tenant: FreshTenant, status: int, headers: dict[str, str]
 ) -> None:
     sent = {name: value.format(key=tenant.root_key) for name, value in headers.items()}
 
-    assert api(None).get("/v1/keys/self", headers=sent).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Authorization": "{key}"},
-        {"Authorization": "Basic {key}"},
-        {"Authorization": "Bearer {key},Bearer {key}"},
-        {"Authorization": "Bearer", "x-api-key": ""},
-    ],
-)
-def test_a_key_that_is_not_plainly_one_is_refused(
-    api: ApiOf, tenant: FreshTenant, headers: dict[str, str]
-) -> None:
-    sent = {name: value.format(key=tenant.root_key) for name, value in headers.items()}
-
-    assert api(None).get("/v1/keys/self", headers=sent).status_code == 401
+    assert api(None).get("/v1/keys/self", headers=sent).status_code == status
 
 
 @pytest.mark.parametrize("path", ["/v1/keys/self", "/v1/log/checkpoint", "/nowhere", "/metrics"])
@@ -273,3 +262,48 @@ def test_the_audit_chain_shows_the_names_of_keys_and_hashes_the_same(api: ApiOf)
     assert page["key_names"][admin["id"]] == "ops"
     assert set(page["key_names"].values()) == {"ops", "root"}
     assert api().get("/v1/audit/verify").json["status"] == "intact"
+
+
+@pytest.mark.parametrize("path", ["/v1/findings", "/v1/findings/batch"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"headers": {"Idempotency-Key": "again"}},
+        {"data": b"no json", "content_type": "application/json"},
+        {"data": b"{}", "content_type": "application/json"},
+        {"session_id": "ses_" + NOBODY},
+        {"query_string": {"unknown": "1"}},
+    ],
+    ids=["good", "repeated", "malformed", "invalid", "not found", "unknown parameter"],
+)
+def test_a_revoked_key_is_unauthenticated_whatever_it_asks(
+    api: ApiOf, mint: Mint, path: str, options: dict[str, Any]
+) -> None:
+    session = make_session(api())
+    key = mint("write")
+    options = dict(options)
+    body: Any = finding_of(options.pop("session_id", session["id"]))
+    if path.endswith("batch"):
+        body = {"findings": [body]}
+    if "data" not in options:
+        options["json"] = body
+    first = api(key).request("POST", path, **options)
+    assert first.status_code != 401
+    # By now every path through the route has met the key.
+    assert api(key).request("POST", path, **options).status_code == first.status_code
+    before = api().get("/v1/findings").json
+    revoke(api, key)
+    answer = api(key).request("POST", path, **options)
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    refused(answer, 401, "unauthenticated")
+    assert api().get("/v1/findings").json == before
+
+
+def test_a_revoked_key_of_too_low_a_role_is_unauthenticated(api: ApiOf, mint: Mint) -> None:
+    key = mint("read")
+    body = finding_of(make_session(api())["id"])
+    for _ in range(2):
+        refused(api(key).post("/v1/findings", body), 403, "insufficient-role")
+    revoke(api, key)
+    refused(api(key).post("/v1/findings", body), 401, "unauthenticated")
