@@ -1,4 +1,4 @@
-"""What a program of the documents leaves to its reader: a model, a tool, a graph.
+"""What a program of the documents leaves to its reader; the tests put it in front.
 
-`langgraph`, `openai_agents`, `pydantic_ai`: text that tests put in front of the program.
+By framework: `langgraph`, `openai_agents`, `pydantic_ai`.
 """
