@@ -24,9 +24,14 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app import metrics
 from app.errors import Unavailable
-from app.lib.database.pool import PatientPool, close_after_use, pooled_engine
+from app.lib.database.pool import (
+    PatientPool,
+    SyncedCursor,
+    close_after_use,
+    pooled_engine,
+    synced_pipeline,
+)
 from app.lib.database.replica import Replica
-from app.lib.database.synced_pipeline import SyncedCursor, synced_pipeline
 from app.lib.metric_registry import Tally
 from app.queue import Bell, WakeupBatcher
 from app.settings import Process, Settings

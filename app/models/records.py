@@ -221,7 +221,6 @@ class RuleTurn(Base):
 
     tenant_id: Mapped[TenantId]
     changes: Mapped[Count]
-    claim_no: Mapped[Count]
     locked_until: Mapped[datetime | None]
     slow_until: Mapped[datetime | None]
     work_from: Mapped[datetime] = mapped_column(server_default=text("'epoch'"))

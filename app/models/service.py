@@ -33,8 +33,7 @@ class Tenant(Base):
     alert_kinds: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     expired_through: Mapped[datetime | None]
     suspended_at: Mapped[datetime | None]
-    patrolled_at: Mapped[datetime | None]
-    patrolled_id: Mapped[UUID | None]
+    looked_through_at: Mapped[CreatedAt]
     sealed_search_key: Mapped[bytes | None]
     chain_salt: Mapped[bytes | None]
     chain_seal: Mapped[bytes | None]

@@ -56,12 +56,7 @@ def step(here: Runtime, turn: Turn) -> tuple[int, bool]:
     batch = here.fetching(read)
     if batch is None:
         return 0, False
-
-    def renew() -> None:
-        with here.database.transaction(turn.tenant_id) as session:
-            judging.renew(session, turn)
-
-    judged = judging.judge(here.evaluators, turn, batch, renew)
+    judged = judging.judge(here.evaluators, turn, batch)
     try:
         with here.database.transaction(turn.tenant_id) as session:
             done = judging.record(session, turn, batch, judged)

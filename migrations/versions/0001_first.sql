@@ -37,8 +37,8 @@ CREATE TABLE tenants (
     -- Of which troubles its operators are told; null: nobody is.
     alert_kinds           text[] CHECK (cardinality(alert_kinds) > 0),
     suspended_at          timestamptz,
-    patrolled_at          timestamptz,
-    patrolled_id          uuid,
+    -- When all that has expired was last looked through for bundles that are still there.
+    looked_through_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     sealed_search_key     bytea,
     -- A chain's name in the public log is the SHA-256 of this salt, so the log names no tenant.
     -- It counts only with its seal, which only who holds MASTER_KEYS makes.
@@ -1459,34 +1459,30 @@ CREATE TABLE evidence_packs (
     id              uuid NOT NULL,
     record_id       uuid,
     session_id      uuid,
-    sha256          bytea CHECK (length(sha256) = 32),
-    size            bigint NOT NULL DEFAULT 0,
+    sha256          bytea NOT NULL CHECK (length(sha256) = 32),
+    size            bigint NOT NULL,
     generation      bigint NOT NULL,
     checkpoint_size bigint NOT NULL,
     evidence_rank   bigint NOT NULL,
     key_id          text NOT NULL REFERENCES signing_keys,
     recipe          text NOT NULL,
     further         text NOT NULL,
-    began_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    built_at        timestamptz,
     superseded_at   timestamptz,
     PRIMARY KEY (tenant_id, id),
     FOREIGN KEY (tenant_id, record_id) REFERENCES bundles ON DELETE CASCADE,
     FOREIGN KEY (tenant_id, session_id) REFERENCES session_statements,
-    CHECK (num_nonnulls(record_id, session_id) = 1),
-    CHECK ((built_at IS NULL) = (sha256 IS NULL)),
-    CHECK (superseded_at IS NULL OR built_at IS NOT NULL)
+    CHECK (num_nonnulls(record_id, session_id) = 1)
 );
 SELECT isolate('evidence_packs');
 CREATE INDEX evidence_packs_record ON evidence_packs (tenant_id, record_id);
 CREATE UNIQUE INDEX evidence_packs_stored ON evidence_packs (tenant_id, record_id)
-    WHERE built_at IS NOT NULL AND superseded_at IS NULL;
+    WHERE superseded_at IS NULL;
 CREATE INDEX evidence_packs_session ON evidence_packs (tenant_id, session_id)
     WHERE session_id IS NOT NULL;
 CREATE UNIQUE INDEX evidence_packs_session_stored ON evidence_packs (tenant_id, session_id)
-    WHERE session_id IS NOT NULL AND built_at IS NOT NULL AND superseded_at IS NULL;
-CREATE INDEX evidence_packs_left_over ON evidence_packs (tenant_id, id)
-    WHERE built_at IS NULL OR superseded_at IS NOT NULL;
+    WHERE session_id IS NOT NULL AND superseded_at IS NULL;
+CREATE INDEX evidence_packs_replaced ON evidence_packs (tenant_id, id)
+    WHERE superseded_at IS NOT NULL;
 
 -- A part has either bytes, or the records whose bundles are its lines: these are not stored again,
 -- so they expire from a session's pack as well.
@@ -1498,7 +1494,9 @@ CREATE TABLE evidence_pack_parts (
     blob       uuid,
     record_ids uuid[],
     PRIMARY KEY (tenant_id, pack_id, starts),
-    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE,
+    -- Parts are stored first: only with the last is the digest of the whole known.
+    FOREIGN KEY (tenant_id, pack_id) REFERENCES evidence_packs ON DELETE CASCADE
+            DEFERRABLE INITIALLY DEFERRED,
     CHECK ((num_nonnulls(bytes, blob) > 0) = (record_ids IS NULL))
 );
 SELECT isolate('evidence_pack_parts');
@@ -1529,7 +1527,6 @@ SELECT isolate('evidence_exports');
 CREATE TABLE rule_turns (
     tenant_id    uuid PRIMARY KEY REFERENCES tenants,
     changes      bigint NOT NULL DEFAULT 0,
-    claim_no     bigint NOT NULL DEFAULT 0,
     locked_until timestamptz,
     -- Its rules were slow: until then an evaluator of its own kind serves it.
     slow_until   timestamptz,

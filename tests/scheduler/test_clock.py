@@ -143,7 +143,7 @@ def test_a_lock_of_another_is_not_removed_and_one_without_an_end_is_given_one(
 
     assert own_valkey.client.get(LOCK) == b"another"
     own_valkey.client.set(LOCK, "left behind")
-    clock.poll()
+    Clock(own_valkey.client, TABLE).poll()
     assert 0 < own_valkey.client.ttl(LOCK) <= 11
 
 

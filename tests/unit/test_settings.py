@@ -49,6 +49,9 @@ def test_what_is_needed_and_missing_is_named(name: str) -> None:
         ("RETRY_SCHEDULE", "nan"),
         ("PAUSE_SECONDS", "0"),
         ("HISTORY_DAYS", "0"),
+        ("TENANT_STORED_MIB", "10 GiB"),
+        ("TENANT_RECORDS", "-1"),
+        ("TENANT_RECORDS", "9" * 30),
         ("DATABASE_CONNECTIONS", "1"),
         ("LOG_ORIGIN", "https://records.example.com"),
         ("LOG_ORIGIN", "a+log"),
@@ -98,6 +101,9 @@ def test_files_of_anchoring_are_read_as_windows_saves_them(tmp_path: Path, encod
     assert found.witness_policy is not None
     assert found.witness_policy.quorum == "a"
     assert len(found.tsa_ca_file) == 1
+    (tmp_path / "policy").write_bytes("quorum none\n".encode("utf-16-le"))
+    with pytest.raises(SettingError, match=r"^WITNESS_POLICY is wrong: .*UTF-16"):
+        read(WITNESS_POLICY=str(tmp_path / "policy"))
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n"])
@@ -120,12 +126,8 @@ def test_what_is_in_a_file_may_be_given_as_text(tmp_path: Path, line_break: str)
         assert found.webhook_ca_file == root.strip()
         assert found.witness_policy is not None
         assert found.witness_policy.quorum == "a"
-
-
-def test_a_certificate_in_one_line_has_its_line_breaks_spelt_out() -> None:
-    root = authority().chain.decode()
-    one_line = root.replace("\n", "\\n")
-    assert read(WEBHOOK_CA_FILE=one_line).webhook_ca_file == root.strip()
+    # As where a variable is one line.
+    assert read(WEBHOOK_CA_FILE=root.replace("\n", "\\n")).webhook_ca_file == root.strip()
 
 
 @pytest.mark.parametrize(
@@ -137,18 +139,6 @@ def test_a_text_that_cannot_be_read_is_refused_without_being_shown(name: str) ->
             read(**{name: text})
         assert "\n" not in str(refusal.value)
         assert "hunter2" not in str(refusal.value)
-
-
-def test_utf_16_without_a_mark_is_named(tmp_path: Path) -> None:
-    (tmp_path / "policy").write_bytes("quorum none\n".encode("utf-16-le"))
-    with pytest.raises(SettingError, match=r"^WITNESS_POLICY is wrong: .*UTF-16"):
-        read(WITNESS_POLICY=str(tmp_path / "policy"))
-
-
-def test_the_urls_that_platforms_give_are_understood() -> None:
-    settings = read(DATABASE_URL="postgres://me@db/x", REDIS_URL="rediss://:pw@redis:6380/1")
-    assert settings.database_url == "postgresql+psycopg://me@db/x"
-    assert settings.database_admin_url == settings.database_url
 
 
 def test_a_mail_server_needs_a_sender_and_its_password_is_not_shown() -> None:
@@ -172,16 +162,13 @@ def test_without_a_mail_server_mails_are_files_beside_the_other_data() -> None:
     assert read(DIGEST_SETTLE_SECONDS="0").digest_settle == timedelta(0)
 
 
-def test_an_empty_variable_counts_as_not_set() -> None:
+def test_what_is_written_is_read_and_an_empty_variable_counts_as_not_set() -> None:
     assert read(RETRY_SCHEDULE="", REDIS_URL=" ").retry_schedule == RETRY_SCHEDULE
-
-
-def test_the_schedule_is_data() -> None:
     assert read(RETRY_SCHEDULE="0, 1,2.5").retry_schedule == (0.0, 1.0, 2.5)
-
-
-def test_a_base_url_loses_its_last_slash() -> None:
     assert read(BASE_URL="https://records.example.com/").base_url == "https://records.example.com"
+    settings = read(DATABASE_URL="postgres://me@db/x", REDIS_URL="rediss://:pw@redis:6380/1")
+    assert settings.database_url == "postgresql+psycopg://me@db/x"
+    assert settings.database_admin_url == settings.database_url
 
 
 @pytest.mark.parametrize(

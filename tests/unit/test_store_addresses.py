@@ -194,15 +194,6 @@ def ping(url: str, **given: str) -> tuple[bool, str | None]:
         client.close()
 
 
-def test_a_certificate_of_a_private_authority_is_believed_when_that_is_named(
-    own_valkey: OwnValkey, tmp_path: Path
-) -> None:
-    authority = ServerAuthority(tmp_path)
-    for named in (authority.ca_file, authority.pem):
-        with encrypted(own_valkey, authority.server("127.0.0.1")) as url:
-            assert ping(url, REDIS_CA_FILE=named) == (True, None)
-
-
 def test_a_certificate_of_our_own_goes_with_a_named_authority(tmp_path: Path) -> None:
     authority = ServerAuthority(tmp_path)
     own = "ssl_certfile=/own.pem&ssl_keyfile=/own.key&ssl_ciphers=HIGH"
@@ -218,34 +209,21 @@ def test_a_certificate_of_our_own_goes_with_a_named_authority(tmp_path: Path) ->
     }
 
 
-def test_any_certificate_is_believed_when_none_is_verified(
+def test_a_certificate_is_believed_by_a_named_authority_or_where_none_is_verified(
     own_valkey: OwnValkey, tmp_path: Path
 ) -> None:
-    server = ServerAuthority(tmp_path).server("elsewhere.test", trusted=False)
-    with encrypted(own_valkey, server) as url:
+    authority = ServerAuthority(tmp_path)
+    for named in (authority.ca_file, authority.pem):
+        with encrypted(own_valkey, authority.server("127.0.0.1")) as url:
+            assert ping(url, REDIS_CA_FILE=named) == (True, None)
+    with encrypted(own_valkey, authority.server("elsewhere.test", trusted=False)) as url:
         assert ping(url, REDIS_TLS_VERIFY="none") == (True, None)
-
-
-def test_a_self_signed_certificate_is_refused_with_the_reason(
-    own_valkey: OwnValkey, tmp_path: Path
-) -> None:
-    server = ServerAuthority(tmp_path).server("127.0.0.1", trusted=False)
-    with encrypted(own_valkey, server) as url:
+    with encrypted(own_valkey, authority.server("127.0.0.1", trusted=False)) as url:
         answered, trouble = ping(url)
     assert not answered
     assert trouble is not None
     assert trouble.startswith("its certificate was refused: self")
-
-
-def test_a_closed_port_is_named_as_such() -> None:
-    port = own_port()
-    assert ping(f"rediss://127.0.0.1:{port}/0") == (False, "the connection was refused")
-
-
-def test_both_ways_at_once_are_refused(tmp_path: Path) -> None:
+    closed = f"rediss://127.0.0.1:{own_port()}/0"
+    assert ping(closed) == (False, "the connection was refused")
     with pytest.raises(SettingError, match="REDIS_TLS_VERIFY=none would ignore REDIS_CA_FILE"):
-        ping(
-            "rediss://127.0.0.1/0",
-            REDIS_CA_FILE=ServerAuthority(tmp_path).ca_file,
-            REDIS_TLS_VERIFY="none",
-        )
+        ping(closed, REDIS_CA_FILE=authority.ca_file, REDIS_TLS_VERIFY="none")

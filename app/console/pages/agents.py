@@ -16,7 +16,7 @@ from app.api.http import large_work
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, reads_objects, services, transaction
 from app.api.resources.agents import AgentArgs, list_agents
-from app.api.resources.sessions import SessionArgs, list_sessions, pack, statement
+from app.api.resources.sessions import SessionArgs, list_sessions, read_evidence, read_statement
 from app.api.resources.traces import TraceArgs, list_traces
 from app.clock import rfc3339
 from app.console.frame import forms, lists, rendering, zone
@@ -79,11 +79,11 @@ def download(session_id: str, name: str) -> AnyResponse:
     """Send the session's statement or evidence pack, as the API does."""
     session, file = ids.parse("ses", session_id), f"{session_id}-{name}"
     if name == "statement.json":
-        return rendering.attached(statement(session), file)
+        return rendering.attached(read_statement(session), file)
     if name != "evidence.zip":
         raise NotFound("A session has no such file.")
     page = url_for(".show", session_id=session_id)
-    return rendering.taken(lambda: rendering.attached(pack(session), file), page)
+    return rendering.taken(lambda: rendering.attached(read_evidence(session), file), page)
 
 
 @sessions_blp.page("/<session_id>")

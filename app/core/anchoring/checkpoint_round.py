@@ -38,12 +38,6 @@ _NONE_STORED = (
 )
 
 _ASKED_AT = "asked_at"
-_IS_LATE = """
-SELECT FROM checkpoints
- WHERE generation = %s AND size = %s
-   AND coalesce(published_at, signed_at) < clock_timestamp() - %s
-"""
-
 _BEHIND = """
 SELECT coalesce(published_at, signed_at) FROM checkpoints
  WHERE generation = %s AND size > %s AND coalesce(note, unpublished_note) IS NOT NULL
@@ -75,18 +69,16 @@ def order(
     """Enqueue a request to one authority or witness for this checkpoint.
 
     A request for an earlier checkpoint goes on with that, since the others were asked for it too;
-    after a failed try it is for this checkpoint from now on. Its failure is recorded as an incident
-    of `part`, since `since()`; so is silence for `OVERDUE` although others were asked, even if
-    the job's row says otherwise. Neither is recorded unless a tick asked lately: after a standstill
-    there was no chance to answer. `args` are added to the job's own.
+    after a failed try it is for this checkpoint from now on. It is an incident of `part` that
+    nothing was vouched for since `since()`, longer than `OVERDUE`, whatever the job's row says; not
+    before a tick asked lately: after a standstill there was no chance to answer. `args` are added
+    to the job's own.
     """
     now = database_now(session)
     before = job_queue.last_of(session, kind=kind, dedupe_key=key)
     if before is not None and _asked_ago(before, now) <= OVERDUE:
-        told, begun = job_rows.args_of(before), since()
-        is_due = before.finished_at is not None
-        is_due = is_due or _is_late(session, told["generation"], told["size"])
-        if (before.error is not None and is_due) or now - begun > OVERDUE:
+        begun = since()
+        if now - begun > OVERDUE:
             silent = _NO_WORKER if before.finished_at is None else _NONE_STORED
             incidents.begin(session, part, begun, before.error or silent)
     _ask(session, last, now, kind=kind, key=key, **args)
@@ -161,27 +153,9 @@ def unvouched_since(
     return database_now(session) if row is None else row[0]
 
 
-def failed(
-    session: Session,
-    job: Job,
-    last: Published,
-    part: str,
-    since: Callable[[], datetime],
-    detail: str,
-) -> Failed:
-    """Return a try that failed; it is an incident once it is the last for now, or late.
-
-    Late is what an earlier tick should have shown to others.
-    """
-    is_last = job.attempts >= _MOST_RETRIES
-    if is_last or _is_late(session, last.generation.number, last.checkpoint.size):
-        incidents.begin(session, part, since(), detail)
-    # Then the job rests until the clock asks again.
-    return Failed(detail, for_good=is_last)
-
-
-def _is_late(session: Session, generation: int, size: int) -> bool:
-    return cursor(session).execute(_IS_LATE, (generation, size, EVERY)).fetchone() is not None
+def failed(job: Job, detail: str) -> Failed:
+    """Return a try that failed; the last one rests until the clock asks again."""
+    return Failed(detail, for_good=job.attempts >= _MOST_RETRIES)
 
 
 DEADLINE_SECONDS = 15.0

@@ -265,7 +265,7 @@ class _Visit:
             case Elsewhere(theirs):
                 return self._conflict(session, theirs)
             case Refused(detail):
-                return self._failed(session, detail)
+                return checkpoint_round.failed(self.job, detail)
 
     def _store(self, session: Session, line: Signature) -> None:
         """Store a line, in the place of one that does not hold."""
@@ -286,7 +286,9 @@ class _Visit:
         if self.old_size == size and theirs in (size, None):
             return self._alarm(session, f"It cosigned another log of ours of size {size}.")
         if theirs is None:
-            return self._failed(session, "It answered 409 without saying at which size it is.")
+            return checkpoint_round.failed(
+                self.job, "It answered 409 without saying at which size it is."
+            )
         if theirs > newest:
             return self._alarm(
                 session,
@@ -294,14 +296,8 @@ class _Visit:
                 " published.",
             )
         if self.conflicts >= _MOST_CONFLICTS:
-            return self._failed(session, "It is at another size each time it is asked.")
+            return checkpoint_round.failed(self.job, "It is at another size each time it is asked.")
         return Step(f"{theirs} {self.conflicts + 1}", {"from": theirs})
-
-    def _failed(self, session: Session, detail: str) -> Failed:
-        since = partial(_since, session, self.last, self.witness)
-        return checkpoint_round.failed(
-            session, self.job, self.last, part(self.witness), since, detail
-        )
 
     def _alarm(self, session: Session, detail: str) -> Failed:
         since = _since(session, self.last, self.witness)

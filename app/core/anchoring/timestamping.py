@@ -107,14 +107,12 @@ class Stamper:
             return Step(None, {})
 
         def record(then: Session, outcome: Stamp | NotStamped) -> Step | Failed:
-            cache = CheckpointCache(then, last.generation, trusted)
             if isinstance(outcome, NotStamped):
-                since = partial(_since, then, last, cache)
-                return checkpoint_round.failed(then, job, last, PART, since, str(outcome))
+                return checkpoint_round.failed(job, str(outcome))
             cur, place = cursor(then), (last.generation.number, size)
             # Another worker may have stored a stamp by now: that is kept, if it holds.
             cur.execute(_LOCK, place)
-            if not cache.is_stamped(size):
+            if not CheckpointCache(then, last.generation, trusted).is_stamped(size):
                 if cur.execute(_DROP, place).rowcount:
                     say = partial(_log.warning, "timestamp_replaced", generation=place[0])
                     after_commit(then, partial(say, size=size))

@@ -7,6 +7,7 @@ again. Who reads need not know where bytes lie, and a slow store holds no connec
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -99,6 +100,20 @@ def fetching(store: BlobStore | None, work: Callable[[], _Result]) -> _Result:
             except Lacking as error:
                 fetched |= store.get(error.blobs)
     raise Unavailable("What is read here is being moved; try again in a moment.")
+
+
+def stream(
+    store: BlobStore | None, read: Callable[[int], tuple[int, bytes]], start: int, stop: int
+) -> Iterator[bytes]:
+    """Yield the bytes of a stream from `start` up to `stop`, which lies in parts, part by part.
+
+    `read(at)` returns where the part begins that has this byte, and its bytes; it is called as
+    `fetching` calls. So neither side holds the stream, and a slow reader holds no connection.
+    """
+    while start < stop:
+        begin, part = fetching(store, partial(read, start))
+        yield part[start - begin : stop - begin]
+        start = begin + len(part)
 
 
 def on_the_spot() -> AbstractContextManager[None]:

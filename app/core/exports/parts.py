@@ -71,21 +71,17 @@ def stream(
 
     `place` is tenant and export. Raises `Vanished`, `CannotOpen` and `Unavailable`.
     """
-    blobs = store.of(settings.blob_url)
 
-    def read() -> tuple[int, bytes]:
+    def read(at: int) -> tuple[int, bytes]:
         with database.transaction(place[0]) as session:
-            found = cursor(session).execute(_HOLDING, (*place, start), binary=True).fetchone()
-            if found is None or start >= found[2] + found[0]:
+            found = cursor(session).execute(_HOLDING, (*place, at), binary=True).fetchone()
+            if found is None or at >= found[2] + found[0]:
                 raise Vanished
             row = reading.Row(*found[1:])
             named = identity(*place, row.number)
             return row.number, reading.opened(settings.master_keys, KIND, place[0], row, named)
 
-    while start < stop:
-        begin, content = reading.fetching(blobs, read)
-        yield content[start - begin : stop - begin]
-        start = begin + len(content)
+    return reading.stream(store.of(settings.blob_url), read, start, stop)
 
 
 def delete_some(session: Session, tenant_id: UUID, export_id: UUID, most: int) -> bool:

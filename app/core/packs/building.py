@@ -6,7 +6,7 @@ change of what it is made of or its key, another release, other trust.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -282,6 +282,12 @@ def _witnesses(policy: Policy | None) -> bytes:
     return "\n".join([*lines, f"quorum {policy.quorum}"]).encode("utf-8", "surrogateescape")
 
 
+def prove(session: Session, chosen: Choice) -> Sequence[bytes]:
+    """Return the path from the leaf to the chosen checkpoint's root. Raises `LogDamaged`."""
+    published = chosen.anchor.published
+    return proofs.inclusion(session, published, chosen.index, published.checkpoint.size).path
+
+
 def proven(
     session: Session, settings: Settings, subject: Subject, chosen: Choice
 ) -> dict[str, Any]:
@@ -290,7 +296,6 @@ def proven(
     Raises `app.lib.crypto.sealing.CannotOpen` when the key that signs packs does not open.
     """
     published = chosen.anchor.published
-    proof = proofs.inclusion(session, published, chosen.index, published.checkpoint.size)
     return {
         "signature": subject.signature,
         "public_key": signing_keys.public_key(session, subject.key_id),
@@ -300,7 +305,7 @@ def proven(
         "log_key": published.generation.verifier_key,
         "checkpoint": published.note,
         "leaf_index": chosen.index,
-        "path": proof.path,
+        "path": prove(session, chosen),
         "cosignatures": tuple(Signature.parse(line) for line in chosen.anchor.cosignatures),
         "timestamp": chosen.anchor.timestamp,
         "chain": chosen.chain,

@@ -52,31 +52,36 @@ def ask(
     """Return what there is of a pack; a better one is begun if one can be made.
 
     With `any_pack` only where there is none at all. Raises `BundleExpired`, and `LogDamaged` where
-    the log is and the pack's key was revoked.
+    the log is and there is no pack, or its key was revoked.
     """
     subject.require_kept(session)
     pack, state = store.find(session, subject.about), subject.state(session)
     if pack is not None and _readable(pack.source.further) != _readable(state):
         # A bundle in it has expired since, or is kept again.
         pack = None
-    if pack is not None:
-        key_id = pack.source.key_id
-        try:
-            wanted = building.choose(session, settings, subject, state).source
-            is_current = building.is_current(session, settings, pack.source, wanted)
-        except (LogPending, NotFound):
-            # Its leaf waits anew, behind a log that was succeeded: nothing better can be made yet.
-            is_current = True
-        except LogDamaged:
-            # A pack proves itself, and no better one can be made before the log is mended.
-            if signing_keys.revoked_at(session, key_id) is not None:
-                raise
-            is_current = True
-        if is_current:
-            return PackState(pack, is_current=True, job=None)
-        if signing_keys.revoked_at(session, key_id) is not None:
-            # A holder of the revoked key could have made it: verifiers refuse it.
-            pack = None
+    is_revoked = pack is not None and (
+        signing_keys.revoked_at(session, pack.source.key_id) is not None
+    )
+    try:
+        chosen = building.choose(session, settings, subject, state)
+        if pack is None:
+            building.prove(session, chosen)
+        is_current = pack is not None and building.is_current(
+            session, settings, pack.source, chosen.source
+        )
+    except (LogPending, NotFound):
+        # Its leaf waits, anew behind a log that was succeeded: nothing better can be made yet.
+        is_current = pack is not None
+    except LogDamaged:
+        # A pack proves itself, and no better one can be made before the log is mended.
+        if pack is None or is_revoked:
+            raise
+        is_current = True
+    if is_current:
+        return PackState(pack, is_current=True, job=None)
+    if is_revoked:
+        # A holder of the revoked key could have made it: verifiers refuse it.
+        pack = None
     job = _job_for(session, subject)
     if job is None and not (any_pack and pack):
         job = building.order(session, subject)

@@ -83,12 +83,12 @@ class Lines(Whole):
 _FIND = """
 SELECT id, sha256, size, generation, checkpoint_size, evidence_rank, key_id, recipe, further
   FROM evidence_packs
- WHERE tenant_id = %s AND {}_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
+ WHERE tenant_id = %s AND {}_id = %s AND superseded_at IS NULL
 """
-_BEGIN = """
+_ADD = """
 INSERT INTO evidence_packs (tenant_id, id, {}_id, generation, checkpoint_size, evidence_rank,
-                            key_id, recipe, further, size)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+                            key_id, recipe, further, size, sha256)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b)
 """
 _PART = """
 INSERT INTO evidence_pack_parts (tenant_id, pack_id, starts, bytes, blob, record_ids)
@@ -96,11 +96,7 @@ VALUES (%s, %s, %s, %b, %s, %s)
 """
 _SUPERSEDE = """
 UPDATE evidence_packs SET superseded_at = clock_timestamp()
- WHERE tenant_id = %s AND {}_id = %s AND built_at IS NOT NULL AND superseded_at IS NULL
-"""
-_FINISH = """
-UPDATE evidence_packs SET sha256 = %s, built_at = clock_timestamp()
- WHERE tenant_id = %s AND id = %s
+ WHERE tenant_id = %s AND {}_id = %s AND superseded_at IS NULL
 """
 _READ = f"""
 SELECT p.starts, p.bytes, p.blob, p.record_ids FROM evidence_pack_parts AS p
@@ -169,12 +165,11 @@ class Writer:
         Raises `Vanished` for a part whose object is too old to be named by a row.
         """
         cur, (tenant_id, kind, of_id) = cursor(session), self._about
-        values = (tenant_id, self._id, of_id, *self._source, self._size)
-        cur.execute(_BEGIN.format(kind).encode(), values)
         for part in parts:
             add_part(session, tenant_id, self._id, part)
         cur.execute(_SUPERSEDE.format(kind).encode(), (tenant_id, of_id))
-        cur.execute(_FINISH, (self._digest.digest(), tenant_id, self._id))
+        facts = (*self._source, self._size, self._digest.digest())
+        cur.execute(_ADD.format(kind).encode(), (tenant_id, self._id, of_id, *facts))
 
 
 def add_part(session: Session, tenant_id: UUID, pack_id: UUID, part: Part) -> None:

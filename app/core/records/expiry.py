@@ -2,7 +2,8 @@
 
 Each step looks at a bounded number of records by age and deletes their bundles, packs and words in
 one transaction; the rest remains. What a legal hold keeps is passed over, until its release
-enqueues a job of its own. A patrol at each tick finds older records whose time was set back.
+enqueues a job of its own. Each week a job looks through all that has expired: for records that
+were made while the database's clock was set back, and for what a change of the days left.
 """
 
 import json
@@ -57,12 +58,12 @@ def enqueue_due(session: Session, tenant_id: UUID) -> Job | None:
     """Enqueue the tenant's expiry job; None when no bundle is due."""
     take_turn(session, tenant_id)
     through = retention.due_before(session, tenant_id)
-    # Bundles found by the patrol are older than those that came due since the last expiry.
-    first = _patrol(session, tenant_id)
-    if first is None:
-        first = cursor(session, scalar_row).execute(_FIRST_DUE, (tenant_id,)).fetchone()
     if through is None:
         return None
+    look_through = cursor(session).execute(_LOOK_THROUGH, (tenant_id,)).rowcount == 1
+    first: datetime | None = _LONG_AGO
+    if not look_through:
+        first = cursor(session, scalar_row).execute(_FIRST_DUE, (tenant_id,)).fetchone()
     if first is None:
         cursor(session).execute(_SKIPPED, (through, tenant_id))
         return None
@@ -71,11 +72,16 @@ def enqueue_due(session: Session, tenant_id: UUID) -> Job | None:
         tenant_id,
         kind=KIND,
         args={"from": rfc3339(first), "through": rfc3339(through)},
-        dedupe_key="due",
+        dedupe_key="all" if look_through else "due",
         progress={"expired": 0},
     )
 
 
+_LOOK_THROUGH = """
+UPDATE tenants SET looked_through_at = clock_timestamp()
+ WHERE id = %s AND expired_through IS NOT NULL
+   AND looked_through_at < clock_timestamp() - interval '7 days'
+"""
 _FIRST_DUE = f"""
 SELECT r.created_at FROM records AS r JOIN tenants AS t ON t.id = r.tenant_id
  WHERE r.tenant_id = %s AND r.created_at <= {retention.DUE_BEFORE}
@@ -97,23 +103,6 @@ SELECT r.created_at, r.id,
    AND (r.created_at, r.id) > (%(at)s, %(id)s) {{scope}}
  ORDER BY r.created_at, r.id LIMIT %(limit)s
 """
-_PATROLLED = "SELECT expired_through, patrolled_at, patrolled_id FROM tenants WHERE id = %s"
-_PATROL = "UPDATE tenants SET patrolled_at = %s, patrolled_id = %s WHERE id = %s"
-
-
-def _patrol(session: Session, tenant_id: UUID) -> datetime | None:
-    """Scan the next slice of expired records; return when the first with a bundle was created."""
-    cur = cursor(session)
-    row = cur.execute(_PATROLLED, (tenant_id,)).fetchone()
-    if row is None or row[0] is None:
-        return None
-    through, at, identifier = row
-    found = _aged(session, tenant_id, through, _Aged(at or _LONG_AGO, identifier or _FIRST_ID))
-    full = len(found) == MOST_RECORDS
-    if full or at is not None:
-        last = found[-1][:2] if full else (None, None)
-        cur.execute(_PATROL, (*last, tenant_id))
-    return next((each.at for each in found if each.size is not None), None)
 
 
 def _aged(
@@ -211,15 +200,9 @@ def step(session: Session, tenant_id: UUID, job: Job) -> Step:
     if "hold" not in args:
         cursor(session).execute(_DONE, (through, tenant_id))
     erasing.order_any(session, tenant_id)
-    chain.append(
-        session,
-        tenant_id,
-        SYSTEM,
-        "bundles.expire",
-        target=("job", ids.text("job", job.id)),
-        details={
-            "expired": progress["expired"],
-            **{name: args[name] for name in ("through", "hold_id") if name in args},
-        },
-    )
+    if gone := progress["expired"]:
+        named = ("through", "hold_id")
+        details = {"expired": gone} | {name: args[name] for name in named if name in args}
+        target = ("job", ids.text("job", job.id))
+        chain.append(session, tenant_id, SYSTEM, "bundles.expire", target=target, details=details)
     return Step(None, progress)

@@ -57,15 +57,12 @@ SELECT count(*) FROM (
        AND NOT {held()}
      ORDER BY r.created_at, r.id LIMIT %(most)s + 1) AS found
 """
-# The patrol continues at the first record that may still have a bundle, as a round takes days. The
-# smallest id marks a position that the patrol has not reached since an earlier change.
-_FIRST_ID = UUID(int=0)
+# What was due, and is not deleted yet, lies behind `expired_through` from then on.
 _ADVANCE = f"""
 UPDATE tenants
    SET expired_through = {DUE_BEFORE},
-       patrolled_at = CASE WHEN patrolled_id = '{_FIRST_ID}' THEN patrolled_at
-                           ELSE expired_through END,
-       patrolled_id = '{_FIRST_ID}'
+       looked_through_at = CASE WHEN {DUE_BEFORE} > coalesce(expired_through, '-infinity')
+                                THEN to_timestamp(0) ELSE looked_through_at END
  WHERE id = %s
 """
 

@@ -145,17 +145,6 @@ class Signer:
         known = self._known
         return known is not None and known.is_fresh and (tenant_id, session_id) in self._actors
 
-    def sign_all(
-        self, caller: Caller, records: Sequence[NewRecord], tx: Tx | None = None
-    ) -> list[Signed]:
-        """Write and sign records, as `sign` does; raises the first error."""
-        signed = []
-        for each in self.sign(caller, records, tx):
-            if isinstance(each, NotFound):
-                raise each
-            signed.append(each)
-        return signed
-
     def actors(self, tx: Tx, tenant_id: UUID, sessions: set[UUID]) -> Mapping[UUID, Actors]:
         """Return who acts in sessions of a tenant, those that are not committed yet too."""
         return self._facts(tenant_id, sessions, tx)[1]

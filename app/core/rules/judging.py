@@ -5,7 +5,7 @@ rule takes. So each record is judged once by the version that was on when it was
 worker dies, and whatever commits late.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -21,7 +21,8 @@ from app.core.rules.subjects import Seen, Work
 from app.database import cursor
 from app.lib.crypto.sealing import MasterKeys
 
-LEASE = timedelta(seconds=10)
+# For so long no other worker takes the turn; if one does, one of them writes the verdicts.
+LEASE = timedelta(seconds=30)
 SLICE_SECONDS = 0.5
 """About how long one batch is judged."""
 
@@ -49,19 +50,15 @@ SELECT t.tenant_id FROM rule_turns AS t
  ORDER BY random()
 """
 _CLAIM = """
-UPDATE rule_turns SET claim_no = claim_no + 1, locked_until = clock_timestamp() + %(lease)s
+UPDATE rule_turns SET locked_until = clock_timestamp() + %(lease)s
  WHERE tenant_id = %(tenant)s
    AND (locked_until IS NULL OR locked_until < clock_timestamp())
-RETURNING tenant_id, claim_no, coalesce(slow_until > clock_timestamp(), false) AS slow
-"""
-_RENEW = """
-UPDATE rule_turns SET locked_until = clock_timestamp() + %(lease)s
- WHERE tenant_id = %(tenant)s AND claim_no = %(claim)s
+RETURNING tenant_id, coalesce(slow_until > clock_timestamp(), false) AS slow
 """
 _LEAVE = """
 UPDATE rule_turns SET locked_until = NULL,
        slow_until = CASE WHEN %(slow)s THEN clock_timestamp() + %(slow_for)s ELSE slow_until END
- WHERE tenant_id = %(tenant)s AND claim_no = %(claim)s
+ WHERE tenant_id = %(tenant)s
 """
 _CHANGES = "SELECT changes FROM rule_turns WHERE tenant_id = %s"
 _WORK = f"""
@@ -81,10 +78,7 @@ SELECT p.since, p.until, v.rule_id, v.version, v.name, v.subject, v.condition, v
    AND (p.until IS NULL OR p.until > %(oldest)s)
  ORDER BY v.rule_id, v.version
 """
-_HOLD = """
-SELECT claim_no = %(claim)s AND changes = %(changes)s FROM rule_turns
- WHERE tenant_id = %(tenant)s FOR NO KEY UPDATE
-"""
+_HOLD = "SELECT changes FROM rule_turns WHERE tenant_id = %s FOR NO KEY UPDATE"
 _DELETE = """
 DELETE FROM rule_work AS w USING unnest(%(at)s::timestamptz[], %(ids)s::uuid[]) AS done (at, id)
  WHERE w.tenant_id = %(tenant)s AND w.at = done.at AND w.subject_id = done.id
@@ -96,7 +90,7 @@ UPDATE rule_turns SET work_from = %(at)s::timestamptz - %(late)s
 
 
 class NotOurs(Exception):
-    """Another worker took the turn over, or a rule changed: what was judged is judged again."""
+    """Another worker has judged this, or a rule changed: what is left is judged again."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +98,6 @@ class Turn:
     """A claim of a tenant's work; `slow`: its rules go to the slow evaluator."""
 
     tenant_id: UUID
-    claim_no: int
     slow: bool
 
 
@@ -140,20 +133,9 @@ def claim(session: Session, tenant_id: UUID) -> Turn | None:
     return cursor(session, class_row(Turn)).execute(_CLAIM, values).fetchone()
 
 
-def renew(session: Session, turn: Turn) -> None:
-    """Renew the lease of a turn that is still ours."""
-    values = {"tenant": turn.tenant_id, "claim": turn.claim_no, "lease": LEASE}
-    cursor(session).execute(_RENEW, values)
-
-
 def leave(session: Session, turn: Turn, *, slow: bool) -> None:
     """End a turn; `slow`: the next ones go to the slow evaluator."""
-    values = {
-        "tenant": turn.tenant_id,
-        "claim": turn.claim_no,
-        "slow": slow,
-        "slow_for": _SLOW_FOR,
-    }
+    values = {"tenant": turn.tenant_id, "slow": slow, "slow_for": _SLOW_FOR}
     cursor(session).execute(_LEAVE, values)
 
 
@@ -175,7 +157,7 @@ def read(session: Session, master_keys: MasterKeys, tenant_id: UUID) -> Batch | 
     return Batch(changes, work[:ready], judges, periods, seen)
 
 
-def judge(evaluators: Evaluators, turn: Turn, batch: Batch, alive: Callable[[], object]) -> Judged:
+def judge(evaluators: Evaluators, turn: Turn, batch: Batch) -> Judged:
     """Judge what rules see of a batch, as far as its time reaches; raises as `Evaluators.judge`."""
     wanted = [
         Subject(seen.facts, seen.bundle, batch.rules_of(each))
@@ -189,17 +171,15 @@ def judge(evaluators: Evaluators, turn: Turn, batch: Batch, alive: Callable[[], 
         seconds=SLICE_SECONDS,
         ended=[each.ended for each in batch.judges],
         patience=0.0 if turn.slow else 1.0,
-        alive=alive,
     )
 
 
 def record(session: Session, turn: Turn, batch: Batch, judged: Judged) -> int:
     """Write the verdicts and delete their work; return how much of it was done.
 
-    Raises `NotOurs`, which must roll back, unless claim and rules are as they were read.
+    Raises `NotOurs`, which must roll back, unless work and rules are as they were read.
     """
-    held = {"tenant": turn.tenant_id, "claim": turn.claim_no, "changes": batch.changes}
-    if cursor(session).execute(_HOLD, held).fetchone() != (True,):
+    if cursor(session).execute(_HOLD, (turn.tenant_id,)).fetchone() != (batch.changes,):
         raise NotOurs
     verdicts = iter(judged.verdicts)
     done: list[tuple[Work, Mapping[int, Verdict]]] = []

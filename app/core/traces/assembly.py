@@ -23,7 +23,7 @@ from app.core.records.signing import NewRecord, Signed
 from app.core.traces import homes
 from app.core.traces.homes import Claimed, Plan
 from app.database import Database, RawTransaction, Tx, cursor
-from app.errors import Unavailable
+from app.errors import NotFound, Unavailable
 from app.evidence.spans import approvals, export, mapping, runs, verdicts
 from app.evidence.spans.runs import Before, Staged
 from app.lib.canonical_json import JSON
@@ -216,14 +216,14 @@ class Assembler:
         if not any(plan.runs for plan in plans):
             return
         caller = Caller(tenant_id, UUID(int=0), Role.WRITE, None, "assembly")
-        found_homes = homes.find(tx, tenant_id, plans)
-        opened = {session_id for session_id, _, _ in found_homes.values()}
+        homes.find(tx, tenant_id, plans)
+        opened = {home[0] for plan in plans for home in plan.homes.values()}
         actors = self._records.signer.actors(tx, tenant_id, opened)
         signed: list[Signed] = []
         found: list[findings.NewFinding] = []
         for plan in plans:
             for place, (run, mapped) in enumerate(plan.runs):
-                session_id, _, principal = found_homes[id(plan), place]
+                session_id, _, principal = plan.homes[place]
                 # A supplement is its first record's agent's, whatever its spans say.
                 agent = actors[session_id].agent
                 is_same = agent.get("external_id") == mapped.agent.external_id
@@ -242,10 +242,13 @@ class Assembler:
                     approvals=approvals.of_steps(mapped.steps, principal),
                     agent_version=mapped.agent.version if is_same else None,
                 )
-                signed += self._records.signer.sign_all(caller, [new], tx)
-                plan.record_ids.append(signed[-1].id)
+                (record,) = self._records.signer.sign(caller, [new], tx)
+                if isinstance(record, NotFound):
+                    raise record
+                signed.append(record)
+                plan.record_ids.append(record.id)
                 found += [
-                    findings.NewFinding(session_id, *verdict, record_id=signed[-1].id)
+                    findings.NewFinding(session_id, *verdict, record_id=record.id)
                     for verdict in verdicts.of_steps(mapped.steps)
                 ]
         self._records.add_all(tx, caller, signed)

@@ -1,1 +1,1 @@
-"""Around the driver: an engine with its `pool`, a `replica` for reads, and a `synced_pipeline`."""
+"""Around the driver: an engine with its `pool` and pipelines, and a `replica` for reads."""

@@ -13,7 +13,7 @@ import click
 from app.core.health import probes
 from app.core.health.parts import NotChecked, Part, State, failed, named, not_checked
 from app.errors import Unavailable
-from app.manage.doctor import outside, production, rights, stores
+from app.manage.doctor import outside, production, stores
 from app.manage.doctor.context import Context
 from app.manage.service import service
 from app.settings import SettingError, environment
@@ -43,14 +43,14 @@ def _probed(name: str) -> Check:
 
 # In the order of the report.
 CHECKS: Final[Mapping[str, Check]] = {
-    "settings": production.check,
+    "settings": production.settings,
     "versions": production.versions,
     "database": stores.database,
     "database_writes": stores.writes,
     "database_replica": stores.replica,
     "redis": stores.redis,
     "clock": stores.clocks,
-    "roles": rights.check,
+    "roles": production.roles,
     "connections": stores.connections,
     "queue": stores.queues,
     "retention": production.retention,

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from app.core.rules import library
 from app.core.rules.evaluators import BULK, QUICK, Evaluators, Subject
 from app.core.rules.language import RuleText
 from tests.api.rules.conftest import STEP, Ruled
+from tests.support.faults import until
 
 # Copies of a list, 10,000 long; and memory: a thousand texts of a megabyte.
 COPIES = "content.l.map(a, content.x + content.x).size() == 1"
@@ -104,25 +106,22 @@ def test_a_rule_at_which_the_evaluator_was_stopped_is_judged_and_not_blamed(
     text = RuleText("record", BOUNDED[0], "t", None, None)
     bundle = json.dumps({"content": big, "steps": []}).encode()
     stopped: list[int] = []
-    monkeypatch.setattr(evaluators_module, "_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 1_000_000)
+    lane = evaluators._lanes[BULK]
+    monkeypatch.setattr(evaluators_module, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 20)
 
     def stop_once() -> None:
-        process = evaluators._lanes[BULK]._process
-        if process is None:
-            monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 1_000_000)
-        elif not stopped and process.at == (0, 0):
-            os.kill(process.pid, signal.SIGSTOP)
-            stopped.append(process.pid)
-            monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 3)
+        until(lambda: lane._process is not None and lane._process.at == (0, 0), pause=0)
+        assert lane._process is not None
+        os.kill(lane._process.pid, signal.SIGSTOP)
+        stopped.append(lane._process.pid)
 
+    stopping = threading.Thread(target=stop_once)
+    stopping.start()
     try:
-        judged = evaluators.judge(
-            BULK, [text], [Subject({}, bundle, [0])], seconds=60, alive=stop_once
-        )
-        process = evaluators._lanes[BULK]._process
-        assert stopped
-        assert process is None or process.pid != stopped[0]
+        judged = evaluators.judge(BULK, [text], [Subject({}, bundle, [0])], seconds=60)
+        stopping.join()
+        assert lane._process is None or lane._process.pid != stopped[0]
     finally:
         evaluators.close()
     (verdicts,) = judged.verdicts

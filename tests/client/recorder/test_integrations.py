@@ -11,7 +11,7 @@ from dev.stack import ROOT
 from tests.client.recorder.conftest import Arrived, steps_of
 from tests.support.callers.api import FreshTenant
 from tests.support.programs import frameworks
-from tests.support.programs.documents import block, blocks
+from tests.support.programs.documents import block, blocks, with_stand_in
 
 pytestmark = pytest.mark.toolbox
 
@@ -46,12 +46,17 @@ def run(base_url: str, tenant: FreshTenant, tmp_path: Path) -> Run:
 
 
 @pytest.mark.parametrize(
-    "words", ["openai_agents", "integrations.langchain", "integrations.pydantic_ai"]
+    ("words", "framework"),
+    [
+        ("openai_agents", "openai_agents"),
+        ("integrations.langchain", "langgraph"),
+        ("integrations.pydantic_ai", "pydantic_ai"),
+    ],
 )
 def test_a_run_of_a_framework_is_a_record_with_its_calls(
-    run: Run, arrived: Arrived, words: str
+    run: Run, arrived: Arrived, words: str, framework: str
 ) -> None:
-    run(block(PAGE, "python", words))
+    run(with_stand_in(block(PAGE, "python", words), framework))
     found = arrived.one()
     assert found["kind"] == "invoke_agent"
     assert found["principal"] == "dana@example.com"

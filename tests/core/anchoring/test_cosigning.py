@@ -68,9 +68,9 @@ def test_one_that_fails_keeps_the_other_from_nothing(
         witnessed.urls[witnessed.one.name] = url
         witnessed.name()
         place.grow()
-        place.age()
         place.stamp()
     assert witnessed.stored() == [(4, "two"), (5, "two")]
+    place.overdue()
     (trouble,) = place.troubles()
     assert (trouble.part, trouble.alarm) == (witnessed.part(witnessed.one), False)
 
@@ -79,13 +79,13 @@ def test_a_witness_that_comes_back_goes_on_with_the_newest_checkpoint(
     witnessed: Witnessed,
 ) -> None:
     place = witnessed.place
-    witnessed.one.faults = [lambda _: http_answer(503)] * 2
-    place.age()
+    witnessed.one.faults = [lambda _: http_answer(503)]
     place.stamp()
-    place.grow(4)
-    place.retry()
+    place.overdue()
     assert [each.part for each in place.troubles()] == [witnessed.part(witnessed.one)]
     assert place.troubles()[0].since == place.published_at(3)
+    place.grow(4)
+    place.stamp()
     place.stamp()
     assert (7, "one") in witnessed.stored()
     assert place.troubles() == []
@@ -155,9 +155,9 @@ def test_a_quorum_that_fails_since_one_is_away_is_that_one_s_trouble(witnessed: 
     place = witnessed.place
     witnessed.one.faults = [lambda _: http_answer(503)] * 4
     for _ in range(4):
-        place.age()
-        place.stamp()
         place.grow()
+        place.stamp()
+    place.overdue()
     assert [each.part for each in place.troubles()] == [witnessed.part(witnessed.one)]
 
 
@@ -170,10 +170,8 @@ def test_a_job_that_fails_inside_the_service_is_a_trouble_by_the_next_tick(
     place.run("DELETE FROM log_tiles")
     place.stamp()
     assert {each.status for each in place.jobs()} == {"retrying"}
-    place.stamp()
     assert place.troubles() == []
-    place.age()
-    place.stamp()
+    place.overdue()
     both = [witnessed.part(each) for each in (witnessed.one, witnessed.two)]
     assert sorted(each.part for each in place.troubles()) == sorted(both)
     assert "inside the service" in place.troubles()[0].detail

@@ -28,12 +28,12 @@ NO_COSIGNATURES: dict[str, Callable[[Witness, str], str]] = {
 def test_a_line_that_is_no_cosignature_by_its_key_is_not_stored(witnessed: Witnessed) -> None:
     place, one = witnessed.place, witnessed.one
     said = place.world.published().checkpoint.text
-    place.age()
     for name, body in NO_COSIGNATURES.items():
         sent = http_answer(200, body(one, said).encode())
         one.faults = [lambda _, sent=sent: sent]  # type: ignore[misc]
         place.stamp()
         assert (3, "one") not in witnessed.stored(), name
+        place.overdue()
         (trouble,) = place.troubles()
         assert (trouble.part, trouble.alarm) == (witnessed.part(one), False), name
         place.run("DELETE FROM jobs; DELETE FROM anchoring_troubles")
@@ -57,9 +57,9 @@ NO_ANSWERS = [
 def test_an_answer_that_says_nothing_is_a_failure_and_no_alarm(witnessed: Witnessed) -> None:
     place, one = witnessed.place, witnessed.one
     for answer in NO_ANSWERS:
-        place.age()
         one.faults = [lambda _, answer=answer: answer]  # type: ignore[misc]
         place.stamp()
+        place.overdue()
         (trouble,) = place.troubles()
         assert (trouble.part, trouble.alarm) == (witnessed.part(one), False), answer[:80]
         place.retry()
@@ -73,9 +73,9 @@ def test_a_witness_that_is_elsewhere_each_time_is_left_for_later(witnessed: Witn
         lambda _: http_answer(409, b"1\n", SIZE),
         lambda _: http_answer(409, b"2\n", SIZE),
     ] * 4
-    place.age()
     place.stamp()
     assert witnessed.one.asked == 4
+    place.overdue()
     assert "another size each time" in place.troubles()[0].detail
 
 
@@ -149,10 +149,10 @@ def test_lines_put_into_the_database_do_not_hide_that_a_witness_signs_nothing(
     for _ in range(2):
         place.grow()
     put_lines(witnessed, witnessed.one, 3)
-    place.age()
     witnessed.one.faults = [lambda _: http_answer(503)]
     asked = witnessed.one.asked
     place.stamp()
+    place.overdue()
     (trouble,) = place.troubles()
     assert trouble.part == witnessed.part(witnessed.one)
     assert trouble.since == place.published_at(4), "the first it did not cosign"

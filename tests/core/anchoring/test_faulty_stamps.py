@@ -97,15 +97,15 @@ def test_an_answer_that_is_not_what_was_asked_counts_for_nothing(
     def answer(request: Request) -> bytes:
         return http_answer(200, fault(authority, request.body, note, tmp_path))
 
-    place.age()
     with Receiver(answer) as receiver:
         place.stamped_by(receiver.url(), authority.ca_file)
         place.stamp()
     assert place.stamps() == []
+    (job,) = place.jobs()
+    place.overdue()
     (trouble,) = place.troubles()
     assert trouble.part == "timestamps"
     assert said in trouble.detail
-    (job,) = place.jobs()
     assert (job.status, job.error) == ("retrying", trouble.detail)
 
 
@@ -121,13 +121,12 @@ def test_an_answer_without_its_signer_s_certificate_counts_for_nothing(
         body = _without_its_signer(authority, request.body, b"", tmp_path)
         return http_answer(200, body)
 
-    place.age()
     with Receiver(answer) as receiver:
         place.stamped_by(receiver.url(), known)
         place.stamp()
+    place.overdue()
     (trouble,) = place.troubles()
     assert "does not include its signer's certificate" in trouble.detail
-    assert place.jobs()[0].error == trouble.detail
 
 
 def _hang(connection: socket.socket) -> None:
@@ -157,10 +156,10 @@ def test_an_authority_that_takes_its_time_is_given_up(
     serve: Callable[[socket.socket], None],
 ) -> None:
     monkeypatch.setattr(checkpoint_round, "DEADLINE_SECONDS", 0.3)
-    place.age()
     with Listener(serve) as listener:
         place.stamped_by(listener.url(), authority.ca_file)
         place.stamp()
+    place.overdue()
     (trouble,) = place.troubles()
     assert "time was up after 0.3 s" in trouble.detail
 
@@ -240,8 +239,8 @@ def test_rows_that_are_no_stamps_do_not_hide_that_none_comes(
             " SELECT generation, size, '\\x00', '' FROM checkpoints WHERE size > :beyond",
             beyond=23 - junk,
         )
-        place.age()
         place.stamp()
+        place.overdue()
     (trouble,) = place.troubles()
     assert "status 503" in trouble.detail
     first = 4 if junk == 1 else 23 - checkpoint_round.MOST_VERIFIED + 1

@@ -243,9 +243,7 @@ def test_a_stamp_whose_job_was_put_off_is_told_by_the_checkpoints(
         place.stamp()
         place.run(PUT_OFF)
         place.grow()
-        for _ in range(3):
-            place.age()
-        place.stamp()
+        place.overdue()
     assert [each.part for each in place.troubles()] == ["timestamps"]
 
 
@@ -255,10 +253,7 @@ def test_that_no_stamp_came_is_told_by_the_checkpoints(
     with authority:
         place.stamped_by(authority.url, authority.ca_file)
         place.grow()
-        place.age()
-        place.age()
-        place.age()
-        ticks.stamp_checkpoint(place.runtime)
+        place.overdue()
         assert place.troubles() == [], "nobody was asked before"
         ticks.stamp_checkpoint(place.runtime)
         (trouble,) = place.troubles()
@@ -310,13 +305,12 @@ def test_jobs_that_end_and_leave_nothing_are_told_as_such(
     place.stamped_by("http://127.0.0.1:1/", authority.ca_file)
     asks = place.runtime
     place.grow()
-    for _ in range(3):
-        place.age()
-        ticks.stamp_checkpoint(asks)
-        place.set(tsa_url=None)
-        place.work()
-    assert [each.status for each in place.jobs()] == ["succeeded"]
     ticks.stamp_checkpoint(asks)
+    place.set(tsa_url=None)
+    place.work()
+    assert [each.status for each in place.jobs()] == ["succeeded"]
+    place.set(tsa_url=asks.settings.tsa_url)
+    place.overdue()
     (trouble,) = place.troubles()
     assert "nothing that holds is stored" in trouble.detail
     assert "No worker" not in trouble.detail

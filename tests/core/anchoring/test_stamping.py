@@ -193,13 +193,12 @@ def test_an_authority_that_is_down_is_asked_again_by_one_job(
 def test_that_nothing_is_stamped_is_said_since_when_and_once_each_way(
     place: Place, authority: TimestampAuthority
 ) -> None:
-    place.age()
     with structlog.testing.capture_logs() as lines:
         place.stamped_by(NOBODY, authority.ca_file)
-        for _ in range(2):
-            place.stamp()
-            place.retry()
-            place.grow()
+        place.stamp()
+        place.grow()
+        place.overdue()
+        place.stamp()
         (trouble,) = place.troubles()
         with authority:
             place.stamped_by(authority.url, authority.ca_file)
@@ -210,16 +209,17 @@ def test_that_nothing_is_stamped_is_said_since_when_and_once_each_way(
     assert told == ["unanchored", "anchoring_recovered"]
 
 
-def test_one_failed_try_is_no_trouble_yet(place: Place, authority: TimestampAuthority) -> None:
+def test_tries_that_fail_are_a_trouble_once_what_is_unstamped_is_old(
+    place: Place, authority: TimestampAuthority
+) -> None:
     place.stamped_by(NOBODY, authority.ca_file)
     with structlog.testing.capture_logs() as lines:
         place.stamp()
-        for _ in range(2):
-            assert place.troubles() == []
+        for _ in range(3):
             place.retry()
+        place.stamp()
         assert place.troubles() == []
-        assert [each for each in lines if each["event"] == "unanchored"] == []
-        place.retry()
+        place.overdue()
     assert [each.part for each in place.troubles()] == ["timestamps"]
     assert [each["log_level"] for each in lines if each["event"] == "unanchored"] == ["error"]
 
@@ -227,10 +227,10 @@ def test_one_failed_try_is_no_trouble_yet(place: Place, authority: TimestampAuth
 def test_a_trouble_of_an_authority_that_is_not_asked_any_more_is_forgotten(
     place: Place, authority: TimestampAuthority
 ) -> None:
-    place.age()
     with Receiver(http_answer(503)) as receiver:
         place.stamped_by(receiver.url(), authority.ca_file)
         place.stamp()
+        place.overdue()
     assert "status 503" in place.troubles()[0].detail
     place.set(tsa_url=None, tsa_ca_file=())
     place.stamp()
@@ -249,14 +249,13 @@ def test_an_authority_behind_a_login_is_asked_with_it_and_nobody_is_told(
             return http_answer(401)
         return http_answer(200, authority.reply(request.body))
 
-    place.age()
     told = []
     with Receiver(answer) as receiver, structlog.testing.capture_logs() as lines:
         place.stamped_by(receiver.url(), authority.ca_file)
         for wrong in (None, "Basic d3Jvbmc6aHVudGVyMg=="):
             place.set(tsa_authorization=wrong)
             place.stamp()
-            place.retry()
+            place.overdue()
             told += [each.detail for each in place.troubles()]
             assert "401: TSA_AUTHORIZATION is not what it asks for" in told[-1]
         place.set(tsa_authorization=login)

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from app.database import Database, Tx, carried, cursor
 from app.errors import Unavailable
-from app.lib.database.pool import PatientPool, none_left
+from app.lib.database.pool import PatientPool
 from app.models import NO_TENANT
 from app.settings import Settings
 from tests.support.callers.api import FreshTenant
@@ -94,17 +94,6 @@ def test_a_refused_connection_is_waited_out(
         "open": lines[0]["open"],
         "wanted": 4,
     }
-
-
-def test_a_refusal_is_told_when_the_time_to_wait_is_over(
-    limited_url: str, taken: "psycopg.Connection[Any]"
-) -> None:
-    engine = pooled(limited_url, 0.1)
-    with pytest.raises(OperationalError, match="too many connections for role") as refused:
-        engine.connect()
-    assert isinstance(refused.value.orig, psycopg.Error)
-    assert none_left(refused.value.orig)
-    assert not taken.closed
 
 
 def test_another_failure_to_connect_is_not_waited_out(settings: Settings) -> None:

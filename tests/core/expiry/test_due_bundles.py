@@ -75,18 +75,6 @@ def test_shortening_makes_due_at_once(
     assert expired(api(), record)
 
 
-def test_what_is_set_back_behind_all_that_expired_is_found_too(
-    api: ApiOf, session: dict[str, Any], expirer: Expirer
-) -> None:
-    first, second = (make_record(api(), session["id"]) for _ in range(2))
-    keep_for(api(), 1)
-    expirer.age(first, days=10)
-    assert expirer.run() == {"expired": 1}
-    expirer.age(second, days=400)
-    assert expirer.run() == {"expired": 1}
-    assert expirer.bundles() == set()
-
-
 def test_what_was_due_when_the_days_changed_goes_at_the_next_look(
     api: ApiOf, session: dict[str, Any], expirer: Expirer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from app.core.jobs import leases, steps
@@ -11,11 +12,17 @@ from app.core.records import expiry
 from app.database import Database
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import make_record
+from tests.support.database.databases import execute
 from tests.support.workers.expiring import Expirer, keep_for
 
 
-def test_the_patrol_goes_round_in_slices(
-    api: ApiOf, session: dict[str, Any], expirer: Expirer, monkeypatch: pytest.MonkeyPatch
+def test_what_has_expired_is_looked_through_each_week(
+    api: ApiOf,
+    session: dict[str, Any],
+    expirer: Expirer,
+    admin_engine: Engine,
+    tenant: FreshTenant,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(expiry, "MOST_RECORDS", 2)
     records = [make_record(api(), session["id"]) for _ in range(5)]
@@ -24,11 +31,12 @@ def test_the_patrol_goes_round_in_slices(
         expirer.age(record, days=10)
     assert expirer.run() == {"expired": 4}
     expirer.age(records[4], days=400)
-    looks = 0
-    while expirer.run() is None:
-        looks += 1
-        assert looks < 5
+    assert expirer.run() is None
+    week = "UPDATE tenants SET looked_through_at = looked_through_at - interval '8 days'"
+    execute(admin_engine, f"{week} WHERE id = :id", id=tenant.id)
+    assert expirer.run() == {"expired": 1}
     assert expirer.bundles() == set()
+    assert expirer.run() is None
 
 
 @pytest.mark.parametrize("size", [1, 3])

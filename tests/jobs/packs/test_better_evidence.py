@@ -38,7 +38,7 @@ def test_a_pack_is_made_anew_once_there_is_better_evidence(
     files = files_in(answer.data)
     assert files["checkpoint.tsr"] == response
     assert files["checkpoint"] != files_in(before)["checkpoint"]
-    assert stored(admin_engine, record) == [(True, True, 1), (True, False, 1)]
+    assert stored(admin_engine, record) == [(True, 1), (False, 1)]
     packer.record()
     put_stamp(admin_engine, authority)
     assert packer.ask(record).data == answer.data

@@ -38,7 +38,7 @@ def test_a_pack_holds_the_record_s_bundle_and_all_that_proves_it(
     assert sha256(files["bundle.json"]).hexdigest() == record["bundle"]["sha256"]
     assert files["verify.py"] == pack.verifier_source()
     assert json.loads(files["manifest.json"])["record_id"] == record["id"]
-    assert stored(admin_engine, record) == [(True, False, 1)]
+    assert stored(admin_engine, record) == [(False, 1)]
 
 
 def test_a_pack_is_verified_by_one_file_without_the_service(
@@ -158,7 +158,7 @@ def test_a_record_keeps_the_name_that_its_agent_had(packer: Packer, admin_engine
     # Nothing of the first record changed, so nothing of it was made anew.
     again = packer.ask(records[0])
     assert (again.data, again.headers["x-service-evidence"]) == (before, "current")
-    assert stored(admin_engine, records[0]) == [(True, False, 1)]
+    assert stored(admin_engine, records[0]) == [(False, 1)]
     assert [
         api.get(f"/v1/records/{records[0]['id']}/{name}").headers["ETag"] for name in EXPORTS
     ] == tags

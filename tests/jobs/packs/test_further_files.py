@@ -62,7 +62,7 @@ def test_a_pack_is_made_anew_after_a_finding_and_else_kept(
     packer.work()
     second = packer.built(record)
     assert (findings_in(first)["total"], findings_in(second)["total"]) == (0, 1)
-    assert stored(admin_engine, record) == [(True, True, 1), (True, False, 1)]
+    assert stored(admin_engine, record) == [(True, 1), (False, 1)]
     execute(admin_engine, "DELETE FROM evidence_packs WHERE record_id = :id", id=record_id(record))
     assert packer.built(record) == second
 

@@ -12,10 +12,11 @@ from app.core import signing_keys
 from app.core.log import succession
 from app.evidence import timestamps
 from dev.tsa import TimestampAuthority
-from tests.support.callers.making import refused
+from tests.jobs.packs.test_sealed_sessions import seal
+from tests.support.callers.making import make_session, refused
 from tests.support.database.databases import execute
 from tests.support.evidence.anchoring import put_line, put_stamp
-from tests.support.evidence.packing import Packer, files_in
+from tests.support.evidence.packing import AT_ONCE, Packer, files_in
 from tests.support.evidence.verifying import Answer, answer
 from tests.support.evidence.witnesses import Witness
 from tests.support.faults import LONG_ENOUGH, until
@@ -127,9 +128,16 @@ def test_a_pack_is_given_out_while_the_log_is_damaged_unless_its_key_is_revoked(
     """What a pack proves does not depend on what the database holds of the log now."""
     record = own.record()
     data = own.built(record)
+    other, run = own.record(), make_session(own.api())
+    seal(own, run)
+    own.log.run()
     damage = "UPDATE checkpoints SET note = overlay(note placing '\\x00'::bytea from 1 for 1)"
     execute(log_owner, damage)
     found = own.ask(record)
     assert (found.status_code, found.data) == (200, data)
+    refused(own.ask(other), 409, "log-damaged")
+    of_run = own.api().get(f"/v1/sessions/{run['id']}/evidence.zip", headers=AT_ONCE)
+    refused(of_run, 409, "log-damaged")
+    assert len(own.jobs()) + len(own.jobs("session_pack")) == 1, "no job begins that must fail"
     revoke(own, record)
     refused(own.ask(record), 409, "log-damaged")

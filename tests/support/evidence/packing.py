@@ -100,16 +100,16 @@ def files_in(pack: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def stored(owner: Engine, record: dict[str, Any]) -> list[tuple[bool, bool, int]]:
-    """Return each stored build of a record's pack: whether built, superseded, and its parts."""
+def stored(owner: Engine, record: dict[str, Any]) -> list[tuple[bool, int]]:
+    """Return each stored build of a record's pack: whether superseded, and its parts."""
     query = """
-    SELECT built_at IS NOT NULL, superseded_at IS NOT NULL,
+    SELECT superseded_at IS NOT NULL,
            (SELECT count(*) FROM evidence_pack_parts WHERE pack_id = p.id)
       FROM evidence_packs AS p WHERE record_id = :id ORDER BY id
     """
     with owner.connect() as connection:
         rows = connection.execute(text(query), {"id": record_id(record)})
-        return [(row[0], row[1], row[2]) for row in rows]
+        return [(row[0], row[1]) for row in rows]
 
 
 def record_id(record: dict[str, Any]) -> UUID:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -22,7 +23,6 @@ from app.api.http.answers import answer, conditional
 from app.api.http.documentation import PREFER, Blueprint, header_of
 from app.api.http.routes import Routes
 from app.api.http.services import (
-    Services,
     client_address,
     client_network,
     reads_objects,
@@ -38,6 +38,8 @@ from app.api.resources.records.bundle_access import (
     granted,
     note_read,
 )
+from app.core.blobs import reading
+from app.core.blobs import store as blob_store
 from app.core.blobs.reading import Vanished
 from app.core.callers import Actor, Caller
 from app.core.jobs import control as job_control
@@ -174,9 +176,25 @@ def _opened() -> Iterator[Asked]:
         yield Asked(session, RecordSubject(session, record), holder, taker)
 
 
+class _Damaged(Exception):
+    """A stored pack was changed; it is discarded once the transaction that found out is over."""
+
+    def __init__(self, pack: Pack) -> None:
+        super().__init__(pack.about.text)
+        self.pack = pack
+
+
 @reads_objects
 def answer_pack(opened: Callable[[], AbstractContextManager[Asked]]) -> Response:
     """Answer a pack, or the progress of its build after waiting for it; raises as the route."""
+    try:
+        return _answered(opened)
+    except _Damaged as error:
+        _discard(services().database, error.pack)
+        raise PackUnreadable("It was changed in the database; another is built.", 1) from None
+
+
+def _answered(opened: Callable[[], AbstractContextManager[Asked]]) -> Response:
     settings = services().settings
     if not admission.has_waited():
         with opened() as asked:
@@ -270,7 +288,7 @@ def _send(asked: Asked, pack: Pack) -> Response:
         first = _first_part(asked, pack, start)
         taken_by = (asked.taker, request_id(), client_address())
         pack_requests.note_export(asked.session, pack, *taken_by)
-        parts = _parts(here, pack, (start, stop), first)
+        parts = chain([first[: stop - start]], _parts(pack, start + len(first), stop))
         return truncated_stream(parts, request_id(), partial(_told, here.database, pack))
 
     answered = conditional(pack.sha256.hex(), pack.size, read, MEDIA_TYPE)
@@ -290,39 +308,31 @@ def _told(database: Database, pack: Pack, error: Exception) -> bool:
     return isinstance(error, (CannotOpen, Vanished, Unavailable))
 
 
-def _first_part(asked: Asked, pack: Pack, start: int) -> tuple[int, bytes]:
-    """Return the part where the response begins, while an error can still be answered."""
+def _parts(pack: Pack, start: int, stop: int) -> Iterator[bytes]:
+    """Yield the bytes of a pack between two places, each part read in a transaction of its own."""
     here = services()
+
+    def read(at: int) -> tuple[int, bytes]:
+        with here.database.transaction(pack.about.tenant_id) as session:
+            return store.read_part(session, here.settings.master_keys, pack, at)
+
+    return reading.stream(blob_store.of(here.settings.blob_url), read, start, stop)
+
+
+def _first_part(asked: Asked, pack: Pack, start: int) -> bytes:
+    """Return the bytes from `start` to the end of their part, while an error can be answered."""
     try:
-        return store.read_part(asked.session, here.settings.master_keys, pack, start)
+        begin, part = store.read_part(asked.session, services().settings.master_keys, pack, start)
+        return part[start - begin :]
     except KeyMissing as error:
         _log.error("pack_without_key", reason=str(error), **pack.names)
         detail = "It was sealed under a master key that this service does not have now."
         raise PackUnreadable(detail, LONGEST_RETRY_AFTER) from None
     except CannotOpen:
-        _discard(here.database, pack)
-        raise PackUnreadable("It was changed in the database; another is built.", 1) from None
+        raise _Damaged(pack) from None
     except Vanished:
         asked.subject.require_kept(asked.session)
         raise Busy("The evidence pack has just been replaced; ask again.") from None
-
-
-def _parts(
-    here: Services, pack: Pack, wanted: tuple[int, int], first: tuple[int, bytes]
-) -> Iterator[bytes]:
-    """Yield the bytes from `start` to `stop`, of which `first` is the part that begins them."""
-    (at, stop), (begins, part) = wanted, first
-
-    def read() -> tuple[int, bytes]:
-        with here.database.transaction(pack.about.tenant_id) as session:
-            return store.read_part(session, here.settings.master_keys, pack, at)
-
-    while True:
-        yield part[at - begins : stop - begins]
-        at = begins + len(part)
-        if at >= stop:
-            return
-        begins, part = here.fetching(read)
 
 
 def _discard(database: Database, pack: Pack) -> None:
