@@ -1,10 +1,9 @@
 """Durable jobs: progress, retry, cancel and resume; bulk replays, with a preview before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
-from uuid import UUID
 
 from flask import url_for
 from sqlalchemy.orm import Session
@@ -19,7 +18,7 @@ from app.console.frame.access import Pages
 from app.console.frame.forms import Input
 from app.console.frame.lists import Listed
 from app.console.pages.deliveries import known_webhooks, webhook_names
-from app.core.callers import Caller, Role
+from app.core.callers import Role
 from app.core.delivery.history import delivery_history, delivery_list, failure_groups
 from app.core.delivery.history.delivery_list import Filters, Group
 from app.core.digests.alerts import AlertSending
@@ -37,7 +36,6 @@ from app.core.rules import scanning
 from app.core.verification import daily as verification
 from app.core.webhooks import receiver_check, webhooks
 from app.errors import NotFound
-from app.models import Job
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -59,10 +57,10 @@ _KINDS = {
 }
 
 _GOES_ON = "It goes on where it stopped."
-_MOVES: dict[str, tuple[Callable[[Session, Caller, UUID | None], Job], str]] = {
-    "retry": (job_changes.retry, _GOES_ON),
-    "cancel": (job_changes.cancel, "It was stopped; what it has done stays done."),
-    "resume": (job_changes.resume, _GOES_ON),
+_MOVES = {
+    "retry": _GOES_ON,
+    "cancel": "It was stopped; what it has done stays done.",
+    "resume": _GOES_ON,
 }
 
 
@@ -152,9 +150,8 @@ def move(job_id: str, verb: str) -> Response:
     """
     if verb not in _MOVES:
         raise NotFound("There is no such change of a job.")
-    change, text = _MOVES[verb]
-    forms.do(change, ids.parse("job", job_id))
-    return rendering.done(url_for(".show", job_id=job_id), text)
+    forms.do(job_changes.change, verb, ids.parse("job", job_id))
+    return rendering.done(url_for(".show", job_id=job_id), _MOVES[verb])
 
 
 _HOW = ("rate", "canary", "stop_after_failures")
