@@ -9,6 +9,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app.api.http import problems
 from app.api.http.auth import public
+from app.api.http.documentation import parse_ids, write_ids
 from app.api.http.services import caller
 from app.console.frame import assets, browser, lists, navigation, rendering
 from app.console.frame.access import signed_in
@@ -75,6 +76,8 @@ def failure(error: Exception) -> Response:
 
 
 blp = Blueprint("console", __name__, url_prefix="/console", template_folder="templates")
+blp.url_value_preprocessor(parse_ids)
+blp.url_defaults(write_ids)
 blp.register_error_handler(Exception, failure)
 blp.record(rendering.add_filters)
 blp.record(lambda state: state.app.jinja_env.globals.update(views_of=lists.views_of))

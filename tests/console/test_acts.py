@@ -144,29 +144,6 @@ def test_an_open_page_that_gets_no_answer_is_shown_as_stale(page: Page) -> None:
     page.locator("#main:not(.stale)").wait_for()
 
 
-def test_a_form_of_a_tab_whose_session_was_replaced_keeps_its_input(
-    page: Page, tenant: FreshTenant, webhook: dict[str, Any]
-) -> None:
-    go_to_replay(page)
-    page.get_by_label("At most a second").fill("7")
-    other = page.context.new_page()
-    other.goto("/console/sign-in")
-    other.get_by_label("API key").fill(tenant.root_key)
-    other.get_by_role("button", name="Sign in").click()
-    other.get_by_role("button", name="Sign out").wait_for()
-    page.get_by_role("button", name=f"Replay {FAILED} events").click()
-    expect(page.get_by_role("heading", name="Your form was not sent")).to_be_visible()
-    expect(page.get_by_label("rate")).to_have_value("7")
-    other.get_by_role("button", name="Sign out").click()
-    page.get_by_role("button", name="Send it").click()
-    page.get_by_label("API key").fill(tenant.root_key)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_label("rate")).to_have_value("7")
-    page.get_by_role("button", name="Send it").click()
-    expect(page.locator(".facts")).to_contain_text("Rate")
-    job_on(page)
-
-
 def test_what_is_marked_stays_and_new_rows_wait(
     page: Page, api: ApiOf, worker: Worker, webhook: dict[str, Any]
 ) -> None:

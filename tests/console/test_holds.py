@@ -45,16 +45,6 @@ def test_a_hold_is_placed_from_a_record_s_page_shown_and_released(
     assert "Under legal hold" not in admin.get(page).text
 
 
-def test_a_form_with_two_scopes_is_shown_again(
-    admin: Visitor, api: ApiOf, record: dict[str, Any]
-) -> None:
-    typed = {"reason": "r", "record_id": record["id"], "session_id": record["session_id"]}
-    answer = admin.send(HOLDS, typed)
-    assert answer.status_code == 422
-    assert "Send exactly one of" in answer.text
-    assert api().get("/v1/holds").json["data"] == []
-
-
 def test_who_may_not_hold_sees_no_form_and_a_pinned_key_no_reason(
     app: Flask, api: ApiOf, mint: Mint, admin: Visitor, record: dict[str, Any]
 ) -> None:

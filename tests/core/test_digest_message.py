@@ -159,7 +159,8 @@ def test_every_address_that_is_accepted_can_be_written_to(local: str, domain: st
         assert mail["Message-ID"] == f"<{letter.name}@{sender.rpartition('@')[2]}>"
 
 
-@pytest.mark.parametrize("words", HOSTILE)
+@given(st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]))))
+@example(HOSTILE[0])
 def test_words_of_strangers_stay_words(words: str) -> None:
     plain, hostile = mail_of(content_of()), mail_of(content_of(words))
     assert [hostile.get_all(name) for name in hostile if name not in ("Date", "Content-Type")] == [
@@ -171,16 +172,6 @@ def test_words_of_strangers_stay_words(words: str) -> None:
     for kind in ("plain", "html"):
         assert not re.search("[\x00-\x09\x0b-\x1f\u202a-\u202e\u2066-\u2069]", part(hostile, kind))
         assert len(part(hostile, kind)) < 20_000
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
-def test_any_words_stay_words(words: str) -> None:
-    mail = mail_of(content_of(words))
-    assert mail["Subject"] == "3 new findings (1 critical)"
-    assert tags(part(mail, "html")) == tags(part(mail_of(content_of()), "html"))
-    assert len(part(mail, "plain").splitlines()) == len(
-        part(mail_of(content_of()), "plain").splitlines()
-    )
 
 
 def test_every_link_is_in_both_parts_and_the_html_loads_nothing() -> None:

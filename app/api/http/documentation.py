@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar, cast
+from uuid import UUID
 
 import flask
 import flask_smorest
@@ -61,7 +62,7 @@ _SECURITY_SCHEMES: dict[str, dict[str, str]] = {
     "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 
-# The prefixes of ids by their parameters' names in a route.
+# The prefixes of ids by their parameters' names in a route; the last are of the console alone.
 _PATH_IDS = {
     "key_id": "key",
     "agent_id": "agt",
@@ -76,6 +77,9 @@ _PATH_IDS = {
     "delivery_id": "dlv",
     "event_id": "evt",
     "job_id": "job",
+    "person_id": "usr",
+    "sign_in_id": "con",
+    "view_id": "viw",
 }
 # JSON Schemas of path parameters by their name in a route.
 _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
@@ -102,11 +106,18 @@ def _only_documented(decorate: Callable[[_View], _View]) -> Callable[[_View], _V
     return documented
 
 
-def _parse_ids(_endpoint: str | None, values: dict[str, Any] | None) -> None:
+def parse_ids(_endpoint: str | None, values: dict[str, Any] | None) -> None:
     """Give views the ids of their paths as UUIDs, and None for what is no id of its kind."""
     if values:
         for name in _PATH_IDS.keys() & values.keys():
             values[name] = ids.parse(_PATH_IDS[name], values[name])
+
+
+def write_ids(_endpoint: str, values: dict[str, Any]) -> None:
+    """Write the ids of a URL that is built from UUIDs."""
+    for name in _PATH_IDS.keys() & values.keys():
+        if isinstance(values[name], UUID):
+            values[name] = ids.text(_PATH_IDS[name], values[name])
 
 
 class Blueprint(flask_smorest.Blueprint, flask.Blueprint):  # type: ignore[misc]  # as below
@@ -114,7 +125,7 @@ class Blueprint(flask_smorest.Blueprint, flask.Blueprint):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.url_value_preprocessor(_parse_ids)
+        self.url_value_preprocessor(parse_ids)
 
     @staticmethod
     def doc(**members: Any) -> Callable[[_View], _View]:

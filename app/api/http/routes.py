@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from http import HTTPStatus
 from operator import attrgetter, itemgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from flask import Response
 from marshmallow import Schema
@@ -22,6 +22,18 @@ from app.schemas.schema import AnswerSchema
 _View = TypeVar("_View", bound=Callable[..., Any])
 _Decorator: TypeAlias = Callable[[Any], Any]
 _Type: TypeAlias = type[Schema]
+
+
+class ListedBy(NamedTuple):
+    """How a list is declared: its rows' schema, its query's, what shows a row and says its place.
+
+    It is `listed` of the view, for other lists of the same rows.
+    """
+
+    item: type[AnswerSchema]
+    args: _Type
+    represent: Callable[[Any], dict[str, Any]]
+    position: Callable[[Any], Any]
 
 
 class Routes(Blueprint):
@@ -117,6 +129,7 @@ class Routes(Blueprint):
                     )
 
             serve(listing)
+            view.listed = ListedBy(item, args, show, position)  # type: ignore[attr-defined]
             return view
 
         return declare

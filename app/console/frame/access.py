@@ -62,9 +62,11 @@ def signed_in(
                 auth.note_refusal(error)
                 raise
             if request.method == "POST":
-                kept = _form_again_if_foreign()
-                if kept is not None:
-                    return kept
+                if not is_own_form():
+                    # Another session had shown it: it is shown again, to be sent once more.
+                    return rendering.page(
+                        "kept", 409, path=request.path, kept=forms.sent().kept_fields()
+                    )
             elif (exact := forms.exact_query()) is not None:
                 return redirect(exact, 303)
             return shown(*args, **kwargs)
@@ -123,6 +125,12 @@ def require_own_form() -> None:
     """Refuse a form of another site; raises `ForeignForm`."""
     if not browser.is_from_here():
         raise ForeignForm("This form was not sent by a page of the console. Nothing was done.")
+
+
+def is_own_form() -> bool:
+    """Say whether the form is of the session that sends it; raises `ForeignForm`."""
+    require_own_form()
+    return hmac.compare_digest(forms.sent().form_token.encode(), cast(str, g.form_token).encode())
 
 
 def sign_in(key_text: str) -> Token:
@@ -251,15 +259,3 @@ def sign_in_page(
         out=out,
         provider=issuer and urlsplit(issuer).netloc,
     )
-
-
-def _form_again_if_foreign() -> AnyResponse | None:
-    """Return a page to resend our form that another session had shown; None for a valid form.
-
-    Raises `ForeignForm` for another site's.
-    """
-    require_own_form()
-    sent = forms.sent()
-    if hmac.compare_digest(sent.form_token.encode(), cast(str, g.form_token).encode()):
-        return None
-    return rendering.page("kept", 409, path=request.path, kept=sent.kept_fields())

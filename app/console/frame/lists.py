@@ -89,9 +89,9 @@ class Listed:
             if self.beside is not None:
                 more = self.beside(session, args, found)
         shown: dict[str, Any] = {"typed": typed, "form": form or forms.blank(), "found": found}
-        shown |= {"names": names, "broken": broken, **self.shown, **more}
-        if self.does is not None:
-            shown["does"] = self.does
+        shown |= {"names": names, "broken": broken}
+        shown |= {} if self.does is None else {"does": self.does}
+        shown |= {**self.shown, **more}
         return rendering.page(self.template or f"{self.name}/list", status, **shown)
 
 
@@ -99,9 +99,26 @@ LISTS: dict[str, Listed] = {}
 
 
 def serve(
-    blp: Pages, listed: Listed, path: str = "", role: Role = Role.READ, *, endpoint: str = "index"
+    blp: Pages,
+    name: str,
+    read: Read,
+    path: str = "",
+    role: Role = Role.READ,
+    *,
+    endpoint: str = "index",
+    files: bool = False,
+    **declared: Any,
 ) -> Listed:
-    """Serve a list at a path; with `row` also its files, at `all.csv` and `all.ndjson` below."""
+    """Serve a list at a path; with `files` also its files, at `all.csv` and `all.ndjson` below.
+
+    `declared` are members of `Listed`. Where `read` is an API's list, that has declared its query,
+    its rows and what shows one, and `record-service NAME list` does the same.
+    """
+    if (told := getattr(read, "listed", None)) is not None:
+        row = told.item if files else None
+        own = {"show": told.represent, "args": told.args, "position": told.position, "row": row}
+        declared = own | {"does": (f"{name} list", f"GET /v1/{name}")} | declared
+    listed = Listed(name, read, **declared)
 
     @blp.page(path, role, endpoint=endpoint)
     def index() -> Response:
@@ -109,7 +126,7 @@ def serve(
         return listed.page()
 
     if listed.row is not None:
-        LISTS[listed.name] = listed
+        LISTS[name] = listed
         download = partial(_answer, listed, listed.row)
         blp.page(f"{path}/all.<any(csv,ndjson):form>", endpoint="download_list")(download)
     return listed

@@ -16,6 +16,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from app import ids
 from app.api.http import answers
+from app.api.http.documentation import write_ids
 from app.api.http.services import caller, services
 from app.console.frame import assets, browser, forms, navigation, zone
 from app.core import lookup, tenants
@@ -62,7 +63,10 @@ def page(
     """Render `templates/console/<template>.html`; 304 for a page that the browser has.
 
     A template in a folder belongs to the entry of the navigation whose blueprint has that name.
+    `does` are the command and the request that do the same, with what the path names in braces.
     """
+    if "does" in shown and request.view_args:
+        shown["does"] = [each and each.format(**own()) for each in shown["does"]]
     kept = None if browser.refreshes_itself() else _kept_message()
     # An error stands under no success, be it this form's of before or another's.
     message = (_sent_twice() or kept) if status < 400 else None
@@ -89,19 +93,33 @@ def page(
     return answered
 
 
-def done(location: str, message: str) -> AnyResponse:
-    """Redirect after a form was carried out; the page at `location` shows `message` once.
+def done(page: str, message: str, **inside: Any) -> AnyResponse:
+    """Redirect after a form was carried out; a page, by its URL or endpoint, shows `message` once.
 
-    For a repeated form `message` may no longer be true: the page says that it came twice.
+    An endpoint's page is of what this request's path names, unless `inside` names another. For a
+    repeated form `message` may no longer be true: the page says that it came twice.
     """
-    answered = redirect(location, 303)
+    if not page.startswith("/"):
+        endpoint = f"{request.blueprint}{page}" if page.startswith(".") else page
+        taken = next(current_app.url_map.iter_rules(endpoint)).arguments
+        named = {name: text for name, text in own().items() if name in taken}
+        page = url_for(endpoint, **{**named, **inside})
+    answered = redirect(page, 303)
     value = base64.urlsafe_b64encode((_sent_twice() or message).encode()).decode()
     browser.set_cookie(answered, "said", value, _MESSAGE_SECONDS)
     return answered
 
 
-def attached(answer: Response, name: str) -> Response:
-    """Have a browser save an answer as a file."""
+def own() -> dict[str, str]:
+    """Return what the request's path names, its ids as they are written."""
+    named = dict(request.view_args or {})
+    write_ids("", named)
+    return named
+
+
+def attached(answer: Response, name: str = "") -> Response:
+    """Have a browser save an answer as a file; without a `name` the request's path has it."""
+    name = name or "-".join(own().values())
     answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
 

@@ -15,15 +15,13 @@ from app import ids
 from app.api.http import large_work
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, reads_objects, services, transaction
-from app.api.resources.agents import AgentArgs, list_agents
-from app.api.resources.sessions import SessionArgs, list_sessions, read_evidence, read_statement
-from app.api.resources.traces import TraceArgs, list_traces
+from app.api.resources.agents import list_agents
+from app.api.resources.sessions import list_sessions, read_evidence, read_statement
+from app.api.resources.traces import list_traces
 from app.clock import rfc3339
 from app.console.frame import forms, lists, rendering, zone
 from app.console.frame.access import Pages
-from app.console.frame.lists import Listed
 from app.core import agents, feeds, findings, sessions
-from app.core.agents import AgentSchema
 from app.core.audit import record_reads
 from app.core.delivery import hours
 from app.core.delivery.history import delivery_list
@@ -31,7 +29,7 @@ from app.core.delivery.history.delivery_list import Filters
 from app.core.delivery.hours import Step
 from app.core.keys import keys
 from app.core.records import activity, bundles, holds, records
-from app.core.sessions import SessionSchema, SessionStatus
+from app.core.sessions import SessionStatus
 from app.core.statements import statements
 from app.core.traces import traces
 from app.core.traces.traces import TraceStatus
@@ -59,40 +57,33 @@ def listed(session: AgentSession) -> dict[str, Any]:
 
 lists.serve(
     sessions_blp,
-    Listed(
-        "sessions",
-        list_sessions,
-        listed,
-        SessionArgs,
-        SessionSchema,
-        beside=lambda session, _, found: {
-            "did": activity.of(session, caller(), "ses", found["data"])
-        },
-        shown={"statuses": forms.choices(SessionStatus)},
-        does=("sessions list", "GET /v1/sessions"),
-    ),
+    "sessions",
+    list_sessions,
+    files=True,
+    show=listed,
+    beside=lambda session, _, found: {"did": activity.of(session, caller(), "ses", found["data"])},
+    shown={"statuses": forms.choices(SessionStatus)},
 )
 
 
 @sessions_blp.page("/<session_id>/files/<name>")
-def download(session_id: str, name: str) -> AnyResponse:
+def download(session_id: UUID | None, name: str) -> AnyResponse:
     """Send the session's statement or evidence pack, as the API does."""
-    session, file = ids.parse("ses", session_id), f"{session_id}-{name}"
     if name == "statement.json":
-        return rendering.attached(read_statement(session), file)
+        return rendering.attached(read_statement(session_id))
     if name != "evidence.zip":
         raise NotFound("A session has no such file.")
     page = url_for(".show", session_id=session_id)
-    return rendering.taken(lambda: rendering.attached(read_evidence(session), file), page)
+    return rendering.taken(lambda: rendering.attached(read_evidence(session_id)), page)
 
 
 @sessions_blp.page("/<session_id>")
-def show(session_id: str) -> Response:
+def show(session_id: UUID | None) -> Response:
     """Show one session and its way, oldest record first."""
     typed = forms.query()
     args = typed.load_filters(PageArgs)
     with transaction() as session:
-        one = sessions.find(session, caller(), ids.parse("ses", session_id))
+        one = sessions.find(session, caller(), session_id)
         found = page_of(
             args,
             lambda after, limit: activity.way(session, caller(), one.id, after, limit),
@@ -122,7 +113,7 @@ def show(session_id: str) -> Response:
         too_many_told=isinstance(sent, Invalid),
         did=did,
         names=names,
-        does=(f"sessions show {session_id}", f"GET /v1/sessions/{session_id}"),
+        does=("sessions show {session_id}", "GET /v1/sessions/{session_id}"),
     )
 
 
@@ -205,28 +196,21 @@ blp = Pages("agents", "/agents", whole_tenant=False)
 
 lists.serve(
     blp,
-    Listed(
-        "agents",
-        list_agents,
-        agents.represent,
-        AgentArgs,
-        AgentSchema,
-        named=lambda _: (),
-        beside=lambda session, _, found: {
-            "did": activity.of(session, caller(), "agt", found["data"])
-        },
-        does=("agents list", "GET /v1/agents"),
-    ),
+    "agents",
+    list_agents,
+    files=True,
+    named=lambda _: (),
+    beside=lambda session, _, found: {"did": activity.of(session, caller(), "agt", found["data"])},
 )
 
 _NEWEST, _MOST_KEYS = 20, 50
 
 
 @blp.page("/<agent_id>", endpoint="show")
-def show_agent(agent_id: str) -> Response:
+def show_agent(agent_id: UUID | None) -> Response:
     """Show one agent, its newest sessions and records."""
     with transaction() as session:
-        found = agents.find(session, caller(), ids.parse("agt", agent_id))
+        found = agents.find(session, caller(), agent_id)
         agent, of_agent = agents.represent(found), {"agent_id": found.id}
         latest = [
             listed(each) for each in sessions.rows(session, caller(), of_agent, None, _NEWEST)
@@ -256,7 +240,7 @@ def show_agent(agent_id: str) -> Response:
         latest=latest,
         newest=newest,
         names=names,
-        does=(f"agents show {agent_id}", f"GET /v1/agents/{agent_id}"),
+        does=("agents show {agent_id}", "GET /v1/agents/{agent_id}"),
     )
 
 
@@ -268,17 +252,12 @@ _MOST_RECORDS = 20
 
 lists.serve(
     traces_blp,
-    Listed(
-        "traces",
-        list_traces,
-        traces.represent,
-        TraceArgs,
-        named=lambda _: (),
-        beside=lambda session, *_: {"counts": traces.counts(session, caller())},
-        shown={
-            "most_records": _MOST_RECORDS,
-            "statuses": [each.value for each in TraceStatus],
-        },
-        does=("traces list", "GET /v1/traces"),
-    ),
+    "traces",
+    list_traces,
+    named=lambda _: (),
+    beside=lambda session, *_: {"counts": traces.counts(session, caller())},
+    shown={
+        "most_records": _MOST_RECORDS,
+        "statuses": [each.value for each in TraceStatus],
+    },
 )

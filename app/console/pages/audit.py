@@ -3,6 +3,7 @@
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
+from uuid import UUID
 
 from flask import request, url_for
 from sqlalchemy.orm import Session
@@ -12,12 +13,11 @@ from app import ids
 from app.api.http.services import caller, services, transaction
 from app.api.resources.audit import AuditArgs, RangeArgs, entries, export_answer, verify_now
 from app.api.resources.records.exports import NewExportSchema, download, list_exports, represent
-from app.api.resources.records.holds import HoldArgs, NewHoldSchema, list_holds, scope_of
+from app.api.resources.records.holds import NewHoldSchema, list_holds, scope_of
 from app.api.resources.verification import VerifyArgs, anchor_reader, anchoring
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
-from app.console.frame.lists import Listed
 from app.core.audit import view
 from app.core.callers import Role
 from app.core.exports import exports
@@ -43,25 +43,23 @@ def _stands(session: Session) -> dict[str, Any]:
 
 _ENTRIES = lists.serve(
     blp,
-    Listed(
-        "audit",
-        entries,
-        view.represent,
-        AuditArgs,
-        position=attrgetter("seq"),
-        named=lambda found: [{"who": e["actor"]["id"], "what": e["target"]["id"]} for e in found],
-        beside=lambda session, *_: _stands(session),
-        breaks=(AuditChainBroken,),
-        shown={
-            "outcomes": forms.choices(Outcome),
-            "layouts": [("chain", "entries as they were hashed"), ("events", "flat events")],
-            "orders": [
-                (view.Order.DESCENDING.value, "newest"),
-                (view.Order.ASCENDING.value, "oldest"),
-            ],
-        },
-        does=("audit list", "GET /v1/audit"),
-    ),
+    "audit",
+    entries,
+    show=view.represent,
+    args=AuditArgs,
+    position=attrgetter("seq"),
+    named=lambda found: [{"who": e["actor"]["id"], "what": e["target"]["id"]} for e in found],
+    beside=lambda session, *_: _stands(session),
+    breaks=(AuditChainBroken,),
+    shown={
+        "outcomes": forms.choices(Outcome),
+        "layouts": [("chain", "entries as they were hashed"), ("events", "flat events")],
+        "orders": [
+            (view.Order.DESCENDING.value, "newest"),
+            (view.Order.ASCENDING.value, "oldest"),
+        ],
+    },
+    does=("audit list", "GET /v1/audit"),
 )
 
 
@@ -69,7 +67,7 @@ _ENTRIES = lists.serve(
 def verify_again() -> Response:
     """Verify the chain now, through the head that the URL names: a verification's permalink."""
     if not request.args:
-        return rendering.done(url_for(".index"), "Verify the chain here.")
+        return rendering.done(".index", "Verify the chain here.")
     return _verified(forms.query())
 
 
@@ -87,7 +85,7 @@ def _verified(typed: Input) -> Response:
         return rendering.page("audit/verified", 409, broken=error, found=None, kept={}, does=does)
     if isinstance(found, Job):
         text = "The chain is long, so a job verifies it. Its progress is the report in the end."
-        return rendering.done(url_for("console.jobs.show", job_id=ids.text("job", found.id)), text)
+        return rendering.done("console.jobs.show", text, job_id=ids.text("job", found.id))
     kept = {name: typed.value(name) for name in ("seq", "hash") if typed.value(name)}
     return rendering.page("audit/verified", broken=None, found=found, kept=kept, does=does)
 
@@ -106,19 +104,17 @@ def _anchors(session: Session, _: object, *where: Any) -> list[tuple[int, dict[s
 
 lists.serve(
     blp,
-    Listed(
-        "anchors",
-        _anchors,
-        itemgetter(1),
-        position=itemgetter(0),
-        named=lambda _: (),
-        template="audit/anchors",
-        beside=lambda session, *_: _stands(session),
-        breaks=(AuditChainBroken, LogHalted),
-        does=(None, "GET /v1/audit/anchors"),
-    ),
+    "anchors",
+    _anchors,
     "/anchors",
     endpoint="anchor_list",
+    show=itemgetter(1),
+    position=itemgetter(0),
+    named=lambda _: (),
+    template="audit/anchors",
+    beside=lambda session, *_: _stands(session),
+    breaks=(AuditChainBroken, LogHalted),
+    does=(None, "GET /v1/audit/anchors"),
 )
 
 
@@ -126,12 +122,8 @@ exports_blp = Pages("exports", "/exports")
 
 _EXPORTS = lists.serve(
     exports_blp,
-    Listed(
-        "exports",
-        list_exports,
-        represent,
-        does=("exports list", "GET /v1/exports"),
-    ),
+    "exports",
+    list_exports,
 )
 
 
@@ -139,14 +131,14 @@ _EXPORTS = lists.serve(
 def order_export(typed: Input) -> Response:
     """Order an export."""
     made = forms.do(exports.create, typed.load(NewExportSchema), show=represent)
-    return rendering.done(url_for(".show", export_id=made["id"]), "The export is being made.")
+    return rendering.done(".show", "The export is being made.", export_id=made["id"])
 
 
 @exports_blp.page("/<export_id>", endpoint="show")
-def show_export(export_id: str) -> Response:
+def show_export(export_id: UUID | None) -> Response:
     """Show one export, with its totals once it is made."""
     with transaction() as session:
-        found = exports.find(session, caller().tenant_id, ids.parse("exp", export_id))
+        found = exports.find(session, caller().tenant_id, export_id)
         export = represent(found)
         names = rendering.names_in(session, export)
     return rendering.page(
@@ -154,37 +146,31 @@ def show_export(export_id: str) -> Response:
         export=export,
         names=names,
         watched=export["state"] == "making",
-        does=(f"exports show {export_id}", f"GET /v1/exports/{export_id}"),
+        does=("exports show {export_id}", "GET /v1/exports/{export_id}"),
     )
 
 
 @exports_blp.page(f"/<export_id>/files/{exports.FILE}")
-def download_export(export_id: str) -> Response:
+def download_export(export_id: UUID | None) -> Response:
     """Send an export's file, as the API does."""
-    take = partial(download, ids.parse("exp", export_id))
+    take = partial(download, export_id)
     return rendering.taken(take, url_for(".show", export_id=export_id))
 
 
 @exports_blp.form("/<export_id>/delete", Role.ADMIN)
-def delete_export(export_id: str) -> Response:
+def delete_export(export_id: UUID | None) -> Response:
     """Delete an export's file, or stop its making."""
-    forms.do(exports.delete, ids.parse("exp", export_id))
-    place = url_for(".show", export_id=export_id)
-    return rendering.done(place, "The file was deleted. What was signed stays here.")
+    forms.do(exports.delete, export_id)
+    return rendering.done(".show", "The file was deleted. What was signed stays here.")
 
 
 holds_blp = Pages("holds", "/holds")
 
 _HOLDS = lists.serve(
     holds_blp,
-    Listed(
-        "holds",
-        list_holds,
-        holds.represent,
-        HoldArgs,
-        shown={"statuses": forms.choices(HoldStatus)},
-        does=("holds list", "GET /v1/holds"),
-    ),
+    "holds",
+    list_holds,
+    shown={"statuses": forms.choices(HoldStatus)},
 )
 
 
@@ -194,22 +180,23 @@ def place_hold(typed: Input) -> Response:
     wanted = typed.load(NewHoldSchema)
     given = (wanted["reason"], scope_of(wanted))
     made = forms.do(holds.create, *given, show=holds.represent)
-    return rendering.done(url_for(".show", hold_id=made["id"]), "What it covers stays.")
+    return rendering.done(".show", "What it covers stays.", hold_id=made["id"])
 
 
 @holds_blp.page("/<hold_id>", endpoint="show")
-def show_hold(hold_id: str) -> Response:
+def show_hold(hold_id: UUID | None) -> Response:
     """Show one hold."""
     with transaction() as session:
-        hold = holds.represent(holds.find(session, caller(), ids.parse("hld", hold_id)))
+        hold = holds.represent(holds.find(session, caller(), hold_id))
         names = rendering.names_in(session, hold)
-    does = (f"holds show {hold_id}", f"GET /v1/holds/{hold_id}")
+    does = ("holds show {hold_id}", "GET /v1/holds/{hold_id}")
     return rendering.page("holds/one", hold=hold, names=names, does=does)
 
 
 @holds_blp.form("/<hold_id>/release", Role.ADMIN)
-def release(hold_id: str) -> Response:
+def release(hold_id: UUID | None) -> Response:
     """Release a hold."""
-    forms.do(holds.release, ids.parse("hld", hold_id))
-    text = "The hold was released. What no other hold covers expires when its time is over."
-    return rendering.done(url_for(".show", hold_id=hold_id), text)
+    forms.do(holds.release, hold_id)
+    return rendering.done(
+        ".show", "The hold was released. What no other hold covers expires when its time is over."
+    )

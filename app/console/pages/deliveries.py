@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Collection, Sequence
 from typing import Any
+from uuid import UUID
 
 from flask import request, url_for
 from sqlalchemy.orm import Session
@@ -11,12 +12,11 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.deliveries import list_tenant_deliveries, tenant_filters
-from app.api.resources.deliveries.delivery_schemas import GroupArgs, TenantHistoryArgs
+from app.api.resources.deliveries.delivery_schemas import GroupArgs
 from app.api.resources.webhooks import represent
 from app.clock import rfc3339
 from app.console.frame import forms, lists, navigation, rendering, zone
 from app.console.frame.access import Pages
-from app.console.frame.lists import Listed
 from app.core import lookup
 from app.core.callers import Role
 from app.core.delivery import accounting, hours
@@ -26,7 +26,7 @@ from app.core.delivery.history import (
     event_history,
     failure_groups,
 )
-from app.core.delivery.history.delivery_history import DeliverySchema, Status
+from app.core.delivery.history.delivery_history import Status
 from app.core.delivery.hours import Span
 from app.core.replay import replay, send_now
 from app.core.webhooks import webhooks
@@ -83,15 +83,11 @@ def _beside(session: Session, args: dict[str, Any], found: dict[str, Any]) -> di
 
 lists.serve(
     blp,
-    Listed(
-        "deliveries",
-        list_tenant_deliveries,
-        delivery_history.represent,
-        TenantHistoryArgs,
-        DeliverySchema,
-        beside=_beside,
-    ),
+    "deliveries",
+    list_tenant_deliveries,
     "/deliveries",
+    files=True,
+    beside=_beside,
 )
 
 
@@ -126,13 +122,12 @@ def groups() -> Response:
 
 
 @blp.page(_DELIVERY)
-def show(webhook_id: str, delivery_id: str) -> Response:
+def show(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Show the delivery, newest attempt first."""
-    webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
     with transaction(snapshot=True) as session:
         tenant_id = caller().tenant_id
-        known = webhooks.require_history(session, caller(), webhook)
-        found = delivery_history.find(session, tenant_id, known, delivery)
+        known = webhooks.require_history(session, caller(), webhook_id)
+        found = delivery_history.find(session, tenant_id, known, delivery_id)
         told = delivery_history.describe(session, tenant_id, found)
         stands = event_history.summary_of(session, tenant_id, known, "", [found])
         siblings = event_history.of_event(session, tenant_id, found.event_id)
@@ -153,38 +148,35 @@ def show(webhook_id: str, delivery_id: str) -> Response:
         under_way=_under_way(told, shown),
         names=webhook_names(named),
         size=None if raw is None else len(raw),
-        curl=_curl(named.get(webhook_id), told["event_id"], raw),
+        curl=_curl(named.get(told["webhook_id"]), told["event_id"], raw),
         watched=told["finished_at"] is None,
         does=(
-            f"deliveries show {delivery_id}",
-            f"GET /v1/webhooks/{webhook_id}/deliveries/{delivery_id}",
+            "deliveries show {delivery_id}",
+            "GET /v1/webhooks/{webhook_id}/deliveries/{delivery_id}",
         ),
     )
 
 
 @blp.form(f"{_DELIVERY}/replay", Role.WRITE)
-def send_again(webhook_id: str, delivery_id: str) -> Response:
+def send_again(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Replay the event at once, and redirect to the new delivery."""
-    webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
-    made = forms.do(replay.replay, webhook, delivery, show=delivery_history.represent)
-    place = url_for(".show", webhook_id=webhook_id, delivery_id=made["id"])
-    return rendering.done(place, "It is sent again: this is the new delivery of the same event.")
+    made = forms.do(replay.replay, webhook_id, delivery_id, show=delivery_history.represent)
+    text = "It is sent again: this is the new delivery of the same event."
+    return rendering.done(".show", text, delivery_id=made["id"])
 
 
 @blp.form(f"{_DELIVERY}/retry-now", Role.WRITE)
-def retry_now(webhook_id: str, delivery_id: str) -> Response:
+def retry_now(webhook_id: UUID | None, delivery_id: UUID | None) -> Response:
     """Make the next attempt due now."""
-    webhook, delivery = ids.parse("whk", webhook_id), ids.parse("dlv", delivery_id)
-    forms.do(send_now.one, webhook, delivery)
-    place = url_for(".show", webhook_id=webhook_id, delivery_id=delivery_id)
-    return rendering.done(place, "Its next attempt goes out now.")
+    forms.do(send_now.one, webhook_id, delivery_id)
+    return rendering.done(".show", "Its next attempt goes out now.")
 
 
 @blp.page("/events/<event_id>")
-def show_event(event_id: str) -> Response:
+def show_event(event_id: UUID | None) -> Response:
     """Show one event."""
     with transaction(snapshot=True) as session:
-        found = event_history.find(session, caller(), ids.parse("evt", event_id))
+        found = event_history.find(session, caller(), event_id)
         event = event_history.describe(session, found)
         about = subjects(session, [event["id"]])
         size = len(delivery_history.payload_of(session, found.tenant_id, found.id) or b"")
@@ -196,7 +188,7 @@ def show_event(event_id: str) -> Response:
         subjects=about,
         names=webhook_names(known),
         states={name: each["health"]["state"] for name, each in known.items()},
-        does=(f"search {event_id}", f"GET /v1/events/{event_id}"),
+        does=("search {event_id}", "GET /v1/events/{event_id}"),
     )
 
 
@@ -225,16 +217,15 @@ def subjects(session: Session, event_ids: Collection[str]) -> dict[str, dict[str
 
 
 def charted(
-    rows: Sequence[dict[str, Any]], span: Span, webhook_id: str | None = None
+    rows: Sequence[dict[str, Any]], span: Span, webhook_id: UUID | None = None
 ) -> list[dict[str, Any]]:
     """Return rows of `hours` for a chart: with a label, and links to what they count."""
     starts = [*span.starts, span.until]
     shown = []
     for row, since, until in zip(rows, span.starts, starts[1:], strict=True):
         asked: dict[str, Any] = {"finished_since": rfc3339(since), "finished_until": rfc3339(until)}
-        asked |= {} if webhook_id is None else {"webhook_id": webhook_id}
         links = {
-            name: url_for("console.deliveries.index", status=name, **asked)
+            name: url_for("console.deliveries.index", status=name, webhook_id=webhook_id, **asked)
             for name in ("succeeded", "failed")
         }
         shown.append({**row, "label": zone.label(since, span.step), "links": links})

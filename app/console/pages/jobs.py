@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
+from uuid import UUID
 
-from flask import url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from app import ids
 from app.api.http.services import caller, transaction
 from app.api.resources.deliveries.replays import BulkReplaySchema, wanted_of
-from app.api.resources.jobs import JobArgs, list_jobs
+from app.api.resources.jobs import list_jobs
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
-from app.console.frame.lists import Listed
 from app.console.pages.deliveries import known_webhooks, webhook_names
 from app.core.callers import Role
 from app.core.delivery.history import delivery_history, delivery_list, failure_groups
@@ -26,7 +25,6 @@ from app.core.digests.digest_mail import DigestSending
 from app.core.exports import building as exporting
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
-from app.core.jobs.control import JobSchema
 from app.core.packs import record_packs
 from app.core.records import expiry
 from app.core.replay import bulk_replay, job_changes, send_now
@@ -66,27 +64,21 @@ _MOVES = {
 
 lists.serve(
     blp,
-    Listed(
-        "jobs",
-        list_jobs,
-        itemgetter(1),
-        JobArgs,
-        JobSchema,
-        itemgetter(0),
-        named=lambda jobs: [job["args"] for job in jobs],
-        shown={"kinds": _KINDS, "statuses": forms.choices(job_control.Status)},
-        does=("jobs list", "GET /v1/jobs"),
-    ),
+    "jobs",
+    list_jobs,
+    files=True,
+    named=lambda jobs: [job["args"] for job in jobs],
+    shown={"kinds": _KINDS, "statuses": forms.choices(job_control.Status)},
 )
 
 
 @replays_blp.page("/<job_id>")
 @blp.page("/<job_id>")
-def show(job_id: str) -> Response:
+def show(job_id: UUID | None) -> Response:
     """Show one job; a replay with what became of its deliveries."""
     names, cause = {}, None
     with transaction() as session:
-        found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
+        found = job_rows.get(session, caller().tenant_id, job_id)
         job = job_changes.represent(session, found)
         if is_replay := job["kind"] == bulk_replay.KIND:
             names = webhook_names(known_webhooks(session))
@@ -100,7 +92,7 @@ def show(job_id: str) -> Response:
         cancellable=job["kind"] in job_control.CANCELLABLE,
         # It may change: it is open, or what it sent has not ended.
         watched=job["finished_at"] is None or bool((job["progress"] or {}).get("waiting")),
-        does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
+        does=("jobs show {job_id}", "GET /v1/jobs/{job_id}"),
     )
 
 
@@ -138,20 +130,20 @@ def change_all() -> Response:
     count = forms.do(job_changes.change_all, verb, args.get("kind"))
     jobs = f"{count:,} job{'' if count == 1 else 's'}"
     text = f"To be tried again: {jobs}." if verb is Bulk.RETRY else f"Stopped: {jobs}."
-    return rendering.done(url_for(".index", kind=args.get("kind")), text)
+    return rendering.done(".index", text, kind=args.get("kind"))
 
 
 @replays_blp.form("/<job_id>/<verb>", Role.WRITE)
 @blp.form("/<job_id>/<verb>", Role.WRITE)
-def move(job_id: str, verb: str) -> Response:
+def move(job_id: UUID | None, verb: str) -> Response:
     """Cancel, resume or retry a job once, and show its page.
 
     The page is that of the blueprint that got the form: jobs or replays.
     """
     if verb not in _MOVES:
         raise NotFound("There is no such change of a job.")
-    forms.do(job_changes.change, verb, ids.parse("job", job_id))
-    return rendering.done(url_for(".show", job_id=job_id), _MOVES[verb])
+    forms.do(job_changes.change, verb, job_id)
+    return rendering.done(".show", _MOVES[verb])
 
 
 _HOW = ("rate", "canary", "stop_after_failures")
@@ -176,14 +168,12 @@ def _about(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 lists.serve(
     replays_blp,
-    Listed(
-        "replays",
-        lambda session, _, *where: list_jobs(session, {"kind": bulk_replay.KIND}, *where),
-        itemgetter(1),
-        position=itemgetter(0),
-        named=_about,
-        does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
-    ),
+    "replays",
+    lambda session, _, *where: list_jobs(session, {"kind": bulk_replay.KIND}, *where),
+    show=itemgetter(1),
+    position=itemgetter(0),
+    named=_about,
+    does=("jobs list --kind bulk_replay", f"GET /v1/jobs?kind={bulk_replay.KIND}"),
 )
 
 
@@ -237,7 +227,7 @@ def start(typed: Input) -> Response:
     pace, as_of = Pace(*(body.get(name) for name in _HOW)), body.get("as_of")
     begin = partial(bulk_replay.start, **_selected(body), pace=pace, as_of=as_of)
     job = forms.do(begin, show=job_control.represent)
-    return rendering.done(url_for(".show", job_id=job["id"]), "The replay has begun.")
+    return rendering.done(".show", "The replay has begun.", job_id=job["id"])
 
 
 @replays_blp.form("/new/count", Role.WRITE)

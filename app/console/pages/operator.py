@@ -1,6 +1,5 @@
 """The operator's view over tenants: figures, and nothing of content; suspend and resume."""
 
-import hmac
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec
@@ -57,11 +56,8 @@ def operator_only(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
             return redirect(url_for("console.sign_in.ask"), 303)
         g.operator, g.operator_until = found
         g.form_token = token.form_token
-        if request.method == "POST":
-            access.require_own_form()
-            sent = forms.sent().form_token
-            if not hmac.compare_digest(sent.encode(), token.form_token.encode()):
-                raise access.ForeignForm("This form is of another session. Reload its page.")
+        if request.method == "POST" and not access.is_own_form():
+            raise access.ForeignForm("This form is of another session. Reload its page.")
         return view(*args, **kwargs)
 
     return auth.mark(checked, _OPERATOR)
@@ -108,7 +104,7 @@ def change(tenant_id: str, verb: str) -> AnyResponse:
             said = "goes on" if done.result else "was not suspended"
     if done.untold is not None:
         alerts.report_break(here.database, tenant, done.untold)
-    return rendering.done(url_for(".index", q=tenant_id), f"{tenant_id} {said}.")
+    return rendering.done(".index", f"{tenant_id} {said}.", q=tenant_id)
 
 
 @blp.post("/sign-out")

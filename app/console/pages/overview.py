@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
 
 from flask import redirect, url_for
 from sqlalchemy.orm import Session
@@ -25,7 +26,7 @@ from app.core.delivery import accounting, hours
 from app.core.delivery.history import failure_groups
 from app.core.delivery.history.delivery_history import Status
 from app.core.delivery.history.delivery_list import Filters
-from app.core.digests import schedule, sending, troubles
+from app.core.digests import letters, schedule, sending, troubles
 from app.core.health import probes
 from app.core.health.parts import Part
 from app.core.jobs import control as job_control
@@ -136,23 +137,20 @@ def _failures(session: Session, books: dict[str, Any]) -> Iterator[Need]:
     failed = Filters(status=frozenset((Status.FAILED,)))
     found = failure_groups.find(session, caller().tenant_id, failed, window=_MOST_FAILED)
     count = sum(group.count for group in found.groups)
-    left = books["failed"] - books["arrived_by_replay"]
-    in_all = f"{left:,} of {books['failed']:,} events that failed for good have not arrived by a "
-    in_all += f"replay. Of the newest {_MOST_FAILED:,}, "
-    if count:
-        causes = "one cause" if len(found.groups) == 1 else f"{len(found.groups)} causes"
-        were = "were" if count > 1 else "was"
-        if found.complete:
-            text = f"{count:,} event{'s' if count > 1 else ''} failed for good and {were} not "
-            text += f"replayed, of {causes}."
-        else:
-            text = f"{in_all}{count:,} {were} not replayed, of {causes}."
-        place = url_for("console.deliveries.groups", status="failed")
-        yield Need(text, "See the causes", place, grave=True)
-    elif not found.complete:
-        text = f"{in_all}all were replayed; older ones may wait."
-        place = url_for("console.deliveries.index", status="failed")
-        yield Need(text, "See what failed", place)
+    if found.complete and not count:
+        return
+    causes = "one cause" if len(found.groups) == 1 else f"{len(found.groups)} causes"
+    text = f"were not replayed, of {causes}." if count > 1 else f"was not replayed, of {causes}."
+    if found.complete:
+        text = f"{letters.of(count, 'event')} failed for good and {text}"
+    else:
+        text = f"{count:,} {text}" if count else "all were replayed; older ones may wait."
+        left = books["failed"] - books["arrived_by_replay"]
+        in_all = f"{left:,} of {books['failed']:,} events that failed for good have not arrived by"
+        text = f"{in_all} a replay. Of the newest {_MOST_FAILED:,}, {text}"
+    page, label = ("groups", "See the causes") if count else ("index", "See what failed")
+    place = url_for(f"console.deliveries.{page}", status="failed")
+    yield Need(text, label, place, grave=count > 0)
 
 
 search_blp = Pages("search", "/search", whole_tenant=False)
@@ -263,15 +261,15 @@ def keep_view(typed: Input) -> Response:
 
 
 @views_blp.form("/<view_id>/rename", Role.WRITE, again=_views)
-def rename_view(typed: Input, view_id: str) -> Response:
+def rename_view(typed: Input, view_id: UUID | None) -> Response:
     """Give a view another name."""
     name = typed.load(NameSchema)["name"]
-    forms.do(saved_views.rename, ids.parse("viw", view_id), name)
-    return rendering.done(url_for(".index"), f"The view is called “{name}” now.")
+    forms.do(saved_views.rename, view_id, name)
+    return rendering.done(".index", f"The view is called “{name}” now.")
 
 
 @views_blp.form("/<view_id>/delete", Role.WRITE)
-def delete_view(view_id: str) -> Response:
+def delete_view(view_id: UUID | None) -> Response:
     """Delete a view."""
-    name = forms.do(saved_views.delete, ids.parse("viw", view_id))
-    return rendering.done(url_for(".index"), f"The view “{name}” was deleted.")
+    name = forms.do(saved_views.delete, view_id)
+    return rendering.done(".index", f"The view “{name}” was deleted.")

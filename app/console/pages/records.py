@@ -1,29 +1,27 @@
 """Records: search, the page of one with its steps, proofs, files and share links; findings."""
 
-from operator import itemgetter
 from typing import Any
+from uuid import UUID
 
 from flask import url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
-from app import ids
 from app.api.http import large_work
 from app.api.http.services import caller, services, transaction
 from app.api.pages.private_pages import view_of
-from app.api.resources.findings import FindingArgs, list_findings
+from app.api.resources.findings import list_findings
 from app.api.resources.records import bundle_access, bundles, evidence_packs
-from app.api.resources.records.records import RecordArgs, list_records
+from app.api.resources.records.records import list_records
 from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
-from app.console.frame.lists import Listed
 from app.console.pages.deliveries import known_webhooks, webhook_names
 from app.core import feeds, findings
 from app.core.callers import Role
 from app.core.delivery.history import delivery_list, event_history
 from app.core.delivery.history.delivery_list import Filters
-from app.core.findings import FindingSchema, Severity, Source
+from app.core.findings import Severity, Source
 from app.core.records import activity, holds, records, share_links
 from app.core.records.records import RecordSchema
 from app.core.statements import statements
@@ -42,52 +40,45 @@ _LIFETIMES = (("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("25
 
 lists.serve(
     blp,
-    Listed(
-        "records",
-        list_records,
-        itemgetter(1),
-        RecordArgs,
-        RecordSchema,
-        itemgetter(0),
-        does=("records list", "GET /v1/records"),
-    ),
+    "records",
+    list_records,
+    row=RecordSchema,
 )
 
 
 @blp.page("/<record_id>")
-def show(record_id: str) -> Response:
+def show(record_id: UUID | None) -> Response:
     """Show one record."""
     return _page(record_id)
 
 
 @blp.page("/<record_id>/files/<name>")
-def download(record_id: str, name: str) -> Response:
+def download(record_id: UUID | None, name: str) -> Response:
     """Send one of the record's files, as the API does."""
-    bundle_access.admit(caller(), ids.parse("rec", record_id))
+    bundle_access.admit(caller(), record_id)
     if name == "evidence.zip":
         return rendering.taken(evidence_packs.pack, url_for(".show", record_id=record_id))
     if name != "bundle.json" and name not in bundles.FORMATS:
         raise NotFound
     answered = bundles.exact_bytes() if name == "bundle.json" else bundles.export(name)
-    return rendering.attached(answered, f"{record_id}-{name}")
+    return rendering.attached(answered)
 
 
 @blp.form("/<record_id>/share-links", Role.ADMIN)
-def share(record_id: str) -> Response:
+def share(record_id: UUID | None) -> Response:
     """Create a share link, and show its URL on this page only."""
     wanted = forms.sent().load(NewShareLinkSchema)
     lifetime = wanted["expires_in_seconds"]
     base_url = services().settings.base_url
-    made = forms.do(share_links.mint, ids.parse("rec", record_id), lifetime, base_url)
+    made = forms.do(share_links.mint, record_id, lifetime, base_url)
     return _page(record_id, made)
 
 
 @blp.form("/<record_id>/share-links/<share_link_id>/revoke", Role.ADMIN)
-def revoke(record_id: str, share_link_id: str) -> Response:
+def revoke(record_id: UUID | None, share_link_id: UUID | None) -> Response:
     """Revoke a share link."""
-    forms.do(share_links.revoke, ids.parse("rec", record_id), ids.parse("shr", share_link_id))
-    place = url_for(".show", record_id=record_id, _anchor="share-links")
-    return rendering.done(place, "The link opens nothing any more.")
+    forms.do(share_links.revoke, record_id, share_link_id)
+    return rendering.done(".show", "The link opens nothing any more.", _anchor="share-links")
 
 
 class StepArgs(Schema):
@@ -98,11 +89,11 @@ class StepArgs(Schema):
     )
 
 
-def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
+def _page(record_id: UUID | None, link: dict[str, Any] | None = None) -> Response:
     typed = forms.query()
     before = typed.load_filters(StepArgs)["steps"]
     with transaction() as session:
-        found = records.find(session, caller(), ids.parse("rec", record_id))
+        found = records.find(session, caller(), record_id)
         of_record = {"record_id": found.id}
         few = session.scalars(feeds.newest(Finding, caller(), of_record, None, _MOST_FINDINGS))
         told = [findings.represent(each) for each in few]
@@ -137,7 +128,7 @@ def _page(record_id: str, link: dict[str, Any] | None = None) -> Response:
         made=link,
         lifetimes=_LIFETIMES,
         page_of_steps=MOST_STEPS,
-        does=(f"records show {record_id}", f"GET /v1/records/{record_id}"),
+        does=("records show {record_id}", "GET /v1/records/{record_id}"),
     )
 
 
@@ -145,31 +136,26 @@ findings_blp = Pages("findings", "/findings", whole_tenant=False)
 
 lists.serve(
     findings_blp,
-    Listed(
-        "findings",
-        list_findings,
-        findings.represent,
-        FindingArgs,
-        FindingSchema,
-        beside=lambda session, _, found: {
-            "occurred": activity.occurred(session, caller(), found["data"])
-        },
-        shown={
-            "severities": forms.choices(reversed(Severity)),
-            "sources": forms.choices(Source),
-        },
-        does=("findings list", "GET /v1/findings"),
-    ),
+    "findings",
+    list_findings,
+    files=True,
+    beside=lambda session, _, found: {
+        "occurred": activity.occurred(session, caller(), found["data"])
+    },
+    shown={
+        "severities": forms.choices(reversed(Severity)),
+        "sources": forms.choices(Source),
+    },
 )
 
 
 @findings_blp.page("/<finding_id>", endpoint="show")
-def show_finding(finding_id: str) -> Response:
+def show_finding(finding_id: UUID | None) -> Response:
     """Show one finding, and what became of its event at every webhook."""
     event: dict[str, Any] | None = None
     webhooks: dict[str, dict[str, Any]] = {}
     with transaction(snapshot=True) as session:
-        finding = findings.find(session, caller(), ids.parse("fnd", finding_id))
+        finding = findings.find(session, caller(), finding_id)
         found = findings.represent(finding)
         names = rendering.names_in(session, found)
         occurred = activity.occurred(session, caller(), [found])
@@ -187,5 +173,5 @@ def show_finding(finding_id: str) -> Response:
         occurred=occurred,
         webhooks=webhook_names(webhooks),
         may_see_rules=caller().pin is None,
-        does=(f"findings show {finding_id}", f"GET /v1/findings/{finding_id}"),
+        does=("findings show {finding_id}", "GET /v1/findings/{finding_id}"),
     )

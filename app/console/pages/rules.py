@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
+from uuid import UUID
 
 from flask import redirect, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
-from app import ids
 from app.api.http.services import caller, services, transaction
 from app.api.resources.records.rules import (
     NewRuleSchema,
@@ -24,7 +24,6 @@ from app.api.resources.records.rules import (
 from app.console.frame import forms, lists, rendering, zone
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
-from app.console.frame.lists import Listed
 from app.core.callers import Role
 from app.core.findings import Severity
 from app.core.jobs import control as job_control
@@ -37,8 +36,6 @@ from app.schemas import fields
 blp = Pages("rules", "/rules")
 
 _HOURS = 48
-# In place of an id: a rule that is not there yet.
-_NEW = "new"
 _ADDS = ("rules add --example card-number", "POST /v1/rules")
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 _TEXTS = {
@@ -65,11 +62,11 @@ def _page(
     typed: Input,
     status: int = 200,
     *,
-    rule_id: str = _NEW,
+    rule_id: UUID | None = None,
     checked: bool = False,
     result: Mapping[str, Any] | None = None,
 ) -> Response:
-    """Show the editor: of a rule on its page, or of a new one."""
+    """Show the editor: of a rule on its page, or (None: `new`) of one that is not there yet."""
     shown: dict[str, Any] = {
         "typed": typed,
         "checked": checked,
@@ -79,13 +76,12 @@ def _page(
         "fields": FIELDS,
         "variables": VARIABLES,
     }
-    if rule_id == _NEW:
+    if rule_id is None:
         return rendering.page("rules/new", status, does=_ADDS, **shown)
-    rule = ids.parse("rul", rule_id)
     with transaction() as session:
-        found = rules.find(session, caller().tenant_id, rule)
+        found = rules.find(session, caller().tenant_id, rule_id)
         hours = rules.hours(session, caller().tenant_id, found.id, _HOURS)
-        versions = rules.versions(session, caller().tenant_id, rule, None, 50)
+        versions = rules.versions(session, caller().tenant_id, rule_id, None, 50)
         told = [represent_version(each) for each in versions]
     return rendering.page(
         "rules/one",
@@ -96,21 +92,17 @@ def _page(
             for row in hours
         ],
         versions=told,
-        does=(f"rules show {rule_id}", f"GET /v1/rules/{rule_id}"),
+        does=("rules show {rule_id}", "GET /v1/rules/{rule_id}"),
         **shown,
     )
 
 
 lists.serve(
     blp,
-    Listed(
-        "rules",
-        list_rules,
-        represent,
-        named=lambda _: (),
-        shown={"examples": library.examples()},
-        does=("rules list", "GET /v1/rules"),
-    ),
+    "rules",
+    list_rules,
+    named=lambda _: (),
+    shown={"examples": library.examples()},
 )
 
 
@@ -121,8 +113,9 @@ def use_example(name: str) -> Response:
     if chosen is None:
         raise NotFound("There is no such example.")
     made = _create({field: chosen[field] for field in COLUMNS})
-    place = url_for(".show", rule_id=made["id"])
-    return rendering.done(place, "The rule is there, off. Try it, then switch it on.")
+    return rendering.done(
+        ".show", "The rule is there, off. Try it, then switch it on.", rule_id=made["id"]
+    )
 
 
 @blp.page("/new", Role.ADMIN)
@@ -135,33 +128,33 @@ def new() -> Response:
 def create(typed: Input) -> Response:
     """Create a rule."""
     made = _create(typed.load(NewRuleSchema))
-    return rendering.done(url_for(".show", rule_id=made["id"]), "The rule was created.")
+    return rendering.done(".show", "The rule was created.", rule_id=made["id"])
 
 
 @blp.page("/<rule_id>")
-def show(rule_id: str) -> Response:
+def show(rule_id: UUID | None) -> Response:
     """Show one rule; of a deleted one, redirect to its last version."""
+    if rule_id is None:
+        raise NotFound("There is no such rule.")
     try:
         return _page(forms.blank(), rule_id=rule_id)
     except NotFound:
         with transaction() as session:
-            rule = ids.parse("rul", rule_id)
-            last = rules.versions(session, caller().tenant_id, rule, None, 1)[0].version
+            last = rules.versions(session, caller().tenant_id, rule_id, None, 1)[0].version
         return redirect(url_for(".version", rule_id=rule_id, number=last), 303)
 
 
 @blp.form("/<rule_id>", Role.ADMIN, again=_page)
-def change(typed: Input, rule_id: str) -> Response:
+def change(typed: Input, rule_id: UUID | None) -> Response:
     """Change a rule, or switch it on or off."""
     wanted = typed.load(RuleChangeSchema)
-    changed(ids.parse("rul", rule_id), wanted, forms.once)
+    changed(rule_id, wanted, forms.once)
     texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
-    place = url_for(".show", rule_id=rule_id)
-    return rendering.done(place, " ".join(texts) or "The rule was changed.")
+    return rendering.done(".show", " ".join(texts) or "The rule was changed.")
 
 
 @blp.form("/<rule_id>/check", Role.WRITE)
-def check(rule_id: str) -> Response:
+def check(rule_id: UUID | None) -> Response:
     """Show the editor with what does not compile, and nothing else done."""
     typed = forms.sent()
     with typed.refusing():
@@ -171,7 +164,7 @@ def check(rule_id: str) -> Response:
 
 
 @blp.form("/<rule_id>/try", Role.WRITE, again=_page)
-def try_it(typed: Input, rule_id: str) -> Response:
+def try_it(typed: Input, rule_id: UUID | None) -> Response:
     """Show the editor with what the rule would find in the newest records."""
     wanted = typed.load(RuleTestSchema)
     rules.check(services().evaluators, wanted)
@@ -179,31 +172,31 @@ def try_it(typed: Input, rule_id: str) -> Response:
 
 
 @blp.form("/<rule_id>/backfill", Role.ADMIN, again=_page)
-def backfill(typed: Input, rule_id: str) -> Response:
+def backfill(typed: Input, rule_id: UUID | None) -> Response:
     """Start a backfill."""
-    given = (ids.parse("rul", rule_id), typed.load(RuleBackfillSchema))
+    given = (rule_id, typed.load(RuleBackfillSchema))
     job = forms.do(scanning.start_backfill, *given, show=job_control.represent)
-    return rendering.done(url_for("console.jobs.show", job_id=job["id"]), "The backfill has begun.")
+    return rendering.done("console.jobs.show", "The backfill has begun.", job_id=job["id"])
 
 
 @blp.form("/<rule_id>/delete", Role.ADMIN, again=_page)
-def delete(typed: Input, rule_id: str) -> Response:
+def delete(typed: Input, rule_id: UUID | None) -> Response:
     """Delete a rule, if its name was typed as confirmation."""
 
     def end(session: Session) -> None:
-        found = rules.find(session, caller().tenant_id, ids.parse("rul", rule_id))
+        found = rules.find(session, caller().tenant_id, rule_id)
         if typed.value("confirmed").strip() != found.rule.name:
             raise Invalid(FieldError("/confirmed", "This is not its name."))
         rules.delete(session, caller(), found.id)
 
     forms.once(end)
-    return rendering.done(url_for(".index"), "The rule was deleted. Its versions stay readable.")
+    return rendering.done(".index", "The rule was deleted. Its versions stay readable.")
 
 
 @blp.page("/<rule_id>/versions/<number>")
-def version(rule_id: str, number: str) -> Response:
+def version(rule_id: UUID | None, number: str) -> Response:
     """Show a rule as it was."""
-    rule = ids.parse("rul", rule_id) if _NUMBER.fullmatch(number) else None
+    rule = rule_id if _NUMBER.fullmatch(number) else None
     with transaction() as session:
         found = rules.version(session, caller().tenant_id, rule, int(number) if rule else 0)
         told = represent_version(found)
@@ -211,5 +204,5 @@ def version(rule_id: str, number: str) -> Response:
         "rules/version",
         rule_id=rule_id,
         was=told,
-        does=(f"rules show {rule_id} --versions", f"GET /v1/rules/{rule_id}/versions"),
+        does=("rules show {rule_id} --versions", "GET /v1/rules/{rule_id}/versions"),
     )

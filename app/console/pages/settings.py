@@ -5,8 +5,9 @@ from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
-from flask import redirect, url_for
+from flask import redirect
 from sqlalchemy.orm import Session
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
@@ -21,7 +22,6 @@ from app.api.resources.tenant import AlertsChangeSchema, SettingsChangeSchema, l
 from app.console.frame import browser, forms, lists, rendering, zone
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
-from app.console.frame.lists import Listed
 from app.core import tenant_settings
 from app.core.callers import Role
 from app.core.digests import alerts, schedule, sending
@@ -76,12 +76,12 @@ def change(typed: Input) -> Response:
     least_days = services().settings.min_retention_days
     with transaction() as session:
         if forms.done_before(session) is not None:
-            return rendering.done(url_for(".index"), _CHANGED)
+            return rendering.done(".index", _CHANGED)
         before = tenant_settings.represent(tenant_settings.read(session, caller().tenant_id))
         changed = {name: value for name, value in wanted.items() if value != before[name]}
         tenant_settings.check_floor(changed, least_days)
         if not changed:
-            return rendering.done(url_for(".index"), "Nothing was changed: all of it was so.")
+            return rendering.done(".index", "Nothing was changed: all of it was so.")
         # It confirms that bundles are kept for less long.
         is_shorter = _shortens(before, changed)
         name = tenant_settings.read(session, caller().tenant_id).name if is_shorter else None
@@ -89,7 +89,7 @@ def change(typed: Input) -> Response:
             return _ask(session, typed, before, changed, name)
         tenant_settings.change(session, caller(), changed, least_days)
         forms.keep(session, None)
-    return rendering.done(url_for(".index"), _CHANGED)
+    return rendering.done(".index", _CHANGED)
 
 
 def _ask(
@@ -164,17 +164,15 @@ def _coming(session: Session, *_: object) -> dict[str, Any]:
 
 lists.serve(
     blp,
-    Listed(
-        "mail",
-        lambda session, _, *where: sending.rows(session, Digest, caller().tenant_id, *where),
-        schedule.represent,
-        named=lambda _: (),
-        template="settings/mail",
-        beside=_coming,
-        does=(None, "GET /v1/digests"),
-    ),
+    "mail",
+    lambda session, _, *where: sending.rows(session, Digest, caller().tenant_id, *where),
     "/mail",
     endpoint="mail",
+    show=schedule.represent,
+    named=lambda _: (),
+    template="settings/mail",
+    beside=_coming,
+    does=(None, "GET /v1/digests"),
 )
 
 _ALERTED = {
@@ -187,20 +185,15 @@ _ALERTED = {
 }
 _ALERTS = lists.serve(
     blp,
-    Listed(
-        "alerts",
-        list_alert_mails,
-        alerts.represent_mail,
-        named=lambda _: (),
-        template="settings/alerts",
-        beside=lambda session, *_: {
-            "kept": alerts.represent(alerts.read(session, caller().tenant_id))
-        },
-        shown={"kinds": [(kind.value, said) for kind, said in _ALERTED.items()]},
-        does=(None, "PUT /v1/tenant/alerts"),
-    ),
+    "alerts",
+    list_alert_mails,
     "/alerts",
     endpoint="alert_mails",
+    named=lambda _: (),
+    template="settings/alerts",
+    beside=lambda session, *_: {"kept": alerts.represent(alerts.read(session, caller().tenant_id))},
+    shown={"kinds": [(kind.value, said) for kind, said in _ALERTED.items()]},
+    does=(None, "PUT /v1/tenant/alerts"),
 )
 
 
@@ -215,7 +208,7 @@ def change_alerts(typed: Input) -> Response:
     count = len(lines)
     many = "1 address is" if count == 1 else f"{count} addresses are"
     told = f"{many} told of troubles." if count else "Nobody is."
-    return rendering.done(url_for(".alert_mails"), told)
+    return rendering.done(".alert_mails", told)
 
 
 def _zones(typed: Input, status: int = 200) -> Response:
@@ -275,19 +268,16 @@ def _key_state(key: keys.Minted) -> str:
 
 _KEYS = lists.serve(
     keys_blp,
-    Listed(
-        "keys",
-        list_keys,
-        lambda row: {**keys.represent(row), "state": _key_state(row)},
-        named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
-        beside=lambda *_: {
-            "pin": _pin(),
-            "own": ids.text("key", caller().key_id),
-            "roles": forms.choices(role for role in Role if caller().role.allows(role)),
-        },
-        shown={"terms": [(term.value, text) for term, text in _TERMS.items()]},
-        does=("keys list", "GET /v1/keys"),
-    ),
+    "keys",
+    list_keys,
+    show=lambda row: {**keys.represent(row), "state": _key_state(row)},
+    named=lambda found: filter(None, [_pin(), *(each["pin"] for each in found)]),
+    beside=lambda *_: {
+        "pin": _pin(),
+        "own": ids.text("key", caller().key_id),
+        "roles": forms.choices(role for role in Role if caller().role.allows(role)),
+    },
+    shown={"terms": [(term.value, text) for term, text in _TERMS.items()]},
 )
 
 
@@ -307,10 +297,10 @@ def mint(typed: Input) -> Response:
 
 
 @keys_blp.page("/<key_id>", endpoint="show")
-def show_key(key_id: str) -> Response:
+def show_key(key_id: UUID | None) -> Response:
     """Show a key, and the effects of its revocation."""
     with transaction(snapshot=True) as session:
-        found = keys.find(session, caller(), ids.parse("key", key_id))
+        found = keys.find(session, caller(), key_id)
         effects = keys.effects(session, caller(), found.id)
         key = keys.represent(found)
         names = rendering.names_in(session, key["pin"] or {})
@@ -322,14 +312,14 @@ def show_key(key_id: str) -> Response:
         own=found.id == caller().key_id,
         effects=effects,
         most=keys.MOST,
-        does=(f"keys revoke {key_id}", f"DELETE /v1/keys/{key_id}"),
+        does=("keys revoke {key_id}", "DELETE /v1/keys/{key_id}"),
     )
 
 
 @keys_blp.form("/<key_id>/revoke", Role.ADMIN)
-def revoke(key_id: str) -> Response:
+def revoke(key_id: UUID | None) -> Response:
     """Revoke a key, alone or with all its descendants."""
     args = forms.sent().load(RevokeArgs)
-    forms.do(partial(keys.revoke, **args), ids.parse("key", key_id))
+    forms.do(partial(keys.revoke, **args), key_id)
     others = ", with all that descend from it" if args["descendants"] else ""
-    return rendering.done(url_for(".show", key_id=key_id), f"The key was revoked{others}.")
+    return rendering.done(".show", f"The key was revoked{others}.")

@@ -19,7 +19,6 @@ from app.api.http.paging import open_position, seal_position
 from app.api.http.services import caller, client_address, request_id, services, transaction
 from app.console.frame import access, browser, forms, lists, rendering
 from app.console.frame.access import Pages
-from app.console.frame.lists import Listed
 from app.core.callers import Caller, Person, Role
 from app.core.keys import console_sessions, groups, keys
 from app.core.keys.console_sessions import OPERATOR_LONGEST, OperatorToken, SignedIn
@@ -262,42 +261,40 @@ def _groups(session: Session, *_: object) -> dict[str, Any]:
 
 lists.serve(
     people_blp,
-    Listed(
-        "people",
-        lambda session, _, *where: console_sessions.rows(session, caller().tenant_id, *where),
-        _shown,
-        named=lambda _: (),
-        beside=_groups,
-    ),
+    "people",
+    lambda session, _, *where: console_sessions.rows(session, caller().tenant_id, *where),
     "/sign-ins",
     Role.ADMIN,
+    show=_shown,
+    named=lambda _: (),
+    beside=_groups,
 )
 
 
 @people_blp.form("/sign-ins/end", Role.ADMIN)
 def end_all() -> AnyResponse:
     """End every session but one's own."""
-    return _end("people.index")
+    return _end(".index")
 
 
-@people_blp.form("/sign-ins/<session_id>/end", Role.ADMIN)
-def end(session_id: str) -> AnyResponse:
+@people_blp.form("/sign-ins/<sign_in_id>/end", Role.ADMIN)
+def end(sign_in_id: UUID | None) -> AnyResponse:
     """End one session; one's own ends by signing out."""
-    return _end("people.index", one=ids.parse("con", session_id) or UUID(int=0))
+    return _end(".index", one=sign_in_id or UUID(int=0))
 
 
 @people_blp.page("/people/<person_id>")
-def show(person_id: str) -> Response:
+def show(person_id: UUID | None) -> Response:
     """Show a person, and their sessions."""
-    tenant_id, wanted = caller().tenant_id, ids.parse("usr", person_id)
+    tenant_id = caller().tenant_id
     with transaction() as session:
-        person = groups.person(session, tenant_id, wanted)
-        good = console_sessions.rows(session, tenant_id, None, 50, of=wanted)
-        minted = [] if wanted is None else keys.current(session, caller(), 50, created_by=wanted)
+        person = groups.person(session, tenant_id, person_id)
+        good = console_sessions.rows(session, tenant_id, None, 50, of=person_id)
+        minted = keys.current(session, caller(), 50, created_by=person.id)
     return rendering.page(
         "people/one",
         person=person,
-        person_id=person_id,
+        person_id=ids.text("usr", person.id),
         signed_in=[_shown(each) for each in good],
         minted=[keys.represent(each) for each in minted],
         own=_own_id(),
@@ -305,14 +302,13 @@ def show(person_id: str) -> Response:
 
 
 @people_blp.form("/people/<person_id>/end", Role.ADMIN)
-def end_of_person(person_id: str) -> AnyResponse:
+def end_of_person(person_id: UUID | None) -> AnyResponse:
     """End every session of a person but one's own."""
-    of = ids.parse("usr", person_id) or UUID(int=0)
-    return _end("people.show", of=of, person_id=person_id)
+    return _end(".show", of=person_id or UUID(int=0))
 
 
-def _end(page: str, *, one: UUID | None = None, of: UUID | None = None, **at: Any) -> AnyResponse:
+def _end(page: str, *, one: UUID | None = None, of: UUID | None = None) -> AnyResponse:
     end = partial(console_sessions.end_some, one=one, of=of)
     count = forms.do(end, g.session_id)
     many = "1 session was" if count == 1 else f"{count:,} sessions were"
-    return rendering.done(url_for(f"console.{page}", **at), f"{many} ended.")
+    return rendering.done(page, f"{many} ended.")

@@ -86,12 +86,12 @@ class WebhookListArgs(Schema):
 _EVENT_TYPES = forms.choices(kind for kind in EventType if kind is not EventType.WEBHOOK_TEST)
 
 
-def _page(typed: Input, status: int = 200, *, webhook_id: str) -> Response:
+def _page(typed: Input, status: int = 200, *, webhook_id: UUID | None) -> Response:
     """Render a webhook's page, with the input of its forms. Raises `NotFound`."""
     here = services().settings
     with transaction(snapshot=True) as session:
         tenant_id = caller().tenant_id
-        found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+        found = webhooks.find(session, caller(), webhook_id)
         now = database_now(session)
         latest = delivery_list.page(
             session, tenant_id, Filters(webhook_id=found.id), before=None, limit=_LATEST
@@ -115,10 +115,10 @@ def _page(typed: Input, status: int = 200, *, webhook_id: str) -> Response:
         "webhooks/one",
         status,
         typed=typed,
-        names={webhook_id: webhook["description"] or webhook["url"]},
+        names={webhook["id"]: webhook["description"] or webhook["url"]},
         event_types=_EVENT_TYPES,
         **shown,
-        does=(f"webhooks show {webhook_id}", f"GET /v1/webhooks/{webhook_id}"),
+        does=("webhooks show {webhook_id}", "GET /v1/webhooks/{webhook_id}"),
     )
 
 
@@ -177,82 +177,80 @@ def create(typed: Input) -> Response:
 
 
 @blp.page("/<webhook_id>")
-def show(webhook_id: str) -> Response:
+def show(webhook_id: UUID | None) -> Response:
     """Show one webhook; of a deleted one, redirect to its history."""
     try:
         return _page(forms.blank(), webhook_id=webhook_id)
     except NotFound:
         with transaction() as session:
-            webhooks.require_history(session, caller(), ids.parse("whk", webhook_id))
+            webhooks.require_history(session, caller(), webhook_id)
         return redirect(url_for("console.deliveries.index", webhook_id=webhook_id), 303)
 
 
 @blp.form("/<webhook_id>", Role.ADMIN, again=_page)
-def change(typed: Input, webhook_id: str) -> Response:
+def change(typed: Input, webhook_id: UUID | None) -> Response:
     """Hold, release, enable or disable a webhook, or change its fields."""
-    webhook, wanted = ids.parse("whk", webhook_id), typed.load(WebhookChangeSchema)
-    forms.do(webhooks.change, services().settings, webhook, wanted)
+    wanted = typed.load(WebhookChangeSchema)
+    forms.do(webhooks.change, services().settings, webhook_id, wanted)
     texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
-    place = url_for(".show", webhook_id=webhook_id)
-    if wanted.get("status") == "enabled" and _was_skipped(webhook):
-        skipped = url_for("console.replays.new", webhook_id=webhook_id, status="skipped")
-        return rendering.done(skipped, _TEXTS["skipped", True])
-    return rendering.done(place, " ".join(texts) or "The webhook was changed.")
+    if wanted.get("status") == "enabled" and _was_skipped(webhook_id):
+        asked = {"webhook_id": webhook_id, "status": "skipped"}
+        return rendering.done("console.replays.new", _TEXTS["skipped", True], **asked)
+    return rendering.done(".show", " ".join(texts) or "The webhook was changed.")
 
 
-def _was_skipped(webhook: UUID | None) -> bool:
+def _was_skipped(webhook_id: UUID | None) -> bool:
     """Say whether something happened while the webhook was disabled, and did not arrive since."""
     wanted = Wanted(statuses=frozenset({Status.SKIPPED}))
     with transaction(snapshot=True) as session:
-        return bool(bulk_replay.preview(session, caller(), webhook, wanted, most=1).count)
+        return bool(bulk_replay.preview(session, caller(), webhook_id, wanted, most=1).count)
 
 
 @blp.form("/<webhook_id>/delete", Role.ADMIN, again=_page)
-def delete(typed: Input, webhook_id: str) -> Response:
+def delete(typed: Input, webhook_id: UUID | None) -> Response:
     """Delete a webhook, if its name or id was typed as confirmation."""
 
     def end(session: Session) -> None:
-        found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+        found = webhooks.find(session, caller(), webhook_id)
         told = represent(found)
-        if typed.value("name").strip() not in (told["description"], told["url"], webhook_id):
+        if typed.value("name").strip() not in (told["description"], told["url"], told["id"]):
             raise Invalid(FieldError("/name", "This is not its name."))
         webhooks.delete(session, caller(), found.id)
 
     forms.once(end)
-    return rendering.done(url_for(".index"), "The webhook was deleted; its history stays.")
+    return rendering.done(".index", "The webhook was deleted; its history stays.")
 
 
 @blp.form("/<webhook_id>/test", Role.WRITE)
-def test(webhook_id: str) -> Response:
+def test(webhook_id: UUID | None) -> Response:
     """Send a test event, and redirect to its delivery."""
-    webhook = ids.parse("whk", webhook_id)
-    made = forms.do(replay.fire_test, webhook, show=delivery_history.represent)
-    place = url_for("console.deliveries.show", webhook_id=webhook_id, delivery_id=made["id"])
-    return rendering.done(place, "A test event is on its way.")
+    made = forms.do(replay.fire_test, webhook_id, show=delivery_history.represent)
+    text = "A test event is on its way."
+    return rendering.done("console.deliveries.show", text, delivery_id=made["id"])
 
 
 @blp.form("/<webhook_id>/retry-now", Role.WRITE, again=_page)
-def retry_now(typed: Input, webhook_id: str) -> Response:
+def retry_now(typed: Input, webhook_id: UUID | None) -> Response:
     """Retry all waiting deliveries now."""
     rate = typed.load(RetryNowSchema).get("rate")
-    moved = forms.do(send_now.all_of, ids.parse("whk", webhook_id), rate)
+    moved = forms.do(send_now.all_of, webhook_id, rate)
     waited = "delivery that waited goes" if moved["count"] == 1 else "deliveries that waited go"
     text = f"{moved['count']:,} {waited} out now; this job tells what becomes of them."
-    return rendering.done(url_for("console.jobs.show", job_id=moved["job_id"]), text)
+    return rendering.done("console.jobs.show", text, job_id=moved["job_id"])
 
 
 @blp.form("/<webhook_id>/rotate-secret", Role.ADMIN, again=_page)
-def rotate(typed: Input, webhook_id: str) -> Response:
+def rotate(typed: Input, webhook_id: UUID | None) -> Response:
     """Rotate the webhook's secret, and show the new one only once."""
     overlap = timedelta(seconds=typed.load(RotationSchema)["overlap_seconds"])
-    given = (services().settings, ids.parse("whk", webhook_id), overlap)
+    given = (services().settings, webhook_id, overlap)
     made = forms.do(webhooks.rotate_secret, *given, show=lambda made: with_secret(*made))
-    does = (f"webhooks rotate {webhook_id}", f"POST /v1/webhooks/{webhook_id}/rotate-secret")
+    does = ("webhooks rotate {webhook_id}", "POST /v1/webhooks/{webhook_id}/rotate-secret")
     return rendering.page("webhooks/secret", webhook=made, is_new=False, does=does)
 
 
 @blp.page("/<webhook_id>/signature", Role.WRITE, methods=("GET", "POST"))
-def signature(webhook_id: str) -> Response:
+def signature(webhook_id: UUID | None) -> Response:
     """Diagnose why a receiver refuses a signature; nothing pasted is stored."""
     typed = forms.sent() if parsing.body() else forms.query()
     found: dict[str, Any] | None = None
@@ -269,29 +267,28 @@ def signature(webhook_id: str) -> Response:
         webhook_id=webhook_id,
         name=name,
         does=(
-            f"webhooks verify {webhook_id} FILE",
-            f"POST /v1/webhooks/{webhook_id}/verify-signature",
+            "webhooks verify {webhook_id} FILE",
+            "POST /v1/webhooks/{webhook_id}/verify-signature",
         ),
     )
 
 
 @blp.form("/<webhook_id>/check", Role.WRITE)
-def check(webhook_id: str) -> Response:
+def check(webhook_id: UUID | None) -> Response:
     """Begin a check of the receiver."""
-    webhook = ids.parse("whk", webhook_id)
-    job = forms.do(receiver_check.start, webhook, show=job_control.represent)
-    place = url_for(".checked", webhook_id=webhook_id, job_id=job["id"])
-    return rendering.done(place, "The check has begun.")
+    job = forms.do(receiver_check.start, webhook_id, show=job_control.represent)
+    return rendering.done(".checked", "The check has begun.", job_id=job["id"])
 
 
 @blp.page("/<webhook_id>/checks/<job_id>")
-def checked(webhook_id: str, job_id: str) -> Response:
+def checked(webhook_id: UUID | None, job_id: UUID | None) -> Response:
     """Show the results of a receiver check."""
     with transaction() as session:
         name = _name(session, webhook_id)
-        found = job_rows.get(session, caller().tenant_id, ids.parse("job", job_id))
+        found = job_rows.get(session, caller().tenant_id, job_id)
     job = job_control.represent(found)
-    if job["kind"] != receiver_check.KIND or job["args"]["webhook_id"] != webhook_id:
+    is_check = job["kind"] == receiver_check.KIND
+    if not is_check or ids.parse("whk", job["args"]["webhook_id"]) != webhook_id:
         raise NotFound("There is no check of this webhook with this id.")
     return rendering.page(
         "webhooks/check",
@@ -299,25 +296,24 @@ def checked(webhook_id: str, job_id: str) -> Response:
         webhook_id=webhook_id,
         name=name,
         watched=job["finished_at"] is None,
-        does=(f"jobs show {job_id}", f"GET /v1/jobs/{job_id}"),
+        does=("jobs show {job_id}", "GET /v1/jobs/{job_id}"),
     )
 
 
-def _name(session: Session, webhook_id: str) -> str:
-    found = webhooks.find(session, caller(), ids.parse("whk", webhook_id))
+def _name(session: Session, webhook_id: UUID | None) -> str:
+    found = webhooks.find(session, caller(), webhook_id)
     told = represent(found)
     return str(told["description"] or told["url"])
 
 
-def _diagnosis(session: Session, webhook_id: str, typed: Input) -> dict[str, Any]:
+def _diagnosis(session: Session, webhook_id: UUID | None, typed: Input) -> dict[str, Any]:
     sent: dict[str, Any] = {"headers": _headers(typed.value("headers"))}
     if typed.value("body_base64"):
         sent["body_base64"] = "".join(typed.value("body_base64").split())
     else:
         # A browser sends each line break as CR LF.
         sent["body"] = typed.value("body").replace("\r\n", "\n")
-    webhook = ids.parse("whk", webhook_id)
-    return diagnosis(session, webhook, parsing.load(PastedSchema(), sent))
+    return diagnosis(session, webhook_id, parsing.load(PastedSchema(), sent))
 
 
 def _headers(text: str) -> dict[str, Any]:

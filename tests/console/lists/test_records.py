@@ -82,14 +82,6 @@ def test_what_strangers_have_written_does_nothing(
     assert "Who approved it" in page
 
 
-def test_a_record_has_its_page_however_long_its_steps_took(admin: Visitor, api: ApiOf) -> None:
-    ages = {"started_at": "0001-01-01T00:00:00Z", "ended_at": "9999-12-31T23:59:59Z"}
-    made = make_record(api(), make_session(api())["id"], steps=[STEP, {**STEP, **ages}])
-    shown = admin.get(f"{PAGE}/{made['id']}")
-    assert shown.status_code == 200
-    assert 'width="1000.0"' in shown.text
-
-
 def test_records_and_findings_are_found_by_what_the_url_says(admin: Visitor, api: ApiOf) -> None:
     session = make_session(api())["id"]
     wanted = make_record(api(), session, title="Refunded the zebra", labels={"case": "4711"})
@@ -267,18 +259,3 @@ def test_a_period_is_ordered_followed_downloaded_and_deleted(
     assert "3" in visitor.get(EXPORTS).text
     visitor.send(page, to=f"{page}/delete")
     assert "The file is gone" in visitor.get(page).text
-
-
-def test_a_bad_period_is_shown_at_its_field(app: Flask, tenant: FreshTenant) -> None:
-    visitor = signed_in(app, tenant.root_key)
-    period = {"since": "2026-01-02T00:00", "until": "2026-01-01T00:00"}
-
-    answer = visitor.send(EXPORTS, period)
-
-    assert answer.status_code == 422
-    assert 'id="e-until"' in answer.text
-    assert "2026-01-02T00:00" in answer.text
-
-
-def test_who_may_not_order_sees_no_form(app: Flask, mint: Mint) -> None:
-    assert "<form method" not in signed_in(app, mint(role="write")).get(EXPORTS).text

@@ -73,19 +73,6 @@ def test_words_that_are_refused_are_left_out_and_the_mail_goes(desk: Desk, tenan
     assert standing(desk) == {"server": 0, "recipient": 0, "content": 0}
 
 
-def test_later_findings_are_in_later_digests_with_their_titles(desk: Desk, tenant: Tenant) -> None:
-    find_poison(desk, tenant)
-    send_again(desk)
-    later = tenant.find(title="Something else")
-    desk.wait(23.9)
-    assert send_again(desk) == []
-    desk.wait(0.3)
-    (mail,) = send_again(desk)
-    assert listed(mail) == later
-    assert "Something else" in mail.part("plain")
-    assert [each["brief"] for each in shown(desk, tenant)] == [True, False]
-
-
 def test_a_mail_without_words_that_is_refused_too_ends_and_says_why_and_the_next_lists_all(
     desk: Desk, tenant: Tenant
 ) -> None:

@@ -87,15 +87,6 @@ def test_a_server_that_answers_too_late_leaves_it_open() -> None:
     assert len(postbox.mails) == 1
 
 
-def test_what_the_go_ahead_raises_comes_through() -> None:
-    def away() -> bool:
-        raise LookupError("the database is away")
-
-    with serving() as postbox, pytest.raises(LookupError):
-        to(postbox).deliver(lambda: LETTER, away)
-    assert postbox.mails == []
-
-
 def test_an_attempt_that_was_frozen_at_its_go_ahead_is_given_up() -> None:
     def frozen() -> bool:
         began = time.monotonic()
