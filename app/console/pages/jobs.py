@@ -25,7 +25,7 @@ from app.core.digests.digest_mail import DigestSending
 from app.core.exports import building as exporting
 from app.core.jobs import control as job_control
 from app.core.jobs import job_rows
-from app.core.packs import record_packs
+from app.core.packs import subjects
 from app.core.records import expiry
 from app.core.replay import bulk_replay, job_changes, send_now
 from app.core.replay.job_changes import Bulk
@@ -44,7 +44,7 @@ blp, replays_blp = Pages("jobs", "/jobs"), Pages("replays", "/replays")
 _KINDS = {
     bulk_replay.KIND: "replay",
     send_now.KIND: "sending of what waits",
-    record_packs.KIND: "evidence pack",
+    subjects.RECORD: "evidence pack",
     exporting.KIND: "export of a period",
     expiry.KIND: "expiry of bundles",
     DigestSending.kind: "digest",

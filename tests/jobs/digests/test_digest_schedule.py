@@ -1,8 +1,5 @@
 """Which tenants are due, and that one worker of many claims each."""
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-
 import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
@@ -10,18 +7,12 @@ from structlog.testing import capture_logs
 from app.core.digests import schedule
 from app.core.health import gauges
 from tests.jobs.digesting import Desk, Tenant, due_tenants, listed
+from tests.support.faults import at_once
 
 
 def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant) -> None:
     tenant.find_settled()
-    start = Barrier(6)
-
-    def tick(_: int) -> None:
-        start.wait()
-        desk.tick()
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(tick, range(6)))
+    at_once(6, lambda _: desk.tick())
     desk.tick()
     assert tenant.statuses() == ["pending"]
     assert len(desk.due_jobs()) == 1

@@ -19,7 +19,7 @@ from app import clock
 from app.core import signing_keys
 from app.core.blobs.store import cut
 from app.core.log import publication
-from app.core.packs import building, record_packs
+from app.core.packs import building, subjects
 from app.core.signing_keys import Purpose
 from app.database import Database
 from app.evidence import pack
@@ -94,11 +94,11 @@ def test_two_builds_are_the_same_bytes(packer: Packer, admin_engine: Engine) -> 
 def test_a_large_build_without_room_comes_back(
     packer: Packer, admin_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_packs, "LARGE", 100)
-    monkeypatch.setattr(record_packs, "_large", BoundedSemaphore(1))
+    monkeypatch.setattr(subjects, "LARGE", 100)
+    monkeypatch.setattr(subjects, "_large", BoundedSemaphore(1))
     record = packer.record()
     packer.ask(record)
-    with building.bulkhead(record_packs._large):  # another build
+    with building.bulkhead(subjects._large):  # another build
         (job,) = packer.work()
         assert (job.status, progress(job)["phase"]) == ("running", "waiting for others")
         assert stored(admin_engine, record) == []

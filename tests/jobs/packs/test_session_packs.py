@@ -13,9 +13,9 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from app.api.http.services import EXTENSION
+from app.core import statements
 from app.core.packs import store
 from app.core.records import records
-from app.core.statements import statements
 from app.settings import Settings
 from jobs.durable.run_job import work_on
 from tests.jobs.packs.test_sealed_sessions import seal
