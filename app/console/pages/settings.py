@@ -226,13 +226,16 @@ def _zones(typed: Input, status: int = 200) -> Response:
     )
 
 
-@blp.page("/time-zone", whole_tenant=False)
+zone_blp = Pages("zone", whole_tenant=False)
+
+
+@zone_blp.page("/time-zone")
 def ask_zone() -> Response:
     """Show all time zones; `next` is the page to go back to."""
     return _zones(forms.query())
 
 
-@blp.form("/time-zone", Role.READ, again=_zones, whole_tenant=False)
+@zone_blp.form("/time-zone", Role.READ, again=_zones)
 def choose_zone(typed: Input) -> AnyResponse:
     """Keep the reader's zone in their browser, and go back."""
     place = typed.value("next")
