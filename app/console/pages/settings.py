@@ -216,13 +216,12 @@ def _zones(typed: Input, status: int = 200) -> Response:
     for name in sorted(zone.names()):
         region, slash, _ = name.partition("/")
         regions.setdefault(region if slash else "Others", []).append(name)
-    place = typed.value("next")
     return rendering.page(
         "settings/time_zone",
         status,
         typed=typed,
         regions=regions,
-        next=place if browser.is_ours(place) else browser.HOME,
+        next=browser.go_on(typed.value("next")),
     )
 
 
@@ -238,8 +237,7 @@ def ask_zone() -> Response:
 @zone_blp.form("/time-zone", Role.READ, again=_zones)
 def choose_zone(typed: Input) -> AnyResponse:
     """Keep the reader's zone in their browser, and go back."""
-    place = typed.value("next")
-    answer = redirect(place if browser.is_ours(place) else browser.HOME, 303)
+    answer = redirect(browser.go_on(typed.value("next")), 303)
     zone.choose(answer, typed.value("zone"))
     return answer
 
