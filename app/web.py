@@ -13,7 +13,7 @@ from flask import Flask
 from app import logs, metrics
 from app.api.http import auth, documentation, problems, promises, rate_limit, request_hooks
 from app.api.http.request_hooks import RestConverter, SegmentConverter
-from app.api.http.services import EXTENSION, Services
+from app.api.http.services import EXTENSION, Services, address_of
 from app.api.pages import private_pages, site
 from app.api.resources import (
     agents,
@@ -47,7 +47,7 @@ from app.lib import forwarded
 from app.lib.fair_shares import Shares
 from app.lib.gateway.answers import Answer
 from app.lib.gateway.connections import Connections
-from app.lib.gateway.gateway import Gateway, Limits, Scope
+from app.lib.gateway.gateway import Environ, Gateway, Limits
 from app.lib.gateway.requests import Pace
 from app.settings import Settings, load
 
@@ -55,8 +55,6 @@ _log = structlog.get_logger(__name__)
 
 # Of one client, and in all, that wait for their client in a process; the server lets 8,192 in.
 _IDLE_OF_ONE, _IDLE = 256, 4096
-
-_CREDENTIALS = {b"authorization": "authorization", b"x-api-key": "plain"}
 
 BLUEPRINTS = (
     keys.blp,
@@ -133,30 +131,21 @@ def _whose_connection(settings: Settings, peer: str) -> str | None:
     return forwarded.network(peer)
 
 
-def caller(settings: Settings, tenant_of: Callable[[str], UUID | None], scope: Scope) -> UUID | str:
+def caller(
+    settings: Settings, tenant_of: Callable[[str], UUID | None], environ: Environ
+) -> UUID | str:
     """Return whose turn a request takes: its key's tenant, or else its client's address.
 
     `tenant_of` knows the keys that were valid when they were last looked up. All others count for
     the address, as does a request with two credentials, which is refused.
     """
-    sent = [each for each in scope["headers"] if each[0] in _CREDENTIALS and each[1]]
-    if len(sent) == 1:
-        name, value = sent[0]
-        tenant_id = tenant_of(auth.key_text(**{_CREDENTIALS[name]: value.decode("latin-1")}))
-        if tenant_id is not None:
-            return tenant_id
-    return address(settings, scope)
+    key_text = "" if auth.has_two_credentials(environ) else auth.key_text(environ)
+    return tenant_of(key_text) or address(settings, environ)
 
 
-def address(settings: Settings, scope: Scope) -> str:
+def address(settings: Settings, environ: Environ) -> str:
     """Return the address of a request's client, as trusted proxies forward it; IPv6 by /64."""
-    peer = (scope.get("client") or ("",))[0]
-    name = settings.proxy_header.lower().encode()
-    # A proxy may add a header line of its own: several are one list (RFC 9110 section 5.3).
-    lines = [value for field, value in scope["headers"] if field == name]
-    hops = b",".join(lines).decode("latin-1")
-    found = forwarded.client_address(peer, settings.proxy_header, hops, settings.trusted_proxies)
-    return forwarded.network(found)
+    return forwarded.network(address_of(settings, environ))
 
 
 def create_app(settings: Settings | None = None) -> Flask:

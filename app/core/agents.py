@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -20,7 +20,7 @@ from app.core import feeds
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.database import Tx, cursor
-from app.errors import ExternalIdInUse, NotFound
+from app.errors import ExternalIdInUse
 from app.models import Agent
 from app.schemas import fields
 from app.schemas.schema import AnswerSchema
@@ -135,7 +135,9 @@ def put(
     Raises `PinnedKey` when the caller is pinned.
     """
     caller.require_no_pin()
-    same = select(Agent.id).where(*_visible(caller), Agent.external_id == external_id)
+    same = select(Agent.id).where(
+        Agent.tenant_id == caller.tenant_id, Agent.external_id == external_id
+    )
     known = session.scalar(same)
     if known is None:
         try:
@@ -179,32 +181,18 @@ def get_or_create(tx: Tx, tenant_id: UUID, wanted: Iterable[NewAgent]) -> dict[s
 def rows(
     session: Session, caller: Caller, filters: Mapping[str, str], before: UUID | None, limit: int
 ) -> Sequence[Agent]:
-    """Return up to `limit` agents that the caller may see, newest first, older than `before`.
+    """Return one page of the agents that the caller may see (`feeds.page`).
 
-    `filters` maps columns (`external_id`, `name`) to the values they must equal; the words of `q`
-    must all be in name and external id (see `feeds.named`).
+    The words of the filter `q` are those of name and external id.
     """
-    equal = {name: value for name, value in filters.items() if name != "q"}
-    found = select(Agent).where(*_visible(caller)).filter_by(**equal)
-    if "q" in filters:
-        text = Agent.name + " " + func.coalesce(Agent.external_id, "")
-        some = feeds.named(session, found, Agent.id, text, filters["q"], before, limit)
-        return feeds.fitting(some, lambda each: each.metadata_json)
-    found = found.order_by(Agent.id.desc()).limit(limit)
-    if before is not None:
-        found = found.where(Agent.id < before)
-    return feeds.fitting(session.scalars(found).all(), lambda each: each.metadata_json)
+    text = Agent.name + " " + func.coalesce(Agent.external_id, "")
+    return feeds.page(session, Agent, caller, filters, before, limit, text)
 
 
 def find(session: Session, caller: Caller, agent_id: UUID | None, *, lock: bool = False) -> Agent:
     """Return one agent; raises `NotFound` if it does not exist or the caller may not see it."""
-    wanted = select(Agent).where(*_visible(caller), Agent.id == agent_id)
-    if lock:
-        wanted = wanted.with_for_update(key_share=True)
-    agent = session.scalars(wanted).one_or_none()
-    if agent is None:
-        raise NotFound("There is no agent with this id.")
-    return agent
+    missing = "There is no agent with this id."
+    return feeds.find(session, Agent, caller, agent_id, missing, lock=lock)
 
 
 def change(
@@ -253,10 +241,3 @@ def name_at(tx: Tx, tenant_id: UUID, agent_id: UUID, moment: datetime) -> str:
 def former_names(tx: Tx, tenant_id: UUID, agent_id: UUID) -> list[tuple[str, datetime]]:
     """Return the newest names that an agent had before its present one, each until when."""
     return cursor(tx).execute(_FORMER_NAMES, (tenant_id, agent_id)).fetchall()
-
-
-def _visible(caller: Caller) -> list[ColumnElement[bool]]:
-    conditions = [Agent.tenant_id == caller.tenant_id]
-    if caller.pin is not None:
-        conditions.append(Agent.id == caller.pin.agent_id)
-    return conditions

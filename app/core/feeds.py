@@ -1,14 +1,15 @@
-"""Shared by the feeds of sessions, records and findings: visibility, filters and time ranges.
+"""Shared by the lists of agents, sessions, records and findings: visibility, filters, time ranges.
 
-All three tables carry `tenant_id`, `agent_id`, `principal` and an id whose first bits are its
-`created_at`, so one statement serves all, and every filter has an index that ends in `id`.
+All tables carry `tenant_id` and an id whose first bits are its `created_at`, and all but agents
+`agent_id` and `principal`: so one statement serves all. Every filter of a feed has an index that
+ends in `id`.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, select
@@ -17,13 +18,14 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from app import ids
 from app.core.callers import Caller
 from app.errors import NotFound
-from app.models import AgentSession, Base, Finding, Record
+from app.models import Agent, AgentSession, Base, Finding, Record
 
-_Row = TypeVar("_Row", AgentSession, Finding, Record)
+_Row = TypeVar("_Row", Agent, AgentSession, Finding, Record)
+_WithMetadata = TypeVar("_WithMetadata", Agent, AgentSession)
 _Listed = TypeVar("_Listed", bound="Identified")
 _Any = TypeVar("_Any")
 _Named = TypeVar("_Named", bound=Base)
-_Model: TypeAlias = type[AgentSession] | type[Finding] | type[Record]
+_Model: TypeAlias = type[Agent] | type[AgentSession] | type[Finding] | type[Record]
 
 
 class Identified(Protocol):
@@ -56,13 +58,13 @@ def fitting(found: Sequence[_Listed], text: Callable[[_Listed], str | None]) -> 
 
 def visible(model: _Model, caller: Caller) -> list[ColumnElement[bool]]:
     """Return the conditions that hold for every row the caller may see: tenant, then pin."""
-    conditions = [model.tenant_id == caller.tenant_id]
-    if caller.pin is not None:
-        conditions += [
-            model.agent_id == caller.pin.agent_id,
-            model.principal == caller.pin.principal,
-        ]
-    return conditions
+    pin, of = caller.pin, [model.tenant_id == caller.tenant_id]
+    if pin is None:
+        return of
+    if model is Agent:
+        return [*of, Agent.id == pin.agent_id]
+    owned = cast(type[AgentSession], model)
+    return [*of, owned.agent_id == pin.agent_id, owned.principal == pin.principal]
 
 
 def newest(
@@ -137,11 +139,38 @@ def named(
     return Page(found, session.scalar(last))
 
 
+def page(
+    session: Session,
+    model: type[_WithMetadata],
+    caller: Caller,
+    filters: Mapping[str, object],
+    before: UUID | None,
+    limit: int,
+    text: SQLColumnExpression[str],
+) -> Sequence[_WithMetadata]:
+    """Return one page of `newest`; the words of the filter `q` must all be in `text` (`named`)."""
+    others = {name: value for name, value in filters.items() if name != "q"}
+    if "q" in filters:
+        rows = select(model).where(*conditions(model, caller, others))
+        typed = str(filters["q"])
+        found: Sequence[Any] = named(session, rows, model.id, text, typed, before, limit)
+    else:
+        found = session.scalars(newest(model, caller, others, before, limit)).all()
+    return fitting(found, lambda each: each.metadata_json)
+
+
 def find(
-    session: Session, model: type[_Row], caller: Caller, row_id: UUID | None, missing: str
+    session: Session,
+    model: type[_Row],
+    caller: Caller,
+    row_id: UUID | None,
+    missing: str,
+    *,
+    lock: bool = False,
 ) -> _Row:
     """Return one row that the caller may see; raises `NotFound` with the text `missing`."""
-    found = session.scalar(select(model).where(*visible(model, caller), model.id == row_id))
+    wanted = select(model).where(*visible(model, caller), model.id == row_id)
+    found = session.scalar(wanted.with_for_update(key_share=True) if lock else wanted)
     if found is None:
         raise NotFound(missing)
     return found

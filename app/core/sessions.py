@@ -236,20 +236,13 @@ def get_or_create(tx: Tx, tenant_id: UUID, wanted: Iterable[NewSession]) -> dict
 def rows(
     session: Session, caller: Caller, filters: Mapping[str, object], before: UUID | None, limit: int
 ) -> Sequence[AgentSession]:
-    """Return one page of the sessions that the caller may see (see `feeds.newest`).
+    """Return one page of the sessions that the caller may see (`feeds.page`).
 
-    The words of the filter `q` must all be in title, external id and principal (`feeds.named`).
+    The words of the filter `q` are those of title, external id and principal.
     """
-    typed = filters.get("q")
-    if typed is not None:
-        others = {name: value for name, value in filters.items() if name != "q"}
-        wanted = select(AgentSession).where(*feeds.conditions(AgentSession, caller, others))
-        texts = (AgentSession.title, AgentSession.external_id, AgentSession.principal)
-        text = func.concat_ws(" ", *texts)
-        some = feeds.named(session, wanted, AgentSession.id, text, str(typed), before, limit)
-        return feeds.fitting(some, lambda each: each.metadata_json)
-    found = session.scalars(feeds.newest(AgentSession, caller, filters, before, limit)).all()
-    return feeds.fitting(found, lambda each: each.metadata_json)
+    texts = (AgentSession.title, AgentSession.external_id, AgentSession.principal)
+    text = func.concat_ws(" ", *texts)
+    return feeds.page(session, AgentSession, caller, filters, before, limit, text)
 
 
 def find(session: Session, caller: Caller, session_id: UUID | None) -> AgentSession:

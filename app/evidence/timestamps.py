@@ -226,7 +226,7 @@ def gen_time(response: bytes) -> str:
     verify = _verifier()
     try:
         info = verify.der(response, _WHOLE)[5]
-        return verify.stated(verify.der(info.content, _CONTENT)[-1])
+        return str(verify.stated(verify.der(info.content, _CONTENT)[-1]))
     except verify.Verdict:
         raise ValueError("Its genTime is not as RFC 3161 writes it.") from None
 

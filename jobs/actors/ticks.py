@@ -17,7 +17,7 @@ from app.core.delivery import hours
 from app.core.digests import alerts, schedule
 from app.core.digests.alerts import AlertSending
 from app.core.digests.digest_mail import DigestSending
-from app.core.erasure import archiving, erasing, moving, sweeping
+from app.core.erasure import archiving, erasing, moving
 from app.core.exports import exports
 from app.core.health import tenant_figures
 from app.core.jobs import leases
@@ -82,7 +82,7 @@ figure_tenants = _across(tenant_figures.compute)
 verify_audit = _across(daily.enqueue_daily)
 expire_findings = _where(lambda has: has.findings_days, finding_expiry.enqueue_due)
 archive_audit = _where(lambda has: has.audit_archive_days, archiving.enqueue_due)
-sweep_objects = _where(lambda has: has.blob_url, lambda session, _: sweeping.enqueue(session))
+sweep_objects = _where(lambda has: has.blob_url, lambda session, _: erasing.enqueue_sweep(session))
 
 
 def integrate(here: Runtime) -> None:

@@ -16,18 +16,13 @@ from app.core.anchoring import cosigning, heads, timestamping
 from app.core.anchoring.cosigning import Cosigner
 from app.core.anchoring.timestamping import Authority, Stamper
 from app.core.audit import chain
-from app.core.blobs import store
 from app.core.blobs.reading import at_once
 from app.core.callers import SYSTEM
 from app.core.delivery.lanes.lanes import Lane
 from app.core.digests.alerts import AlertSending
 from app.core.digests.digest_mail import DigestSending
 from app.core.digests.sending import Sender
-from app.core.erasure import archiving, erasing, moving, sweeping
-from app.core.erasure.archiving import Archiver
-from app.core.erasure.erasing import Eraser
-from app.core.erasure.moving import Mover
-from app.core.erasure.sweeping import Sweeper
+from app.core.erasure import archiving, erasing, moving
 from app.core.exports import building as exporting
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
@@ -90,12 +85,10 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     session_packs.KIND: lambda here: Builder(here.database, here.settings, session_packs.find).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
-    archiving.KIND: lambda here: (
-        Archiver(store.of(here.settings.blob_url), here.settings.master_keys).step
-    ),
-    erasing.KIND: lambda here: Eraser(store.of(here.settings.blob_url)).step,
-    sweeping.KIND: lambda here: Sweeper(here.database, store.of(here.settings.blob_url)).step,
-    moving.KIND: lambda here: Mover(store.of(here.settings.blob_url)).step,
+    archiving.KIND: lambda here: partial(archiving.step, here.blobs, here.settings.master_keys),
+    erasing.KIND: lambda here: partial(erasing.step, here.blobs),
+    erasing.SWEEP: lambda here: partial(erasing.sweep, here.database, here.blobs),
+    moving.KIND: lambda here: partial(moving.step, here.blobs),
     scanning.TEST: lambda here: Scanner(here.evaluators, here.settings.master_keys).test,
     scanning.BACKFILL: lambda here: Scanner(here.evaluators, here.settings.master_keys).backfill,
     history.KIND: lambda _: history.tell,
@@ -169,8 +162,7 @@ def _begin(here: Runtime, tenant_id: UUID, job: Job) -> Step | Failed | Errand[A
 
 
 def _run_errand(here: Runtime, tenant_id: UUID, job: Job, errand: Errand[Any]) -> Step | Failed:
-    blobs = store.of(here.settings.blob_url)
-    with renewed(here.database, job), at_once(blobs):
+    with renewed(here.database, job), at_once(here.blobs):
         result = errand.talk()
     with _opened(here, tenant_id) as session:
         step = errand.record(session, result)

@@ -11,6 +11,7 @@ from typing import TypeVar
 from app import counters
 from app.core.anchoring import monitor
 from app.core.blobs import reading, store
+from app.core.blobs.store import BlobStore
 from app.core.health import readiness
 from app.core.log import head_store
 from app.core.log.history import History
@@ -95,7 +96,12 @@ class Runtime:
 
     def fetching(self, work: Callable[[], _Result]) -> _Result:
         """Do some work with transactions of its own, once what it reads in them is fetched."""
-        return reading.fetching(store.of(self.settings.blob_url), work)
+        return reading.fetching(self.blobs, work)
+
+    @property
+    def blobs(self) -> BlobStore | None:
+        """The object store, if there is one."""
+        return store.of(self.settings.blob_url)
 
     @property
     def verifier(self) -> Verifier:

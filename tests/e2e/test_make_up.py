@@ -1,17 +1,13 @@
 """`make up` on real processes: what it starts, survives, refuses and leaves behind."""
 
 import os
-import pwd
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -30,7 +26,6 @@ from tests.support.servers.ports import own_port
 
 pytestmark = [pytest.mark.stacks, pytest.mark.toolbox]
 MAKE_UP = ("make", "--old-file=.venv/installed", "up")
-_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class Stack(DevStack):
@@ -41,7 +36,7 @@ class Stack(DevStack):
         super().__init__({**PLAIN, "PORT": str(self.port), "DATA_DIR": str(data_dir)}, said)
         self.data_dir = data_dir
 
-    def launch(self, *command: str, env: Mapping[str, str] | None = None, **options: Any) -> None:
+    def launch(self, *command: str, env: Mapping[str, str] | None = None) -> None:
         """Start it, as `command` or otherwise directly, without waiting for anything."""
         told = {**({} if command else ONE_OF_EACH), **self._environ, **(env or {})}
         with self.log.open("ab") as said:
@@ -53,12 +48,11 @@ class Stack(DevStack):
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                **options,
             )
 
-    def up(self, *command: str, env: Mapping[str, str] | None = None, **options: Any) -> None:
+    def up(self, *command: str, env: Mapping[str, str] | None = None) -> None:
         """Start it, and wait until it says that all is up."""
-        self.launch(*command, env=env, **options)
+        self.launch(*command, env=env)
         ended = self.process.poll
         until(lambda: self.env_file.exists() or ended() is not None, START_SECONDS, why=self)
         assert ended() is None, self
@@ -105,8 +99,8 @@ def make_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
     """Return a maker of stacks; whatever they left is removed after the test."""
     made: list[Stack] = []
 
-    def make(name: str = "data", folder: Path = tmp_path) -> Stack:
-        made.append(Stack(folder / name, tmp_path / f"{name}.{len(made)}.said"))
+    def make(name: str = "data") -> Stack:
+        made.append(Stack(tmp_path / name, tmp_path / f"{name}.{len(made)}.said"))
         return made[-1]
 
     yield make
@@ -307,58 +301,4 @@ def test_with_both_addresses_given_it_starts_neither_store(stack: Stack, tmp_pat
         files = sorted(file.name for file in stack.data_dir.iterdir())
         assert files == ["client.env", "env", "lock", "secrets"]
         assert stack.root.get("/v1/keys/self")["role"] == "admin"
-        assert stack.stop() == 0
-
-
-def _python_within_reach(folder: Path, options: dict[str, Any]) -> str | None:
-    """Return a Python that a user can run with this checkout's packages, or None.
-
-    The checkout's own may be a link into another user's home; then a copy of that one will do. The
-    programs that the Procfile names stand beside it.
-    """
-    packages = next(path for path in sys.path if path.endswith("site-packages"))
-    programs, copy, base = folder / "bin", folder / "copy", Path(sys.base_prefix)
-    programs.mkdir()
-    for python in (Path(sys.executable), copy / "bin" / _PYTHON):
-        if python.is_relative_to(copy):
-            left_out = shutil.ignore_patterns("test", "site-packages", "__pycache__", "config-*")
-            shutil.copytree(base / "lib" / _PYTHON, copy / "lib" / _PYTHON, ignore=left_out)
-            for file in (base / "bin" / _PYTHON, *(base / "lib").glob("libpython*")):
-                (copy / file.parent.name).mkdir(exist_ok=True)
-                shutil.copy(file, copy / file.parent.name)
-        start = f'PYTHONPATH="{packages}" LD_LIBRARY_PATH="{copy}/lib" exec {python}'
-        for name in ("python", "granian", "dramatiq"):
-            module = "" if name == "python" else f" -m {name}"
-            (programs / name).write_text(f'#!/bin/sh\n{start}{module} "$@"\n')
-            (programs / name).chmod(0o755)
-        tried = subprocess.run(
-            [str(programs / "python"), "-c", "import psycopg, granian, dev.up"],
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-            **options,
-        )
-        if tried.returncode == 0:
-            return str(programs / "python")
-    return None
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs every other test here")
-def test_an_ordinary_user_needs_no_more(make_stack: Callable[..., Stack]) -> None:
-    nobody = pwd.getpwnam("nobody")
-    options: dict[str, Any] = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-    with tempfile.TemporaryDirectory(prefix="ordinary-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        python = _python_within_reach(folder, options)
-        if python is None:
-            pytest.skip("the user `nobody` can reach neither this checkout nor a Python for it")
-        shutil.chown(folder, nobody.pw_uid, nobody.pw_gid)
-        stack = make_stack(folder=folder)
-        path = f"{folder / 'bin'}:{PLAIN['PATH']}"
-        env = {"PATH": path, "HOME": name, **ONE_OF_EACH}
-        stack.up(python, "-m", "dev.up", env=env, **options)
-        assert stack.works()
-        uids = {Path(f"/proc/{pid}").stat().st_uid for pid in stack.all_of_it()}
-        assert uids == {nobody.pw_uid}
         assert stack.stop() == 0

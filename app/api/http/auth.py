@@ -4,7 +4,7 @@ The decorator stands directly below the route, above everything that reads the r
 come in one order: 401, 403 for the role, 403 for a pin, then request validation, then 404.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -270,22 +270,25 @@ def _enter(refused: Caller, reason: str) -> None:
         alerts.report_break(here.database, refused.tenant_id, error)
 
 
+def has_two_credentials(environ: Mapping[str, Any]) -> bool:
+    """Say whether a request has a key in either header."""
+    return bool(environ.get("HTTP_AUTHORIZATION") and environ.get("HTTP_X_API_KEY"))
+
+
 def refuse_two_credentials() -> None:
     """Raise `BadRequest` for two credentials: they could count as one caller and act as another."""
-    if request.environ.get("HTTP_AUTHORIZATION") and request.environ.get("HTTP_X_API_KEY"):
+    if has_two_credentials(request.environ):
         raise BadRequest("Send Authorization or x-api-key, not both.")
 
 
-def key_text(*, authorization: str = "", plain: str = "") -> str:
-    """Return the key's text from the value of `Authorization: Bearer`, or of `x-api-key`."""
-    scheme, _, bearer = authorization.strip().partition(" ")
+def key_text(environ: Mapping[str, Any]) -> str:
+    """Return the text of a request's key, valid or not; nothing where it carries none."""
+    scheme, _, bearer = environ.get("HTTP_AUTHORIZATION", "").strip().partition(" ")
+    plain: str = environ.get("HTTP_X_API_KEY", "")
     return (bearer if scheme.lower() == "bearer" else plain).strip()
 
 
 def presented_key() -> str:
-    """Return the text of the request's key, valid or not; nothing where it carries none."""
+    """Return the text of this request's key, as `key_text`."""
     # werkzeug's headers cost more than all the rest of a look-up.
-    sent = request.environ
-    return key_text(
-        authorization=sent.get("HTTP_AUTHORIZATION", ""), plain=sent.get("HTTP_X_API_KEY", "")
-    )
+    return key_text(request.environ)

@@ -1,10 +1,10 @@
 """What every view stands on: the application's services, the client and caller, transactions."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from flask import current_app, g, request
 from sqlalchemy.orm import Session
@@ -130,13 +130,16 @@ def client_address() -> str:
     """Return the client's address, as trusted proxies forward it."""
     found: str | None = g.get("address")
     if found is None:
-        settings = services().settings
-        name = settings.proxy_header
-        environ = request.environ
-        sent = environ.get(f"HTTP_{name.upper().replace('-', '_')}", "")
-        peer = environ.get("REMOTE_ADDR") or ""
-        g.address = found = forwarded.client_address(peer, name, sent, settings.trusted_proxies)
+        g.address = found = address_of(services().settings, request.environ)
     return found
+
+
+def address_of(settings: Settings, environ: Mapping[str, Any]) -> str:
+    """Return the address of a request's client, as trusted proxies forward it."""
+    name = settings.proxy_header
+    sent = environ.get(f"HTTP_{name.upper().replace('-', '_')}", "")
+    peer = environ.get("REMOTE_ADDR") or ""
+    return forwarded.client_address(peer, name, sent, settings.trusted_proxies)
 
 
 def client_network() -> str:

@@ -141,7 +141,9 @@ def read_statement(session_id: UUID | None) -> Response:
     is answered 409 `session-open`; one that was completed a moment ago 409 `statement-pending`,
     with `Retry-After`. A statement remains after its records' bundles have expired.
     """
-    return statement(session_id)
+    with transaction() as session:
+        stored = _stored(session, session_id)
+    return signed_bytes(stored.body, stored.sha256.hex(), stored.key_id, stored.signature)
 
 
 @blp.serves("POST /<session_id>/complete", WRITE, SessionSchema, takes=CompletionSchema)
@@ -181,18 +183,6 @@ def read_evidence(session_id: UUID | None) -> Response:
     answered as the pack of a record: 202 with `Location` and `Retry-After` until it is there. An
     open session is answered 409 `session-open`, one completed a moment ago 409 `statement-pending`.
     """
-    return pack(session_id)
-
-
-def statement(session_id: UUID | None) -> Response:
-    """Answer the exact bytes of a session's statement; raises `SessionOpen`, `StatementPending`."""
-    with transaction() as session:
-        stored = _stored(session, session_id)
-    return signed_bytes(stored.body, stored.sha256.hex(), stored.key_id, stored.signature)
-
-
-def pack(session_id: UUID | None) -> Response:
-    """Answer a session's evidence pack or its build's progress; raises as the route."""
 
     @contextmanager
     def opened() -> Iterator[Asked]:

@@ -16,7 +16,7 @@ from app.api.http import large_work
 from app.api.http.paging import PageArgs, page_of
 from app.api.http.services import caller, reads_objects, services, transaction
 from app.api.resources.agents import list_agents
-from app.api.resources.sessions import list_sessions, pack, statement
+from app.api.resources.sessions import list_sessions, read_evidence, read_statement
 from app.api.resources.traces import list_traces
 from app.clock import rfc3339
 from app.console.frame import forms, lists, rendering, zone
@@ -70,11 +70,11 @@ lists.serve(
 def download(session_id: UUID | None, name: str) -> AnyResponse:
     """Send the session's statement or evidence pack, as the API does."""
     if name == "statement.json":
-        return rendering.attached(statement(session_id))
+        return rendering.attached(read_statement(session_id))
     if name != "evidence.zip":
         raise NotFound("A session has no such file.")
     page = url_for(".show", session_id=session_id)
-    return rendering.taken(lambda: rendering.attached(pack(session_id)), page)
+    return rendering.taken(lambda: rendering.attached(read_evidence(session_id)), page)
 
 
 @sessions_blp.page("/<session_id>")

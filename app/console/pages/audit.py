@@ -12,7 +12,7 @@ from werkzeug.wrappers import Response
 from app import ids
 from app.api.http.services import caller, services, transaction
 from app.api.resources.audit import AuditArgs, RangeArgs, entries, export_answer, verify_now
-from app.api.resources.records.exports import NewExportSchema, list_exports, represent, sent
+from app.api.resources.records.exports import NewExportSchema, download, list_exports, represent
 from app.api.resources.records.holds import NewHoldSchema, list_holds, scope_of
 from app.api.resources.verification import VerifyArgs, anchor_reader, anchoring
 from app.console.frame import forms, lists, rendering
@@ -153,7 +153,7 @@ def show_export(export_id: UUID | None) -> Response:
 @exports_blp.page(f"/<export_id>/files/{exports.FILE}")
 def download_export(export_id: UUID | None) -> Response:
     """Send an export's file, as the API does."""
-    take = partial(sent, export_id)
+    take = partial(download, export_id)
     return rendering.taken(take, url_for(".show", export_id=export_id))
 
 

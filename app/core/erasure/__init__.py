@@ -1,1 +1,1 @@
-"""Jobs between PostgreSQL and the object store: `erasing`, `sweeping`, `moving`, `archiving`."""
+"""Jobs between PostgreSQL and the object store: `erasing`, `moving`, `archiving`."""

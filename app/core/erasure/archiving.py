@@ -6,7 +6,6 @@ database empty the bodies that it holds (`archive_audit_entries` compares them),
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from uuid import UUID
@@ -67,42 +66,34 @@ def enqueue_due(session: Session, days: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Archiver:
-    """Archives chains for one worker process."""
+def step(
+    store: BlobStore | None, master_keys: MasterKeys, session: Session, tenant_id: UUID, job: Job
+) -> Step | Errand[Stowed]:
+    """Archive a chain's next segment."""
+    if store is None:
+        raise JobFailed("BLOB_URL names no object store, where segments go.")
+    progress = job_rows.progress_of(job)
+    cur = cursor(session)
+    ((first,),) = cur.execute(_NEXT, (tenant_id,)).fetchall()
+    age = timedelta(days=job_rows.args_of(job)["days"])
+    found = cur.execute(_BODIES, (tenant_id, first, first + ENTRIES, age), binary=True)
+    bodies = [body for (body,) in found.fetchall()]
+    if len(bodies) < ENTRIES or None in bodies:
+        return Step(None, progress)
+    content, segment_id = archive.joined(bodies), ids.new()
+    place = f"{first}-{first + ENTRIES - 1}"
 
-    blobs: BlobStore | None
-    master_keys: MasterKeys
-
-    def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[Stowed]:
-        """Archive the next segment."""
-        store = self.blobs
-        if store is None:
-            raise JobFailed("BLOB_URL names no object store, where segments go.")
-        progress = job_rows.progress_of(job)
-        cur = cursor(session)
-        ((first,),) = cur.execute(_NEXT, (tenant_id,)).fetchall()
-        age = timedelta(days=job_rows.args_of(job)["days"])
-        found = cur.execute(_BODIES, (tenant_id, first, first + ENTRIES, age), binary=True)
-        bodies = [body for (body,) in found.fetchall()]
-        if len(bodies) < ENTRIES or None in bodies:
-            return Step(None, progress)
-        content, segment_id = archive.joined(bodies), ids.new()
-        place = f"{first}-{first + ENTRIES - 1}"
-
-        def record(at_end: Session, stowed: Stowed) -> Step:
-            _record(at_end, (tenant_id, segment_id, first), bodies, content, stowed)
-            return Step(place, {"entries": progress["entries"] + len(bodies)})
-
-        return Errand(lambda: self._written(store, tenant_id, segment_id, content), record)
-
-    def _written(
-        self, store: BlobStore, tenant_id: UUID, segment_id: UUID, content: bytes
-    ) -> Stowed:
-        (stowed,) = stow(store, [archive.item(self.master_keys, tenant_id, segment_id, content)])
+    def write() -> Stowed:
+        (stowed,) = stow(store, [archive.item(master_keys, tenant_id, segment_id, content)])
         if stowed.bytes is not None:
             raise Unavailable("The object store (BLOB_URL) does not answer; try again later.")
         return stowed
+
+    def record(at_end: Session, stowed: Stowed) -> Step:
+        _record(at_end, (tenant_id, segment_id, first), bodies, content, stowed)
+        return Step(place, {"entries": progress["entries"] + len(bodies)})
+
+    return Errand(write, record)
 
 
 def _record(

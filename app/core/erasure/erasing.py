@@ -1,30 +1,37 @@
-"""Erasing objects that no row names any more: a durable job for each tenant.
+"""Erasing objects: those that no row names any more, and those that none ever named.
 
-What is to be erased is a row, written in the transaction that removed the one which named it. That
-row goes when the store has been seen without the object; until then the job tries again. What was
+What is to be erased is a row, written in the transaction that removed the one which named it: a job
+for each tenant deletes the object, and that row when the store has been seen without it. What was
 erased of bundles is in the audit chain.
+
+What was put and never committed is swept. Names sort by time, so each object is looked at once, a
+day after it was written: by then no transaction is left that could commit a row with it
+(`store.FRESH`). The next sweep goes on behind the last name. Names that are not ours stay.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from uuid import UUID
 
+import structlog
 from psycopg.rows import scalar_row
 from sqlalchemy.orm import Session
 
 from app import ids
 from app.core.audit import chain
-from app.core.blobs.store import Blob, BlobStore
+from app.core.blobs import rows
+from app.core.blobs.store import Blob, BlobStore, first_id, named
 from app.core.callers import SYSTEM
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, JobFailed, Step
-from app.database import cursor
+from app.database import Database, cursor
 from app.models import Job
 
 KIND = "erase_objects"
 LATE = timedelta(hours=1)
 """An object that should be gone for so long is reported."""
+
+_log = structlog.get_logger(__name__)
 
 _AT_ONCE = 1_000
 _MOST_TENANTS = 1_000
@@ -65,43 +72,71 @@ def late_since(session: Session) -> datetime | None:
     return cursor(session, scalar_row).execute(_OLDEST).fetchone()
 
 
-@dataclass(frozen=True)
-class Eraser:
-    """Erases a tenant's objects for one worker process."""
-
-    blobs: BlobStore | None
-
-    def step(self, session: Session, tenant_id: UUID, job: Job) -> Step | Errand[None]:
-        """Erase the next objects; the last step appends the audit entry."""
-        rows = cursor(session).execute(_DUE, (tenant_id, _AT_ONCE)).fetchall()
-        due = [Blob(*row) for row in rows]
-        if not due:
-            return _end(session, tenant_id, job)
-        store = self.blobs
-        if store is None:
-            raise JobFailed("Objects are to be erased, and BLOB_URL names no store.")
-        return Errand(
-            lambda: store.erase(due), lambda at_end, _: _record(at_end, tenant_id, job, due)
-        )
-
-
-def _record(session: Session, tenant_id: UUID, job: Job, erased: Sequence[Blob]) -> Step:
-    cursor(session).execute(_GONE, (tenant_id, [each.blob for each in erased]))
+def step(
+    store: BlobStore | None, session: Session, tenant_id: UUID, job: Job
+) -> Step | Errand[None]:
+    """Erase a tenant's next objects; the last step appends the audit entry."""
+    due = [Blob(*row) for row in cursor(session).execute(_DUE, (tenant_id, _AT_ONCE))]
     progress = job_rows.progress_of(job)
-    progress["erased"] += len(erased)
-    progress["bundles"] += sum(each.kind == "bundles" for each in erased)
-    return Step("erasing", progress)
+    if not due:
+        if progress["bundles"]:
+            target = ("job", ids.text("job", job.id))
+            chain.append(
+                session, tenant_id, SYSTEM, "bundles.erase", target=target, details=progress
+            )
+        return Step(None, progress)
+    if store is None:
+        raise JobFailed("Objects are to be erased, and BLOB_URL names no store.")
+
+    def record(at_end: Session, _: None) -> Step:
+        cursor(at_end).execute(_GONE, (tenant_id, [each.blob for each in due]))
+        progress["erased"] += len(due)
+        progress["bundles"] += sum(each.kind == "bundles" for each in due)
+        return Step("erasing", progress)
+
+    return Errand(lambda: store.erase(due), record)
 
 
-def _end(session: Session, tenant_id: UUID, job: Job) -> Step:
-    progress = job_rows.progress_of(job)
-    if progress["bundles"]:
-        chain.append(
-            session,
-            tenant_id,
-            SYSTEM,
-            "bundles.erase",
-            target=("job", ids.text("job", job.id)),
-            details=progress,
-        )
-    return Step(None, progress)
+SWEEP = "sweep_objects"
+GRACE = timedelta(days=1)
+_SETTLED = "SELECT least(settled_before(), clock_timestamp())"
+
+
+def enqueue_sweep(session: Session) -> None:
+    """Enqueue the next sweep, which goes on where the last one ended."""
+    last = job_queue.last_of(session, kind=SWEEP, dedupe_key="all")
+    after = "" if last is None else job_rows.progress_of(last).get("after", "")
+    if last is not None and last.finished_at is None:
+        return
+    job_queue.recur(session, kind=SWEEP, dedupe_key="all", args={"after": after})
+
+
+def sweep(
+    database: Database, store: BlobStore | None, session: Session, _: object, job: Job
+) -> Step | Errand[tuple[str, int, bool]]:
+    """Look at the next names in the store."""
+    progress = job_rows.progress_of(job) or {"swept": 0, **job_rows.args_of(job)}
+    settled = cursor(session, scalar_row).execute(_SETTLED).fetchone()
+    if store is None or settled is None:
+        return Step(None, progress)
+
+    def record(_at_end: Session, found: tuple[str, int, bool]) -> Step:
+        after, swept, more = found
+        shown = {"after": after, "swept": progress["swept"] + swept}
+        return Step("sweeping" if more else None, shown)
+
+    below = first_id(settled - GRACE)
+    return Errand(lambda: _swept(database, store, progress["after"], below), record)
+
+
+def _swept(database: Database, store: BlobStore, after: str, below: str) -> tuple[str, int, bool]:
+    """Return the last name that was looked at, how many were deleted, and whether more come."""
+    names = [name for name in islice(store.names(after), _AT_ONCE) if name < below]
+    found = [blob for blob in map(named, names) if blob is not None]
+    with database.across_tenants() as session:
+        kept = rows.named(session, found) | rows.retired(session, found)
+    gone = [each for each in found if each not in kept]
+    if gone:
+        store.erase(gone)
+        _log.info("objects_swept", count=len(gone), first=gone[0].name)
+    return (names[-1] if names else after), len(gone), len(names) == _AT_ONCE

@@ -7,7 +7,6 @@ a key in it.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -76,35 +75,30 @@ def lines(session: Session) -> Iterator[str]:
             yield f"moving to {to}: {job.status}" + (f" ({told})" if told else "")
 
 
-@dataclass(frozen=True)
-class Mover:
-    """Moves bytes for one worker process."""
+def step(
+    store: BlobStore | None, session: Session, _: object, job: Job
+) -> Step | Errand[Sequence[Any]]:
+    """Move the next rows of a table, or go on to the next table."""
+    to = job_rows.args_of(job)["to"]
+    progress = job_rows.progress_of(job) or {"moved": 0, "bytes": 0}
+    if store is None:
+        raise JobFailed("BLOB_URL names no object store, to which or from which to move.")
+    tables = list(PLACES)
+    table, after = json.loads(job.cursor or json.dumps([tables[0], []]))
+    place = PLACES[table]
+    found = _next(session, place, to, after)
+    if not found:
+        following = tables[tables.index(table) + 1 :][:1]
+        return Step(json.dumps([*following, []]) if following else None, progress)
+    last = found[-1].named(table).key
+    cursor_ = json.dumps([table, [str(each) for each in last]])
 
-    blobs: BlobStore | None
+    def record(at_end: Session, moved: Sequence[Any]) -> Step:
+        count, size = _record(at_end, place, found, moved, back=to == DATABASE)
+        shown = {"moved": progress["moved"] + count, "bytes": progress["bytes"] + size}
+        return Step(cursor_, {**shown, "table": table}, _PAUSE)
 
-    def step(self, session: Session, _: object, job: Job) -> Step | Errand[Sequence[Any]]:
-        """Move the next rows of a table, or go on to the next table."""
-        to = job_rows.args_of(job)["to"]
-        progress = job_rows.progress_of(job) or {"moved": 0, "bytes": 0}
-        store = self.blobs
-        if store is None:
-            raise JobFailed("BLOB_URL names no object store, to which or from which to move.")
-        tables = list(PLACES)
-        table, after = json.loads(job.cursor or json.dumps([tables[0], []]))
-        place = PLACES[table]
-        found = _next(session, place, to, after)
-        if not found:
-            following = tables[tables.index(table) + 1 :][:1]
-            return Step(json.dumps([*following, []]) if following else None, progress)
-        last = found[-1].named(table).key
-        cursor_ = json.dumps([table, [str(each) for each in last]])
-
-        def record(at_end: Session, moved: Sequence[Any]) -> Step:
-            count, size = _record(at_end, place, found, moved, back=to == DATABASE)
-            shown = {"moved": progress["moved"] + count, "bytes": progress["bytes"] + size}
-            return Step(cursor_, {**shown, "table": table}, _PAUSE)
-
-        return Errand(lambda: _carried(store, table, found, back=to == DATABASE), record)
+    return Errand(lambda: _carried(store, table, found, back=to == DATABASE), record)
 
 
 def _next(session: Session, place: Place, to: str, after: Sequence[str]) -> list[_Found]:

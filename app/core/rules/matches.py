@@ -233,8 +233,8 @@ def _of_match(books: _Books, work: Work, verdict: Verdict) -> Iterator[_Draft]:
     more = verdict.matched - len(verdict.matches)
     if more > 0:
         title = f"{judge.name}: {more:,} more steps of this record match"
-        data = {"rule": _named(judge), "more": more}
-        yield _Draft(books, _finding(work, judge, title, None, data))
+        counted = {"rule": _named(judge), "more": more}
+        yield _Draft(books, _finding(work, judge, title, None, counted))
 
 
 def _finding(

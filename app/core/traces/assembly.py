@@ -216,14 +216,14 @@ class Assembler:
         if not any(plan.runs for plan in plans):
             return
         caller = Caller(tenant_id, UUID(int=0), Role.WRITE, None, "assembly")
-        found_homes = homes.find(tx, tenant_id, plans)
-        opened = {session_id for session_id, _, _ in found_homes.values()}
+        homes.find(tx, tenant_id, plans)
+        opened = {home[0] for plan in plans for home in plan.homes.values()}
         actors = self._records.signer.actors(tx, tenant_id, opened)
         signed: list[Signed] = []
         found: list[findings.NewFinding] = []
         for plan in plans:
             for place, (run, mapped) in enumerate(plan.runs):
-                session_id, _, principal = found_homes[id(plan), place]
+                session_id, _, principal = plan.homes[place]
                 # A supplement is its first record's agent's, whatever its spans say.
                 agent = actors[session_id].agent
                 is_same = agent.get("external_id") == mapped.agent.external_id

@@ -1,7 +1,7 @@
 """Whose record a run of spans becomes: its agent, its principal, and its conversation's session."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -18,10 +18,7 @@ from app.evidence.spans.runs import Run, Staged
 
 
 class Claimed(NamedTuple):
-    """A trace's row, locked: its key, its pin, what was assembled of it, and when its spans came.
-
-    `large`: it has too many bytes to wait for the rest.
-    """
+    """A trace's row, locked: its key and pin, what was assembled of it, when its spans came."""
 
     pin: UUID
     trace_id: bytes
@@ -37,11 +34,12 @@ class Claimed(NamedTuple):
 
 @dataclass
 class Plan:
-    """What becomes of a claimed trace: its runs, mapped, or why it is dropped."""
+    """What becomes of a claimed trace: its runs, mapped, with their homes; or why it is dropped."""
 
     trace: Claimed
     spans: list[Staged]
     runs: list[tuple[Run, Mapped]] = field(default_factory=list)
+    homes: dict[int, "Home"] = field(default_factory=dict)
     record_ids: list[UUID] = field(default_factory=list)
     reason: str | None = None
     is_cut: bool = False
@@ -71,9 +69,6 @@ SELECT coalesce(min(n), %(last)s + 1) FROM generate_series(%(first)s::bigint, %(
 """
 _NUMBERED = re.compile(r"(.+)#([1-9][0-9]{0,8})", re.DOTALL)
 
-Key = tuple[int, int]
-"""A run: its plan's `id`, and its place there."""
-
 Home = tuple[UUID, UUID, str]
 """A session, its agent and its principal."""
 
@@ -82,7 +77,8 @@ Home = tuple[UUID, UUID, str]
 class _Asking:
     """A run that needs a session: whose, of which conversation, and its number of that name."""
 
-    key: Key
+    plan: Plan
+    place: int
     agent_id: UUID
     principal: str
     conversation: str
@@ -95,67 +91,66 @@ class _Asking:
         return self.conversation if self.number == 1 else f"{self.conversation}#{self.number}"
 
 
-def find(tx: Tx, tenant_id: UUID, plans: Sequence[Plan]) -> dict[Key, Home]:
-    """Return the session, agent and principal of each run.
+def find(tx: Tx, tenant_id: UUID, plans: Sequence[Plan]) -> None:
+    """Find the home of each run: session, agent and principal.
 
     A conversation's session belongs to one agent and principal: another's is
     `<conversation>#<agent>`. One that ended takes no more, and the next is `<conversation>#2`.
     Supplements keep those of their trace's first record.
     """
     fresh = [
-        ((id(plan), place), plan.trace, mapped)
+        (plan, place, mapped)
         for plan in plans
         for place, (run, mapped) in enumerate(plan.runs)
         if not run.supplement
     ]
-    unpinned = [mapped for _, trace, mapped in fresh if trace.pin_agent_id is None]
+    unpinned = [mapped for plan, _, mapped in fresh if plan.trace.pin_agent_id is None]
     known = agents.get_or_create(tx, tenant_id, [NewAgent(*each.agent) for each in unpinned])
     asking = [
         _Asking(
-            key,
-            trace.pin_agent_id or known[mapped.agent.external_id].id,
-            trace.pin_principal or mapped.principal,
+            plan,
+            place,
+            plan.trace.pin_agent_id or known[mapped.agent.external_id].id,
+            plan.trace.pin_principal or mapped.principal,
             mapped.conversation,
             others=mapping.external_id(f"{mapped.conversation}#{mapped.agent.external_id}"),
         )
-        for key, trace, mapped in fresh
+        for plan, place, mapped in fresh
     ]
-    homes, ended = _of_first_records(tx, tenant_id, plans)
-    homes |= _sessions(tx, tenant_id, asking + ended)
-    for plan in plans:
-        supplements = [place for place, (run, _) in enumerate(plan.runs) if run.supplement]
-        first = supplements[0] if plan.trace.record_ids and supplements else 0
-        for place in supplements:
-            homes[id(plan), place] = homes[id(plan), first]
-    return homes
+    supplements = [
+        (plan, [place for place, (run, _) in enumerate(plan.runs) if run.supplement])
+        for plan in plans
+    ]
+    older = {
+        plan.trace.record_ids[0]: (plan, places[0])
+        for plan, places in supplements
+        if plan.trace.record_ids and places
+    }
+    asking += _of_first_records(tx, tenant_id, older)
+    _sessions(tx, tenant_id, asking)
+    for plan, places in supplements:
+        first = places[0] if plan.trace.record_ids and places else 0
+        for place in places:
+            plan.homes[place] = plan.homes[first]
 
 
 def _of_first_records(
-    tx: Tx, tenant_id: UUID, plans: Sequence[Plan]
-) -> tuple[dict[Key, Home], list[_Asking]]:
-    """Return the homes of first supplements to older records, and those whose session ended."""
-    wanted: dict[UUID, Key] = {}
-    for plan in plans:
-        places = [place for place, (run, _) in enumerate(plan.runs) if run.supplement]
-        if plan.trace.record_ids and places:
-            wanted[plan.trace.record_ids[0]] = (id(plan), places[0])
-    homes: dict[Key, Home] = {}
-    ended: list[_Asking] = []
-    if wanted:
-        rows = cursor(tx).execute(_OF_RECORDS, (tenant_id, list(wanted))).fetchall()
-        for record_id, session_id, agent_id, principal, external_id, status in rows:
-            if status == "open":
-                homes[wanted[record_id]] = (session_id, agent_id, principal)
-                continue
-            name = external_id or ids.text("ses", session_id)
-            numbered = _NUMBERED.fullmatch(name)
-            base, number = (numbered[1], int(numbered[2])) if numbered else (name, 1)
-            ended.append(_Asking(wanted[record_id], agent_id, principal, base, number + 1))
-    return homes, ended
+    tx: Tx, tenant_id: UUID, older: Mapping[UUID, tuple[Plan, int]]
+) -> Iterator[_Asking]:
+    """Find the homes of first supplements to older records; yield those whose session ended."""
+    rows = cursor(tx).execute(_OF_RECORDS, (tenant_id, list(older))).fetchall() if older else ()
+    for record_id, session_id, agent_id, principal, external_id, status in rows:
+        plan, place = older[record_id]
+        if status == "open":
+            plan.homes[place] = (session_id, agent_id, principal)
+            continue
+        name = external_id or ids.text("ses", session_id)
+        numbered = _NUMBERED.fullmatch(name)
+        base, number = (numbered[1], int(numbered[2])) if numbered else (name, 1)
+        yield _Asking(plan, place, agent_id, principal, base, number + 1)
 
 
-def _sessions(tx: Tx, tenant_id: UUID, asking: Sequence[_Asking]) -> dict[Key, Home]:
-    homes: dict[Key, Home] = {}
+def _sessions(tx: Tx, tenant_id: UUID, asking: Sequence[_Asking]) -> None:
     while asking:
         new = {each.name: NewSession(each.name, each.agent_id, each.principal) for each in asking}
         known = sessions.get_or_create(tx, tenant_id, list(new.values()))
@@ -164,7 +159,7 @@ def _sessions(tx: Tx, tenant_id: UUID, asking: Sequence[_Asking]) -> dict[Key, H
             found = known[each.name]
             is_theirs = (found.agent_id, found.principal) == (each.agent_id, each.principal)
             if is_theirs and found.status == "open":
-                homes[each.key] = (found.id, each.agent_id, each.principal)
+                each.plan.homes[each.place] = (found.id, each.agent_id, each.principal)
                 continue
             if not is_theirs and each.others is not None:
                 each.conversation, each.number, each.others = each.others, 1, None
@@ -172,7 +167,6 @@ def _sessions(tx: Tx, tenant_id: UUID, asking: Sequence[_Asking]) -> dict[Key, H
                 each.number = _next(tx, tenant_id, each)
             left.append(each)
         asking = left
-    return homes
 
 
 def _next(tx: Tx, tenant_id: UUID, asking: _Asking) -> int:

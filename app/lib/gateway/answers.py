@@ -84,36 +84,29 @@ class Answer:
         ]
 
 
-async def send_small(answer: Answer, transmit: Send, pace: Pace) -> None:
-    """Send an answer that is whole; of at most `PIECE`, which the server's buffer holds, at once.
-
-    So no clock runs while a reader takes it. Raises `ReaderTooSlow`.
-    """
-    if len(answer.piece) > PIECE:
-        await send(answer, transmit, nothing_more, pace)
-        return
-    await transmit(
-        {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
-    )
-    await transmit({"type": "http.response.body", "body": answer.piece, "more_body": False})
-
-
-async def nothing_more() -> None:
+async def _nothing_more() -> None:
     """Stand for the further pieces of an answer that has none."""
 
 
 async def send(
-    answer: Answer, transmit: Send, more: Callable[[], Awaitable[None]], pace: Pace
+    answer: Answer,
+    transmit: Send,
+    pace: Pace,
+    more: Callable[[], Awaitable[None]] = _nothing_more,
 ) -> None:
     """Send an answer in messages of `PIECE`, calling `more` for each next piece of it.
 
-    The application's own time does not count against the reader. Raises `ReaderTooSlow`.
+    One of a single message, which the server's buffer holds, leaves at once. The application's own
+    time does not count against the reader. Raises `ReaderTooSlow`.
     """
-    clock = asyncio.get_running_loop().time
-    sent, spent, last = 0, 0.0, False
     await transmit(
         {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
     )
+    if answer.is_small:
+        await transmit({"type": "http.response.body", "body": answer.piece, "more_body": False})
+        return
+    clock = asyncio.get_running_loop().time
+    sent, spent, last = 0, 0.0, False
     while True:
         for at in range(0, len(answer.piece) or 1, PIECE):
             part = answer.piece[at : at + PIECE]

@@ -73,21 +73,20 @@ class Limits:
     long_bodies: Shares
 
 
-def _peer(scope: Scope) -> object:
-    return (scope.get("client") or ("",))[0]
+def _peer(made: Environ) -> object:
+    return made["REMOTE_ADDR"]
 
 
 class Gateway:
     """Serves a WSGI application by ASGI.
 
-    `caller` names who sent a request, as far as its scope tells: callers take turns at the threads,
-    and none has more than half of them. `most` says how many bytes a long body may have, from a
-    request's environ; 0 for a request that is refused without it. `urgent` are paths that have a
-    thread each, where `address` takes turns; what is not answered within `PROBE_SECONDS` there is
-    answered by the path's own application, on the event loop. POSTs of `promising` paths are made
-    on the event loop, for a `Promise`, if their body has at most so many bytes: it must not be kept
-    long. `connections` hears of each request, and `on_slow_reader` of every answer that was given
-    up.
+    `caller` names who sent a request, from its environ: callers take turns at the threads, and none
+    has more than half of them. `most` says how many bytes a long body may have; 0 for a request
+    that is refused without it. `urgent` are paths that have a thread each, where `address` takes
+    turns; what is not answered within `PROBE_SECONDS` there is answered by the path's own
+    application, on the event loop. POSTs of `promising` paths are made on the event loop, for a
+    `Promise`, if their body has at most so many bytes: it must not be kept long. `connections`
+    hears of each request, and `on_slow_reader` of every answer that was given up.
     """
 
     def __init__(
@@ -96,8 +95,8 @@ class Gateway:
         threads: int,
         limits: Limits,
         *,
-        caller: Callable[[Scope], object] = _peer,
-        address: Callable[[Scope], object] = _peer,
+        caller: Callable[[Environ], object] = _peer,
+        address: Callable[[Environ], object] = _peer,
         most: Callable[[Environ], int] = lambda made: sys.maxsize,
         urgent: Mapping[str, Application] = MappingProxyType({}),
         promising: Mapping[bytes, int] = MappingProxyType({}),
@@ -143,10 +142,10 @@ class Gateway:
         call = partial(Answer, self._application, made)
         try:
             async with timeout(PROBE_SECONDS):
-                answer = await threads.run(self._address(scope), call, client.leaving)
+                answer = await threads.run(self._address(made), call, client.leaving)
         except TimeoutError:
             answer = Answer(late, made)
-        await answers.send(answer, send, answers.nothing_more, self._limits.answer)
+        await answers.send(answer, send, self._limits.answer)
 
     async def _answer_request(self, scope: Scope, client: Client, send: Send) -> None:
         made = environ(scope, BytesIO())
@@ -156,26 +155,26 @@ class Gateway:
             body = await requests.read(client, self._limits.body, longest)
             if isinstance(body, BytesIO):
                 made["wsgi.input"] = body
-                promised = await self._promise(scope, made)
+                promised = await self._promise(made)
                 if promised is not None:
                     with client.awaited():
-                        await answers.send_small(promised, send, self._limits.answer)
+                        await answers.send(promised, send, self._limits.answer)
                     return
         with ExitStack() as held:
             made["wsgi.input"] = body or await self._body(scope, made, client, held)
             made[WAIT] = waits = list[Wait]()
-            answer = await self._call(scope, client, made)
+            answer = await self._call(client, made)
         for wait in waits:
-            await self._wait(scope, client, answer, wait)
+            await self._wait(client, made, answer, wait)
             again = {**environ(scope, BytesIO()), WAITED: True}
-            answer = await self._call(scope, client, again)
+            answer = await self._call(client, again)
         if REFUSED in made:
             await client.stays(REFUSED_SECONDS)
-        caller = self._caller(scope)
+        caller = self._caller(made)
         more = partial(self._threads.run, caller, answer.pull, client.leaving)
         try:
             with client.awaited():
-                await answers.send(answer, send, more, self._limits.answer)
+                await answers.send(answer, send, self._limits.answer, more)
         except ReaderTooSlow:
             self._on_slow_reader(answer)
             raise
@@ -183,9 +182,9 @@ class Gateway:
             if not answer.closed:
                 await self._threads.run(caller, answer.close)
 
-    async def _promise(self, scope: Scope, made: Environ) -> Answer | None:
+    async def _promise(self, made: Environ) -> Answer | None:
         """Make a call on the event loop; return the answer it promised, None for a thread's."""
-        caller = self._caller(scope)
+        caller = self._caller(made)
         if self._promised[caller] >= _MOST_PROMISES:
             return None
         made[READY] = perf_counter()
@@ -209,11 +208,11 @@ class Gateway:
         answer.settle(*kept)
         return answer
 
-    async def _call(self, scope: Scope, client: Client, made: Environ) -> Answer:
+    async def _call(self, client: Client, made: Environ) -> Answer:
         """Run the application; after a body that failed the connection ends."""
         made.setdefault(READY, perf_counter())
         call = partial(Answer, self._application, made)
-        answer = await self._threads.run(self._caller(scope), call, client.leaving)
+        answer = await self._threads.run(self._caller(made), call, client.leaving)
         if isinstance(made["wsgi.input"], Failed):
             answer.headers.append((b"connection", b"close"))
         return answer
@@ -229,21 +228,21 @@ class Gateway:
         most = requests.SMALL
         if length is None or length > most:
             ask = partial(self._most, made)
-            most = await self._threads.run(self._caller(scope), ask, client.leaving)
+            most = await self._threads.run(self._caller(made), ask, client.leaving)
             if not most or (length or 0) > most:
                 # Not read: the application refuses the request before it looks for its body.
                 return Failed(BodyCutShort())
             try:
                 # Now that the application has looked, it may know better who sent it.
-                memory = self._limits.long_bodies.held(self._caller(scope), length or most)
+                memory = self._limits.long_bodies.held(self._caller(made), length or most)
                 held.enter_context(memory)
             except NoShare as refused:
                 return Failed(refused)
         return await requests.read(client, self._limits.body, most)
 
-    async def _wait(self, scope: Scope, client: Client, answer: Answer, wait: Wait) -> None:
+    async def _wait(self, client: Client, made: Environ, answer: Answer, wait: Wait) -> None:
         """Wait until an answer is ready, or as long as asked; no thread is held between looks."""
-        clock, caller = get_running_loop().time, self._caller(scope)
+        clock, caller = get_running_loop().time, self._caller(made)
         until, pause = clock() + wait.seconds, _FIRST_PAUSE
         try:
             if not answer.closed:

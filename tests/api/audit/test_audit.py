@@ -39,13 +39,6 @@ def test_listed_and_exported_entries_verify_with_another_implementation(api: Api
     check_chain(export(api())[:-1])
 
 
-def test_newest_first_unless_asked_otherwise(api: ApiOf) -> None:
-    change_settings(api(), 3)
-    assert numbers(api()) == [5, 4, 3, 2, 1]
-    assert numbers(api(), "order=desc") == [5, 4, 3, 2, 1]
-    assert numbers(api(), "order=asc") == [1, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_pages_in_either_order_hold_every_entry_once_while_others_are_appended(
     api: ApiOf, order: str
@@ -121,21 +114,6 @@ def test_a_page_with_an_entry_that_cannot_be_read_is_a_broken_chain_and_no_crash
     assert numbers(api(), "limit=1") == [4]
 
 
-def test_a_reader_lists_exports_and_verifies(api: ApiOf, mint: Mint) -> None:
-    reader = api(mint("read"))
-    assert numbers(reader) == [3, 2, 1]
-    assert export(reader)[-2]["actor"]["role"] == "read"
-    assert reader.get("/v1/audit/verify").json["entries"] == 4
-
-
-def test_a_stranger_sees_a_chain_of_its_own(api: ApiOf, other_tenant: FreshTenant) -> None:
-    change_settings(api(), 3)
-    stranger = api(other_tenant.root_key)
-    assert numbers(stranger) == [2, 1]
-    cursor = api().get("/v1/audit?limit=1").json["next_cursor"]
-    assert pointers(stranger.get(f"/v1/audit?limit=1&cursor={cursor}")) == ["/cursor"]
-
-
 def test_an_export_ends_with_its_own_entry_and_a_trailer(api: ApiOf) -> None:
     change_settings(api(), 3)
     *chain, trailer = export(api())
@@ -149,16 +127,6 @@ def test_an_export_ends_with_its_own_entry_and_a_trailer(api: ApiOf) -> None:
         "anchors_total": 0,
     }
     assert api().get("/v1/audit/verify").json["head"] == trailer["head"]
-
-
-def test_an_export_longer_than_one_part_is_whole(
-    api: ApiOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.core.verification.export.PART", 3)
-    change_settings(api(), 9)
-    *chain, trailer = export(api())
-    check_chain(chain)
-    assert trailer["entries"] == len(chain) == 12
 
 
 def test_what_is_appended_while_an_export_streams_is_not_in_it(

@@ -80,14 +80,6 @@ def test_a_refused_recipient_is_shown_as_a_state_of_its_own(
     )
 
 
-def test_digests_come_in_pages(api: ApiOf, digests: list[UUID]) -> None:
-    first = api().get("/v1/digests?limit=2").json
-    rest = api().get(f"/v1/digests?limit=2&cursor={first['next_cursor']}").json
-    assert len(first["data"]) == 2
-    assert [row["id"] for row in rest["data"]] == [ids.text("dig", digests[0])]
-    assert rest["next_cursor"] is None
-
-
 def test_the_findings_of_a_digest_are_listed_for_whom_they_concern(
     api: ApiOf, mint: Callable[..., str], digests: list[UUID], admin_engine: Engine
 ) -> None:

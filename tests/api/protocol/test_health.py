@@ -146,10 +146,6 @@ def test_a_state_that_cannot_be_computed_is_degraded_and_refuses_no_request(
         assert answer.json["parts"]["audit"].startswith("unknown: never computed")
 
 
-def test_metrics_do_not_exist_without_a_token(api: ApiOf) -> None:
-    assert api(None).get("/metrics").status_code == 404
-
-
 def test_metrics_open_with_the_operators_token_only(
     settings: Settings, tenant: FreshTenant
 ) -> None:

@@ -5,11 +5,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from flask import Flask
 
 from app import clock
 from app.core import feeds
-from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
+from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import make_agent, make_session
 
 
@@ -82,9 +81,7 @@ def test_a_limit_outside_1_to_200_is_refused(api: ApiOf, limit: str) -> None:
     assert refused.json["errors"][0]["pointer"] == "/limit"
 
 
-@pytest.mark.parametrize(
-    "cursor", ["", "x", "AAAA", "é", "A" * 1000, "A" * 1001, "%00", "=", "a b"]
-)
+@pytest.mark.parametrize("cursor", ["", "x", "é", "A" * 1000, "A" * 1001, "%00", "="])
 def test_a_made_up_cursor_is_refused(api: ApiOf, cursor: str) -> None:
     refused = api().get("/v1/agents", query_string={"cursor": cursor})
 
@@ -92,51 +89,27 @@ def test_a_made_up_cursor_is_refused(api: ApiOf, cursor: str) -> None:
     assert refused.json["errors"][0]["pointer"] == "/cursor"
 
 
-def test_a_cursor_with_one_character_changed_is_refused(api: ApiOf, seven: list[str]) -> None:
-    cursor = api().get("/v1/agents?limit=1").json["next_cursor"]
-
-    for place in range(len(cursor) - 1):
-        changed = cursor[:place] + ("A" if cursor[place] != "A" else "B") + cursor[place + 1 :]
-        assert api().get(f"/v1/agents?cursor={changed}").status_code == 422, place
-
-
-def test_another_tenants_cursor_is_refused(
-    api: ApiOf, app: Flask, other_tenant: FreshTenant, seven: list[str]
+def test_a_cursor_is_of_its_tenant_list_and_filters_and_not_of_its_limit(
+    api: ApiOf, other_tenant: FreshTenant
 ) -> None:
-    cursor = api().get("/v1/agents?limit=1").json["next_cursor"]
-    stranger = Api(app.test_client(), other_tenant.root_key)
-
-    assert stranger.get(f"/v1/agents?cursor={cursor}").status_code == 422
-
-
-def test_a_cursor_of_another_list_is_refused(api: ApiOf, mint: Mint, seven: list[str]) -> None:
-    mint("read")
-    cursor = api().get("/v1/agents?limit=1").json["next_cursor"]
-
-    assert api().get(f"/v1/keys?cursor={cursor}").status_code == 422
-
-
-def test_a_cursor_belongs_to_its_filters_and_not_to_its_limit(api: ApiOf) -> None:
     agent = api().post("/v1/agents", {"name": "a"}).json["id"]
-    for _ in range(3):
-        api().post("/v1/sessions", {"agent_id": agent, "principal": "p"})
-    filtered = f"/v1/sessions?agent_id={agent}"
-    cursor = api().get(f"{filtered}&limit=1").json["next_cursor"]
-
-    assert len(api().get(f"{filtered}&limit=2&cursor={cursor}").json["data"]) == 2
-    assert api().get(f"/v1/sessions?cursor={cursor}").status_code == 422
-    assert api().get(f"{filtered}&principal=p&cursor={cursor}").status_code == 422
-
-
-def test_the_next_link_keeps_the_filters(api: ApiOf) -> None:
-    agent = api().post("/v1/agents", {"name": "a"}).json["id"]
-    for principal in ("p", "q", "p"):
+    for principal in ("p", "q", "p", "p"):
         api().post("/v1/sessions", {"agent_id": agent, "principal": principal})
     since = clock.rfc3339(clock.now() - timedelta(hours=1))
+    filtered = f"/v1/sessions?principal=p&since={since}"
+    first = api().get(f"{filtered}&limit=1")
+    cursor = first.json["next_cursor"]
 
-    first = api().get(f"/v1/sessions?principal=p&limit=1&since={since}")
     parts = urlsplit(first.headers["Link"].partition(">")[0][1:])
-    second = api().get(f"{parts.path}?{parts.query}")
-
-    assert [row["principal"] for row in first.json["data"] + second.json["data"]] == ["p", "p"]
-    assert second.json["next_cursor"] is None
+    linked = api().get(f"{parts.path}?{parts.query}").json
+    rest = api().get(f"{filtered}&limit=2&cursor={cursor}").json
+    assert [row["principal"] for row in rest["data"]] == ["p", "p"]
+    assert linked["data"] == rest["data"][:1]
+    assert rest["next_cursor"] is None
+    stranger = api(other_tenant.root_key)
+    assert stranger.get(f"{filtered}&cursor={cursor}").status_code == 422
+    for path in ("/v1/sessions?", "/v1/keys?", f"{filtered}&agent_id={agent}&"):
+        assert api().get(f"{path}cursor={cursor}").status_code == 422
+    for place in range(len(cursor) - 1):
+        changed = cursor[:place] + ("A" if cursor[place] != "A" else "B") + cursor[place + 1 :]
+        assert api().get(f"{filtered}&cursor={changed}").status_code == 422, place

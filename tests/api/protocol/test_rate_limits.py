@@ -38,7 +38,9 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back(
     assert minted.status_code == 401
 
 
-def test_health_checks_are_not_counted_and_never_refused(settings: Settings) -> None:
+def test_health_checks_are_not_counted_and_keys_apart_from_addresses(
+    settings: Settings, tenant: FreshTenant
+) -> None:
     """A load balancer may have the address of everybody behind a router."""
     with serving(replace(settings, address_rate_limit=Rate(1, DAY))) as api:
         for path in ("/healthz", "/readyz"):
@@ -49,14 +51,6 @@ def test_health_checks_are_not_counted_and_never_refused(settings: Settings) -> 
             answer = api().get(path)
             assert answer.status_code == 200
             assert "RateLimit-Limit" not in answer.headers
-
-
-def test_callers_without_a_key_are_counted_apart_from_keys(
-    settings: Settings, tenant: FreshTenant
-) -> None:
-    with serving(replace(settings, address_rate_limit=Rate(1, DAY))) as api:
-        assert api().get("/problems/not-found").status_code == 200
-        assert api().get("/problems/not-found").status_code == 429
         assert api(tenant.root_key).get("/v1/keys/self").status_code == 200
 
 

@@ -1,4 +1,1 @@
-"""Records, bundles, evidence packs and share links.
-
-`steps` has what records hold, `link_entries` the audit entries of share links.
-"""
+"""Records, bundles, evidence packs and share links; `steps` has what records hold."""

@@ -1,4 +1,4 @@
-"""Keys in use: how they are sent, when they end, when they were used."""
+"""Keys in use: how they are sent, when they end, when they were used; confirmed at each answer."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,17 @@ from app.database import Database
 from app.errors import Unauthenticated
 from app.lib.crypto import api_keys
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
-from tests.support.callers.making import make_key, make_session, pin_of, pointers, revoke, slug
+from tests.support.callers.making import (
+    NOBODY,
+    finding_of,
+    make_key,
+    make_session,
+    pin_of,
+    pointers,
+    refused,
+    revoke,
+    slug,
+)
 
 
 def alter(admin_engine: Engine, key: str, change: str) -> None:
@@ -252,3 +262,48 @@ def test_the_audit_chain_shows_the_names_of_keys_and_hashes_the_same(api: ApiOf)
     assert page["key_names"][admin["id"]] == "ops"
     assert set(page["key_names"].values()) == {"ops", "root"}
     assert api().get("/v1/audit/verify").json["status"] == "intact"
+
+
+@pytest.mark.parametrize("path", ["/v1/findings", "/v1/findings/batch"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"headers": {"Idempotency-Key": "again"}},
+        {"data": b"no json", "content_type": "application/json"},
+        {"data": b"{}", "content_type": "application/json"},
+        {"session_id": "ses_" + NOBODY},
+        {"query_string": {"unknown": "1"}},
+    ],
+    ids=["good", "repeated", "malformed", "invalid", "not found", "unknown parameter"],
+)
+def test_a_revoked_key_is_unauthenticated_whatever_it_asks(
+    api: ApiOf, mint: Mint, path: str, options: dict[str, Any]
+) -> None:
+    session = make_session(api())
+    key = mint("write")
+    options = dict(options)
+    body: Any = finding_of(options.pop("session_id", session["id"]))
+    if path.endswith("batch"):
+        body = {"findings": [body]}
+    if "data" not in options:
+        options["json"] = body
+    first = api(key).request("POST", path, **options)
+    assert first.status_code != 401
+    # By now every path through the route has met the key.
+    assert api(key).request("POST", path, **options).status_code == first.status_code
+    before = api().get("/v1/findings").json
+    revoke(api, key)
+    answer = api(key).request("POST", path, **options)
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    refused(answer, 401, "unauthenticated")
+    assert api().get("/v1/findings").json == before
+
+
+def test_a_revoked_key_of_too_low_a_role_is_unauthenticated(api: ApiOf, mint: Mint) -> None:
+    key = mint("read")
+    body = finding_of(make_session(api())["id"])
+    for _ in range(2):
+        refused(api(key).post("/v1/findings", body), 403, "insufficient-role")
+    revoke(api, key)
+    refused(api(key).post("/v1/findings", body), 401, "unauthenticated")

@@ -45,8 +45,11 @@ def audited(api: ApiOf, action: str) -> list[dict[str, Any]]:
     return list(entries)
 
 
-def test_a_minted_key_is_shown_once_and_works(api: ApiOf, tenant: FreshTenant) -> None:
-    minted = make_key(api(), name="the auditor's")
+def test_a_minted_key_is_shown_once_works_and_is_kept_and_audited_without_itself(
+    api: ApiOf, tenant: FreshTenant, admin_engine: Engine
+) -> None:
+    body = {"name": "the auditor's", "role": "write"}
+    minted = api().post("/v1/keys", body, headers={"x-request-id": "mint-42"}).json
 
     assert minted.keys() == SHOWN | {"key"}
     assert api_keys.well_formed(minted["key"])
@@ -57,27 +60,16 @@ def test_a_minted_key_is_shown_once_and_works(api: ApiOf, tenant: FreshTenant) -
     assert seen.json == own | {"last_used_at": seen.json["last_used_at"]}
     assert minted["minted_by"] == {"id": minted["created_by"], "name": "root"}
     assert minted["key"] not in api().get("/v1/keys").text
-
-
-def test_only_the_digest_of_a_key_is_stored(api: ApiOf, admin_engine: Engine) -> None:
-    minted = make_key(api())
-
+    digest = sha256(minted["key"].encode()).digest()
     with admin_engine.connect() as connection:
         row = connection.execute(
-            text("SELECT api_keys.*, digest AS kept FROM api_keys WHERE digest = :digest"),
-            {"digest": sha256(minted["key"].encode()).digest()},
+            text("SELECT * FROM api_keys WHERE digest = :digest"), {"digest": digest}
         ).one()
     assert minted["key"] not in str(tuple(row))
-
-
-def test_minting_is_audited_without_the_key(api: ApiOf) -> None:
-    sent = {"x-request-id": "mint-42"}
-    minted = api().post("/v1/keys", {"name": "n", "role": "write"}, headers=sent).json
-
     newest = audited(api, "key.mint")[0]
     assert newest["request_id"] == "mint-42"
     assert newest["target"] == {"type": "key", "id": minted["id"]}
-    assert newest["details"] == {"name": "n", "role": "write", "pin": None, "expires_at": None}
+    assert newest["details"] == {**body, "pin": None, "expires_at": None}
     assert newest["actor"]["role"] == "admin"
     assert minted["key"] not in str(newest)
 
@@ -87,22 +79,13 @@ def test_minting_is_audited_without_the_key(api: ApiOf) -> None:
     [
         ({}, "/name"),
         ({"name": "n"}, "/role"),
-        ({"name": "", "role": "read"}, "/name"),
         ({"name": "n" * 201, "role": "read"}, "/name"),
-        ({"name": "a\0b", "role": "read"}, "/name"),
-        ({"name": 5, "role": "read"}, "/name"),
-        ({"name": None, "role": "read"}, "/name"),
         ({"name": "n", "role": "root"}, "/role"),
-        ({"name": "n", "role": ["read"]}, "/role"),
-        ({"name": "n", "role": "READ"}, "/role"),
-        ({"name": "n", "role": "read", "pin": {}}, "/pin/agent_id"),
         ({"name": "n", "role": "read", "pin": {"principal": "p"}}, "/pin/agent_id"),
         ({"name": "n", "role": "read", "pin": "p"}, "/pin"),
         ({"name": "n", "role": "read", "expires_at": "tomorrow"}, "/expires_at"),
         ({"name": "n", "role": "read", "expires_at": "2020-01-01T00:00:00Z"}, "/expires_at"),
-        ({"name": "n", "role": "read", "expires_at": 1900000000}, "/expires_at"),
         ({"name": "n", "role": "read", "key": "svc_mine"}, "/key"),
-        ({"name": "n", "role": "read", "tenant_id": "ten_1"}, "/tenant_id"),
     ],
 )
 def test_a_wrong_body_is_refused_with_a_pointer(
@@ -173,6 +156,8 @@ def test_revoking_at_once_from_many_places_and_again_is_audited_once(
     assert set(answers) == {204}
     assert api().delete(f"/v1/keys/{key_id}").status_code == 204
     assert [entry["target"]["id"] for entry in audited(api, "key.revoke")] == [key_id]
+    listed = {row["id"]: row for row in api().get("/v1/keys").json["data"]}
+    assert listed[key_id]["revoked_at"] is not None
 
 
 def test_a_key_cannot_revoke_itself_and_another_admin_may_revoke_the_root_key(

@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.callers.api import Api, ApiOf, Mint
+from tests.support.callers.api import Api, ApiOf
 from tests.support.callers.making import (
     NOBODY,
     finding_of,
     make_agent,
     make_finding,
     make_session,
-    pin_of,
     pointers,
     refused,
     shifted,
@@ -48,14 +47,9 @@ def test_a_session_is_answered_alike_when_opened_read_and_listed(api: ApiOf) -> 
     ("change", "pointer"),
     [
         ({"principal": ...}, "/principal"),
-        ({"principal": ""}, "/principal"),
-        ({"principal": None}, "/principal"),
         ({"principal": "x" * 201}, "/principal"),
-        ({"agent_id": ...}, "/agent_id"),
         ({"agent_id": 7}, "/agent_id"),
-        ({"agent_id": None}, "/agent_id"),
         ({"title": "x" * 501}, "/title"),
-        ({"title": 1}, "/title"),
         ({"metadata": "{}"}, "/metadata"),
         ({"status": "completed"}, "/status"),
     ],
@@ -112,11 +106,8 @@ def test_of_many_completions_at_once_exactly_one_wins(api: ApiOf) -> None:
     ("body", "pointer"),
     [
         ({}, "/outcome"),
-        ({"outcome": None}, "/outcome"),
         ({"outcome": "done"}, "/outcome"),
-        ({"outcome": True}, "/outcome"),
         ({"outcome": "failed", "summary": "x" * 10_001}, "/summary"),
-        ({"outcome": "failed", "summary": 0}, "/summary"),
         ({"outcome": "failed", "status": "open"}, "/status"),
     ],
 )
@@ -183,24 +174,6 @@ def test_times_before_and_behind_all_ids_are_times_like_any(
     session = make_session(api())
     assert listed(api(), f"{full}={moment}") == [session["id"]]
     assert listed(api(), f"{empty}={moment}") == []
-
-
-def test_a_pinned_key_sees_its_own_sessions_only(api: ApiOf, mint: Mint) -> None:
-    own = make_session(api())
-    foreign = [
-        make_session(api(), own["agent_id"], principal="mallory@example.com"),
-        make_session(api(), principal=own["principal"]),
-    ]
-    pinned = api(mint("write", pin_of(own)))
-    assert listed(pinned) == [own["id"]]
-    assert listed(pinned, "principal=mallory%40example.com") == []
-    assert listed(pinned, f"agent_id={foreign[1]['agent_id']}") == []
-    unknown = refused(pinned.get(f"/v1/sessions/ses_{NOBODY}"), 404, "not-found")
-    for session in foreign:
-        assert refused(pinned.get(f"/v1/sessions/{session['id']}"), 404, "not-found") == unknown
-        assert refused(complete(pinned, session), 404, "not-found") == unknown
-        assert api().get(f"/v1/sessions/{session['id']}").json == session
-    assert complete(pinned, own).status_code == 200
 
 
 def test_a_completed_session_still_takes_findings(api: ApiOf) -> None:

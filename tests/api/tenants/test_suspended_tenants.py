@@ -119,6 +119,10 @@ def test_every_key_is_revoked_for_good(
     assert actions(api(fresh))[4:] == ["key.revoke"] * 3 + refusals + ["key.mint"]
     (entry,) = api(fresh).get("/v1/audit?action=key.mint&limit=1").json["data"]
     assert entry["details"] == {"name": "break glass", "role": "admin"}
+    key = operate("mint", "--role", "read", "--days", "2").removeprefix("key: ").strip()
+    shown: Any = api(key).get("/v1/keys/self").json
+    assert (shown["name"], shown["role"], shown["created_by"]) == ("operator", "read", None)
+    assert shown["expires_at"] is not None
 
 
 def test_keys_revoked_while_suspended_stay_revoked(api: ApiOf, operate: Operate) -> None:
@@ -132,22 +136,19 @@ def test_keys_revoked_while_suspended_stay_revoked(api: ApiOf, operate: Operate)
     assert api(fresh).get("/v1/keys/self").json["role"] == "admin"
 
 
-def test_an_operators_key_has_the_role_and_time_that_were_asked_for(
-    api: ApiOf, operate: Operate, tenant: FreshTenant
+def test_the_list_says_who_is_suspended_and_what_each_has_stored(
+    api: ApiOf, operate: Operate, tenant: FreshTenant, other_tenant: FreshTenant, capsys: Any
 ) -> None:
-    key = operate("mint", "--role", "read", "--days", "2").removeprefix("key: ").strip()
-    shown: Any = api(key).get("/v1/keys/self").json
-    assert (shown["name"], shown["role"], shown["created_by"]) == ("operator", "read", None)
-    assert shown["expires_at"] is not None
-
-
-def test_the_list_says_who_is_suspended(operate: Operate, tenant: FreshTenant, capsys: Any) -> None:
+    session = make_session(api())
+    for _ in range(2):
+        make_record(api(), session["id"], content="x" * (1 << 19))
     operate("suspend")
     assert commands.main(["tenant", "list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (line,) = [each for each in lines if ids.text("ten", tenant.id) in each]
-    assert "suspended since" in line
-    assert len([each for each in lines if "suspended since" in each]) == 1
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    ours, other = (lines[ids.text("ten", each.id)] for each in (tenant, other_tenant))
+    assert "  2 records  1.0 MiB  " in ours
+    assert "  0 records  0.0 MiB  " in other
+    assert [each for each in lines.values() if "suspended since" in each] == [ours]
     operate("resume")
 
 

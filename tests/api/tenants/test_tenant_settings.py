@@ -11,13 +11,11 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
-from app import ids
 from app.api.http.services import EXTENSION
 from app.core.records import bundles
 from app.core.records.bundles import MIB, StorageUse
 from app.database import Database
-from app.manage import commands
-from app.settings import SettingError, Settings
+from app.settings import Settings
 from tests.support.callers.api import Api, ApiOf, FreshTenant, serving
 from tests.support.callers.making import make_record, make_session, pointers, record_of, refused
 from tests.support.database.storing import counted, kept
@@ -51,58 +49,40 @@ def test_all_four_have_defaults_change_and_are_read_back(api: ApiOf) -> None:
     assert api().patch(PATH, cleared).json == wanted | cleared
 
 
-def test_each_change_is_one_entry_with_old_and_new_values(api: ApiOf) -> None:
+def test_each_change_is_one_entry_with_old_and_new_values_but_of_the_address(api: ApiOf) -> None:
+    for nothing in ({}, {"anchoring_enabled": True}, DEFAULTS):
+        assert api().patch(PATH, nothing).json == DEFAULTS
     api().patch(PATH, {"bundle_visibility": "public", "bundle_retention_days": 30})
     answer = api().patch(PATH, {"bundle_retention_days": 60, "bundle_visibility": "public"})
-    first, second = updates(api())
-    assert first["details"] == {
-        "bundle_visibility": {"old": "private", "new": "public"},
-        "bundle_retention_days": {"old": None, "new": 30},
-    }
-    assert second["details"] == {"bundle_retention_days": {"old": 30, "new": 60}}
-    assert second["request_id"] == answer.headers["x-request-id"]
-    assert second["target"] == {"type": "tenant", "id": second["tenant_id"]}
-
-
-def test_the_chain_says_that_the_address_changed_and_never_the_address(api: ApiOf) -> None:
     for address in ("first@example.com", "second@example.com", None):
         assert api().patch(PATH, {"notification_email": address}).status_code == 200
     entries = updates(api())
     assert [entry["details"] for entry in entries] == [
+        {
+            "bundle_visibility": {"old": "private", "new": "public"},
+            "bundle_retention_days": {"old": None, "new": 30},
+        },
+        {"bundle_retention_days": {"old": 30, "new": 60}},
         {"notification_email": {"change": "set"}},
         {"notification_email": {"change": "changed"}},
         {"notification_email": {"change": "cleared"}},
     ]
+    assert entries[1]["request_id"] == answer.headers["x-request-id"]
+    assert entries[1]["target"] == {"type": "tenant", "id": entries[1]["tenant_id"]}
     assert "example.com" not in api().get("/v1/audit").text
-
-
-@pytest.mark.parametrize("body", [{}, {"anchoring_enabled": True}, DEFAULTS])
-def test_a_patch_that_changes_nothing_leaves_no_entry(api: ApiOf, body: dict[str, Any]) -> None:
-    assert api().patch(PATH, body).json == DEFAULTS
-    assert updates(api()) == []
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("bundle_visibility", "secret"),
-        ("bundle_visibility", None),
-        ("bundle_visibility", 1),
         ("bundle_retention_days", 0),
         ("bundle_retention_days", 3651),
-        ("bundle_retention_days", -1),
         ("bundle_retention_days", "30"),
-        ("bundle_retention_days", True),
-        ("bundle_retention_days", 1.5),
-        ("bundle_retention_days", 2**53 - 1),
         ("anchoring_enabled", "true"),
-        ("anchoring_enabled", 1),
         ("anchoring_enabled", None),
-        ("notification_email", ""),
         ("notification_email", 7),
-        ("notification_email", ["a@example.com"]),
         ("name", "another name"),
-        ("id", "ten_0"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name_and_nothing_changes(
@@ -330,31 +310,3 @@ def test_a_transaction_that_is_rolled_back_has_stored_nothing(
         assert bundles.of_each(opened)[tenant.id] == StorageUse(1, 0)
         opened.rollback()
     assert counted(database, tenant.id) == before
-
-
-def test_the_list_of_tenants_says_what_each_has_stored(
-    api: ApiOf,
-    environ: dict[str, str],
-    tenant: FreshTenant,
-    other_tenant: FreshTenant,
-    session: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for _ in range(2):
-        make_record(api(), session["id"], content=HALF)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    assert commands.main(["tenant", "list"]) == 0
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert "  2 records  1.0 MiB  " in lines[ids.text("ten", tenant.id)]
-    assert "  0 records  0.0 MiB  " in lines[ids.text("ten", other_tenant.id)]
-
-
-@pytest.mark.parametrize("name", ["TENANT_STORED_MIB", "TENANT_RECORDS"])
-@pytest.mark.parametrize("value", ["-1", "10 GiB", "1.5", "9" * 30])
-def test_a_limit_that_is_no_whole_number_is_named(
-    environ: dict[str, str], name: str, value: str
-) -> None:
-    with pytest.raises(SettingError, match=f"{name} is wrong: use a whole number"):
-        Settings.from_environ({**environ, name: value})

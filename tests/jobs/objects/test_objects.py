@@ -14,7 +14,7 @@ from app import ids
 from app.console.frame import lists
 from app.core.blobs import rows, store
 from app.core.blobs.store import Blob
-from app.core.erasure import moving, sweeping
+from app.core.erasure import erasing, moving
 from app.core.packs import store as packs
 from app.core.records import bundles
 from app.core.statements import statements
@@ -185,7 +185,7 @@ def test_the_sweep_takes_what_no_row_ever_named_and_nothing_else(here: World, fo
     (folder / "000000" / "000").mkdir(parents=True)
     (folder / "000000" / "000" / "notes").write_bytes(b"somebody else's")
     with here.runtime.database.across_tenants() as session:
-        sweeping.enqueue(session)
+        erasing.enqueue_sweep(session)
     assert len(names_in(folder)) == 3
     assert sweep(here.runtime) == 1
     assert {name.rpartition("/")[2] for name in names_in(folder)} >= {"notes"}
@@ -254,7 +254,7 @@ def test_a_row_takes_no_name_of_an_object_that_the_sweep_may_have_taken(here: Wo
     query = "SELECT blob, 'bundles', tenant_id, record_id FROM bundles WHERE record_id = :id"
     (row,) = here.rows(query, id=ids.parse("rec", record["id"]))
     old = Blob(*row)
-    hours_ago = ids.earliest_at(ids.made_at(old.blob) - 2 * sweeping.GRACE)
+    hours_ago = ids.earliest_at(ids.made_at(old.blob) - 2 * erasing.GRACE)
     with here.runtime.database.across_tenants() as session:
         assert rows.rename(session, [(old, hours_ago)]) == 0
     assert here.bundle(record).status_code == 200

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from app.core.erasure import erasing, moving, sweeping
+from app.core.erasure import erasing, moving
 from app.models import NO_TENANT, Job
 from jobs.durable import run_job
 from jobs.process.runtime import Runtime
@@ -39,14 +39,14 @@ def move(runtime: Runtime, to: str) -> dict[str, Any]:
 
 def sweep(runtime: Runtime) -> int:
     """Sweep as if two days had passed; return how many objects were deleted."""
-    grace, sweeping.GRACE = sweeping.GRACE, timedelta(days=-1)
+    grace, erasing.GRACE = erasing.GRACE, timedelta(days=-1)
     try:
         with runtime.database.across_tenants() as session:
-            sweeping.enqueue(session)
-            job_id = session.query(Job).filter(Job.kind == sweeping.KIND).one().id
+            erasing.enqueue_sweep(session)
+            job_id = session.query(Job).filter(Job.kind == erasing.SWEEP).one().id
         return int(_done(runtime, NO_TENANT, job_id)["swept"])
     finally:
-        sweeping.GRACE = grace
+        erasing.GRACE = grace
 
 
 def _done(runtime: Runtime, tenant_id: UUID, job_id: UUID) -> dict[str, Any]:

@@ -3,18 +3,21 @@
 import os
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from app.lib.crypto import api_keys
+from app.lib.gateway.requests import environ
 from app.settings import Settings
 from app.web import caller
 from dev import procfile
 from tests.support.faults import LONG_ENOUGH, until
 from tests.support.secrets import MASTER_KEYS_SETTING
 from tests.support.servers.ports import own_port
+from tests.unit.http.gateway.exchange import Exchange
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -64,7 +67,9 @@ CALLERS: dict[str, tuple[str, list[tuple[bytes, bytes]], object]] = {
 def test_a_caller_is_the_tenant_of_a_known_key_or_an_address(
     peer: str, headers: list[tuple[bytes, bytes]], expected: object
 ) -> None:
-    assert caller(SETTINGS, KNOWN.get, {"client": (peer, 4711), "headers": headers}) == expected
+    exchange = Exchange("GET", "/", *headers)
+    exchange.scope["client"] = (peer, 4711)
+    assert caller(SETTINGS, KNOWN.get, environ(exchange.scope, BytesIO())) == expected
 
 
 def test_workers_that_are_told_to_stop_while_they_start_end_at_once() -> None:

@@ -56,13 +56,6 @@ def busy(group: GroupCommit[int, Any], gate: Gate, ways: int) -> Iterator[None]:
             gate.open.set()
 
 
-def test_who_comes_alone_is_run_at_once_by_its_own_thread() -> None:
-    gate = Gate()
-    group = GroupCommit(gate)
-    assert [group.submit(number) for number in range(3)] == [(n, get_ident()) for n in range(3)]
-    assert gate.groups == [[0], [1], [2]]
-
-
 def test_what_comes_meanwhile_goes_together_in_order_and_each_gets_its_own() -> None:
     gate = Gate()
     group = GroupCommit(gate, ways=2)
@@ -91,25 +84,6 @@ def test_at_most_so_many_runs_are_under_way_and_so_much_in_one() -> None:
             assert len(gate.groups) == 1
         assert [future.result(LONG_ENOUGH)[0] for future in futures] == [4, 6, 3, 20, 1]
     assert gate.groups[1:] == [[4, 6], [3], [20], [1]]
-
-
-def test_an_item_is_weighed_while_others_may_come_and_go() -> None:
-    gate = Gate()
-    locked = []
-
-    def weigh(item: int) -> int:
-        locked.append(group._lock.locked())
-        return 1
-
-    group = GroupCommit(gate, ways=1, weigh=weigh)
-    with threads(3) as submit:
-        with busy(group, gate, 1):
-            futures = []
-            for number in range(3):
-                futures.append(submit(group.submit, number))
-                until(lambda: group.waiting == len(futures))
-        assert [future.result(LONG_ENOUGH)[0] for future in futures] == [0, 1, 2]
-    assert locked == [False] * 4
 
 
 def test_no_thread_carries_more_than_the_run_of_its_own_item() -> None:

@@ -29,7 +29,12 @@ def test_leaves_are_these_bytes() -> None:
     head: dict[str, str | int] = {"type": "audit-head", "chain": ONE.hex(), "seq": 7}
     assert AuditHead(ONE, 7, TWO, AT).data == written({**head, "hash": TWO.hex(), "at": AT})
     old = Checkpoint("old.example", 9, ONE)
-    successor = {"type": "log-successor", "origin": "old.example", "size": 9, "root": ONE.hex()}
+    successor: dict[str, str | int] = {
+        "type": "log-successor",
+        "origin": "old.example",
+        "size": 9,
+        "root": ONE.hex(),
+    }
     assert leaves.successor(old) == written(successor)
     assert all(map(leaves.may_wait, (leaves.record(ONE), leaves.session(ONE))))
     assert not leaves.may_wait(leaves.successor(old))

@@ -127,11 +127,6 @@ def download(export_id: UUID | None) -> Response:
     NDJSON, as docs/formats.md has it; `verify.py export` verifies it offline. A range continues a
     download that broke off. Each key's first download is in the audit chain.
     """
-    return sent(export_id)
-
-
-def sent(export_id: UUID | None) -> Response:
-    """Answer an export's file, or a range of it; raises as the route."""
     here = services()
     with transaction() as session:
         export = exports.find_made(session, caller().tenant_id, export_id)
