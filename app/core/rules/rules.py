@@ -225,7 +225,10 @@ def delete(session: Session, caller: Caller, rule_id: UUID | None) -> None:
 
 def _lock(session: Session, tenant_id: UUID) -> datetime:
     """Lock the tenant's rules against verdicts and other changes; return the time under it."""
-    turn = session.get_one(RuleTurn, tenant_id, with_for_update={"key_share": True})
+    turn = session.get(RuleTurn, tenant_id, with_for_update={"key_share": True})
+    if turn is None:
+        # It is there since the tenant's first rule (`prepare`).
+        raise _not_found()
     turn.changes += 1
     session.flush()
     return database_now(session)
