@@ -95,38 +95,7 @@ def _serve(
     for name, command in lines.items():
         runner.watch(name, _line(name, command, own, home))
 
-    base_url, port = settings["BASE_URL"], int(settings["PORT"])
-
-    def announce(degraded: str) -> None:
-        # What callers need: an agent's shell must not have the database's password.
-        for_clients = {
-            "BASE_URL": base_url,
-            "SERVICE_BASE_URL": base_url,
-            "SERVICE_API_KEY": settings["ROOT_ADMIN_KEY"],
-        }
-        client_env, env = home.announce(
-            for_clients,
-            {
-                **for_clients,
-                "DATABASE_URL": settings["DATABASE_URL"],
-                "REDIS_URL": settings["REDIS_URL"],
-                "DATABASE_ADMIN_URL": settings.get("DATABASE_ADMIN_URL")
-                or settings["DATABASE_URL"],
-                **{name: settings[name] for name in _FOR_COMMANDS if settings.get(name)},
-            },
-        )
-        output.say("up", f"ready at {base_url} (documentation: /docs)")
-        output.say("up", f"`. {client_env}` tells a shell the address and the root admin key")
-        output.say("up", f"`. {env}` tells operators' commands the stores too")
-        client = f"{base_url}/client/"
-        with suppress(OSError):
-            status, line = _get(port, "/client/requirement.txt")
-            if status == 200:
-                client = f'pip install "{line.decode().strip()}"'
-        output.say("up", f"the client: {client}")
-        if degraded:
-            output.say("up", f"warning: degraded: {degraded} ({base_url}/readyz says why)")
-
+    port = int(settings["PORT"])
     look_at = remind_at = time.monotonic()
     is_up = False
 
@@ -145,7 +114,7 @@ def _serve(
         missing = ", ".join(name for name in degraded if name in _STARTED)
         if not missing:
             is_up = True
-            announce(", ".join(degraded))
+            _announce(settings, home, output, ", ".join(degraded))
         elif now >= remind_at + _REMIND_SECONDS:
             remind_at = now
             output.say("up", f"still waiting for: {missing}")
@@ -154,6 +123,38 @@ def _serve(
     output.say("up", "stopping")
     home.withdraw()
     runner.stop(*lines)
+
+
+def _announce(settings: Mapping[str, str], home: DataDir, output: Output, degraded: str) -> None:
+    """Say that all is up, where, and what is degraded all the same."""
+    base_url = settings["BASE_URL"]
+    # What callers need: an agent's shell must not have the database's password.
+    for_clients = {
+        "BASE_URL": base_url,
+        "SERVICE_BASE_URL": base_url,
+        "SERVICE_API_KEY": settings["ROOT_ADMIN_KEY"],
+    }
+    client_env, env = home.announce(
+        for_clients,
+        {
+            **for_clients,
+            "DATABASE_URL": settings["DATABASE_URL"],
+            "REDIS_URL": settings["REDIS_URL"],
+            "DATABASE_ADMIN_URL": settings.get("DATABASE_ADMIN_URL") or settings["DATABASE_URL"],
+            **{name: settings[name] for name in _FOR_COMMANDS if settings.get(name)},
+        },
+    )
+    output.say("up", f"ready at {base_url} (documentation: /docs)")
+    output.say("up", f"`. {client_env}` tells a shell the address and the root admin key")
+    output.say("up", f"`. {env}` tells operators' commands the stores too")
+    client = f"{base_url}/client/"
+    with suppress(OSError):
+        status, line = _get(int(settings["PORT"]), "/client/requirement.txt")
+        if status == 200:
+            client = f'pip install "{line.decode().strip()}"'
+    output.say("up", f"the client: {client}")
+    if degraded:
+        output.say("up", f"warning: degraded: {degraded} ({base_url}/readyz says why)")
 
 
 def _get(port: int, path: str) -> tuple[int, bytes]:

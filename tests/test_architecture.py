@@ -1,6 +1,7 @@
 """The wiring of the house: what one part names, another must have."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -92,7 +93,7 @@ PASS_KINDS_ON = (
 
 def test_every_kind_of_job_that_is_enqueued_can_be_run() -> None:
     enqueued = {
-        keyword.value
+        _constant(path, keyword.value)
         for path in SOURCES
         if path.relative_to(ROOT).as_posix() not in PASS_KINDS_ON
         for call in ast.walk(ast.parse(path.read_text()))
@@ -100,9 +101,9 @@ def test_every_kind_of_job_that_is_enqueued_can_be_run() -> None:
         for keyword in call.keywords
         if keyword.arg == "kind"
     }
-    assert enqueued, "nobody enqueues a job"
     kinds = set(KINDS)
-    assert {ast.unparse(kind) for kind in enqueued} <= {"KIND"} | {repr(kind) for kind in kinds}
+    assert enqueued <= kinds
+    assert len(enqueued) > len(kinds) / 2, "kinds are enqueued in another way"
     assert all(re.fullmatch(r"[a-z_]+", kind) for kind in kinds)
 
 
@@ -216,6 +217,14 @@ def test_flask_is_imported_by_the_web_alone() -> None:
 
 def _read(name: str) -> str:
     return (ROOT / name).read_text()
+
+
+def _constant(path: Path, value: ast.expr) -> object:
+    """Return what an expression of a module stands for: itself, or a name of the module."""
+    if isinstance(value, ast.Constant):
+        return value.value
+    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    return getattr(module, ast.unparse(value))
 
 
 def _called(call: ast.Call) -> str | None:

@@ -1,6 +1,6 @@
 """Findings by words, newest first: from the index, and from what it does not have yet.
 
-A page may end in the tail (`app/core/words/word_index.py`) before it is full.
+A page may end in the tail (`app/core/word_index.py`) before it is full.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,9 @@ from sqlalchemy import cast
 from sqlalchemy.dialects.postgresql import TSQUERY
 from sqlalchemy.orm import Session
 
-from app.core import feeds
+from app.core import feeds, word_index
 from app.core.callers import Caller
-from app.core.words import word_index
-from app.core.words.tokenizer import Lexemes, taken_apart
-from app.core.words.word_index import AT_ONCE, PIECE, Candidate
+from app.core.word_index import AT_ONCE, PIECE, Candidate, Lexemes, taken_apart
 from app.database import cursor
 from app.errors import FieldError, Invalid
 from app.models import Finding, FindingWords

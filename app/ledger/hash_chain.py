@@ -69,11 +69,6 @@ def _size(fields: Mapping[str, Any], *names: str) -> int:
     return len(canonical_json.dumps({name: fields[name] for name in names}))
 
 
-def entry_hash(body: bytes) -> bytes:
-    """Return the SHA-256 (32 bytes) of an entry's body."""
-    return sha256(body).digest()
-
-
 @dataclass(frozen=True)
 class Head:
     """How far a chain has come: the number of its newest entry and that entry's hash in hex."""

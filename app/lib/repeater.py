@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Repeater:
-    """Repeats `work` each `every` seconds, or after `again` seconds when it raised."""
+    """Repeats `work` each `every` seconds, whatever it raises."""
 
     def __init__(
         self,
@@ -26,7 +26,6 @@ class Repeater:
         every: float,
         *,
         failed: str,
-        again: float | None = None,
         at_end: float | None = None,
     ) -> None:
         """`failed` is the event logged when work begins to raise.
@@ -37,7 +36,6 @@ class Repeater:
         self._name = name
         self._work = work
         self._every = every
-        self._again = every if again is None else again
         self._failed = failed
         self._at_end = at_end
         self._beginning = threading.Lock()
@@ -87,6 +85,7 @@ class Repeater:
     def _run(self) -> None:
         pause = 0.0
         while not self._stopping.wait(pause):
-            pause = self._every if self.work() else self._again
+            self.work()
+            pause = self._every
         if self._at_end is not None:
             self.work()

@@ -12,7 +12,7 @@ import psycopg
 
 from app import ids
 from app.api.http.answers import encode
-from app.core import finding_search
+from app.core import finding_search, word_index
 from app.core.log.head_store import FileHead
 from app.core.log.sequencer import Sequencer
 from app.core.replay import bulk_replay
@@ -20,7 +20,6 @@ from app.core.replay.replay_deliveries import Pace, Plan
 from app.core.replay.replay_selection import Selection, Wanted
 from app.core.webhooks import receiver_check, webhook_secrets
 from app.core.webhooks.webhook_secrets import Secret
-from app.core.words import word_index
 from app.database import Database, cursor, database_now
 from app.lib.crypto import api_keys, webhook_signing
 from app.settings import Settings

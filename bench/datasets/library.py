@@ -13,11 +13,10 @@ from uuid import UUID
 import psycopg
 
 from app import ids
-from app.core import tenants
+from app.core import tenants, word_index
 from app.core.callers import Caller, Role
 from app.core.records import search
-from app.core.words import word_index
-from app.core.words.tokenizer import Lexemes, taken_apart
+from app.core.word_index import Lexemes, taken_apart
 from app.database import Database
 from app.settings import Settings
 from bench.datasets import crowd

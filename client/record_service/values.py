@@ -1,6 +1,6 @@
 """Any Python value as JSON that the service takes: the one rule, for `Recorder` and `Client`.
 
-docs/sdk.md has the table. JSON within I-JSON passes unchanged. What has a plain form is converted.
+docs/sdk.md has the list. JSON within I-JSON passes unchanged. What has a plain form is converted.
 What has none is marked in its place, as `<cycle>` is, or refused with its path (`strict`).
 """
 

@@ -15,8 +15,8 @@ from app import metrics
 from app.core.delivery import sweeping
 from app.core.delivery.lanes import lanes
 from app.core.log import generations
+from app.core.records import statements
 from app.core.rules import judging
-from app.core.statements import statements
 from app.core.traces import assembly
 from app.database import Database
 from jobs.process.runtime import Runtime

@@ -10,7 +10,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.orm import Session
 
-from app.core import finding_search
+from app.core import finding_search, word_index
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
 from app.core.delivery import hours
@@ -23,11 +23,9 @@ from app.core.health import tenant_figures
 from app.core.jobs import leases
 from app.core.log import history
 from app.core.master_keys import key_registry, resealing
-from app.core.records import expiry, finding_expiry, search
-from app.core.statements import idle_sessions, statements
+from app.core.records import expiry, finding_expiry, search, statements
 from app.core.verification import daily
-from app.core.words import word_index
-from app.core.words.word_index import Source
+from app.core.word_index import Source
 from app.errors import Conflict, LogHalted, LogRolledBack, Unavailable
 from app.settings import Settings
 from jobs.process.runtime import Runtime
@@ -176,7 +174,7 @@ def complete_idle_sessions(here: Runtime) -> None:
     more = True
     while more and time.monotonic() < deadline:
         with here.database.across_tenants() as session:
-            more = idle_sessions.complete_idle(session, idle)
+            more = statements.complete_idle(session, idle)
 
 
 def expire_bundles(here: Runtime) -> None:

@@ -27,7 +27,7 @@ from app.core.exports import building as exporting
 from app.core.jobs import leases, steps
 from app.core.jobs.steps import Errand, Failed, JobFailed, Step
 from app.core.log import history
-from app.core.packs import record_packs, session_packs
+from app.core.packs import subjects
 from app.core.packs.building import Builder
 from app.core.records import expiry, finding_expiry
 from app.core.replay import bulk_replay, send_now
@@ -80,9 +80,9 @@ KINDS: Mapping[str, Callable[[Runtime], Work]] = {
     DigestSending.kind: lambda here: partial(DigestSending.step, _sender(here)),
     AlertSending.kind: lambda here: partial(AlertSending.step, _sender(here)),
     heads.KIND: lambda here: partial(heads.step, here.settings.master_keys),
-    record_packs.KIND: lambda here: Builder(here.database, here.settings, record_packs.find).step,
+    subjects.RECORD: lambda here: Builder(here.database, here.settings, subjects.find).step,
     exporting.KIND: lambda here: exporting.Builder(here.database, here.settings).step,
-    session_packs.KIND: lambda here: Builder(here.database, here.settings, session_packs.find).step,
+    subjects.SESSION: lambda here: Builder(here.database, here.settings, subjects.find).step,
     timestamping.KIND: lambda here: Stamper(here.authorities, Authority.of(here.settings)).step,
     verification.KIND: lambda here: partial(verification.job_step, here.verifier),
     archiving.KIND: lambda here: partial(archiving.step, here.blobs, here.settings.master_keys),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core.statements import idle_sessions
+from app.core.records import statements
 from app.database import Database
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import (
@@ -44,7 +44,7 @@ def long_ago(admin_engine: Engine, tenant: FreshTenant) -> Any:
 
 def complete_idle(database: Database, idle: timedelta = DAY) -> bool:
     with database.across_tenants() as session:
-        return idle_sessions.complete_idle(session, idle)
+        return statements.complete_idle(session, idle)
 
 
 def test_a_quiet_session_ends_abandoned_and_is_told_once(
@@ -91,7 +91,7 @@ def test_what_comes_to_a_session_puts_its_end_off(
 def test_many_end_in_batches_each_once_though_several_look_at_once(
     api: ApiOf, database: Database, long_ago: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle_sessions, "PIECE", 7)
+    monkeypatch.setattr(statements, "PIECE", 7)
     agent = make_agent(api())["id"]
     made = {make_session(api(), agent)["id"] for _ in range(30)}
     long_ago()
@@ -139,5 +139,5 @@ def test_abandoned_is_no_outcome_that_a_caller_gives_and_completing_may_be_repea
 
 def test_of_ten_million_open_sessions_only_those_due_are_read(admin_engine: Engine) -> None:
     with admin_engine.connect() as connection:
-        plan = explained(connection, idle_sessions._QUIET, (DAY, 500), UNSORTED)
+        plan = explained(connection, statements._QUIET, (DAY, 500), UNSORTED)
     assert indexes(plan)["sessions_active_at"].startswith("(active_at <")

@@ -1,19 +1,23 @@
-"""What tests do to a Valkey and to clocks, and how they wait: for a condition, with a guard."""
+"""What tests do to a Valkey and to clocks, how they act at once, and wait with a guard."""
 
 import os
 import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ipaddress import IPv4Interface
 from pathlib import Path
-from typing import Any
+from threading import Barrier
+from typing import Any, TypeVar
 
 import redis
 
 from dev.stores.valkey import EmbeddedValkey
 from tests.support.servers.shared import Shared
+
+_Found = TypeVar("_Found")
 
 
 class Hands:
@@ -110,3 +114,15 @@ def until(
         assert waited < seconds, f"not within {seconds} s {why}"
         time.sleep(min(pause, max(_SHORTEST_PAUSE, waited / 20)))
     return time.monotonic() - began
+
+
+def at_once(count: int, act: Callable[[int], _Found]) -> list[_Found]:
+    """Run `act(0)`, `act(1)`, … in `count` threads at one moment; return what each returned."""
+    start = Barrier(count)
+
+    def run(number: int) -> _Found:
+        start.wait(LONG_ENOUGH)
+        return act(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))

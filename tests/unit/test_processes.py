@@ -16,7 +16,7 @@ from app.lib.process import resident_bytes
 from app.lib.repeater import Repeater
 from app.queue import Bell, WakeupBatcher, queue_key
 from app.settings import VERSION
-from tests.support.faults import LONG_ENOUGH, Hands, OwnValkey, until
+from tests.support.faults import LONG_ENOUGH, Hands, OwnValkey, at_once, until
 
 CLICKS = Counter("clicks", "Clicks.", labels=("where",))
 SECONDS = Histogram("seconds", "Seconds.", bounds=(0.1, 1, 5), labels=("what",))
@@ -24,19 +24,13 @@ SECONDS = Histogram("seconds", "Seconds.", bounds=(0.1, 1, 5), labels=("what",))
 
 def test_no_count_is_lost_between_threads() -> None:
     tally = Tally()
-    ready = threading.Barrier(8)
 
-    def click() -> None:
-        ready.wait()
+    def click(_: int) -> None:
         for _ in range(2_000):
             tally.add(CLICKS, "here")
             tally.observe(SECONDS, 0.5, "wait")
 
-    threads = [threading.Thread(target=click) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(8, click)
     assert tally.figures() == {
         ("clicks_total", ("here",)): 16_000,
         ("seconds_bucket", ("wait", "1.0")): 16_000,

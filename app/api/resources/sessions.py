@@ -21,9 +21,9 @@ from app.api.resources.records.bundle_access import note_content_read
 from app.api.resources.records.bundles import SIGNED_HEADERS, signed_bytes
 from app.api.resources.records.evidence_packs import Asked, answer_pack, answers_a_pack
 from app.core import sessions
-from app.core.packs.session_packs import SessionSubject
+from app.core.packs.subjects import SessionSubject
+from app.core.records import statements
 from app.core.sessions import SessionSchema
-from app.core.statements import statements
 from app.models import SessionStatement
 from app.schemas import fields
 from app.schemas.schema import Schema

@@ -27,9 +27,8 @@ from app.core.delivery.history import delivery_list
 from app.core.delivery.history.delivery_list import Filters
 from app.core.delivery.hours import Step
 from app.core.keys import keys
-from app.core.records import activity, bundles, holds, records
+from app.core.records import activity, bundles, holds, records, statements
 from app.core.sessions import SessionStatus
-from app.core.statements import statements
 from app.core.traces import traces
 from app.core.traces.traces import TraceStatus
 from app.database import database_now

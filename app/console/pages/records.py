@@ -21,9 +21,8 @@ from app.core.callers import Role
 from app.core.delivery.history import delivery_list, event_history
 from app.core.delivery.history.delivery_list import Filters
 from app.core.findings import Severity, Source
-from app.core.records import activity, holds, records, share_links
+from app.core.records import activity, holds, records, share_links, statements
 from app.core.records.records import RecordSchema
-from app.core.statements import statements
 from app.database import database_now
 from app.evidence.page.rendering import MOST_STEPS
 from app.models import Finding

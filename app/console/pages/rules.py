@@ -16,7 +16,7 @@ from app.api.resources.records.rules import (
     RuleBackfillSchema,
     RuleChangeSchema,
     RuleTestSchema,
-    changed,
+    compiled,
     list_rules,
     tried,
     tried_now,
@@ -148,7 +148,7 @@ def show(rule_id: UUID | None) -> Response:
 def change(typed: Input, rule_id: UUID | None) -> Response:
     """Change a rule, or switch it on or off."""
     wanted = typed.load(RuleChangeSchema)
-    changed(rule_id, wanted, forms.once)
+    forms.do(rules.change, rule_id, wanted, compiled(rule_id, wanted))
     texts = [text for (name, value), text in _TEXTS.items() if wanted.get(name) == value]
     return rendering.done(".show", " ".join(texts) or "The rule was changed.")
 

@@ -16,7 +16,6 @@ from app.core.anchoring import incidents
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Failed
 from app.core.log import generations, publication
-from app.core.log.generations import Generation
 from app.core.log.publication import Published
 from app.database import cursor, database_now
 from app.lib import canonical_json
@@ -120,22 +119,14 @@ def _asked_ago(job: Job, now: datetime) -> timedelta:
 
 
 def checkpoint(session: Session, job: Job) -> Published | None:
-    """Return the checkpoint of a job's tick; None if that log has been succeeded since."""
-    return _checkpoint(session, job, publication.at)
-
-
-def checkpoint_shown(session: Session, job: Job) -> Published | None:
-    """Return what a job shows to a witness: as `checkpoint` does, or the candidate."""
-    return _checkpoint(session, job, publication.shown_at)
-
-
-def _checkpoint(
-    session: Session, job: Job, at: Callable[[Session, Generation, int], Published | None]
-) -> Published | None:
+    """Return the checkpoint that a job is to show; None if that log has been succeeded since."""
     args, generation = job_rows.args_of(job), generations.newest(session)
     if generation is None or generation.number != args["generation"]:
         return None
-    return at(session, generation, args["size"])
+    waits = publication.candidate(session, generation)
+    if waits is not None and waits.checkpoint.size == args["size"]:
+        return waits
+    return publication.at(session, generation, args["size"])
 
 
 def unvouched_since(

@@ -60,7 +60,6 @@ SELECT s.size, s.line, coalesce(c.note, c.unpublished_note) FROM checkpoint_cosi
    AND coalesce(c.note, c.unpublished_note) IS NOT NULL
  ORDER BY s.size DESC LIMIT %s
 """
-_LINES = "SELECT line FROM checkpoint_cosignatures WHERE generation = %s AND size = %s"
 _STORE = """
 INSERT INTO checkpoint_cosignatures (generation, size, name, key_hash, line)
 VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
@@ -104,12 +103,6 @@ def enqueue_now(session: Session, policy: Policy, candidate: Published) -> list[
             job = checkpoint_round.hurry(session, candidate, kind=KIND, key=name, witness=name)
             missing.append(f"{part(each)}: {job.error or 'It has not answered yet.'}")
     return missing
-
-
-def lines(session: Session, last: Published) -> list[str]:
-    """Return the stored lines on a checkpoint, not verified."""
-    place = (last.generation.number, last.checkpoint.size)
-    return [row[0] for row in cursor(session).execute(_LINES, place).fetchall()]
 
 
 _SIZE = re.compile(rb"(0|[1-9][0-9]{0,18})\n")
@@ -319,7 +312,7 @@ class Cosigner:
         """
         identity = job_rows.args_of(job)["witness"]
         witness = next((each for each in asked(self.policy) if _identity(each) == identity), None)
-        last = checkpoint_round.checkpoint_shown(session, job)
+        last = checkpoint_round.checkpoint(session, job)
         if witness is None or last is None or _is_cosigned(session, last, witness):
             return Step(None, {})
         if job.cursor is None:

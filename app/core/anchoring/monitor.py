@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from app import ids
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, quorum
 from app.core.jobs import job_queue
-from app.core.log import generations, publication
+from app.core.log import generations
 from app.core.log.publication import Published
 from app.database import cursor, database_now
 from app.ledger.policy import Policy
@@ -150,11 +150,11 @@ class QuorumGate:
         """
         if candidate.checkpoint.size == 0:
             return True
-        if quorum.is_met(self.policy, candidate.note, cosigning.lines(session, candidate)):
+        if quorum.is_met(self.policy, candidate.note, quorum.lines(session, candidate)):
             incidents.end(session, QUORUM)
             return True
         missing = cosigning.enqueue_now(session, self.policy, candidate)
-        since = publication.signed_at(session, candidate)
+        since = candidate.signed_at
         if since is not None and database_now(session) - since >= self.grace:
             incidents.begin(
                 session,

@@ -86,16 +86,19 @@ def newest_met(tx: Tx, policy: Policy | None, last: Published) -> Published:
     return last
 
 
+def lines(tx: Tx, at: Published) -> list[str]:
+    """Return the stored cosignatures on a checkpoint, not verified."""
+    place = (at.generation.number, at.checkpoint.size)
+    return [row[0] for row in cursor(tx).execute(_LINES, place).fetchall()]
+
+
 def cosigned(tx: Tx, policy: Policy | None, at: Published) -> bytes:
     """Return a checkpoint's note with the cosignatures that there are so far.
 
     As witnesses answered them: each is a line of the note (C2SP tlog-witness, tlog-cosignature).
     """
-    place = (at.generation.number, at.checkpoint.size)
-    lines = [row[0] for row in cursor(tx).execute(_LINES, place).fetchall()]
-    if not lines:
+    if not (found := presentable(policy, at, lines(tx, at))):
         return at.note
-    found = presentable(policy, at, lines)
     return bytes(Note.parse(at.note).with_signatures(map(Signature.parse, found)))
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.database import Database, cursor
-from app.errors import AuditChainBroken, Unavailable
+from app.errors import Unavailable
 from app.ledger.hash_chain import Outcome
 from app.lib.repeater import Repeater
 
@@ -42,7 +42,7 @@ UPDATE refused_access SET counted = counted + %s WHERE tenant_id = %s AND key_id
 class _Counted:
     """Refusals of a key that are in no entry and no row yet, while its hour lasts."""
 
-    until: float
+    until: float = 0.0
     times: int = 0
 
 
@@ -65,26 +65,26 @@ class Refusals:
     def note(self, caller: Caller, reason: str, route: str) -> None:
         """Enter a refusal of a known key into its tenant's chain, or count it.
 
-        Where the database is away it is counted, and entered later. Raises `AuditChainBroken`, once
-        an hour for a key.
+        Where the database is away it is counted, for the next entry of the key. Raises
+        `AuditChainBroken`, once an hour for a key.
         """
         self._thread.begin()
         key = (caller.tenant_id, caller.key_id)
         with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None and time.monotonic() < kept.until:
+            kept = self._kept.setdefault(key, _Counted())
+            if time.monotonic() < kept.until:
                 kept.times += 1
                 return
-        left = _HOUR
+        left, missed = _HOUR, 1
         try:
-            left = self._enter(caller, reason, route)
+            left, missed = self._enter(caller, reason, route), 0
         except Unavailable:
-            self._count(key, until=0.0, times=1)
-        except AuditChainBroken:
-            self._count(key, until=time.monotonic() + left, times=1)
-            raise
-        else:
-            self._count(key, until=time.monotonic() + left)
+            left = 0.0
+        finally:
+            with self._lock:
+                kept = self._kept.setdefault(key, kept)
+                kept.until = time.monotonic() + left
+                kept.times += missed
 
     def write(self) -> None:
         """Write the counts since the last time; after an error the next call writes them."""
@@ -94,35 +94,23 @@ class Refusals:
         """Write the remaining counts, for at most a second, and stop."""
         self._thread.close(_LAST_WRITE_SECONDS)
 
-    def _count(self, key: tuple[UUID, UUID], *, until: float, times: int = 0) -> None:
-        with self._lock:
-            kept = self._kept.setdefault(key, _Counted(until))
-            kept.until = until
-            kept.times += times
-
     def _enter(self, caller: Caller, reason: str, route: str) -> float:
         """Append an entry, or count where another process wrote one; return its hour's rest."""
         key = (caller.tenant_id, caller.key_id)
-        with self._lock:
-            taken = self._kept.pop(key, _Counted(0.0)).times
-        try:
-            with self._database.transaction(caller.tenant_id) as session:
-                cur = cursor(session)
-                cur.execute(_KNOW, key)
-                ((counted, left),) = cur.execute(_TURN, key).fetchall()
-                if left is not None and left > 0:
-                    cur.execute(_COUNTED, (taken + 1, *key))
-                    return float(left)
-                cur.execute(_ENTERED, key)
-                details = {"reason": reason, "refused_since_last_entry": counted + taken}
-                target, outcome = ("route", route), Outcome.REFUSED
-                chain.append_by(
-                    session, caller, ACTION, target=target, details=details, outcome=outcome
-                )
-                return _HOUR
-        except BaseException:
-            self._count(key, until=0.0, times=taken)
-            raise
+        with self._database.transaction(caller.tenant_id) as session:
+            cur = cursor(session)
+            cur.execute(_KNOW, key)
+            ((counted, left),) = cur.execute(_TURN, key).fetchall()
+            if left is not None and left > 0:
+                cur.execute(_COUNTED, (1, *key))
+                return float(left)
+            cur.execute(_ENTERED, key)
+            details = {"reason": reason, "refused_since_last_entry": counted}
+            target, outcome = ("route", route), Outcome.REFUSED
+            chain.append_by(
+                session, caller, ACTION, target=target, details=details, outcome=outcome
+            )
+        return _HOUR
 
     def _write(self) -> None:
         now = time.monotonic()

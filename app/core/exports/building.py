@@ -23,8 +23,8 @@ from app.core.audit import chain
 from app.core.blobs.reading import Vanished
 from app.core.callers import SYSTEM
 from app.core.exports import parts, reading
+from app.core.exports.parts import BEGIN, Turn, Written
 from app.core.exports.reading import Place
-from app.core.exports.turns import BEGIN, Turn, Written
 from app.core.jobs import job_queue, job_rows
 from app.core.jobs.steps import Errand, Failed, Step
 from app.core.log import generations, publication, tile_rows

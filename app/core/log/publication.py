@@ -38,11 +38,12 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Published:
-    """A checkpoint with the bytes of its signed note."""
+    """A checkpoint with the bytes of its signed note; of a candidate also when it was signed."""
 
     generation: Generation
     checkpoint: Checkpoint
     note: bytes
+    signed_at: datetime | None = None
 
     @property
     def is_intact(self) -> bool:
@@ -165,7 +166,7 @@ def candidate(tx: Tx, generation: Generation) -> Published | None:
     found = row(tx, generation, query=_PREPARED)
     if found is None or found.unpublished is None:
         return None
-    shown = Published(generation, found.checkpoint, found.unpublished)
+    shown = Published(generation, found.checkpoint, found.unpublished, found.signed_at)
     return shown if shown.is_intact else None
 
 
@@ -173,20 +174,6 @@ def current_candidate(tx: Tx) -> Published | None:
     """Return the candidate of the newest generation."""
     generation = generations.newest(tx)
     return None if generation is None else candidate(tx, generation)
-
-
-def shown_at(tx: Tx, generation: Generation, size: int) -> Published | None:
-    """Return what witnesses are shown of a size: what was published, or is about to be."""
-    found = candidate(tx, generation)
-    if found is not None and found.checkpoint.size == size:
-        return found
-    return at(tx, generation, size)
-
-
-def signed_at(tx: Tx, candidate: Published) -> datetime | None:
-    """Return when a candidate was signed; None if it is none any more."""
-    found = row(tx, candidate.generation, candidate.checkpoint.size)
-    return None if found is None else found.signed_at
 
 
 def prepare(
@@ -226,7 +213,8 @@ def publish(
     generations.mark(session, generation.number, head_kept=head_kept, trouble=None)
     if gate is not None:
         cursor(session).execute(_SIGN, place)
-        if not gate.admits(session, Published(generation, work.checkpoint, note)):
+        shown = candidate(session, generation)
+        if shown is None or not gate.admits(session, shown):
             return False
     cursor(session).execute(_PUBLISH, place)
     return True

@@ -106,10 +106,11 @@ def grow(
     hashes = [merkle.leaf_hash(data) for *_, data in taken]
     if hashes != [leaf_hash for _, leaf_hash, _ in taken]:
         raise LogDamaged("A waiting leaf's hash is not that of its data.")
-    edge = tile_rows.read(session, generation, tile_rows.edge(before.size))
+    number, held = divmod(before.size, tiles.WIDTH)
+    partial = [each.id for each in tiles.edge(before.size)] + [TileId(ENTRIES, number)]
+    edge = tile_rows.read(session, generation, partial)
     try:
         growth = tiles.grow(before.size, edge.__getitem__, hashes)
-        number, held = divmod(before.size, tiles.WIDTH)
         last = edge[TileId(ENTRIES, number)] if held else b""
         bundles = tiles.grow_entries(before.size, last, [data for *_, data in taken])
     except (KeyError, ValueError) as error:

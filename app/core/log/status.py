@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 
 from app.clock import rfc3339
 from app.core.log import generations, head_guard, publication
@@ -29,8 +28,7 @@ class LogStatus:
     """The log at one moment; `generation` is None before it has begun.
 
     `head` is the one kept outside, or the problem with it; None without one. `tree` is the problem
-    with what is stored of the newest checkpoint. `candidate_at` is when one was signed that waits
-    for its quorum.
+    with what is stored of the newest checkpoint. `candidate` waits for its quorum.
     """
 
     has_store: bool
@@ -39,7 +37,6 @@ class LogStatus:
     published: Published | None = None
     tree: LogHalted | None = None
     candidate: Published | None = None
-    candidate_at: datetime | None = None
     waiting: int = 0
 
     @property
@@ -62,7 +59,6 @@ def read(database: Database, store: HeadStore | None) -> LogStatus:
             return LogStatus(store is not None, head)
         last = publication.newest(session, generation)
         candidate = publication.candidate(session, generation)
-        since = None if candidate is None else publication.signed_at(session, candidate)
         ((waiting,),) = cursor(session).execute(_WAITING, (generation.number,)).fetchall()
         try:
             if store is not None and head is None:
@@ -74,7 +70,7 @@ def read(database: Database, store: HeadStore | None) -> LogStatus:
                 head_guard.check_stored(session, last)
         except LogHalted as error:
             tree = error
-    return LogStatus(store is not None, head, generation, last, tree, candidate, since, waiting)
+    return LogStatus(store is not None, head, generation, last, tree, candidate, waiting)
 
 
 def lines(now: LogStatus) -> Iterator[str]:
@@ -86,8 +82,8 @@ def lines(now: LogStatus) -> Iterator[str]:
     yield f"key: {now.generation.verifier_key}"
     yield f"published: {'nothing' if now.published is None else f'{now.size} leaves'}"
     if now.candidate is not None:
-        signed = "" if now.candidate_at is None else f", signed at {rfc3339(now.candidate_at)}"
-        size = now.candidate.checkpoint.size
+        at, size = now.candidate.signed_at, now.candidate.checkpoint.size
+        signed = "" if at is None else f", signed at {rfc3339(at)}"
         yield f"candidate: {size} leaves{signed}: published once the quorum has cosigned it"
     yield f"waiting: {now.waiting} leaves"
     if isinstance(now.head, LogHalted):

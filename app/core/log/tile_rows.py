@@ -8,7 +8,7 @@ from app.core.log.generations import Generation
 from app.database import Tx, cursor
 from app.errors import LogDamaged
 from app.ledger import tiles
-from app.ledger.tiles import ENTRIES, TileId
+from app.ledger.tiles import TileId
 
 _READ = """
 SELECT t.level, t.number, t.data
@@ -41,12 +41,6 @@ def write(session: Session, generation: Generation, grown: Mapping[TileId, bytes
         list(grown.values()),
     )
     cursor(session).execute(_WRITE, (generation.number, *columns))
-
-
-def edge(size: int) -> list[TileId]:
-    """Return where the partial tiles of a tree are, with its last entry bundle."""
-    partial = [each.id for each in tiles.edge(size)]
-    return [*partial, TileId(ENTRIES, size // tiles.WIDTH)] if size % tiles.WIDTH else partial
 
 
 def root(tx: Tx, generation: Generation, size: int) -> bytes:

@@ -16,8 +16,6 @@ from app.lib.crypto.sealing import MasterKeys
 from app.lib.repeater import Repeater
 
 EVERY_SECONDS = 30.0
-# After an error.
-AGAIN_SECONDS = 5.0
 # At the process's end, for a heartbeat in progress.
 LAST_SECONDS = 2.0
 LATELY = timedelta(minutes=3)
@@ -62,7 +60,7 @@ def heartbeat(database: Database, master_keys: MasterKeys) -> Repeater:
             announce(session, master_keys)
 
     failed = "master_key_not_announced"
-    return Repeater("announcer", beat, EVERY_SECONDS, again=AGAIN_SECONDS, failed=failed)
+    return Repeater("announcer", beat, EVERY_SECONDS, failed=failed)
 
 
 def announce(session: Session, master_keys: MasterKeys) -> None:

@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from app.clock import rfc3339
-from app.core import idempotency, signing_keys
+from app.core import idempotency, signing_keys, word_index
 from app.core.audit import archive, chain
 from app.core.blobs import rows as rows_of_blobs
 from app.core.blobs.store import PLACES, Blob, BlobStore, new_id
@@ -29,7 +29,6 @@ from app.core.packs import store
 from app.core.records import bundles
 from app.core.verification import alerts
 from app.core.webhooks import webhook_secrets
-from app.core.words import word_index
 from app.database import Database, cursor, database_now
 from app.errors import AuditChainBroken, Conflict, Unavailable
 from app.lib.crypto.sealing import ALIKE_IN_NONE, KEY_NAMED_IN, CannotOpen, MasterKeys, key_of

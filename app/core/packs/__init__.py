@@ -1,5 +1,5 @@
 """Evidence packs of records and of whole sessions: one row each, built by a durable job.
 
-`building` chooses evidence and builds what a `subject` is: `record_packs`, `session_packs`. `store`
-keeps packs, `pack_requests` asks for one.
+`building` chooses evidence and builds what `subjects` are; `store` keeps packs, `pack_requests`
+asks for one.
 """

@@ -19,12 +19,18 @@ from sqlalchemy import ColumnElement, Select, cast, text
 from sqlalchemy.dialects.postgresql import TSQUERY
 from sqlalchemy.orm import Session
 
-from app.core import feeds
+from app.core import feeds, word_index
 from app.core.callers import Caller
 from app.core.records import bundles, retention
-from app.core.words import word_index
-from app.core.words.tokenizer import Lexemes, in_json, taken_apart
-from app.core.words.word_index import AT_ONCE, MOST_CHARACTERS, PIECE, Candidate
+from app.core.word_index import (
+    AT_ONCE,
+    MOST_CHARACTERS,
+    PIECE,
+    Candidate,
+    Lexemes,
+    in_json,
+    taken_apart,
+)
 from app.database import Tx, cursor
 from app.errors import FieldError, Invalid
 from app.lib.crypto.sealing import MasterKeys
@@ -202,7 +208,7 @@ def rows(
 ) -> feeds.Page[Found]:
     """Return one page of the records that the caller may see, after the position `after`.
 
-    It may end in the tail (`app/core/words/word_index.py`) before it is full. Raises `Invalid` when
+    It may end in the tail (`app/core/word_index.py`) before it is full. Raises `Invalid` when
     the search text has no word.
     """
     place = None if after is None else SearchPosition.read(after)

@@ -78,15 +78,22 @@ class Judged:
     slow: bool = False
 
 
-class _Process:
-    """One running child, and the file in which it says at which rule it is."""
+class _Evaluator:
+    """A child process, started when it is asked, and the file in which it says at which rule it is.
+
+    One thread uses it at a time.
+    """
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def _start(self) -> None:
         self._pipe, theirs = Pipe()
         self._marker = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         fds = (theirs.fileno(), self._marker.fileno())
         # No secret of ours is in its environment.
-        self._child = subprocess.Popen(  # noqa: S603  # our own module
+        self.child = subprocess.Popen(  # noqa: S603  # our own module
             [sys.executable, "-m", "app.core.rules.child", *map(str, fds)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -97,17 +104,14 @@ class _Process:
         theirs.close()
 
     @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._child.pid
-
-    @property
     def at(self) -> tuple[int, int]:
         """The places of the subject and rule that it is at; -1 for none."""
         return marked(self._marker.fileno())
 
     def ask(self, *request: object) -> None:
         """Send a request. Raises `EOFError` once the child has ended."""
+        if self.child is None:
+            self._start()
         mark(self._marker.fileno(), -1, -1)
         try:
             self._pipe.send(request)
@@ -131,32 +135,14 @@ class _Process:
         except OSError:
             raise EOFError from None
 
-    def close(self) -> None:
-        """End it."""
-        self._child.kill()
-        self._child.wait()
-        self._pipe.close()
-        self._marker.close()
-
-
-class _Lane:
-    """One evaluator, started when it is needed; one thread uses it at a time."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self._process: _Process | None = None
-
-    def running(self) -> _Process:
-        """Return its process, a new one if there is none."""
-        if self._process is None:
-            self._process = _Process()
-        return self._process
-
     def end(self) -> None:
-        """End its process; the next use starts another."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
+        """End the child; the next request starts another."""
+        if self.child is not None:
+            self.child.kill()
+            self.child.wait()
+            self._pipe.close()
+            self._marker.close()
+            self.child = None
 
 
 QUICK: Final = "quick"
@@ -169,22 +155,21 @@ class Evaluators:
 
     def __init__(self) -> None:
         """Prepare them; none is started yet."""
-        self._lanes = {name: _Lane() for name in (QUICK, SLOW, BULK)}
+        self._all = {name: _Evaluator() for name in (QUICK, SLOW, BULK)}
 
     def check(self, on: str, fields: Mapping[str, str | None]) -> dict[str, tuple[int, int, str]]:
         """Return line, column and reason of each field of a rule that does not compile.
 
         Raises `EvaluatorLost` and `Busy`.
         """
-        with self._taken(QUICK, 2.0) as lane:
+        with self._taken(QUICK, 2.0) as evaluator:
             for _ in range(2):
                 try:
-                    process = lane.running()
-                    process.ask("check", on, dict(fields), 1.0)
-                    return {name: tuple(each) for name, each in process.answer().items()}
+                    evaluator.ask("check", on, dict(fields), 1.0)
+                    return {name: tuple(each) for name, each in evaluator.answer().items()}
                 except EOFError:
                     # It may have ended before; a text that ends it twice is at fault or its host.
-                    lane.end()
+                    evaluator.end()
         raise EvaluatorLost("The process that checks rules ended twice.")
 
     def judge(
@@ -203,32 +188,32 @@ class Evaluators:
         was ended. `ended` is how often each rule was ended before. Raises `Busy` when the evaluator
         is not free within `patience` seconds, and `EvaluatorLost` when it ends at no rule's work.
         """
-        with self._taken(name, patience) as lane:
-            run = _Run(lane, rules, subjects, ended, quick=name == QUICK)
+        with self._taken(name, patience) as evaluator:
+            run = _Run(evaluator, rules, subjects, ended, quick=name == QUICK)
             try:
                 run.finish(time.monotonic() + seconds)
             except BaseException:
-                lane.end()
+                evaluator.end()
                 raise
             if any(len(each.bundle or b"") > _LARGE for each in subjects):
                 # It would keep the memory that a large record took.
-                lane.end()
+                evaluator.end()
             return run.judged
 
     def close(self) -> None:
         """End every process."""
-        for lane in self._lanes.values():
-            lane.end()
+        for evaluator in self._all.values():
+            evaluator.end()
 
     @contextmanager
-    def _taken(self, name: str, patience: float) -> Iterator[_Lane]:
-        lane = self._lanes[name]
-        if not lane.lock.acquire(timeout=patience):
+    def _taken(self, name: str, patience: float) -> Iterator[_Evaluator]:
+        evaluator = self._all[name]
+        if not evaluator.lock.acquire(timeout=patience):
             raise Busy("Other rules are being evaluated; try again in a moment.")
         try:
-            yield lane
+            yield evaluator
         finally:
-            lane.lock.release()
+            evaluator.lock.release()
 
 
 class _Run:
@@ -236,7 +221,7 @@ class _Run:
 
     def __init__(
         self,
-        lane: _Lane,
+        evaluator: _Evaluator,
         rules: Sequence[RuleText],
         subjects: Sequence[Subject],
         ended: Sequence[int],
@@ -244,7 +229,8 @@ class _Run:
         quick: bool,
     ) -> None:
         self.judged = Judged()
-        self._lane, self._rules, self._subjects, self._quick = lane, rules, subjects, quick
+        self._evaluator, self._rules, self._subjects = evaluator, rules, subjects
+        self._quick = quick
         self._ended = Counter(dict(enumerate(ended)))
         self._blamed: dict[tuple[int, int], Verdict] = {}
         self._lost = 0
@@ -253,18 +239,17 @@ class _Run:
         """Judge until all is judged, or the time is over and something is."""
         end = None if self._subjects else "done"
         while end is None:
-            process = self._lane.running()
             most = _QUICK_SECONDS if self._quick else float("inf")
             left = max(0.0, until - time.monotonic())
             try:
-                process.ask("judge", dict(enumerate(self._rules)), self._rest(), left, most)
+                self._evaluator.ask("judge", dict(enumerate(self._rules)), self._rest(), left, most)
                 while end is None:
-                    answers, end = process.answer()
+                    answers, end = self._evaluator.answer()
                     for each in answers:
                         self._take(*each)
                 self.judged.slow |= end == "slow"
             except EOFError:
-                self._blame(*process.at)
+                self._blame(*self._evaluator.at)
                 late = self.judged.verdicts and time.monotonic() > until
                 end = "late" if late or (self._quick and self.judged.slow) else None
 
@@ -296,7 +281,7 @@ class _Run:
 
     def _blame(self, subject: int, rule: int) -> None:
         """Note what the process was at when it ended; the rest goes to a new one."""
-        self._lane.end()
+        self._evaluator.end()
         if subject < len(self.judged.verdicts):
             # It ended before it began: killed while it waited, or it cannot start.
             self._lost += 1

@@ -24,7 +24,7 @@ from app.core.traces import homes
 from app.core.traces.homes import Claimed, Plan
 from app.database import Database, RawTransaction, Tx, cursor
 from app.errors import NotFound, Unavailable
-from app.evidence.spans import approvals, export, mapping, runs, verdicts
+from app.evidence.spans import export, mapping, runs, verdicts
 from app.evidence.spans.runs import Before, Staged
 from app.lib.canonical_json import JSON
 from app.lib.metric_registry import Tally
@@ -239,7 +239,7 @@ class Assembler:
                     occurred_at=mapped.occurred_at,
                     labels=labels,
                     steps=mapped.steps,
-                    approvals=approvals.of_steps(mapped.steps, principal),
+                    approvals=verdicts.approvals(mapped.steps, principal),
                     agent_version=mapped.agent.version if is_same else None,
                 )
                 (record,) = self._records.signer.sign(caller, [new], tx)

@@ -22,8 +22,8 @@ from werkzeug.exceptions import HTTPException
 from app import ids
 from app.api.http.auth import access_rule
 from app.api.http.services import EXTENSION
+from app.core import word_index
 from app.core.records import search
-from app.core.words import word_index
 from app.web import create_app
 from bench.datasets import company
 from bench.datasets.company import Company

@@ -184,8 +184,6 @@ def site(
     own = {"DATABASE_URL": log_settings.database_url, "LOG_HEAD_URL": head.as_uri()}
     for name, value in (environ | own).items():
         monkeypatch.setenv(name, value)
-    with log_owner.begin() as connection:
-        connection.execute(text("TRUNCATE tenants, audit_breaks, jobs CASCADE"))
     # A process notes damage now and then: here as if each test were the first to meet it.
     log_app.extensions[EXTENSION].damage.succeeded()
     with new_world(log_settings, log_owner, folder) as world:

@@ -145,20 +145,29 @@ def test_ten_thousand_refusals_in_four_processes_add_up(
 
 
 def test_what_is_refused_while_the_database_is_away_is_counted_later(
-    api: ApiOf, mint: Mint, tenant: FreshTenant, database: Database
+    api: ApiOf,
+    mint: Mint,
+    tenant: FreshTenant,
+    database: Database,
+    an_hour_later: Callable[[], None],
 ) -> None:
     away = Database("postgresql://nobody@127.0.0.1:1/none")
     key = id_of(api, mint("read"))
     key_id = ids.parse("key", key)
     assert key_id is not None
     caller = Caller(tenant.id, key_id, Role.READ, None, "r")
-    kept = Refusals(away)
+    kept = Refusals(database)
+    kept.note(caller, "insufficient-role", "GET /")
+    an_hour_later()
+    kept._kept.clear()
+    kept._database = away
     for _ in range(3):
         kept.note(caller, "insufficient-role", "GET /")
     kept._database = database
+    kept.write()
     kept.note(caller, "insufficient-role", "GET /")
     kept.close()
-    (entry,) = refusals_of(api(), key)
+    _, entry = refusals_of(api(), key)
     assert entry["details"]["refused_since_last_entry"] == 3
     with pytest.raises(Unavailable), away.transaction(tenant.id):
         pass

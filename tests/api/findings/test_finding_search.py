@@ -9,10 +9,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import clock, ids
-from app.core import feeds
+from app.core import feeds, word_index
 from app.core.finding_search import SOURCE
-from app.core.words import word_index
-from app.core.words.word_index import MOST_READ
+from app.core.word_index import MOST_READ
 from app.database import Database
 from app.settings import Settings
 from jobs.actors import ticks

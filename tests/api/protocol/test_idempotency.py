@@ -1,8 +1,6 @@
 """A POST that is sent twice happens once: after crashes, in races, and with forged repeats."""
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import pointers
 from tests.support.callers.matrix import ROWS, Row, World, send
 from tests.support.callers.sending import make_webhook
+from tests.support.faults import at_once
 
 NAMED = {"name": "the agent"}
 LISTS = (
@@ -207,17 +206,9 @@ def test_a_key_is_printable_ascii_of_up_to_255_characters(api: ApiOf) -> None:
 def test_of_many_at_once_one_makes_it_and_the_others_repeat_or_wait(
     api: ApiOf, tenant: FreshTenant
 ) -> None:
-    start = threading.Barrier(8)
+    answers = at_once(8, lambda _: api().post("/v1/agents", NAMED, **repeating("k")).status_code)
 
-    def post(_: int) -> int:
-        start.wait(60)
-        return api().post("/v1/agents", NAMED, **repeating("k")).status_code
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(post, range(8)))
-
-    assert set(answers) <= {201, 409}
-    assert 201 in answers
+    assert {201} <= set(answers) <= {201, 409}
     assert agents(api) == 1
     assert api().post("/v1/agents", NAMED, **repeating("k")).status_code == 201
 

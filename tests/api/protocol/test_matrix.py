@@ -245,7 +245,7 @@ def test_a_delivery_is_found_under_its_own_webhook_only(
             assert moved == unknown
 
 
-def test_a_foreign_agent_in_a_body_is_answered_like_one_that_does_not_exist(
+def test_an_agent_or_principal_that_is_not_the_caller_s_is_answered_like_one_that_does_not_exist(
     tenant: FreshTenant,
     other_tenant: FreshTenant,
     holder: Callable[[str | None], Api],
@@ -253,26 +253,13 @@ def test_a_foreign_agent_in_a_body_is_answered_like_one_that_does_not_exist(
     world = World(holder(tenant.root_key))
     theirs = World(holder(other_tenant.root_key)).pin
     unknown = {**world.pin, "agent_id": "agt_01920000000070008000000000000000"}
-    for caller in (world.api, holder(world.key_text("write", "inside"))):
-        expected = refused(caller.post("/v1/sessions", unknown), 404, "not-found")
-        answer = caller.post("/v1/sessions", theirs)
-        assert refused(answer, 404, "not-found") == expected
-
-
-def test_a_principal_outside_the_pin_is_answered_like_an_agent_that_does_not_exist(
-    tenant: FreshTenant, holder: Callable[[str | None], Api]
-) -> None:
-    world = World(holder(tenant.root_key))
+    elsewhere = {**world.pin, "principal": "bob@example.com"}
+    another = {**world.pin, "agent_id": make_agent(world.api)["id"]}
     pinned = holder(world.key_text("write", "inside"))
-    unknown = {**world.pin, "agent_id": "agt_01920000000070008000000000000000"}
-
-    outside, nothing = (
-        refused(pinned.post("/v1/sessions", body), 404, "not-found")
-        for body in ({**world.pin, "principal": "bob@example.com"}, unknown)
-    )
-    assert outside == nothing
-    other_agent = {**world.pin, "agent_id": make_agent(world.api)["id"]}
-    assert refused(pinned.post("/v1/sessions", other_agent), 404, "not-found") == nothing
+    for caller, bodies in ((world.api, [theirs]), (pinned, [theirs, elsewhere, another])):
+        expected = refused(caller.post("/v1/sessions", unknown), 404, "not-found")
+        for body in bodies:
+            assert refused(caller.post("/v1/sessions", body), 404, "not-found") == expected
 
 
 def test_lists_show_a_pinned_key_its_own_and_a_stranger_nothing(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core.words.tokenizer import MOST_WORDS, in_text
+from app.core.word_index import MOST_WORDS, in_text
 from app.database import Database
 from app.settings import Settings
 from tests.api.records.steps import STEP

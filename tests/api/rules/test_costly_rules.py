@@ -88,9 +88,9 @@ def test_an_evaluator_that_is_killed_is_replaced_and_nobody_is_blamed() -> None:
     subjects = [Subject({}, b'{"content":1,"steps":[]}', [0])] * 3
     try:
         before = evaluators.judge(BULK, [text], subjects, seconds=5)
-        process = evaluators._lanes[BULK]._process
-        assert process is not None
-        os.kill(process.pid, signal.SIGKILL)
+        child = evaluators._all[BULK].child
+        assert child is not None
+        os.kill(child.pid, signal.SIGKILL)
         after = evaluators.judge(BULK, [text], subjects, seconds=5)
     finally:
         evaluators.close()
@@ -106,22 +106,22 @@ def test_a_rule_at_which_the_evaluator_was_stopped_is_judged_and_not_blamed(
     text = RuleText("record", BOUNDED[0], "t", None, None)
     bundle = json.dumps({"content": big, "steps": []}).encode()
     stopped: list[int] = []
-    lane = evaluators._lanes[BULK]
+    stopped_one = evaluators._all[BULK]
     monkeypatch.setattr(evaluators_module, "_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 20)
 
     def stop_once() -> None:
-        until(lambda: lane._process is not None and lane._process.at == (0, 0), pause=0)
-        assert lane._process is not None
-        os.kill(lane._process.pid, signal.SIGSTOP)
-        stopped.append(lane._process.pid)
+        until(lambda: stopped_one.child is not None and stopped_one.at == (0, 0), pause=0)
+        assert stopped_one.child is not None
+        os.kill(stopped_one.child.pid, signal.SIGSTOP)
+        stopped.append(stopped_one.child.pid)
 
     stopping = threading.Thread(target=stop_once)
     stopping.start()
     try:
         judged = evaluators.judge(BULK, [text], [Subject({}, bundle, [0])], seconds=60)
         stopping.join()
-        assert lane._process is None or lane._process.pid != stopped[0]
+        assert stopped_one.child is None or stopped_one.child.pid != stopped[0]
     finally:
         evaluators.close()
     (verdicts,) = judged.verdicts

@@ -1,7 +1,5 @@
 """Agents and sessions by the ids that their owners use: one each, however many ask."""
 
-from collections.abc import Callable
-from threading import Barrier, Thread
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +23,7 @@ from tests.support.callers.making import (
     refused,
 )
 from tests.support.database.plans import explained, indexes
+from tests.support.faults import at_once
 
 ODD = [
     ".",
@@ -58,23 +57,6 @@ SELECT :tenant, gen_random_uuid(), 'x' || n, :agent, 'p', 'open' FROM generate_s
 def put(api: Api, kind: str, external_id: str, body: dict[str, Any] | None = None) -> Answer:
     path = f"/v1/{kind}/by-external-id/{quote(external_id, safe='')}"
     return api.request("PUT", path, json=body or {})
-
-
-def at_once(count: int, act: Callable[[int], object]) -> list[Any]:
-    """Run an act in `count` threads at the same moment; return what each returned."""
-    start, results = Barrier(count), []
-
-    def run(number: int) -> None:
-        start.wait()
-        results.append(act(number))
-
-    threads = [Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == count
-    return results
 
 
 @pytest.mark.parametrize("external_id", [*ODD, "é\U0001f600", "x" * 500])

@@ -1,7 +1,6 @@
 """Keys: minted, pinned, revoked, with what descends from them."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -17,7 +16,7 @@ from app.lib.crypto import api_keys
 from tests.support.callers.api import Api, ApiOf, FreshTenant, Mint
 from tests.support.callers.making import make_key, refused, slug
 from tests.support.database.databases import waiting
-from tests.support.faults import until
+from tests.support.faults import at_once, until
 
 SHOWN = {
     "id",
@@ -77,15 +76,8 @@ def test_a_minted_key_is_shown_once_works_and_is_kept_and_audited_without_itself
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [
-        ({}, "/name"),
-        ({"name": "n"}, "/role"),
-        ({"name": "n" * 201, "role": "read"}, "/name"),
-        ({"name": "n", "role": "root"}, "/role"),
         ({"name": "n", "role": "read", "pin": {"principal": "p"}}, "/pin/agent_id"),
-        ({"name": "n", "role": "read", "pin": "p"}, "/pin"),
-        ({"name": "n", "role": "read", "expires_at": "tomorrow"}, "/expires_at"),
         ({"name": "n", "role": "read", "expires_at": "2020-01-01T00:00:00Z"}, "/expires_at"),
-        ({"name": "n", "role": "read", "key": "svc_mine"}, "/key"),
     ],
 )
 def test_a_wrong_body_is_refused_with_a_pointer(
@@ -148,10 +140,8 @@ def test_revoking_at_once_from_many_places_and_again_is_audited_once(
     api: ApiOf, tenant: FreshTenant
 ) -> None:
     key_id = make_key(api())["id"]
-    callers = [api(tenant.root_key) for _ in range(8)]
 
-    with ThreadPoolExecutor(8) as pool:
-        answers = pool.map(lambda each: each.delete(f"/v1/keys/{key_id}").status_code, callers)
+    answers = at_once(8, lambda _: api().delete(f"/v1/keys/{key_id}").status_code)
 
     assert set(answers) == {204}
     assert api().delete(f"/v1/keys/{key_id}").status_code == 204

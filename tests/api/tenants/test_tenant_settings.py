@@ -1,10 +1,8 @@
 """A tenant's settings and its limits of storage."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from app.settings import Settings
 from tests.support.callers.api import Api, ApiOf, FreshTenant, serving
 from tests.support.callers.making import make_record, make_session, pointers, record_of, refused
 from tests.support.database.storing import counted, kept
+from tests.support.faults import at_once
 from tests.support.workers.expiring import Expirer
 
 PATH = "/v1/tenant/settings"
@@ -72,24 +71,9 @@ def test_each_change_is_one_entry_with_old_and_new_values_but_of_the_address(api
     assert "example.com" not in api().get("/v1/audit").text
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("bundle_visibility", "secret"),
-        ("bundle_retention_days", 0),
-        ("bundle_retention_days", 3651),
-        ("bundle_retention_days", "30"),
-        ("anchoring_enabled", "true"),
-        ("anchoring_enabled", None),
-        ("notification_email", 7),
-        ("name", "another name"),
-    ],
-)
-def test_a_wrong_value_is_refused_by_name_and_nothing_changes(
-    api: ApiOf, field: str, value: object
-) -> None:
-    body = {"bundle_retention_days": 7, "anchoring_enabled": False} | {field: value}
-    assert pointers(api().patch(PATH, body)) == [f"/{field}"]
+def test_a_wrong_value_is_refused_by_name_and_nothing_changes(api: ApiOf) -> None:
+    body = {"bundle_retention_days": 3651, "anchoring_enabled": None, "bundle_visibility": "public"}
+    assert pointers(api().patch(PATH, body)) == ["/anchoring_enabled", "/bundle_retention_days"]
     assert api().get(PATH).json == DEFAULTS
     assert updates(api()) == []
 
@@ -158,17 +142,8 @@ def test_plain_addresses_are_kept_as_they_were_sent(api: ApiOf, address: str) ->
 
 
 def test_concurrent_changes_leave_a_chain_whose_old_values_are_those_replaced(api: ApiOf) -> None:
-    start = Barrier(6)
-
-    def change(days: int) -> None:
-        start.wait()
-        assert api().patch(PATH, {"bundle_retention_days": days}).status_code == 200
-
-    threads = [Thread(target=change, args=(days,)) for days in range(1, 7)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    said = at_once(6, lambda each: api().patch(PATH, {"bundle_retention_days": each + 1}))
+    assert {answer.status_code for answer in said} == {200}
     changes = [entry["details"]["bundle_retention_days"] for entry in updates(api())]
     assert [change["old"] for change in changes] == [None, *[c["new"] for c in changes[:-1]]]
     assert len(changes) == 6
@@ -292,9 +267,7 @@ def test_a_tenant_does_not_fill_the_room_of_another(
 def test_what_is_stored_at_the_same_time_is_counted_exactly(
     api: ApiOf, database: Database, tenant: FreshTenant, session: dict[str, Any]
 ) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        for made in [pool.submit(make_record, api(), session["id"]) for _ in range(24)]:
-            made.result()
+    at_once(6, lambda _: [make_record(api(), session["id"]) for _ in range(4)])
 
     assert counted(database, tenant.id) == kept(database, tenant.id)
     assert counted(database, tenant.id).records == 24

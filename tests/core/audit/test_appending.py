@@ -1,8 +1,6 @@
 """Entries are appended in one order, as canonical bytes, and stay as they are."""
 
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -21,18 +19,12 @@ from app.errors import AuditChainBroken
 from app.models import AuditEntry, AuditHead
 from tests.support.callers.api import FreshTenant
 from tests.support.evidence.chains import Place
+from tests.support.faults import at_once
 from tests.support.secrets import MASTER_KEYS
 
 
 def test_eight_writers_at_once_leave_one_chain_without_gap_or_fork(place: Place) -> None:
-    start = Barrier(8)
-
-    def write(_: int) -> None:
-        start.wait()
-        place.append(15)
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(write, range(8)))
+    at_once(8, lambda _: place.append(15))
     assert place.verify()["entries"] == 12 + 8 * 15
     with place.world.database.transaction(place.tenant_id) as session:
         entries = session.execute(select(AuditEntry.seq, AuditEntry.at).order_by(AuditEntry.seq))

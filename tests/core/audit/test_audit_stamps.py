@@ -139,16 +139,6 @@ def test_from_the_newest_anchor_on_stamps_are_reported_as_not_read(stamped: Plac
     }
 
 
-def test_a_time_is_told_with_the_fraction_of_its_second(
-    place: Place, witness: Witness, tmp_path: Path
-) -> None:
-    digits = "clock_precision_digits = 6\n"
-    stamped = stamp_newest(place, TimestampAuthority(tmp_path, configured=digits), witness)
-    exact = stamped.verify()["anchors"]
-    assert exact["timestamps"] == 1
-    assert not exact["newest_timestamp"]["at"].endswith(".000000Z")
-
-
 @pytest.mark.parametrize(
     "attack",
     [

@@ -57,8 +57,6 @@ def own(settings: Settings, admin_engine: Engine) -> Iterator[Settings]:
 def site(request: pytest.FixtureRequest, own: Settings, tmp_path: Path) -> Iterator[Site]:
     """Return a service with a published log and a chain that is broken in one of these ways."""
     owner = create_engine(own.database_admin_url)
-    with owner.begin() as connection:
-        connection.execute(text("TRUNCATE tenants, audit_breaks CASCADE"))
     with new_world(own, owner, tmp_path) as world:
         first, victim, last = (
             FreshTenant(*tenants.create(world.database, MASTER_KEYS, name))

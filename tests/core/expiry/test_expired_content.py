@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Engine, select, text
 
 from app import ids
+from app.core import word_index
 from app.core.records import search
-from app.core.words import word_index
 from app.database import Database
 from app.models import BundleWords, RecordWords
 from app.settings import Settings

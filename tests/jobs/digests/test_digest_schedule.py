@@ -1,8 +1,6 @@
 """Which tenants are due, that one worker of many claims each, and when the next digest is due."""
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -14,19 +12,13 @@ from app.core.digests import schedule
 from app.core.health import gauges
 from app.database import database_now
 from tests.jobs.digesting import ADDRESS, Desk, Tenant, due_tenants, listed
+from tests.support.faults import at_once
 from tests.support.servers.mail import Mood
 
 
 def test_of_many_that_see_a_tenant_due_one_claims_it(desk: Desk, tenant: Tenant) -> None:
     tenant.find_settled()
-    start = Barrier(6)
-
-    def tick(_: int) -> None:
-        start.wait()
-        desk.tick()
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(tick, range(6)))
+    at_once(6, lambda _: desk.tick())
     desk.tick()
     assert tenant.statuses() == ["pending"]
     assert len(desk.due_jobs()) == 1

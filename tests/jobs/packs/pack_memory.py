@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from app import ids, settings
 from app.core.packs import building
-from app.core.packs.record_packs import RecordSubject
+from app.core.packs.subjects import RecordSubject
 from app.core.records import bundles
 from app.evidence import bundle
 from app.models import Record

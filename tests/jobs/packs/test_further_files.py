@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.core.packs import record_packs
+from app.core.packs import subjects
 from tests.support.callers.making import make_finding
 from tests.support.database.databases import execute
 from tests.support.evidence.packing import Packer, files_in, record_id, stored
@@ -70,7 +70,7 @@ def test_a_pack_is_made_anew_after_a_finding_and_else_kept(
 def test_findings_without_end_are_cut_and_counted(
     packer: Packer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_packs, "MOST_FINDINGS", 1200)
+    monkeypatch.setattr(subjects, "MOST_FINDINGS", 1200)
     record = packer.record()
     for number in range(4):
         make_finding(packer.api(), record["session_id"], record_id=record["id"], data="x" * number)

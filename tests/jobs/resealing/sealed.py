@@ -9,7 +9,7 @@ from app import ids
 from app.clock import rfc3339
 from app.core.log import generations, succession
 from app.core.log.sequencer import Sequencer
-from app.core.packs import session_packs
+from app.core.packs import subjects
 from app.core.verification import alerts, daily
 from app.database import database_now
 from jobs.delivery.lane_run import LaneRun
@@ -83,7 +83,7 @@ def _pack_and_export(packer: Packer, exporter: Exporter) -> None:
     exporter.records(1, session)
     exporter.seal(session)
     packer.api().get(f"/v1/sessions/{session}/evidence.zip", headers=AT_ONCE)
-    packer.work(session_packs.KIND)
+    packer.work(subjects.SESSION)
     now = exporter.now()
     exporter.made(now - timedelta(days=2), now - timedelta(days=1))
 

@@ -6,12 +6,11 @@ from uuid import UUID
 from sqlalchemy import text
 
 from app import ids
-from app.core import finding_search
+from app.core import finding_search, word_index
 from app.core.blobs import reading, store
 from app.core.records import bundles, search
 from app.core.records.bundles import StorageUse
-from app.core.words import word_index
-from app.core.words.word_index import Source
+from app.core.word_index import Source
 from app.database import Database
 from app.settings import Settings
 

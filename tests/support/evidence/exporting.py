@@ -16,7 +16,7 @@ from app.clock import rfc3339
 from app.core.exports import building
 from app.core.exports.building import Builder
 from app.core.log.sequencer import Sequencer
-from app.core.statements import statements
+from app.core.records import statements
 from app.database import database_now
 from app.models import Job
 from jobs.durable import run_job

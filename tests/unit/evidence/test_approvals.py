@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.evidence.spans import approvals
+from app.evidence.spans import verdicts
 
 ASKED = "claude_code.tool.blocked_on_user"
 
@@ -37,7 +37,7 @@ def test_of_claude_code_s_decisions_those_of_people_count(source: str, is_one: b
     tool = step("claude_code.tool")
     tool["attributes"] = {"tool_name": "Bash"}
     asked = {**step(ASKED, decision="accept", source=source, user_id="0e1f"), "span_id": "2" * 16}
-    found = approvals.of_steps([tool, {**asked, "parent_span_id": tool["span_id"]}], "dana")
+    found = verdicts.approvals([tool, {**asked, "parent_span_id": tool["span_id"]}], "dana")
     told = {"approved_by": "0e1f", "at": "2026-01-31T12:00:02Z", "decision": "accept"}
     assert found == ([{**told, "note": f"Bash {source}"}] if is_one else [])
 
@@ -52,7 +52,7 @@ def test_a_span_or_an_event_says_who_decided_what_and_when() -> None:
             "attributes": {"approval.decision": "approved", "approval.by": "erin"},
         }
     ]
-    assert approvals.of_steps([on_span, on_event], "frank") == [
+    assert verdicts.approvals([on_span, on_event], "frank") == [
         {
             "approved_by": "dana",
             "at": "2026-01-31T12:00:02Z",
@@ -70,13 +70,13 @@ def test_a_span_or_an_event_says_who_decided_what_and_when() -> None:
 
 @pytest.mark.parametrize("odd", [None, "", " ", [], {}, True])
 def test_no_decision_is_no_approval(odd: Any) -> None:
-    assert approvals.of_steps([step(approval_decision=odd, approval_by="erin")], "dana") == []
+    assert verdicts.approvals([step(approval_decision=odd, approval_by="erin")], "dana") == []
 
 
 def test_odd_decisions_are_cut_to_what_a_bundle_holds() -> None:
     running = step(approval_decision="y\0" * 200, approval_by="e" * 300)
     del running["ended_at"]
-    (found, *rest) = approvals.of_steps([running] * 150, "dana")
+    (found, *rest) = verdicts.approvals([running] * 150, "dana")
     assert len(rest) == 99
     assert (len(found["decision"]), len(found["approved_by"])) == (100, 200)
     assert "\0" not in found["decision"]

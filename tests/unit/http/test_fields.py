@@ -13,7 +13,6 @@ from marshmallow import fields as plain
 
 from app import ids
 from app.schemas import fields
-from app.schemas.schema import Schema
 
 
 class Colour(enum.StrEnum):
@@ -161,13 +160,3 @@ def test_a_time_is_rfc_3339(text: str, moment: datetime) -> None:
 def test_what_is_no_moment_in_the_years_1_to_9999_is_refused(value: Any) -> None:
     with pytest.raises(ValidationError):
         fields.Time().deserialize(value)
-
-
-def test_unknown_fields_are_refused_by_name() -> None:
-    class Narrow(Schema):
-        known = fields.Integer(1, 2)
-
-    with pytest.raises(ValidationError) as error:
-        Narrow().load({"known": 1, "other": 2})
-
-    assert error.value.messages == {"other": ["Unknown field."]}

@@ -180,7 +180,7 @@ def test_a_wrong_number_of_results_is_an_error_and_nobody_hangs() -> None:
                 future.result(LONG_ENOUGH)
 
 
-def test_coroutines_and_threads_go_together_and_each_gets_its_own() -> None:
+async def test_coroutines_and_threads_go_together_and_each_gets_its_own() -> None:
     gate = Gate()
 
     def run(items: Sequence[int]) -> list[tuple[int, int] | BaseException]:
@@ -191,27 +191,24 @@ def test_coroutines_and_threads_go_together_and_each_gets_its_own() -> None:
 
     group = GroupCommit[int, tuple[int, int]](run, ways=2)
 
-    async def join_all() -> list[object]:
-        assert (await group.join(-10))[0] == -10
-        gate.groups.clear()
-        gate.open.clear()
-        first = []
-        for number in (-1, -2):
-            first.append(asyncio.create_task(group.join(number)))
-            await asyncio.to_thread(until, lambda: len(gate.groups) == len(first))
-        tasks: list[asyncio.Future[object]] = []
-        loop = asyncio.get_running_loop()
-        for number in range(6):
-            if number % 2:
-                tasks.append(asyncio.create_task(group.join(number)))
-            else:
-                tasks.append(loop.run_in_executor(None, group.submit, number))
-            await asyncio.to_thread(until, lambda: group.waiting == len(tasks))
-        gate.open.set()
-        assert [each[0] for each in await asyncio.gather(*first)] == [-1, -2]
-        return list(await asyncio.gather(*tasks, return_exceptions=True))
-
-    found = asyncio.run(join_all())
+    assert (await group.join(-10))[0] == -10
+    gate.groups.clear()
+    gate.open.clear()
+    first = []
+    for number in (-1, -2):
+        first.append(asyncio.create_task(group.join(number)))
+        await asyncio.to_thread(until, lambda: len(gate.groups) == len(first))
+    tasks: list[asyncio.Future[object]] = []
+    loop = asyncio.get_running_loop()
+    for number in range(6):
+        if number % 2:
+            tasks.append(asyncio.create_task(group.join(number)))
+        else:
+            tasks.append(loop.run_in_executor(None, group.submit, number))
+        await asyncio.to_thread(until, lambda: group.waiting == len(tasks))
+    gate.open.set()
+    assert [each[0] for each in await asyncio.gather(*first)] == [-1, -2]
+    found = await asyncio.gather(*tasks, return_exceptions=True)
     assert gate.groups[2:] == [list(range(6))]
     assert isinstance(found[3], ValueError)
     assert [each[0] for each in found if isinstance(each, tuple)] == [0, 1, 2, 4, 5]
@@ -219,22 +216,19 @@ def test_coroutines_and_threads_go_together_and_each_gets_its_own() -> None:
     assert group.submit(9) == (9, get_ident())
 
 
-def test_who_awaits_no_longer_keeps_no_other_from_its_own() -> None:
+async def test_who_awaits_no_longer_keeps_no_other_from_its_own() -> None:
     gate = Gate()
     group = GroupCommit[int, tuple[int, int]](gate, ways=1)
 
-    async def leave() -> int:
-        gate.open.clear()
-        tasks = [asyncio.create_task(group.join(0))]
-        await asyncio.to_thread(until, lambda: len(gate.groups) == 1)
-        tasks += [asyncio.create_task(group.join(number)) for number in (1, 2)]
-        await asyncio.to_thread(until, lambda: group.waiting == 2)
-        tasks[1].cancel()
-        gate.open.set()
-        assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[1], BaseException)
-        return (await tasks[2])[0]
-
-    assert asyncio.run(leave()) == 2
+    gate.open.clear()
+    tasks = [asyncio.create_task(group.join(0))]
+    await asyncio.to_thread(until, lambda: len(gate.groups) == 1)
+    tasks += [asyncio.create_task(group.join(number)) for number in (1, 2)]
+    await asyncio.to_thread(until, lambda: group.waiting == 2)
+    tasks[1].cancel()
+    gate.open.set()
+    assert isinstance((await asyncio.gather(*tasks, return_exceptions=True))[1], BaseException)
+    assert (await tasks[2])[0] == 2
 
 
 def test_a_loop_that_ends_meanwhile_gives_its_way_back() -> None:
@@ -259,7 +253,7 @@ def test_a_loop_that_ends_meanwhile_gives_its_way_back() -> None:
     assert group.submit(4) == 4
 
 
-def test_coroutines_that_arrive_in_one_turn_of_their_loop_go_together() -> None:
+async def test_coroutines_that_arrive_in_one_turn_of_their_loop_go_together() -> None:
     groups: list[list[int]] = []
 
     async def note(items: Sequence[int]) -> list[int]:
@@ -267,12 +261,9 @@ def test_coroutines_that_arrive_in_one_turn_of_their_loop_go_together() -> None:
         await asyncio.sleep(0)
         return list(items)
 
-    async def join_all() -> list[int]:
-        group = GroupCommit[int, int](list, ways=2, on_loop=note)
-        alone = await group.join(0)
-        return [alone, *await asyncio.gather(*(group.join(number) for number in range(1, 5)))]
-
-    assert asyncio.run(join_all()) == list(range(5))
+    group = GroupCommit[int, int](list, ways=2, on_loop=note)
+    assert await group.join(0) == 0
+    assert await asyncio.gather(*(group.join(number) for number in range(1, 5))) == [1, 2, 3, 4]
     assert groups == [[0], [1, 2, 3, 4]]
 
 

@@ -47,8 +47,8 @@ from app.core.jobs.control import JobSchema
 from app.core.packs import pack_requests, store
 from app.core.packs.building import Subject
 from app.core.packs.pack_requests import PackState
-from app.core.packs.record_packs import RecordSubject
 from app.core.packs.store import Pack
+from app.core.packs.subjects import RecordSubject
 from app.database import Database
 from app.errors import Busy, PackFailed, PackUnreadable, RateLimited, Unavailable
 from app.lib.crypto.sealing import CannotOpen, KeyMissing

@@ -1,6 +1,6 @@
 """Rules over HTTP: write, try on the past, switch on, and let them judge the past."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -144,33 +144,19 @@ def change(body: dict[str, Any], rule_id: UUID | None) -> dict[str, Any]:
     Fields not sent stay. A change of anything but `enabled` makes a new version, which judges what
     is created from then on.
     """
-    return changed(rule_id, body, _in_transaction)
-
-
-def changed(
-    rule_id: UUID | None,
-    body: Mapping[str, Any],
-    within: Callable[[Callable[[Session], dict[str, Any]]], dict[str, Any]],
-) -> dict[str, Any]:
-    """Change a rule of the caller's tenant, after its expressions were checked.
-
-    The change is made `within` a transaction.
-    """
-    tenant_id = caller().tenant_id
-    version = None
-    if body.keys() & {"on", "when", "title", "detail", "dedupe"}:
-        with transaction() as session:
-            before = represent(rules.find(session, tenant_id, rule_id))
-        rules.check(services().evaluators, {**before, **body})
-        version = before["version"]
-    return within(
-        lambda session: represent(rules.change(session, caller(), rule_id, body, version))
-    )
-
-
-def _in_transaction(make: Callable[[Session], dict[str, Any]]) -> dict[str, Any]:
+    version = compiled(rule_id, body)
     with transaction() as session:
-        return make(session)
+        return represent(rules.change(session, caller(), rule_id, body, version))
+
+
+def compiled(rule_id: UUID | None, body: Mapping[str, Any]) -> int | None:
+    """Check the expressions of a changed rule; return the version that they were checked with."""
+    if not body.keys() & {"on", "when", "title", "detail", "dedupe"}:
+        return None
+    with transaction() as session:
+        before = represent(rules.find(session, caller().tenant_id, rule_id))
+    rules.check(services().evaluators, {**before, **body})
+    return int(before["version"])
 
 
 @blp.serves("DELETE /<rule_id>", ADMIN_TENANT, None, 204)

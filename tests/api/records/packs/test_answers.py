@@ -1,19 +1,15 @@
 """Answers of the pack's route: 202 while it is built, ranges, documentation."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import pytest
 from flask.testing import FlaskClient
 
-from app import ids
-from app.core.jobs import job_rows
-from app.core.packs import pack_requests, store
+from app.core.packs import store
 from app.evidence import pack
-from tests.support.callers.api import Answer
 from tests.support.callers.making import refused
 from tests.support.evidence.packing import AT_ONCE, Packer, files_in, path_of
+from tests.support.faults import at_once
 
 
 def test_until_it_is_built_the_answer_says_how_far_it_is(packer: Packer) -> None:
@@ -31,6 +27,8 @@ def test_until_it_is_built_the_answer_says_how_far_it_is(packer: Packer) -> None
     packer.work()
     done = packer.api().get(f"/v1/jobs/{job['id']}").json
     assert (done["status"], done["progress"]["phase"]) == ("succeeded", "built")
+    assert done["progress"]["bytes"] == done["progress"]["total"]
+    assert packer.api().get("/v1/jobs?kind=evidence_pack").json["data"] == [done]
     assert packer.api().request("POST", f"/v1/jobs/{job['id']}/cancel").status_code == 409
 
 
@@ -79,28 +77,10 @@ def test_any_range_is_that_part(
 
 def test_ten_at_once_begin_one_job(packer: Packer) -> None:
     record = packer.record()
-    together = threading.Barrier(10)
-
-    def ask(_: int) -> Answer:
-        together.wait()
-        return packer.ask(record)
-
-    with ThreadPoolExecutor(10) as pool:
-        answers = list(pool.map(ask, range(10)))
+    answers = at_once(10, lambda _: packer.ask(record))
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json["job"]["id"] for answer in answers}) == 1
     assert len(packer.jobs()) == 1
-
-
-def test_a_reader_of_jobs_sees_what_a_pack_s_job_did(packer: Packer) -> None:
-    record = packer.record()
-    packer.built(record)
-    (listed,) = packer.api().get("/v1/jobs?kind=evidence_pack").json["data"]
-    assert listed["args"] == {"record_id": record["id"]}
-    assert listed["progress"]["bytes"] == listed["progress"]["total"]
-    with packer.runtime.database.transaction(packer.tenant.id) as session:
-        job = job_rows.get(session, packer.tenant.id, ids.parse("job", listed["id"]))
-        assert pack_requests.is_settled(session, packer.tenant.id, job.id)
 
 
 def test_the_document_says_what_each_answer_is(client: FlaskClient) -> None:

@@ -75,11 +75,6 @@ def test_no_request_waits_longer_than_it_asked_for(
         assert answer.headers.get("Preference-Applied") == applied, said
 
 
-def test_a_wait_in_vain_is_answered_with_202(packer: Packer) -> None:
-    answer = packer.api().get(path_of(packer.record()), headers={"Prefer": "wait=1"})
-    assert (answer.status_code, answer.headers["Preference-Applied"]) == (202, "wait=1")
-
-
 def test_requests_beyond_the_limit_of_waits_are_answered_at_once(
     packer: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

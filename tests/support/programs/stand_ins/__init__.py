@@ -1,1 +1,4 @@
-"""What a program of the documents leaves to its reader, by framework; the tests put it in front."""
+"""What a program of the documents leaves to its reader; the tests put it in front.
+
+By framework: `langgraph`, `openai_agents`, `pydantic_ai`.
+"""

@@ -7,7 +7,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 
-@tool
+@tool  # type: ignore[untyped-decorator]
 def refund(order: str, cents: int) -> str:
     """Pay back so many cents of an order."""
     return f"paid back {cents} cents of order {order}"

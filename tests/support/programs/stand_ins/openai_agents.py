@@ -8,7 +8,7 @@ from openai.types.responses import (
 )
 
 
-class Answering(Model):
+class Answering(Model):  # type: ignore[misc]
     """Calls the tool once, then answers."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Answering(Model):
 model = Answering()
 
 
-@function_tool
+@function_tool  # type: ignore[untyped-decorator]
 def refund(order: str, cents: int) -> str:
     """Pay back so many cents of an order."""
     return f"paid back {cents} cents of order {order}"

@@ -180,29 +180,23 @@ def test_a_reader_that_reads_nothing_has_nothing_more_made_and_is_given_up() -> 
     assert stream.closed
 
 
-def test_readers_that_read_nothing_hold_no_thread() -> None:
+async def test_readers_that_read_nothing_hold_no_thread() -> None:
     def stream(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
         start("200 OK", [])
         return iter([b"x" * PIECE] * 10)
 
-    async def scene() -> None:
-        one = gateway(stream)
-        slow = [Exchange() for _ in range(20)]
-        for exchange in slow:
-            exchange.reads = False
-        tasks = [asyncio.create_task(serve(one, exchange)) for exchange in slow]
-        quick = Exchange()
-        await serve(one, quick)
-        assert len(quick.body) == 10 * PIECE
-        assert not any(task.done() for task in tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(scene())
+    one = gateway(stream)
+    slow = [Exchange() for _ in range(20)]
+    for exchange in slow:
+        exchange.reads = False
+    tasks = [asyncio.create_task(serve(one, exchange)) for exchange in slow]
+    quick = Exchange()
+    await serve(one, quick)
+    assert len(quick.body) == 10 * PIECE
+    assert not any(task.done() for task in tasks)
 
 
-def test_a_refusal_for_want_of_room_is_held_back_and_holds_no_thread(
+async def test_a_refusal_for_want_of_room_is_held_back_and_holds_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gateway_module, "REFUSED_SECONDS", 600)
@@ -213,17 +207,12 @@ def test_a_refusal_for_want_of_room_is_held_back_and_holds_no_thread(
         start("200 OK", [])
         return [b"ok"]
 
-    async def scene() -> None:
-        one = gateway(application)
-        refused = asyncio.create_task(serve(one, Exchange(path="/refused")))
-        other = Exchange()
-        await serve(one, other)
-        assert other.body == b"ok"
-        assert not refused.done()
-        refused.cancel()
-        await asyncio.gather(refused, return_exceptions=True)
-
-    asyncio.run(scene())
+    one = gateway(application)
+    refused = asyncio.create_task(serve(one, Exchange(path="/refused")))
+    other = Exchange()
+    await serve(one, other)
+    assert other.body == b"ok"
+    assert not refused.done()
 
 
 def waiting(whose: str, since: list[int], *, answered: bool = False) -> list[Awaited]:

@@ -13,7 +13,7 @@ from app.lib.gateway.gateway import READY, WAIT, WAITED, Wait
 from tests.unit.http.gateway.exchange import Environ, Exchange, gateway, serve
 
 
-def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
+async def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
     go_on = threading.Event()
 
     def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
@@ -22,20 +22,17 @@ def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
         start("200 OK", [])
         return [b"ok"]
 
-    async def scene() -> None:
-        one = gateway(application, 2, urgent={"/healthz": application})
-        others = [asyncio.create_task(serve(one, Exchange())) for _ in range(5)]
-        urgent = Exchange(path="/healthz")
-        await serve(one, urgent)
-        assert urgent.body == b"ok"
-        assert not any(task.done() for task in others)
-        go_on.set()
-        await asyncio.gather(*others)
-
-    asyncio.run(scene())
+    one = gateway(application, 2, urgent={"/healthz": application})
+    others = [asyncio.create_task(serve(one, Exchange())) for _ in range(5)]
+    urgent = Exchange(path="/healthz")
+    await serve(one, urgent)
+    assert urgent.body == b"ok"
+    assert not any(task.done() for task in others)
+    go_on.set()
+    await asyncio.gather(*others)
 
 
-def test_a_request_says_since_when_it_has_waited_for_a_thread() -> None:
+async def test_a_request_says_since_when_it_has_waited_for_a_thread() -> None:
     """What is measured from there on tells of starvation."""
     entered, leave = threading.Event(), threading.Event()
     since: list[float] = []
@@ -47,22 +44,18 @@ def test_a_request_says_since_when_it_has_waited_for_a_thread() -> None:
         start("200 OK", [])
         return [b""]
 
-    async def both() -> float:
-        # One caller has one of two threads: its second request waits for the first.
-        one = gateway(application, 2)
-        tasks = [asyncio.create_task(serve(one, Exchange())) for _ in range(2)]
-        await asyncio.to_thread(entered.wait, 60)
-        released = perf_counter()
-        leave.set()
-        await asyncio.gather(*tasks)
-        return released
-
-    released = asyncio.run(both())
+    # One caller has one of two threads: its second request waits for the first.
+    one = gateway(application, 2)
+    tasks = [asyncio.create_task(serve(one, Exchange())) for _ in range(2)]
+    await asyncio.to_thread(entered.wait, 60)
+    released = perf_counter()
+    leave.set()
+    await asyncio.gather(*tasks)
     assert len(since) == 2
     assert max(since) < released
 
 
-def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
+async def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
     ready = threading.Event()
     waiting = threading.Semaphore(0)
 
@@ -73,22 +66,20 @@ def test_an_answer_that_is_waited_for_holds_no_thread() -> None:
         start("200 OK", [])
         return [b"ready" if ready.is_set() else b"other"]
 
-    async def both() -> tuple[list[bytes], bytes]:
-        one = gateway(application)
-        waiters = [Exchange(path="/wait") for _ in range(20)]
-        tasks = [asyncio.create_task(serve(one, each)) for each in waiters]
-        for _ in waiters:
-            await asyncio.to_thread(waiting.acquire)
-        other = Exchange(path="/other")
-        await serve(one, other)
-        ready.set()
-        await asyncio.gather(*tasks)
-        return [each.body for each in waiters], other.body
-
-    assert asyncio.run(both()) == ([b"ready"] * 20, b"other")
+    one = gateway(application)
+    waiters = [Exchange(path="/wait") for _ in range(20)]
+    tasks = [asyncio.create_task(serve(one, each)) for each in waiters]
+    for _ in waiters:
+        await asyncio.to_thread(waiting.acquire)
+    other = Exchange(path="/other")
+    await serve(one, other)
+    ready.set()
+    await asyncio.gather(*tasks)
+    assert [each.body for each in waiters] == [b"ready"] * 20
+    assert other.body == b"other"
 
 
-def test_a_wait_ends_when_its_time_is_up_or_its_check_fails() -> None:
+async def test_a_wait_ends_when_its_time_is_up_or_its_check_fails() -> None:
     def application(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
         if WAITED not in made:
             seconds = 600 if made["PATH_INFO"] == "/error" else 0.001
@@ -96,13 +87,10 @@ def test_a_wait_ends_when_its_time_is_up_or_its_check_fails() -> None:
         start("200 OK", [])
         return [b"after all" if WAITED in made else b"dropped"]
 
-    async def answered(path: str) -> bytes:
+    for path in ("/error", "/late"):
         exchange = Exchange(path=path)
         await serve(gateway(application), exchange)
-        return exchange.body
-
-    assert asyncio.run(answered("/error")) == b"after all"
-    assert asyncio.run(answered("/late")) == b"after all"
+        assert exchange.body == b"after all"
 
 
 def late(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
@@ -111,7 +99,7 @@ def late(made: Environ, start: Callable[..., Any]) -> Iterable[bytes]:
     return [b"late"]
 
 
-def test_probes_are_answered_while_their_thread_stalls_and_after_it(
+async def test_probes_are_answered_while_their_thread_stalls_and_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.01)
@@ -123,21 +111,19 @@ def test_probes_are_answered_while_their_thread_stalls_and_after_it(
         start("200 OK", [])
         return [b"ok"]
 
-    async def scene() -> tuple[list[bytes], bytes, bytes]:
-        one = gateway(application, 2, urgent={"/readyz": late, "/healthz": late})
-        probes = [Exchange(path="/readyz") for _ in range(10)]
-        await asyncio.gather(*(serve(one, each) for each in probes))
-        monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 600)
-        alive, ready = Exchange(path="/healthz"), Exchange(path="/readyz")
-        await serve(one, alive)
-        stalls.set()
-        await serve(one, ready)
-        return [each.body for each in probes], alive.body, ready.body
-
-    assert asyncio.run(scene()) == ([b"late"] * 10, b"ok", b"ok")
+    one = gateway(application, 2, urgent={"/readyz": late, "/healthz": late})
+    probes = [Exchange(path="/readyz") for _ in range(10)]
+    await asyncio.gather(*(serve(one, each) for each in probes))
+    monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 600)
+    alive, ready = Exchange(path="/healthz"), Exchange(path="/readyz")
+    await serve(one, alive)
+    stalls.set()
+    await serve(one, ready)
+    assert [each.body for each in probes] == [b"late"] * 10
+    assert alive.body == ready.body == b"ok"
 
 
-def test_a_flood_of_probes_of_one_address_delays_another_s_by_one() -> None:
+async def test_a_flood_of_probes_of_one_address_delays_another_s_by_one() -> None:
     entered, leave = threading.Semaphore(0), threading.Semaphore(0)
     served: list[str] = []
 
@@ -148,23 +134,20 @@ def test_a_flood_of_probes_of_one_address_delays_another_s_by_one() -> None:
         start("200 OK", [])
         return [b"ok"]
 
-    async def scene() -> None:
-        one = gateway(application, urgent={"/readyz": late})
-        flood = [asyncio.create_task(serve(one, Exchange(path="/readyz"))) for _ in range(9)]
-        await asyncio.to_thread(entered.acquire)
-        other = Exchange(path="/readyz")
-        other.scope["client"] = ("127.0.0.2", "9")
-        balancer = asyncio.create_task(serve(one, other))
-        await asyncio.sleep(0)
-        for _ in range(10):
-            leave.release()
-        await asyncio.gather(*flood, balancer)
-
-    asyncio.run(scene())
+    one = gateway(application, urgent={"/readyz": late})
+    flood = [asyncio.create_task(serve(one, Exchange(path="/readyz"))) for _ in range(9)]
+    await asyncio.to_thread(entered.acquire)
+    other = Exchange(path="/readyz")
+    other.scope["client"] = ("127.0.0.2", "9")
+    balancer = asyncio.create_task(serve(one, other))
+    await asyncio.sleep(0)
+    for _ in range(10):
+        leave.release()
+    await asyncio.gather(*flood, balancer)
     assert served.index("127.0.0.2") <= 2
 
 
-def test_requests_whose_clients_leave_while_they_wait_never_reach_the_application() -> None:
+async def test_requests_whose_clients_leave_while_they_wait_never_reach_the_application() -> None:
     entered, leave = threading.Event(), threading.Event()
     calls: list[str] = []
 
@@ -175,27 +158,23 @@ def test_requests_whose_clients_leave_while_they_wait_never_reach_the_applicatio
         start("200 OK", [])
         return [b"ok"]
 
-    async def scene() -> list[Exchange]:
-        one = gateway(application, urgent={"/readyz": late})
-        first = asyncio.create_task(serve(one, Exchange(path="/first")))
-        await asyncio.to_thread(entered.wait, 60)
-        body = (b"content-length", b"1")
-        gone = [Exchange(path="/gone"), Exchange("POST", "/gone", body).with_body(b"x")]
-        for each in gone:
-            each.arrived.append({"type": "http.disconnect"})
-        await asyncio.gather(*(serve(one, each) for each in gone))
-        assert not first.done()
-        leave.set()
-        await first
-        await serve(one, Exchange(path="/next"))
-        return gone
-
-    gone = asyncio.run(scene())
+    one = gateway(application, urgent={"/readyz": late})
+    first = asyncio.create_task(serve(one, Exchange(path="/first")))
+    await asyncio.to_thread(entered.wait, 60)
+    body = (b"content-length", b"1")
+    gone = [Exchange(path="/gone"), Exchange("POST", "/gone", body).with_body(b"x")]
+    for each in gone:
+        each.arrived.append({"type": "http.disconnect"})
+    await asyncio.gather(*(serve(one, each) for each in gone))
+    assert not first.done()
+    leave.set()
+    await first
+    await serve(one, Exchange(path="/next"))
     assert [each.sent for each in gone] == [[], []]
     assert calls == ["/first", "/next"]
 
 
-def test_a_wait_for_an_answer_ends_when_the_client_leaves() -> None:
+async def test_a_wait_for_an_answer_ends_when_the_client_leaves() -> None:
     looked, over = threading.Event(), threading.Event()
 
     def look() -> bool:
@@ -207,11 +186,7 @@ def test_a_wait_for_an_answer_ends_when_the_client_leaves() -> None:
         start("202 Accepted", [])
         return []
 
-    async def scene() -> Exchange:
-        exchange = Exchange()
-        exchange.arrived.append({"type": "http.disconnect"})
-        await serve(gateway(application), exchange)
-        return exchange
-
-    exchange = asyncio.run(scene())
+    exchange = Exchange()
+    exchange.arrived.append({"type": "http.disconnect"})
+    await serve(gateway(application), exchange)
     assert (exchange.sent, looked.is_set(), over.is_set()) == ([], False, True)

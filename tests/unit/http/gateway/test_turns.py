@@ -42,12 +42,6 @@ class Scene:
         for _ in range(5):
             await asyncio.sleep(0)
 
-    async def ends(self) -> None:
-        """End every caller."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     async def _stay(self, caller: object, leave: asyncio.Event) -> None:
         async with turn(self.turns, caller):
             self.inside.append(caller)
@@ -55,104 +49,77 @@ class Scene:
             await leave.wait()
 
 
-def test_one_request_is_next_behind_another_caller_s_backlog() -> None:
-    async def story() -> None:
-        scene = Scene(places=2, each=2)
-        await scene.comes("loud", 100)
-        await scene.comes("quiet")
-        assert scene.inside == ["loud", "loud"]
-        await scene.first_leaves()
-        await scene.first_leaves()
-        assert scene.inside == ["loud", "loud", "loud", "quiet"]
-        await scene.ends()
-
-    asyncio.run(story())
+async def test_one_request_is_next_behind_another_caller_s_backlog() -> None:
+    scene = Scene(places=2, each=2)
+    await scene.comes("loud", 100)
+    await scene.comes("quiet")
+    assert scene.inside == ["loud", "loud"]
+    await scene.first_leaves()
+    await scene.first_leaves()
+    assert scene.inside == ["loud", "loud", "loud", "quiet"]
 
 
-def test_one_caller_leaves_places_free_for_others() -> None:
-    async def story() -> None:
-        scene = Scene(places=4, each=2)
-        await scene.comes("loud", 100)
-        assert scene.inside == ["loud"] * 2
-        await scene.comes("quiet")
-        await scene.comes("another")
-        assert scene.inside == ["loud"] * 2 + ["quiet", "another"]
-        await scene.comes("late")
-        await scene.first_leaves()
-        assert scene.inside[4:] == ["loud"]
-        await scene.first_leaves()
-        assert scene.inside[4:] == ["loud", "late"]
-        await scene.ends()
-
-    asyncio.run(story())
+async def test_one_caller_leaves_places_free_for_others() -> None:
+    scene = Scene(places=4, each=2)
+    await scene.comes("loud", 100)
+    assert scene.inside == ["loud"] * 2
+    await scene.comes("quiet")
+    await scene.comes("another")
+    assert scene.inside == ["loud"] * 2 + ["quiet", "another"]
+    await scene.comes("late")
+    await scene.first_leaves()
+    assert scene.inside[4:] == ["loud"]
+    await scene.first_leaves()
+    assert scene.inside[4:] == ["loud", "late"]
 
 
-def test_a_cancelled_wait_takes_no_place() -> None:
-    async def story() -> None:
-        scene = Scene(places=1, each=1)
-        await scene.comes("first")
-        waiting = asyncio.create_task(scene._stay("gone", asyncio.Event()))
+async def test_a_cancelled_wait_takes_no_place() -> None:
+    scene = Scene(places=1, each=1)
+    await scene.comes("first")
+    waiting = asyncio.create_task(scene._stay("gone", asyncio.Event()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await scene.comes("next")
+    await scene.first_leaves()
+    assert scene.inside == ["first", "next"]
+    await scene.first_leaves()
+    async with turn(scene.turns, "another"):
+        pass
+
+
+async def test_a_caller_cancelled_as_it_is_let_in_gives_its_place_back() -> None:
+    turns = Threads(1, 1, "test")
+    async with turn(turns, "first"):
+        waiting = asyncio.create_task(turns._enter("gone", never))
         await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        await scene.comes("next")
-        await scene.first_leaves()
-        assert scene.inside == ["first", "next"]
-        await scene.ends()
-        async with turn(scene.turns, "another"):
-            pass
-
-    asyncio.run(story())
-
-
-def test_a_caller_cancelled_as_it_is_let_in_gives_its_place_back() -> None:
-    async def story() -> None:
-        turns = Threads(1, 1, "test")
-        waiting: asyncio.Task[None]
-
-        async def wait() -> None:
-            async with turn(turns, "gone"):
-                pass
-
-        async with turn(turns, "first"):
-            waiting = asyncio.create_task(wait())
-            await asyncio.sleep(0)
-        # It has been called, and is cancelled before it hears of it.
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        async with turn(turns, "next"):
-            pass
-
-    asyncio.run(story())
+    # It has been called, and is cancelled before it hears of it.
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with turn(turns, "next"):
+        pass
 
 
 @pytest.mark.parametrize("caller", [None, False, 0, "", ()])
-def test_no_value_of_a_caller_is_special(caller: object) -> None:
-    async def story() -> None:
-        scene = Scene(places=1, each=1)
-        await scene.comes("first")
-        await scene.comes(caller, 2)
-        await scene.first_leaves()
-        await scene.first_leaves()
-        assert scene.inside == ["first", caller, caller]
-        await scene.ends()
-
-    asyncio.run(story())
+async def test_no_value_of_a_caller_is_special(caller: object) -> None:
+    scene = Scene(places=1, each=1)
+    await scene.comes("first")
+    await scene.comes(caller, 2)
+    await scene.first_leaves()
+    await scene.first_leaves()
+    assert scene.inside == ["first", caller, caller]
 
 
-def test_a_request_whose_client_leaves_is_no_longer_in_line() -> None:
-    async def story() -> None:
-        turns = Threads(1, 1, "test")
-        left = asyncio.get_running_loop().create_future()
-        await turns._enter("first", never)
-        gone = asyncio.create_task(turns._enter("loud", lambda: left))
-        stays = asyncio.create_task(turns._enter("loud", never))
-        await asyncio.sleep(0)
-        left.set_result(None)
-        with pytest.raises(ClientLeft):
-            await gone
-        turns._leave("first")
-        await stays
-        assert not turns._waiting
-
-    asyncio.run(story())
+async def test_a_request_whose_client_leaves_is_no_longer_in_line() -> None:
+    turns = Threads(1, 1, "test")
+    left = asyncio.get_running_loop().create_future()
+    await turns._enter("first", never)
+    gone = asyncio.create_task(turns._enter("loud", lambda: left))
+    stays = asyncio.create_task(turns._enter("loud", never))
+    await asyncio.sleep(0)
+    left.set_result(None)
+    with pytest.raises(ClientLeft):
+        await gone
+    turns._leave("first")
+    await stays
+    assert not turns._waiting

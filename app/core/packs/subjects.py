@@ -1,14 +1,15 @@
-"""The pack of a whole sealed session.
+"""What packs are of: a record with its findings and place in its session, or a sealed session.
 
-A build matches the sealed digests with the rows that are there now, so that what is missing or was
-added is named; it holds no bundle longer than it writes it. A pack whose bundles are no longer
-those that are kept cannot be read, and is made anew.
+A session's pack matches the sealed digests with the rows that are there now, so that what is
+missing or was added is named. One whose bundles are no longer those that are kept cannot be read,
+and is made anew.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from threading import BoundedSemaphore
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -17,25 +18,108 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import findings, signing_keys
+from app.core import agents, findings, signing_keys
+from app.core.blobs import store as blob_store
+from app.core.blobs.reading import fetching
 from app.core.jobs import job_rows
 from app.core.log import proofs
 from app.core.log.publication import Published
 from app.core.packs import store
-from app.core.packs.building import Choice, Subject, bulkhead, proven
+from app.core.packs.building import Choice, Gone, Subject, bulkhead, proven
 from app.core.packs.store import About
-from app.core.records import bundles, records, retention
-from app.core.statements import statements
+from app.core.records import bundles, records, retention, statements
 from app.database import Database, cursor
 from app.errors import LogPending
-from app.evidence import pack
-from app.evidence.pack import Archive, SessionEvidence
+from app.evidence import pack, statement
+from app.evidence.pack import Archive, Evidence, SessionEvidence, findings_file
 from app.evidence.statement import Status, record_line
 from app.lib import canonical_json
-from app.models import Finding, Job, SessionStatement
+from app.models import Finding, Job, Record, SessionStatement
 from app.settings import Settings
 
-KIND = "session_pack"
+RECORD, SESSION = "evidence_pack", "session_pack"
+"""Kinds of jobs."""
+
+MOST_FINDINGS = 8 * 2**20
+
+# A large bundle takes a hundred times the memory of a small one while it is read: few at once.
+LARGE = 1024 * 1024
+_large = BoundedSemaphore(2)
+
+
+class RecordSubject(Subject):
+    """A record, of which there is a pack as long as its bundle is kept."""
+
+    job_kind = RECORD
+
+    def __init__(self, session: Session, record: Record) -> None:
+        self.record = record
+        self.about = About(record.tenant_id, "record", record.id)
+        self.key_id, self.signature = record.key_id, record.signature
+        self.signed_at = record.created_at
+        named = (record.tenant_id, record.agent_id, record.created_at)
+        self.agent_name = agents.name_at(session, *named)
+
+    def require_kept(self, session: Session) -> None:
+        """Raise `BundleExpired` when its bundle is due or deleted."""
+        bundles.require_kept(session, self.record)
+
+    def state(self, session: Session) -> str:
+        """Name its findings, and the statement of its session."""
+        found = findings.state_of_record(session, self.record.tenant_id, self.record.id)
+        sealed = statements.find(session, self.record.tenant_id, self.record.session_id)
+        states = (found, "" if sealed is None else sealed.sha256.hex())
+        return "/" + sha256(b"".join(sha256(each.encode()).digest() for each in states)).hexdigest()
+
+    def index(self, session: Session, last: Published) -> int:
+        """Return the place of its leaf. Raises `LogPending`, `LogDamaged`."""
+        return proofs.index_of_record(session, last, records.leaf_hash(self.record.bundle_sha256))
+
+    @contextmanager
+    def archive(self, database: Database, settings: Settings, chosen: Choice) -> Iterator[Archive]:
+        """Open the archive: all but its PROV is in memory then."""
+        tenant_id, record_id = self.record.tenant_id, self.record.id
+
+        def gather() -> Evidence:
+            with database.transaction(tenant_id) as session:
+                raw = bundles.read(session, settings.master_keys, tenant_id, record_id)
+                if raw is None:
+                    raise Gone
+                return Evidence(
+                    bundle=raw,
+                    agent_name=self.agent_name,
+                    further=_further(session, self.record),
+                    **proven(session, settings, self, chosen),
+                )
+
+        # Its bundle may lie in the object store, which no transaction waits for.
+        evidence = fetching(blob_store.of(settings.blob_url), gather)
+        size = len(evidence.bundle) + sum(map(len, evidence.further.values()))
+        with bulkhead(_large) if size > LARGE else nullcontext():
+            yield pack.write(evidence)
+
+    def hold(self, session: Session) -> None:
+        """Lock its bundle against deletion. Raises `Gone`."""
+        if not bundles.hold(session, self.record.tenant_id, self.record.id):
+            raise Gone
+
+
+def _further(session: Session, record: Record) -> Mapping[str, bytes]:
+    """Return the further files of a pack (`pack.FURTHER`), by name."""
+    found = findings.of_record(session, record.tenant_id, record.id, MOST_FINDINGS)
+    files = {"findings.json": findings_file(ids.text("rec", record.id), *found)}
+    place = statements.place_of(session, record)
+    if place is not None:
+        stored = place.statement
+        files |= {
+            "session-proof.json": statement.proof(place.index, place.size, place.path),
+            "session-statement.json": stored.body,
+            "session-statement.sig": stored.signature,
+        }
+        if stored.key_id != record.key_id:
+            files["session-key.pem"] = signing_keys.public_key(session, stored.key_id).pem
+    return files
+
 
 # A build reads in one transaction and writes in another: builds that each waited for their second
 # connection would hold all that a process has.
@@ -56,7 +140,7 @@ _KEYS = "SELECT DISTINCT key_id FROM records WHERE tenant_id = %s AND session_id
 class SessionSubject(Subject):
     """A sealed session; what is signed is its statement."""
 
-    job_kind = KIND
+    job_kind = SESSION
 
     def __init__(self, stored: SessionStatement) -> None:
         self.stored = stored
@@ -107,9 +191,12 @@ class SessionSubject(Subject):
 
 
 def find(session: Session, tenant_id: UUID, job: Job) -> Subject | None:
-    """Return the sealed session of a job."""
-    session_id = ids.read("ses", job_rows.args_of(job)["session_id"])
-    stored = statements.find(session, tenant_id, session_id)
+    """Return what the pack of a job is of, if it is there."""
+    args = job_rows.args_of(job)
+    if job.kind == RECORD:
+        record = session.get(Record, (tenant_id, ids.read("rec", args["record_id"])))
+        return None if record is None else RecordSubject(session, record)
+    stored = statements.find(session, tenant_id, ids.read("ses", args["session_id"]))
     return None if stored is None else SessionSubject(stored)
 
 

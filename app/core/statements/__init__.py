@@ -1,1 +1,0 @@
-"""Sessions that end: `idle_sessions` completes them, `statements` seals them."""

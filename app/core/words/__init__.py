@@ -1,1 +1,0 @@
-"""Words: the `tokenizer`, and the `word_index` of each source."""
