@@ -125,16 +125,16 @@ def attached(answer: Response, name: str = "") -> Response:
     return answer
 
 
-def taken(take: Callable[[], Response], page: str) -> AnyResponse:
+def taken(take: Callable[[], Response]) -> AnyResponse:
     """Return a file whose taking is audited; for another site's link its page, to take it there.
 
     Its page too while a job makes the file.
     """
     if not browser.is_from_here():
-        return done(page, "Another page has asked for this file. Take it here, if you want it.")
+        return done(".show", "Another page has asked for this file. Take it here, if you want it.")
     answered = take()
     if answered.status_code == 202:
-        return done(page, "The evidence pack is being made: ask for it again in a moment.")
+        return done(".show", "The evidence pack is being made: ask for it again in a moment.")
     return answered
 
 

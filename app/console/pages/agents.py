@@ -6,7 +6,6 @@ from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
-from flask import url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 from werkzeug.wrappers import Response as AnyResponse
@@ -72,8 +71,7 @@ def download(session_id: UUID | None, name: str) -> AnyResponse:
         return rendering.attached(read_statement(session_id))
     if name != "evidence.zip":
         raise NotFound("A session has no such file.")
-    page = url_for(".show", session_id=session_id)
-    return rendering.taken(lambda: rendering.attached(read_evidence(session_id)), page)
+    return rendering.taken(lambda: rendering.attached(read_evidence(session_id)))
 
 
 @sessions_blp.page("/<session_id>")

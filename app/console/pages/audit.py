@@ -5,7 +5,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 from uuid import UUID
 
-from flask import request, url_for
+from flask import request
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
@@ -153,8 +153,7 @@ def show_export(export_id: UUID | None) -> Response:
 @exports_blp.page(f"/<export_id>/files/{exports.FILE}")
 def download_export(export_id: UUID | None) -> Response:
     """Send an export's file, as the API does."""
-    take = partial(download, export_id)
-    return rendering.taken(take, url_for(".show", export_id=export_id))
+    return rendering.taken(partial(download, export_id))
 
 
 @exports_blp.form("/<export_id>/delete", Role.ADMIN)

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from flask import url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
@@ -56,7 +55,7 @@ def download(record_id: UUID | None, name: str) -> Response:
     """Send one of the record's files, as the API does."""
     bundle_access.admit(caller(), record_id)
     if name == "evidence.zip":
-        return rendering.taken(evidence_packs.pack, url_for(".show", record_id=record_id))
+        return rendering.taken(evidence_packs.pack)
     if name != "bundle.json" and name not in bundles.FORMATS:
         raise NotFound
     answered = bundles.exact_bytes() if name == "bundle.json" else bundles.export(name)

@@ -324,5 +324,5 @@ def test_ids_payloads_and_commands_can_be_copied_with_a_script_alone(
     page.goto(path)
     page.get_by_role("button", name=f"Copy {large['id']}").click()
     page.get_by_text("Copied").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()") == record["id"]
+    assert page.evaluate("navigator.clipboard.readText()") == large["id"]
     assert page.locator("footer button.copy").count() == 2
