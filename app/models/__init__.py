@@ -1,16 +1,13 @@
 """The tables that the ORM reads; `migrations/` describes them and all others, and a test compares.
 
-`base`; `records`, `deliveries`, and the `service` itself.
+`base`; `records`, and the `service` itself.
 """
 
 from app.models.base import Base as Base
-from app.models.deliveries import Event as Event
-from app.models.deliveries import Lane as Lane
-from app.models.deliveries import Webhook as Webhook
-from app.models.deliveries import WebhookLane as WebhookLane
 from app.models.records import Agent as Agent
 from app.models.records import AgentSession as AgentSession
 from app.models.records import BundleWords as BundleWords
+from app.models.records import Event as Event
 from app.models.records import Export as Export
 from app.models.records import Finding as Finding
 from app.models.records import FindingWords as FindingWords
@@ -18,12 +15,11 @@ from app.models.records import Hold as Hold
 from app.models.records import Record as Record
 from app.models.records import RecordWords as RecordWords
 from app.models.records import Rule as Rule
-from app.models.records import RulePeriod as RulePeriod
-from app.models.records import RuleTurn as RuleTurn
 from app.models.records import RuleVersion as RuleVersion
 from app.models.records import SessionStatement as SessionStatement
 from app.models.records import ShareLink as ShareLink
 from app.models.records import Trace as Trace
+from app.models.records import Webhook as Webhook
 from app.models.service import NO_TENANT as NO_TENANT
 from app.models.service import Alert as Alert
 from app.models.service import AlertMail as AlertMail

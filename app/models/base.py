@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from sqlalchemy import REAL, BigInteger, DateTime, SmallInteger, Text, Uuid, func, text
+from sqlalchemy import REAL, BigInteger, DateTime, Text, Uuid, func, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import LargeBinary
 
@@ -23,7 +23,6 @@ CreatedAt = Annotated[
 ]
 # Numbers that begin at zero in the database.
 Count = Annotated[int, mapped_column(BigInteger, server_default=text("0"))]
-SmallCount = Annotated[int, mapped_column(SmallInteger, server_default=text("0"))]
 
 
 class Base(DeclarativeBase):

@@ -1,9 +1,12 @@
-"""What agents did: sessions, records, findings; rules, holds, links and exports of them."""
+"""What agents did: sessions, records, findings; rules, holds, links, exports, webhooks, events.
+
+Lanes, the hot rows that workers lock, are read by `app.core.delivery.lanes`.
+"""
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ARRAY, BigInteger, FetchedValue, LargeBinary, Uuid, text
+from sqlalchemy import ARRAY, BigInteger, FetchedValue, LargeBinary, SmallInteger, Text, Uuid, text
 from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -202,30 +205,6 @@ class RuleVersion(Base):
     created_at: Mapped[CreatedAt]
 
 
-class RulePeriod(Base):
-    """When a version was on; without an end it still is."""
-
-    __tablename__ = "rule_periods"
-
-    tenant_id: Mapped[TenantId]
-    rule_id: Mapped[Id]
-    since: Mapped[datetime] = mapped_column(primary_key=True)
-    until: Mapped[datetime | None]
-    version: Mapped[int]
-
-
-class RuleTurn(Base):
-    """A tenant's place among those whose work is judged; the lock of its rules and verdicts."""
-
-    __tablename__ = "rule_turns"
-
-    tenant_id: Mapped[TenantId]
-    changes: Mapped[Count]
-    locked_until: Mapped[datetime | None]
-    slow_until: Mapped[datetime | None]
-    work_from: Mapped[datetime] = mapped_column(server_default=text("'epoch'"))
-
-
 class Trace(Base):
     """A trace of one tenant and pin: what came of it, and what became of that.
 
@@ -280,3 +259,47 @@ class Export(Row):
     sha256: Mapped[bytes | None]
     made_at: Mapped[datetime | None]
     deleted_at: Mapped[datetime | None]
+
+
+class Webhook(Row):
+    """Where a tenant wants its events, and the sealed secrets that sign them.
+
+    `url` is what anybody may see; the URL itself is in `sealed_target`, with headers.
+    """
+
+    __tablename__ = "webhooks"
+
+    url: Mapped[str]
+    event_types: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
+    description: Mapped[str | None]
+    max_in_flight: Mapped[int] = mapped_column(SmallInteger)
+    lanes: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))
+    status: Mapped[str]
+    disabled_reason: Mapped[str | None]
+    sealed_secrets: Mapped[bytes]
+    sealed_target: Mapped[bytes]
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[CreatedAt]
+    deleted_at: Mapped[datetime | None]
+
+
+class Event(Row):
+    """Something that happened, with the exact bytes that every receiver gets.
+
+    `payload` is None of a new finding: the view `events` makes it of the finding.
+    `decisions` packs one (webhook, code) of 17 bytes for each webhook that existed: 16 of the
+    webhook's id and one code (`event_history.py`). `any_disabled` says that one is "disabled":
+    such events are few, and bulk replay looks for them. `subject_id` is the finding
+    or session that it is about, if any.
+    """
+
+    __tablename__ = "stored_events"
+
+    subject_id: Mapped[UUID | None]
+    created_at: Mapped[CreatedAt]
+    # The transaction that wrote it.
+    written_by: Mapped[int] = mapped_column(BigInteger, server_default=FetchedValue())
+    any_disabled: Mapped[bool]
+    type: Mapped[str]
+    decisions: Mapped[bytes]
+    payload: Mapped[bytes | None]

@@ -23,7 +23,7 @@ from app.core.rules.evaluators import Evaluators
 from app.core.rules.rule_schemas import COLUMNS, MAX_PER_HOUR, Watched
 from app.database import cursor, database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, RuleNameInUse, TooManyRules
-from app.models import Rule, RulePeriod, RuleTurn, RuleVersion
+from app.models import Rule, RuleVersion
 
 MOST_RULES = 100
 _EXPRESSIONS = ("when", "title", "detail", "dedupe")
@@ -57,6 +57,17 @@ SELECT hour, coalesce(matched, 0) AS matched, coalesce(found, 0) AS found,
   LEFT JOIN (SELECT * FROM rule_hours WHERE tenant_id = %(tenant)s AND rule_id = %(rule)s) AS h
        USING (hour)
  ORDER BY hour
+"""
+
+
+_CHANGE = """
+UPDATE rule_turns SET changes = changes + 1 WHERE tenant_id = %s RETURNING clock_timestamp()
+"""
+_BEGIN = """
+INSERT INTO rule_periods (tenant_id, rule_id, version, since) VALUES (%s, %s, %s, %s)
+"""
+_END = """
+UPDATE rule_periods SET until = %s WHERE tenant_id = %s AND rule_id = %s AND until IS NULL
 """
 
 
@@ -113,7 +124,6 @@ def create(session: Session, caller: Caller, wanted: Mapping[str, Any]) -> Watch
     session.flush()
     if rule.enabled:
         _begin(session, rule, now)
-    session.flush()
     _audit(session, caller, rule, "create", {"enabled": rule.enabled, "new": _shown(text)})
     return Watched(rule, text, now, 0, 0)
 
@@ -203,7 +213,6 @@ def change(
             _end(session, rule, now)
         if enabled:
             _begin(session, rule, now)
-        session.flush()
     if changed:
         details = {"old": _shown(old, changed), "new": _shown(text, changed)}
         _audit(session, caller, rule, "update", details)
@@ -225,10 +234,11 @@ def delete(session: Session, caller: Caller, rule_id: UUID | None) -> None:
 
 def _lock(session: Session, tenant_id: UUID) -> datetime:
     """Lock the tenant's rules against verdicts and other changes; return the time under it."""
-    turn = session.get_one(RuleTurn, tenant_id, with_for_update={"key_share": True})
-    turn.changes += 1
-    session.flush()
-    return database_now(session)
+    found = cursor(session).execute(_CHANGE, (tenant_id,)).fetchall()
+    if not found:
+        raise _not_found()
+    now: datetime = found[0][0]
+    return now
 
 
 def _flush(session: Session, name: str) -> None:
@@ -256,19 +266,11 @@ def _add_version(
 
 
 def _begin(session: Session, rule: Rule, now: datetime) -> None:
-    session.add(
-        RulePeriod(
-            tenant_id=rule.tenant_id, rule_id=rule.id, since=now, until=None, version=rule.version
-        )
-    )
+    cursor(session).execute(_BEGIN, (rule.tenant_id, rule.id, rule.version, now))
 
 
 def _end(session: Session, rule: Rule, now: datetime) -> None:
-    cursor(session).execute(
-        "UPDATE rule_periods SET until = %s"
-        " WHERE tenant_id = %s AND rule_id = %s AND until IS NULL",
-        (now, rule.tenant_id, rule.id),
-    )
+    cursor(session).execute(_END, (now, rule.tenant_id, rule.id))
 
 
 def _is_current() -> Any:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import scalar_row
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
@@ -20,15 +21,16 @@ from app.clock import rfc3339
 from app.core.callers import Caller, Role
 from app.core.delivery import cancelling
 from app.core.delivery.lanes import lane_health, lanes
+from app.core.delivery.lanes.lanes import Lane
 from app.core.webhooks import webhook_changes, webhook_secrets
 from app.core.webhooks.webhook_changes import WebhookStatus
 from app.core.webhooks.webhook_secrets import HIDDEN, Secret, Target
-from app.database import database_now
+from app.database import cursor, database_now
 from app.errors import Conflict, FieldError, Invalid, NotFound, TooManyWebhooks, WebhookDisabled
 from app.lib.crypto import webhook_signing
 from app.lib.crypto.sealing import CannotOpen, MasterKeys
 from app.lib.outbound.addresses import BadURL, parse_url
-from app.models import Lane, Tenant, Webhook, WebhookLane
+from app.models import Tenant, Webhook
 from app.settings import Settings
 
 MOST_WEBHOOKS = 10_000
@@ -330,7 +332,7 @@ def _state(webhook: Webhook, lane: Lane, now: datetime) -> State:
         State.REFUSING: lane_health.refusing_since(lane, now) is not None,
         State.FAILING: lane.failing_since is not None,
         State.PAUSED: lane.paused_until is not None and lane.paused_until > now,
-        State.HELD: lane.held_since is not None,
+        State.HELD: lane.held,
         State.DISABLED: webhook.status != WebhookStatus.ENABLED,
     }
     return [state for state in State if applies[state]][-1]
@@ -347,18 +349,15 @@ def _watched(
         .limit(most)
         .execution_options(populate_existing=True)
     ).all()
-    named = WebhookLane.webhook_id.in_([row[0].id for row in found])
-    # Lanes are also changed by statements outside the ORM, which its identity map misses.
-    stored = session.scalars(
-        select(Lane)
-        .where(
-            Lane.tenant_id == tenant_id, Lane.webhook_id.in_(select(WebhookLane.id).where(named))
-        )
-        .execution_options(populate_existing=True)
+    named = cursor(session, scalar_row).execute(
+        "SELECT id FROM webhook_lanes WHERE tenant_id = %s AND webhook_id = ANY (%s)",
+        (tenant_id, [webhook.id for webhook, _ in found]),
     )
+    keys = [(tenant_id, each) for each in sorted(named, key=ids.lane_number)]
+    stored = lanes.load_each(session, keys, locked=False)
     of: defaultdict[UUID, list[Lane]] = defaultdict(list)
-    for lane in sorted(stored, key=lambda lane: ids.lane_number(lane.webhook_id)):
-        of[ids.webhook_of(lane.webhook_id)].append(lane)
+    for key in keys:
+        of[ids.webhook_of(key[1])].append(stored[key])
     return [Watched(webhook, of[webhook.id], now) for webhook, now in found]
 
 

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from app.core.delivery.lanes.lane_health import Concurrency, Health
 from app.core.delivery.lanes.lanes import LEARNED
 from app.database import cursor
-from app.models import Lane
 
 
 @dataclass
@@ -33,10 +31,10 @@ class LaneChange:
 
 # The columns of a lane that are replaced, and those that are incremented.
 _REPLACED = {
-    name: Lane.__table__.c[name].type.compile(postgresql.dialect())  # type: ignore[no-untyped-call]
+    name: "timestamptz" if name.endswith(("_at", "_since", "_until")) else "bigint"
     for name in LEARNED
     if name != "last_failures"
-}
+} | {"latency_ms": "real"}
 _TOTALS = tuple(
     f"{kind}s_{status}"
     for kind in ("event", "replay", "test")

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.core.delivery.retries import SLOW_DOWN, Attempted, Blame
-from app.models import Lane
 
 FAILURES_BEFORE_PAUSE = 5
 LONGEST_PAUSE = timedelta(minutes=10)
@@ -55,7 +54,7 @@ class Health:
     recovering_since: datetime | None = None
 
 
-def refusing_since(lane: Health | Lane, at: datetime) -> datetime | None:
+def refusing_since(lane: Health, at: datetime) -> datetime | None:
     """Return since when the receiver has accepted nothing; None unless it refuses.
 
     It refuses when it accepted none of the last ten different deliveries. A retry is no different
